@@ -1,0 +1,99 @@
+"""One process, one estimate: two Ledgers side by side, the difference, and what it means."""
+
+from typing import Literal
+
+import msgspec
+
+from vramtui.core.estimate import PHASE_TITLES, Estimate
+from vramtui.core.ledger import LINES, Ledger, Line
+from vramtui.core.units import format_bytes
+
+Verdict = Literal["unknown", "below", "as predicted", "over"]
+DEFAULT_ERROR = 0.08
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the tree on both sides, in bytes. `fraction` is observed over predicted, less one."""
+
+    line: Line
+    predicted: int | None
+    observed: int | None
+    difference: int | None
+    fraction: float | None
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """A prediction beside an observation.
+
+    Attributes:
+        preset: the key of the preset the prediction came from.
+        method: the estimator's name.
+        rows: every line that either side knows, outermost totals last.
+        predicted: the predicted peak of the process in bytes.
+        now: what the process holds now; `peak` the most it was seen to hold.
+        fraction: peak over predicted, less one; None when the peak is unknown.
+        verdict: `as predicted` within the stated error, `over` beyond it, `below` when there is still room to grow.
+    """
+
+    preset: str
+    method: str
+    rows: tuple[Row, ...]
+    predicted: int
+    now: int | None
+    peak: int | None
+    fraction: float | None
+    verdict: Verdict
+    sentence: str
+
+
+def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) -> Comparison:
+    """Set `estimate` beside `observed`, whose process line is the peak seen so far."""
+    rows = tuple(
+        _row(line, estimate.ledger.bytes_of(line), observed.bytes_of(line))
+        for line in LINES
+        if estimate.ledger.bytes_of(line) or observed.bytes_of(line) is not None
+    )
+    total = _row("process", estimate.process, observed.process)
+    allowed = DEFAULT_ERROR if estimate.error is None else estimate.error
+    verdict = _verdict(total.fraction, allowed)
+    return Comparison(
+        preset=preset,
+        method=estimate.method,
+        rows=rows,
+        predicted=estimate.process,
+        now=now,
+        peak=observed.process,
+        fraction=total.fraction,
+        verdict=verdict,
+        sentence=_sentence(estimate, total, verdict),
+    )
+
+
+def _row(line: Line, predicted: int | None, observed: int | None) -> Row:
+    known = predicted is not None and observed is not None
+    return Row(
+        line=line,
+        predicted=predicted,
+        observed=observed,
+        difference=observed - predicted if predicted is not None and observed is not None else None,
+        fraction=(observed or 0) / predicted - 1 if known and predicted else None,
+    )
+
+
+def _verdict(fraction: float | None, allowed: float) -> Verdict:
+    if fraction is None:
+        return "unknown"
+    if fraction > allowed:
+        return "over"
+    return "below" if fraction < -allowed else "as predicted"
+
+
+def _sentence(estimate: Estimate, total: Row, verdict: Verdict) -> str:
+    phase = PHASE_TITLES[estimate.peak_phase]
+    if total.difference is None:
+        return f"predicted to peak at {format_bytes(total.predicted)} in {phase}"
+    if verdict == "below":
+        return f"{format_bytes(-total.difference)} below the prediction, which peaks in {phase}"
+    if verdict == "over":
+        return f"{format_bytes(total.difference)} over the prediction"
+    return f"as predicted; the peak falls in {phase}"

@@ -1,0 +1,28 @@
+"""Errors that are meant for people: each carries one plain sentence, ready to be shown."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+class UserError(Exception):
+    """Input that a person can mend: a preset, an option, a recording. Exit code 2."""
+
+
+class SourceFailed(Exception):
+    """A source cannot answer at all. Exit code 3 on the command line, a banner in the dashboard.
+
+    Args:
+        message: what failed, in a sentence, naming the call.
+        hint: what to do next, or an empty string.
+    """
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`" (did you mean X?)"` for the known name closest to `word`; an empty string when none is close."""
+    matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
+    return f" (did you mean {matches[0]}?)" if matches else ""

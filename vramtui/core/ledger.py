@@ -1,0 +1,101 @@
+"""The Ledger: named parts of one process's memory in bytes, the same tree for prediction and observation.
+
+process      = context + reserved + other
+  reserved   = allocated + cached
+    allocated = weights + gradients + optimizer + master_weights + activations + kv_cache
+                + inputs + workspaces + temporaries
+"""
+
+from typing import Literal
+
+import msgspec
+
+Category = Literal[
+    "weights",
+    "gradients",
+    "optimizer",
+    "master_weights",
+    "activations",
+    "kv_cache",
+    "inputs",
+    "workspaces",
+    "temporaries",
+]
+Line = Literal[Category, "allocated", "cached", "reserved", "context", "other", "process"]
+
+CATEGORIES: tuple[Category, ...] = (
+    "weights",
+    "gradients",
+    "optimizer",
+    "master_weights",
+    "activations",
+    "kv_cache",
+    "inputs",
+    "workspaces",
+    "temporaries",
+)
+TOTALS: tuple[Line, ...] = ("allocated", "reserved", "process")
+LINES: tuple[Line, ...] = (*CATEGORIES, "allocated", "cached", "reserved", "context", "other", "process")
+TITLES: dict[Line, str] = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "master_weights": "master weights",
+    "activations": "activations",
+    "kv_cache": "KV cache",
+    "inputs": "inputs",
+    "workspaces": "workspaces",
+    "temporaries": "temporaries",
+    "allocated": "allocated",
+    "cached": "cached",
+    "reserved": "reserved",
+    "context": "CUDA context",
+    "other": "other libraries",
+    "process": "process",
+}
+
+
+class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One process's memory in bytes, by part; a part that could not be measured is None, never 0."""
+
+    weights: int | None = None
+    gradients: int | None = None
+    optimizer: int | None = None
+    master_weights: int | None = None
+    activations: int | None = None
+    kv_cache: int | None = None
+    inputs: int | None = None
+    workspaces: int | None = None
+    temporaries: int | None = None
+    allocated: int | None = None
+    cached: int | None = None
+    reserved: int | None = None
+    context: int | None = None
+    other: int | None = None
+    process: int | None = None
+
+    def bytes_of(self, line: Line) -> int | None:
+        """The bytes on one line of the tree."""
+        value: int | None = getattr(self, line)
+        return value
+
+
+def ledger_from_parts(parts: dict[Category, int], *, reserved: int, context: int, other: int = 0) -> Ledger:
+    """A complete Ledger from its leaves: the totals are the sums, so they cannot disagree with the parts.
+
+    Raises:
+        ValueError: reserved is less than the parts' sum.
+    """
+    allocated = sum(parts.values())
+    if reserved < allocated:
+        raise ValueError(f"reserved {reserved} is less than allocated {allocated}")
+    leaves = {category: parts.get(category, 0) for category in CATEGORIES}
+    return Ledger(
+        **leaves,
+        allocated=allocated,
+        cached=reserved - allocated,
+        reserved=reserved,
+        context=context,
+        other=other,
+        process=reserved + context + other,
+    )

@@ -1,0 +1,170 @@
+"""What a source saw at one moment. The JSON form of a Sample is the recording, remote and export format."""
+
+from enum import Enum
+from typing import Literal
+
+import msgspec
+
+SCHEMA = 1
+
+
+class Absence(str, Enum):
+    """Why a value is unknown. A value that is known has no entry in its owner's `absent`."""
+
+    NOT_SUPPORTED = "not_supported"
+    NO_PERMISSION = "no_permission"
+    LOST = "lost"
+    DRIVER_TOO_OLD = "driver_too_old"
+    NO_ANSWER = "no_answer"
+    FAILED = "failed"
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of everything read: a field that is None is unknown, and `absent[field]` says why."""
+
+    absent: dict[str, Absence] = {}
+
+
+class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One device's memory in bytes, as NVML's memory v2 tells it apart: total = used + reserved + free.
+
+    `reserved` is what the driver and firmware keep; on drivers without memory v2 it is None and part of `used`.
+    `unified` marks parts that share the host's memory (GB10, Jetson).
+    """
+
+    total: int | None = None
+    used: int | None = None
+    reserved: int | None = None
+    free: int | None = None
+    unified: bool = False
+
+
+ProcessType = Literal["C", "G", "C+G"]
+ProcessState = Literal["running", "exited", "zombie", "unseen", "unknown"]
+
+
+class Process(Reading, frozen=True, kw_only=True):
+    """One process on one GPU. `used_memory` in bytes; `started_at` in seconds since the epoch.
+
+    `state`: running; exited (the driver still lists it, the system does not); zombie; unseen (a pid outside this
+    process namespace); unknown. `name` is the executable's, `command` the whole line: both are untrusted text.
+    """
+
+    pid: int
+    type: ProcessType
+    used_memory: int | None = None
+    user: str | None = None
+    name: str | None = None
+    command: str | None = None
+    started_at: float | None = None
+    cpu_percent: float | None = None
+    host_memory: int | None = None
+    state: ProcessState = "unknown"
+
+
+GpuState = Literal["ok", "lost", "failed"]
+
+
+class Gpu(Reading, frozen=True, kw_only=True):
+    """One device, or one MIG instance (`mig_parent` is then its card's uuid and `mig_profile` its size's name).
+
+    Percentages are 0–100, clocks MHz, power watts, temperature °C. `reason` is the sentence behind a state that is
+    not ok. `processes_trusted` is False when the driver's process list is known to be scrambled.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    state: GpuState = "ok"
+    reason: str = ""
+    memory: Memory = Memory()
+    processes: tuple[Process, ...] = ()
+    processes_trusted: bool = True
+    compute_capability: tuple[int, int] | None = None
+    utilization: int | None = None
+    memory_utilization: int | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    temperature_celsius: int | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    fan_percent: int | None = None
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+    ecc_errors: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    pci_bus_id: str | None = None
+    mig_parent: str | None = None
+    mig_profile: str | None = None
+
+    @property
+    def attributed(self) -> int:
+        """Bytes held by the processes whose memory is known."""
+        return sum(process.used_memory or 0 for process in self.processes)
+
+    @property
+    def unattributed(self) -> int | None:
+        """Bytes in use that no process accounts for; negative when a process grew between the two readings."""
+        return None if self.memory.used is None else self.memory.used - self.attributed
+
+
+class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The machine the devices are in; memory in bytes."""
+
+    name: str
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    cpu_percent: float | None = None
+    memory_total: int | None = None
+    memory_available: int | None = None
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something a source could not do: `where` names the call or device, `hint` the next step (or is empty)."""
+
+    where: str
+    message: str
+    hint: str = ""
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one source saw at one moment (`taken_at`, seconds since the epoch) on one host."""
+
+    schema: int = SCHEMA
+    taken_at: float
+    source: str
+    host: Host
+    gpus: tuple[Gpu, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class ProcessKey(msgspec.Struct, frozen=True, order=True):
+    """What makes a process one and the same: a reused pid has another start time."""
+
+    host: str
+    gpu_uuid: str
+    pid: int
+    started_at: float | None
+
+
+def process_key(host: str, gpu: Gpu, process: Process) -> ProcessKey:
+    """The identity of `process` on `gpu`."""
+    return ProcessKey(host, gpu.uuid, process.pid, process.started_at)
+
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(Sample)
+
+
+def encode_sample(sample: Sample) -> bytes:
+    """A Sample as one line of JSON, without a newline."""
+    return _encoder.encode(sample)
+
+
+def decode_sample(line: bytes | str) -> Sample:
+    """The Sample that `encode_sample` wrote.
+
+    Raises:
+        msgspec.DecodeError: not JSON, or not the shape of a Sample (the message names the path).
+    """
+    return _decoder.decode(line)
