@@ -1,0 +1,96 @@
+"""Everything known at one moment, as it is taken away: sample, peaks, predictions and comparisons."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from vramtui.core.comparison import Comparison, compare
+from vramtui.core.devices import CARDS, DEFAULT_CARD, Device
+from vramtui.core.estimate import Estimate
+from vramtui.core.history import History, Peak
+from vramtui.core.ledger import Ledger
+from vramtui.core.preset import PresetFile
+from vramtui.core.readings import Gpu, Process, ProcessKey, Sample, process_key
+
+EstimateFor = Callable[[PresetFile, Device], Estimate | None]
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """One process on one GPU and all that is known of it; `gone_at` when it has exited (seconds since the epoch)."""
+
+    key: ProcessKey
+    gpu_index: int
+    process: Process
+    peak: Peak | None = None
+    gone_at: float | None = None
+    preset: str | None = None
+    estimate: Estimate | None = None
+    comparison: Comparison | None = None
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment to take away. `versions` names the programs and drivers behind the figures."""
+
+    sample: Sample
+    holdings: tuple[Holding, ...]
+    versions: dict[str, str]
+
+
+def device_of(gpu: Gpu) -> Device:
+    """The card an estimate for `gpu` is made for; what the driver does not tell is taken from the default card."""
+    fallback = CARDS[DEFAULT_CARD]
+    return Device(
+        name=gpu.name,
+        capability=gpu.compute_capability or fallback.capability,
+        total_memory=gpu.memory.total or fallback.total_memory,
+    )
+
+
+def observed_ledger(process: Process, peak: Peak | None) -> Ledger:
+    """What can be seen of a process from outside: its peak on the process line, nothing else."""
+    return Ledger(process=peak.bytes if peak else process.used_memory)
+
+
+def take_snapshot(
+    sample: Sample,
+    history: History,
+    matched: Mapping[ProcessKey, PresetFile],
+    estimate: EstimateFor,
+    versions: dict[str, str],
+) -> Snapshot:
+    """Put together what is known of every process in `sample`."""
+    holdings = tuple(
+        _holding(gpu, process, sample=sample, history=history, matched=matched, estimate=estimate)
+        for gpu in sample.gpus
+        for process in gpu.processes
+    )
+    return Snapshot(sample=sample, holdings=holdings, versions=versions)
+
+
+def _holding(
+    gpu: Gpu,
+    process: Process,
+    *,
+    sample: Sample,
+    history: History,
+    matched: Mapping[ProcessKey, PresetFile],
+    estimate: EstimateFor,
+) -> Holding:
+    key = process_key(sample.host.name, gpu, process)
+    track = history.tracks.get(key)
+    peak = track.peak if track else None
+    found = matched.get(key)
+    predicted = estimate(found, device_of(gpu)) if found else None
+    comparison = None
+    if found and predicted:
+        comparison = compare(found.key, predicted, observed_ledger(process, peak), process.used_memory)
+    return Holding(
+        key=key,
+        gpu_index=gpu.index,
+        process=process,
+        peak=peak,
+        gone_at=track.gone_at if track else None,
+        preset=found.key if found else None,
+        estimate=predicted,
+        comparison=comparison,
+    )

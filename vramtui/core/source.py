@@ -1,0 +1,25 @@
+"""The seam between the program and the world: anything that can be asked for a Sample."""
+
+from typing import Protocol
+
+from vramtui.core.readings import Sample
+
+
+class Source(Protocol):
+    """NVML, nvidia-smi, a recording, the demo: the program cannot tell them apart."""
+
+    name: str
+
+    def read(self) -> Sample:
+        """What there is to see now. May block for as long as the driver does; called from one thread only.
+
+        A device or metric that fails is part of the Sample (a state, an absence, a problem).
+
+        Raises:
+            SourceFailed: nothing at all can be said.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what the source holds. Never blocks."""
+        ...
