@@ -39,10 +39,11 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 def device_of(gpu: Gpu) -> Device:
     """The card an estimate for `gpu` is made for; what the driver does not tell is taken from the default card."""
     fallback = CARDS[DEFAULT_CARD]
+    total = gpu.memory.total
     return Device(
         name=gpu.name,
         capability=gpu.compute_capability or fallback.capability,
-        total_memory=gpu.memory.total or fallback.total_memory,
+        total_memory=fallback.total_memory if total is None else total - (gpu.memory.reserved or 0),
     )
 
 
