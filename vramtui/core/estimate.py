@@ -8,7 +8,9 @@ from vramtui.core.devices import Device
 from vramtui.core.ledger import Ledger, Line
 from vramtui.core.workload import Workload
 
-Phase = Literal["build", "input", "forward", "backward", "step", "zero_grad", "prefill", "decode", "serve"]
+Phase = Literal[
+    "build", "input", "forward", "backward", "step", "zero_grad", "delete", "clear", "prefill", "decode", "serve"
+]
 PHASE_TITLES: dict[Phase, str] = {
     "build": "build",
     "input": "input",
@@ -16,6 +18,8 @@ PHASE_TITLES: dict[Phase, str] = {
     "backward": "backward",
     "step": "optimizer step",
     "zero_grad": "zero_grad",
+    "delete": "delete",
+    "clear": "clear workspaces",
     "prefill": "prefill",
     "decode": "decode",
     "serve": "serving",
@@ -47,14 +51,17 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The end of one phase of one step: what is allocated and reserved then, and the phase's own peaks, in bytes."""
+    """The end of one phase of one step: what is allocated and reserved then, and the phase's own peaks, in bytes.
+
+    A method that does not follow the allocator's segments leaves the reserved figures None.
+    """
 
     phase: Phase
     step: int
     allocated: int
-    reserved: int
+    reserved: int | None = None
     peak_allocated: int
-    peak_reserved: int
+    peak_reserved: int | None = None
     categories: dict[str, int] = {}
 
 
@@ -87,9 +94,9 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.ledger.allocated or 0
 
     @property
-    def reserved(self) -> int:
-        """Peak of `torch.cuda.memory_reserved` in bytes."""
-        return self.ledger.reserved or 0
+    def reserved(self) -> int | None:
+        """Peak of `torch.cuda.memory_reserved` in bytes; None where the method has no word on it, as most rules."""
+        return self.ledger.reserved
 
     @property
     def process(self) -> int:

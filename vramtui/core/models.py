@@ -66,4 +66,8 @@ class TransformerModel(
         return self.intermediate_size or 4 * self.hidden_size
 
 
-Model = TransformerModel
+class RuleModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rule"):
+    """No shapes at all: the preset's `[rule]` table holds what a published rule takes. Only `rules` answers for it."""
+
+
+Model = TransformerModel | RuleModel

@@ -3,6 +3,7 @@
 import msgspec
 
 from vramtui.core.models import Model
+from vramtui.core.rule_inputs import RuleInputs
 from vramtui.core.workload import Run, Workload
 
 
@@ -32,13 +33,14 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     notes: str = ""
     model: Model
     run: Run
+    rule: RuleInputs | None = None
     match: Match | None = None
     measured: Measured | None = None
 
     @property
     def workload(self) -> Workload:
         """What an estimator may look at."""
-        return Workload(model=self.model, run=self.run)
+        return Workload(model=self.model, run=self.run, rule=self.rule)
 
 
 class PresetFile(msgspec.Struct, frozen=True, kw_only=True):

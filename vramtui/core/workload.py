@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from vramtui.core.models import Model
+from vramtui.core.rule_inputs import RuleInputs
 
 Positive = Annotated[int, Meta(ge=1, le=2**40)]
 NotNegative = Annotated[int, Meta(ge=0, le=2**40)]
@@ -56,7 +57,8 @@ Run = TrainRun | InferRun
 
 
 class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A model and what is done with it."""
+    """A model and what is done with it; `rule` holds a published rule's own inputs, where a preset gives them."""
 
     model: Model
     run: Run
+    rule: RuleInputs | None = None

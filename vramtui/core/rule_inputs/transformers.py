@@ -1,0 +1,97 @@
+"""Formulas for a transformer's shapes, as tools and papers have them."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from vramtui.core.rule_inputs.base import Ranks, RuleTable, Size
+
+
+class EncoderDecoderRule(RuleTable, frozen=True, kw_only=True, tag="encoder-decoder"):
+    """A transformer as in Vaswani et al. 2017, trained in fp32 with Adam.
+
+    Attributes:
+        position: `learned` has parameters, `sinusoidal` a constant table, `none` neither.
+        tie_word_embeddings: the output projection shares the target's embedding.
+    """
+
+    d_model: Size
+    d_ff: Size
+    num_heads: Size
+    encoder_layers: Size
+    decoder_layers: Size
+    source_vocab_size: Size
+    target_vocab_size: Size
+    batch_size: Size
+    source_length: Size
+    target_length: Size
+    bias: bool = True
+    position: Literal["learned", "sinusoidal", "none"] = "sinusoidal"
+    max_length: Size | None = None
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for heads that do not divide and for sequences longer than the position table."""
+        if self.d_model % self.num_heads:
+            raise ValueError(f"rule.num_heads = {self.num_heads} does not divide rule.d_model = {self.d_model}")
+        if self.max_length is not None and self.max_length < max(self.source_length, self.target_length):
+            raise ValueError(f"rule.max_length = {self.max_length} is less than the longer of the two sequences")
+
+
+class EleutherRule(RuleTable, frozen=True, kw_only=True, tag="eleutherai"):
+    """Options of calc_transformer_mem.py, with its defaults."""
+
+    num_hidden_layers: Size
+    hidden_size: Size
+    num_attention_heads: Size
+    sequence_length: Size = 2048
+    batch_size: Size = 1
+    vocab_size: Size = 51200
+    ffn_expansion_factor: Annotated[float, Meta(gt=0.0, le=1024.0)] = 4.0
+    mlp_linears: Annotated[int, Meta(ge=1, le=8)] = 2
+    kv_size_ratio: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    phase: Literal["train", "infer"] = "train"
+    output_tokens: Size = 1
+    checkpointing: bool = False
+    partition_activations: bool = False
+    zero_stage: Annotated[int, Meta(ge=0, le=3)] = 1
+    gpus: Ranks = 1
+    tensor_parallel: Ranks = 1
+    pipeline_parallel: Ranks = 1
+    mixed_precision: bool = True
+
+
+class ActivationsRule(RuleTable, frozen=True, kw_only=True, tag="activation-recomputation"):
+    """Korthikanti et al. 2022, Table 2."""
+
+    hidden_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    sequence_length: Size
+    batch_size: Size
+    tensor_parallel: Ranks = 1
+    sequence_parallel: bool = False
+    recompute: Literal["none", "selective", "full"] = "selective"
+
+
+class MegatronRule(RuleTable, frozen=True, kw_only=True, tag="megatron"):
+    """Arguments of Megatron-LM's theoretical memory report (dense models, one pipeline stage's worst shard)."""
+
+    hidden_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    ffn_hidden_size: Size
+    padded_vocab_size: Size
+    sequence_length: Size
+    batch_size: Size
+    num_query_groups: Size | None = None
+    kv_channels: Size | None = None
+    swiglu: bool = False
+    rmsnorm: bool = False
+    tie_word_embeddings: bool = True
+    tensor_parallel: Ranks = 1
+    pipeline_parallel: Ranks = 1
+    data_parallel: Ranks = 1
+    distributed_optimizer: bool = False
+    sequence_parallel: bool = True
+    recompute: Literal["none", "selective"] = "selective"
