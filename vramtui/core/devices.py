@@ -56,7 +56,7 @@ CARDS: dict[str, Device] = {
         _card("B200", 10, 0, 183359),
     )
 }
-ALIASES = {"A100": "A100-80GB", "V100": "V100-16GB", "H100-80GB": "H100", "H200NVL": "H200"}
+ALIASES = {"A100": "A100-80GB", "RTXA6000": "A6000", "V100": "V100-16GB", "H100-80GB": "H100", "H200NVL": "H200"}
 DEFAULT_CARD = "H100"
 
 
@@ -66,11 +66,10 @@ def card(name: str) -> Device:
     Raises:
         UserError: no such card is known; the sentence names the nearest one.
     """
-    wanted = _plain(name)
     names = {_plain(known): known for known in (*CARDS, *ALIASES)}
-    known = names.get(wanted)
+    known = names.get(_plain(name))
     if known is None:
-        guess = nearest(wanted, names)
+        guess = nearest(name, names.values())
         raise UserError(
             f"no card called {name!r} is known{guess}; give its memory instead, or one of: {', '.join(CARDS)}"
         )

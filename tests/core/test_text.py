@@ -1,0 +1,28 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.core.text import printable
+
+
+def test_a_hostile_name_becomes_harmless_and_stays_readable() -> None:
+    assert printable("[red]x[/] \x1b[2J\x1b]0;pwn\x07") == "[red]x[/] ␛[2J␛]0;pwn␇"
+
+
+@pytest.mark.parametrize("character", ["\x9b", "\u202e", "\u200b", "\u2028", "\x85", "\ud800", "\U000e0001"])
+def test_invisible_and_c1_characters_are_replaced(character: str) -> None:
+    assert printable(f"a{character}b") == "a\ufffdb"
+
+
+@pytest.mark.parametrize("text", ["", "python train.py", "训练.py --größe 4", "naïve café", "a b"])
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert printable(text) == text
+
+
+@given(st.text())
+def test_what_comes_out_can_be_shown_and_shows_the_same_again(text: str) -> None:
+    safe = printable(text)
+    assert len(safe) == len(text)
+    assert not any(ord(c) < 0x20 or 0x7F <= ord(c) < 0xA0 for c in safe)
+    assert printable(safe) == safe
+    safe.encode("utf-8")

@@ -1,0 +1,46 @@
+"""`vramtui` alone: the dashboard."""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from vramtui.cli.exits import BAD_INPUT, leave
+from vramtui.cli.opening import open_source
+from vramtui.core.snapshot import Snapshot
+
+
+def dashboard(*, demo: bool, replay: Path | None, interval: float, preset: str | None) -> None:
+    """Open the dashboard on this machine's GPUs, the demo or a recording; never returns.
+
+    Raises:
+        UserError: the options or the preset are wrong.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        leave(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
+    opened = open_source(demo=demo, replay=replay, fall_back=True)
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - after the cheap refusals
+
+    library = PresetLibrary()
+    if preset is not None:
+        library.get(preset)
+    from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
+
+    app = Dashboard(
+        source=opened.source,
+        presets=library,
+        interval=interval,
+        banner=opened.banner,
+        preset=preset,
+        save=partial(_save, folder=Path.cwd()),
+    )
+    sys.exit(run_dashboard(app))
+
+
+def _save(snapshot: Snapshot, svg: str, *, folder: Path) -> list[str]:
+    from vramtui.cli.versions import versions  # noqa: PLC0415 - when the first snapshot is taken
+    from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
+
+    whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
+    return [str(path) for path in save_snapshot(whole, folder, ("json", "csv", "md", "svg"), svg=svg)]

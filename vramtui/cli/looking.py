@@ -1,0 +1,30 @@
+"""One look at a host with everything the program knows of it, for the commands that are not the dashboard."""
+
+from vramtui.cli.versions import versions
+from vramtui.core.history import History
+from vramtui.core.matching import match_presets
+from vramtui.core.snapshot import Snapshot, take_snapshot
+from vramtui.core.source import Source
+from vramtui.estimators.predict import Predictor
+from vramtui.presets import PresetLibrary
+
+
+class Looker:
+    """Looks through a source again and again and keeps what it saw, so that peaks grow with each look."""
+
+    def __init__(self, source: Source, library: PresetLibrary) -> None:
+        self._source = source
+        self._library = library
+        self._history = History()
+        self._predict = Predictor()
+
+    def look(self) -> Snapshot:
+        """Everything known now.
+
+        Raises:
+            SourceFailed: the source can say nothing.
+        """
+        sample = self._source.read()
+        self._history.add(sample)
+        matched = match_presets(sample, self._library.all(), {})
+        return take_snapshot(sample, self._history, matched, self._predict, versions(sample))

@@ -1,0 +1,58 @@
+"""Which source a command looks through, and what is to be said about the choice."""
+
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.errors import SourceFailed, UserError
+from vramtui.core.source import Source
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A source, and the sentence to show above it (or None)."""
+
+    source: Source
+    banner: str | None = None
+
+
+def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False) -> Opened:
+    """The source the options ask for; this machine's GPUs by default.
+
+    Args:
+        demo: the built-in host.
+        replay: a recording.
+        fall_back: show the demo, and say why, where this machine's GPUs cannot be read.
+
+    Raises:
+        UserError: both were asked for, or the recording cannot be read.
+        SourceFailed: this machine's GPUs cannot be read and there is no falling back.
+    """
+    if demo and replay is not None:
+        raise UserError("--demo and --replay show different things; give one of them")
+    if replay is not None:
+        return _open_recording(replay)
+    if demo:
+        return Opened(_demo(), "the built-in demo: these GPUs are not real")
+    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
+
+    try:
+        return Opened(pick_source())
+    except SourceFailed as error:
+        if not fall_back:
+            raise
+        return Opened(_demo(), f"{error.message} Showing the built-in demo: these GPUs are not real. {error.hint}")
+
+
+def _demo() -> Source:
+    from vramtui.sources.demo import DemoSource  # noqa: PLC0415 - only where it is shown
+
+    return DemoSource()
+
+
+def _open_recording(path: Path) -> Opened:
+    from vramtui.records.recording import read_recording  # noqa: PLC0415 - only where it is shown
+    from vramtui.sources.replay import ReplaySource  # noqa: PLC0415 - only where it is shown
+
+    recording = read_recording(path)
+    notes = " ".join((f"replay of {path.name}", *recording.warnings))
+    return Opened(ReplaySource(tuple(recording.samples)), notes)

@@ -1,0 +1,109 @@
+"""`vramtui ps`: who holds the memory, once or again and again."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.console import print_json, print_table
+from vramtui.cli.exits import spoken_errors
+from vramtui.cli.opening import open_source
+from vramtui.core.readings import Gpu
+from vramtui.core.snapshot import Holding, Snapshot
+from vramtui.core.text import printable
+from vramtui.core.units import UNKNOWN, format_gib, format_percent
+
+HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
+NUMBERS = (1, 4, 5, 6, 7)
+CLEAR_SCREEN = "\x1b[H\x1b[2J"
+
+
+def ps(
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again every interval until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks with --watch.")] = 1.0,
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
+    replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
+) -> None:
+    """Processes on the GPUs with their memory now, at its peak, and as predicted."""
+    with spoken_errors():
+        _show(json=json, watch=watch, interval=interval, demo=demo, replay=replay)
+
+
+def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
+    from vramtui.cli.looking import Looker  # noqa: PLC0415 - estimators and presets take time to load
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+
+    opened = open_source(demo=demo, replay=replay)
+    looker = Looker(opened.source, PresetLibrary())
+    if opened.banner:
+        sys.stderr.write(f"vramtui: {opened.banner}\n")
+    while True:
+        snapshot = looker.look()
+        if json:
+            _print_document(snapshot, single=not watch)
+        else:
+            if watch and sys.stdout.isatty():
+                sys.stdout.write(CLEAR_SCREEN)
+            _print_tables(snapshot)
+        sys.stdout.flush()
+        if not watch:
+            return
+        time.sleep(interval)
+
+
+def _print_document(snapshot: Snapshot, *, single: bool) -> None:
+    from vramtui.records.ps_json import ps_document  # noqa: PLC0415 - only where it is asked for
+
+    if single:
+        print_json(ps_document(snapshot))
+        return
+    import msgspec  # noqa: PLC0415 - as above
+
+    sys.stdout.write(msgspec.json.encode(ps_document(snapshot)).decode() + "\n")
+
+
+def _print_tables(snapshot: Snapshot) -> None:
+    rows = [
+        row
+        for gpu in snapshot.sample.gpus
+        for row in _gpu_rows(gpu, [h for h in snapshot.holdings if h.key.gpu_uuid == gpu.uuid])
+    ]
+    print_table(HEADINGS, rows, right=NUMBERS)
+    sys.stdout.write("NOW, PEAK and PREDICTED in GiB; PEAK is the most seen since this command began.\n")
+    for problem in snapshot.sample.problems:
+        sys.stderr.write(f"vramtui: {problem.where}: {printable(problem.message)} {problem.hint}\n")
+
+
+def _gpu_rows(gpu: Gpu, holdings: list[Holding]) -> list[tuple[str, ...]]:
+    index, memory = str(gpu.index), gpu.memory
+    if gpu.state != "ok":
+        return [_bare_row(index, None, f"{printable(gpu.name)}: {gpu.reason}")]
+    rows = [_process_row(index, holding) for holding in holdings]
+    rows.append(_bare_row(index, gpu.unattributed, "unattributed (driver, exited pids)"))
+    if memory.reserved is not None:
+        rows.append(_bare_row(index, memory.reserved, "reserved by the driver"))
+    total = format_gib(memory.total)
+    rows.append(_bare_row(index, memory.free, f"free of {total} on {printable(gpu.name)}"))
+    return rows
+
+
+def _process_row(index: str, holding: Holding) -> tuple[str, ...]:
+    process, comparison = holding.process, holding.comparison
+    return (
+        index,
+        str(process.pid),
+        process.type,
+        printable(process.user or UNKNOWN),
+        "N/A" if process.used_memory is None else format_gib(process.used_memory),
+        format_gib(holding.peak.bytes if holding.peak else None),
+        format_gib(comparison.predicted if comparison else None),
+        format_percent(comparison.fraction if comparison else None),
+        printable(process.command or process.name or UNKNOWN),
+    )
+
+
+def _bare_row(index: str, held: int | None, what: str) -> tuple[str, ...]:
+    return (index, UNKNOWN, "", UNKNOWN, format_gib(held), "", "", "", what)

@@ -1,0 +1,50 @@
+"""`vramtui snapshot`: the moment as files, without opening the dashboard."""
+
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.exits import spoken_errors
+from vramtui.cli.opening import open_source
+
+
+class Format(str, Enum):
+    """What a snapshot can be written as."""
+
+    json = "json"
+    csv = "csv"
+    md = "md"
+    svg = "svg"
+
+
+def snapshot(
+    formats: Annotated[
+        list[Format] | None, typer.Option("--format", "-f", help="Which files to write; all of them by default.")
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where to write them.")] = Path(),
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
+    replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
+) -> None:
+    """Write host, GPUs, processes, predictions and differences as JSON, CSV, Markdown and SVG; never overwrites."""
+    with spoken_errors():
+        chosen = [entry.value for entry in formats or list(Format)]
+        for path in _save(chosen, folder, demo=demo, replay=replay):
+            typer.echo(path)
+
+
+def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
+    from vramtui.cli.looking import Looker  # noqa: PLC0415 - estimators and presets take time to load
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+    from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
+
+    opened = open_source(demo=demo, replay=replay)
+    library = PresetLibrary()
+    taken = Looker(opened.source, library).look()
+    svg = None
+    if "svg" in formats:
+        from vramtui.app.picture import picture  # noqa: PLC0415 - only a picture needs the screen
+
+        svg = picture(taken.sample, library, banner=opened.banner)
+    return save_snapshot(taken, folder, formats, svg=svg)

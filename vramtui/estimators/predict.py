@@ -1,0 +1,30 @@
+"""The prediction for a preset on a card, made once and kept."""
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Estimate
+from vramtui.core.preset import PresetFile
+from vramtui.core.workload import Workload
+from vramtui.estimators.analytic import ANALYTIC
+
+
+class Predictor:
+    """Estimates by workload and card. `failures` holds the sentence for a preset that cannot be estimated."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[Workload, Device], Estimate | None] = {}
+        self.failures: dict[str, str] = {}
+
+    def __call__(self, found: PresetFile, device: Device) -> Estimate | None:
+        """The estimate for `found` on `device`; None when there can be none, and `failures` says why."""
+        wanted = (found.preset.workload, device)
+        if wanted not in self._made:
+            self._made[wanted] = self._make(found, device)
+        return self._made[wanted]
+
+    def _make(self, found: PresetFile, device: Device) -> Estimate | None:
+        try:
+            return ANALYTIC.estimate(found.preset.workload, device)
+        except UserError as error:
+            self.failures[found.key] = str(error)
+            return None
