@@ -69,7 +69,8 @@ class Gpu(Reading, frozen=True, kw_only=True):
     """One device, or one MIG instance (`mig_parent` is then its card's uuid and `mig_profile` its size's name).
 
     Percentages are 0–100, clocks MHz, power watts, temperature °C. `reason` is the sentence behind a state that is
-    not ok. `processes_trusted` is False when the driver's process list is known to be scrambled.
+    not ok. `processes_trusted` is False when the driver's process list is known to be scrambled. `mig_used` is what
+    the card's MIG instances hold in bytes; they are rows of their own, and their processes are listed there only.
     """
 
     index: int
@@ -96,15 +97,16 @@ class Gpu(Reading, frozen=True, kw_only=True):
     pci_bus_id: str | None = None
     mig_parent: str | None = None
     mig_profile: str | None = None
+    mig_used: int | None = None
 
     @property
     def attributed(self) -> int:
-        """Bytes held by the processes whose memory is known."""
-        return sum(process.used_memory or 0 for process in self.processes)
+        """Bytes held by the processes whose memory is known and, on a card cut into MIG instances, by the instances."""
+        return (self.mig_used or 0) + sum(process.used_memory or 0 for process in self.processes)
 
     @property
     def unattributed(self) -> int | None:
-        """Bytes in use that no process accounts for; negative when a process grew between the two readings."""
+        """Bytes in use that no process or MIG instance accounts for; negative when a process grew between the two readings."""
         return None if self.memory.used is None else self.memory.used - self.attributed
 
 
