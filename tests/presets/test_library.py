@@ -1,0 +1,112 @@
+"""Which preset a name means, and that broken files hide no others."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vramtui.core.errors import UserError
+from vramtui.presets import PresetLibrary, config_dir
+from vramtui.presets.library import bundled_folder
+
+PRESET = """
+name = "{name}"
+[model]
+kind = "transformer"
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+vocab_size = 100
+[run]
+kind = "train"
+"""
+
+
+def put(folder: Path, key: str, name: str = "mine") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{key}.toml"
+    path.write_text(PRESET.format(name=name))
+    return path
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> PresetLibrary:
+    put(tmp_path / "bundled" / "llama", "llama-8b", "theirs")
+    put(tmp_path / "bundled", "gpt2", "theirs")
+    put(tmp_path / "mine", "gpt2")
+    put(tmp_path / "mine" / "work", "resnet")
+    put(tmp_path / "mine" / ".git", "hidden")
+    return PresetLibrary(tmp_path / "mine", tmp_path / "bundled")
+
+
+def test_the_users_own_come_first(library: PresetLibrary) -> None:
+    assert [(found.key, found.bundled) for found in library.all()] == [
+        ("gpt2", False),
+        ("llama-8b", True),
+        ("resnet", False),
+    ]
+    assert library.keys() == ("gpt2", "llama-8b", "resnet")
+    assert library.get("gpt2").preset.name == "mine"
+    assert library.get("llama-8b").path.endswith("bundled/llama/llama-8b.toml")
+    assert library.problems == ()
+
+
+def test_an_unknown_name_leads_to_the_nearest(library: PresetLibrary) -> None:
+    with pytest.raises(UserError, match=r"no preset is called 'lama-8b' \(did you mean llama-8b\?\)"):
+        library.get("lama-8b")
+    with pytest.raises(UserError, match=r"lama-8b\.toml does not exist \(did you mean llama-8b\?\)"):
+        library.get("presets/lama-8b.toml")
+
+
+def test_a_path_wins_over_every_name(library: PresetLibrary, tmp_path: Path) -> None:
+    path = put(tmp_path, "gpt2", "here")
+    found = library.get(str(path))
+    assert (found.key, found.preset.name, found.bundled) == ("gpt2", "here", False)
+    assert library.get(str(tmp_path / "bundled" / "gpt2.toml")).bundled
+
+
+def test_a_broken_file_hides_no_other(library: PresetLibrary, tmp_path: Path) -> None:
+    (tmp_path / "mine" / "broken.toml").write_text("name = 1")
+    (tmp_path / "mine" / "worse.toml").write_bytes(b"\xff")
+    assert [found.key for found in library.all()] == ["gpt2", "llama-8b", "resnet"]
+    first, second = library.problems
+    assert "broken.toml:1: name is 1, text in quotes is needed" in first
+    assert "worse.toml:1: not UTF-8 text" in second
+    with pytest.raises(UserError, match="text in quotes is needed"):
+        library.get("broken")
+
+
+def test_two_files_of_one_name_are_told(library: PresetLibrary, tmp_path: Path) -> None:
+    put(tmp_path / "mine" / "zoo", "gpt2", "second")
+    assert library.get("gpt2").preset.name == "mine"
+    (problem,) = library.problems
+    assert "has the same name" in problem
+
+
+def test_no_user_folder_is_no_problem(tmp_path: Path) -> None:
+    library = PresetLibrary(tmp_path / "none", tmp_path / "neither")
+    assert library.all() == ()
+    assert library.problems == ()
+
+
+def test_the_configuration_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+    assert config_dir() == tmp_path
+    put(tmp_path / "presets", "own")
+    assert "own" in PresetLibrary().keys()  # noqa: SIM118 - a method of ours, not a mapping's
+    monkeypatch.delenv("VRAMTUI_CONFIG_DIR")
+    assert config_dir().name == "vramtui"
+
+
+def test_the_bundled_ones_are_found() -> None:
+    assert list(bundled_folder().rglob("*.toml"))
+
+
+def test_reading_presets_loads_no_screen_and_no_torch() -> None:
+    code = (
+        "import sys; from vramtui.presets import PresetLibrary; PresetLibrary().all();"
+        "print([m for m in ('textual', 'rich', 'typer', 'torch', 'tomlkit', 'psutil') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"

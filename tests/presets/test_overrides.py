@@ -1,0 +1,108 @@
+"""Single values of a preset, set from the command line."""
+
+import pytest
+
+from vramtui.core.errors import UserError
+from vramtui.core.models import TransformerModel
+from vramtui.core.preset import Preset
+from vramtui.core.workload import InferRun, TrainRun
+from vramtui.presets import apply_overrides, parse_preset
+
+PRESET = """
+name = "Small"
+[model]
+kind = "transformer"
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+vocab_size = 100
+parameters = 12345
+[run]
+kind = "train"
+batch_size = 2
+sequence_length = 128
+optimizer = "sgd"
+[run.lora]
+rank = 4
+target_modules = ["q_proj"]
+[measured]
+process = 123
+where = "a card"
+"""
+
+
+@pytest.fixture
+def preset() -> Preset:
+    return parse_preset(PRESET, "small.toml")
+
+
+def train(preset: Preset, *settings: str) -> TrainRun:
+    run = apply_overrides(preset, settings).run
+    assert isinstance(run, TrainRun)
+    return run
+
+
+def test_values_take_the_type_that_the_key_has(preset: Preset) -> None:
+    assert train(preset, "run.batch_size=8").batch_size == 8
+    assert train(preset, " run.batch_size = 8 ").batch_size == 8
+    assert train(preset, "run.optimizer=adam").optimizer == "adam"
+    assert train(preset, 'run.optimizer="adam"').optimizer == "adam"
+    assert apply_overrides(preset, ["name=2024"]).name == "2024"
+    lora = train(preset, 'run.lora.target_modules=["k_proj"]', "run.lora.dropout=0.5").lora
+    assert lora is not None
+    assert (lora.rank, lora.target_modules, lora.dropout) == (4, ("k_proj",), 0.5)
+
+
+def test_none_takes_an_optional_value_away(preset: Preset) -> None:
+    assert train(preset, "run.lora=none").lora is None
+    assert train(preset, "run.sequence_length=none").sequence_length is None
+    assert train(preset, "run.checkpointing=none").checkpointing == "none"
+
+
+def test_a_table_that_was_not_there_can_be_made(preset: Preset) -> None:
+    bare = apply_overrides(preset, ["run.lora=none"])
+    lora = train(bare, "run.lora.rank=8", 'run.lora.target_modules=["q_proj"]').lora
+    assert lora is not None
+    assert lora.rank == 8
+
+
+def test_what_no_longer_holds_is_dropped(preset: Preset) -> None:
+    assert apply_overrides(preset, []).measured is not None
+    assert apply_overrides(preset, ["run.batch_size=8"]).measured is None
+    larger = apply_overrides(preset, ["model.num_hidden_layers=3"]).model
+    assert isinstance(larger, TransformerModel)
+    assert (larger.num_hidden_layers, larger.parameters) == (3, None)
+
+
+def test_another_kind_of_run_keeps_what_it_knows(preset: Preset) -> None:
+    run = apply_overrides(preset, ["run.kind=infer", "run.new_tokens=7"]).run
+    assert isinstance(run, InferRun)
+    assert (run.batch_size, run.sequence_length, run.new_tokens) == (2, 128, 7)
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (["run.batch_sise=8"], "run.batch_sise is not a key of a training run (did you mean batch_size?)"),
+        (["run.batch_size=many"], "run.batch_size is text, a whole number is needed"),
+        (["run.batch_size=0"], "run.batch_size is 0; it must be at least 1"),
+        (["run.batch_size=none"], "run.batch_size is text, a whole number is needed"),
+        (["run.batch_size="], "run.batch_size is text, a whole number is needed"),
+        (["run.optimizer=adan"], "run.optimizer is 'adan' (did you mean adam?); it is one of: "),
+        (["run.kind=fly"], "run.kind is 'fly'; it is one of: "),
+        (["run.kind=infer", "run.optimizer=adam"], "run.optimizer is not a key of an inference run"),
+        (["run.batch_size.x=1"], "--set run.batch_size.x=1: batch_size is no table, it has no keys"),
+        (["run=1"], "run is 1, a table is needed"),
+        (["batch_size"], "--set batch_size: write it as KEY=VALUE, for example run.batch_size=8"),
+        (["=8"], "--set =8: write it as KEY=VALUE"),
+        (["run..x=8"], "write it as KEY=VALUE"),
+        (["match.command=("], "match.command is not a regular expression"),
+        (["run.lora.rank=4\nx=3"], "run.lora.rank is text, a whole number is needed"),
+        (["run.batch_size=1", "run.sequence_length=-1"], "--set run.sequence_length=-1: run.sequence_length is -1"),
+    ],
+)
+def test_each_mistake_is_one_sentence(preset: Preset, settings: list[str], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        apply_overrides(preset, settings)
+    assert sentence in str(caught.value)
+    assert str(caught.value).startswith("--set ")

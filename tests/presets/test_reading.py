@@ -1,0 +1,216 @@
+"""What a preset file may hold, and the sentence for everything it may not."""
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.core.errors import UserError
+from vramtui.core.preset import Preset
+from vramtui.presets import find_problems, load_preset, parse_preset
+from vramtui.presets.schema import find_faults
+
+GOOD = """\
+name = "Small"
+
+[model]
+kind = "transformer"
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+vocab_size = 100
+
+[run]
+kind = "train"
+batch_size = 2
+optimizer = "adam"
+
+[run.lora]
+rank = 4
+target_modules = ["q_proj",
+  "v_proj"]
+
+[match]
+command = "train"
+"""
+
+
+def broken(old: str, new: str) -> str:
+    assert old in GOOD
+    with pytest.raises(UserError) as caught:
+        parse_preset(GOOD.replace(old, new), "presets/small.toml")
+    return str(caught.value)
+
+
+def test_a_good_preset() -> None:
+    preset = parse_preset(GOOD, "small.toml")
+    assert preset.name == "Small"
+    assert preset.run.batch_size == 2
+    assert preset.match is not None
+    assert preset.match.command == "train"
+    assert find_problems(GOOD) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        (
+            "hidden_size = 64",
+            "hiden_size = 64",
+            "5: model.hiden_size is not a key of a transformer model (did you mean hidden_size?)",
+        ),
+        ("batch_size = 2", 'batch_size = "two"', "12: run.batch_size is text, a whole number is needed"),
+        ("batch_size = 2", "batch_size = 2.5", "12: run.batch_size is 2.5, a whole number is needed"),
+        ("batch_size = 2", "batch_size = true", "12: run.batch_size is true, a whole number is needed"),
+        ("batch_size = 2", "batch_size = [2]", "12: run.batch_size is a list, a whole number is needed"),
+        ("batch_size = 2", "batch_size = 2020-01-01", "12: run.batch_size is a date, a whole number is needed"),
+        ("batch_size = 2", "batch_size = nan", "12: run.batch_size is nan, a whole number is needed"),
+        ("batch_size = 2", "batch_size = 0", "12: run.batch_size is 0; it must be at least 1"),
+        ("rank = 4", "rank = -1", "16: run.lora.rank is -1; it must be at least 1"),
+        (
+            "num_hidden_layers = 2",
+            "num_hidden_layers = 1e30",
+            "6: model.num_hidden_layers is 1e+30, a whole number is needed",
+        ),
+        (
+            "num_hidden_layers = 2",
+            "num_hidden_layers = 1" + "0" * 30,
+            "6: model.num_hidden_layers is 1" + "0" * 30 + "; it must be at most 1099511627776",
+        ),
+        (
+            "num_hidden_layers = 2",
+            "num_hidden_layers = 1" + "0" * 400,
+            "6: model.num_hidden_layers is a number too large; it must be at most 1099511627776",
+        ),
+        ('"v_proj"', "7", "18: run.lora.target_modules[1] is 7, text in quotes is needed"),
+        ("rank = 4", "rank = 4\ndropout = 1.5", "17: run.lora.dropout is 1.5; it must be at most 1.0"),
+        ("rank = 4", "rank = 4\ndropout = inf", "17: run.lora.dropout is inf, a number is needed"),
+        ("rank = 4\n", "", "15: run.lora.rank is missing; [run.lora] needs it"),
+        ("hidden_size = 64\n", "", "3: model.hidden_size is missing; a transformer model needs it"),
+        ('kind = "train"\n', "", "10: run.kind is missing; it is one of: "),
+        ('kind = "train"', 'kind = "trian"', "11: run.kind is 'trian' (did you mean train?); it is one of: "),
+        ("[match]", "[matsch]", "20: matsch is not a key of a preset (did you mean match?)"),
+        ('name = "Small"', "name = 3", "1: name is 3, text in quotes is needed"),
+        ("[match]", "[match.x]", "20: match.x is not a key of [match]"),
+        (
+            'command = "train"',
+            'command = "train"\ncommand = "x"',
+            "22: command stands in this file twice",
+        ),
+        ("[match]", "[run]\n[match]", "20: [run] stands in this file twice"),
+        ("hidden_size = 64", "hidden_size = ", "5: not valid TOML: invalid value"),
+        ("hidden_size = 64", "hidden_size = 1_", "5: not valid TOML: "),
+        ('command = "train"', 'command = "("', "21: match.command is not a regular expression: "),
+        ('command = "train"', 'command = "(a+)+$"', "21: match.command is a pattern that repeats a repetition"),
+        ('command = "train"', f'command = "{"a" * 600}"', "21: match.command is 600 characters long; at most 512"),
+        (
+            'name = "Small"',
+            '"na\\u001bme" = 1\nname = "Small"',
+            "1: na␛me is not a key of a preset (did you mean name?)",
+        ),
+    ],
+)
+def test_each_mistake_is_one_sentence_with_file_line_and_key(old: str, new: str, sentence: str) -> None:
+    message = broken(old, new)
+    assert message.startswith(f"presets/small.toml:{sentence}")
+    assert "\n" not in message
+    assert "\x1b" not in message
+
+
+def test_the_nearest_optimizer_is_named() -> None:
+    message = broken('optimizer = "adam"', 'optimizer = "adan"')
+    assert message.startswith("presets/small.toml:13: run.optimizer is 'adan' (did you mean adam?); it is one of: ")
+
+
+def test_a_missing_table_has_no_line() -> None:
+    with pytest.raises(UserError, match=r"^x\.toml: model is missing; a preset needs it$"):
+        parse_preset('name = "x"\n[run]\nkind = "train"\n', "x.toml")
+
+
+def test_nesting_without_end() -> None:
+    with pytest.raises(UserError, match="nested too deeply"):
+        parse_preset("a = " + "[" * 100_000, "x.toml")
+
+
+def test_every_problem_is_found_in_the_order_of_lines_then_what_is_missing() -> None:
+    text = GOOD.replace("hidden_size = 64", "hiden_size = 64").replace("batch_size = 2", "batch_size = 0")
+    assert [(problem.line, problem.key) for problem in find_problems(text)] == [
+        (5, "model.hiden_size"),
+        (12, "run.batch_size"),
+        (3, "model"),
+    ]
+
+
+def test_files_that_are_no_presets(tmp_path: Path) -> None:
+    def sentence(path: Path) -> str:
+        with pytest.raises(UserError) as caught:
+            load_preset(path)
+        return str(caught.value)
+
+    assert sentence(tmp_path / "none.toml").endswith("none.toml does not exist")
+    assert sentence(tmp_path).endswith("is a directory, not a preset")
+    latin = tmp_path / "latin.toml"
+    latin.write_bytes(b'name = "a"\nnotes = "\xe9"\n')
+    assert sentence(latin).endswith("latin.toml:2: not UTF-8 text")
+    large = tmp_path / "large.toml"
+    large.write_bytes(b"#" * ((1 << 20) + 1))
+    assert sentence(large).endswith("is larger than 1 MiB, which no preset is")
+    pipe = tmp_path / "pipe.toml"
+    os.mkfifo(pipe)
+    assert sentence(pipe).endswith("is not a plain file")
+    assert "cannot be read" in sentence(Path("a\0b.toml"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
+def test_a_file_without_permission(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD)
+    path.chmod(0)
+    with pytest.raises(UserError, match="cannot be read: Permission denied"):
+        load_preset(path)
+
+
+def test_a_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode())
+    assert load_preset(path).name == "Small"
+
+
+VALUES = st.one_of(
+    st.integers(-3, 2**41),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.booleans(),
+    st.sampled_from(["train", "infer", "adam", "bf16", "transformer", "learned", "x", ""]),
+    st.lists(st.one_of(st.integers(0, 3), st.text(max_size=3)), max_size=2),
+    st.dictionaries(st.sampled_from(["rank", "kind", "x"]), st.integers(0, 9), max_size=2),
+)
+KEYS = st.one_of(
+    st.sampled_from(["kind", "rank", "name", "lora", "batch_size", "hidden_size", "dropout"]), st.text(max_size=4)
+)
+
+
+@given(
+    table=st.sampled_from(["", "model", "run", "match", "run.lora"]),
+    key=KEYS,
+    value=st.one_of(st.none(), VALUES),
+)
+def test_the_walk_and_the_schema_agree(table: str, key: str, value: object) -> None:
+    """A sentence is found for every document that msgspec refuses, and for none that it takes."""
+    tables = msgspec.to_builtins(parse_preset(GOOD, "small.toml"))
+    place = tables
+    for part in filter(None, table.split(".")):
+        place = place[part]
+    if value is None:
+        place.pop(key, None)
+    else:
+        place[key] = value
+    try:
+        msgspec.convert(tables, Preset)
+    except msgspec.ValidationError:
+        refused = True
+    else:
+        refused = False
+    assert bool(find_faults(tables)) == refused

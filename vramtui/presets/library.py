@@ -1,0 +1,122 @@
+"""Every preset there is: the user's own before the bundled ones."""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import vramtui
+from vramtui.core.errors import UserError, nearest
+from vramtui.core.preset import PresetFile
+from vramtui.presets.reading import load_preset, shown
+
+
+def config_dir() -> Path:
+    """Where a person's own presets and settings are kept: `$VRAMTUI_CONFIG_DIR`, or the platform's place."""
+    chosen = os.environ.get("VRAMTUI_CONFIG_DIR")
+    if chosen:
+        return Path(chosen)
+    from platformdirs import user_config_path  # noqa: PLC0415 - only where nothing else was said
+
+    return user_config_path("vramtui", appauthor=False)
+
+
+def bundled_folder() -> Path:
+    """The presets that came with the program: inside an installed package, beside it in a work tree."""
+    package = Path(vramtui.__file__).parent
+    installed = package / "_bundled_presets"
+    return installed if installed.is_dir() else package.parent / "presets"
+
+
+class PresetLibrary:
+    """Finds presets by their key, the file's stem. Files are looked for once and read when they are asked for.
+
+    Args:
+        user_folder: the person's own presets; `config_dir()/presets` by default.
+        bundled: the presets that come with the program.
+    """
+
+    def __init__(self, user_folder: Path | None = None, bundled: Path | None = None) -> None:
+        self.user_folder = config_dir() / "presets" if user_folder is None else user_folder
+        self._bundled = bundled_folder() if bundled is None else bundled
+        self._files: dict[str, tuple[Path, bool]] | None = None
+        self._read: dict[str, PresetFile | UserError] = {}
+        self._doubles: list[str] = []
+
+    def keys(self) -> tuple[str, ...]:
+        """The keys of all files, sorted; none of them is read for this."""
+        return tuple(self._found())
+
+    def get(self, name_or_path: str) -> PresetFile:
+        """The preset called so, or in the file at that path (anything with a `/`, or ending in `.toml`).
+
+        Raises:
+            UserError: there is none (the sentence names the nearest), or its file is broken.
+        """
+        if "/" in name_or_path or os.sep in name_or_path or name_or_path.endswith(".toml"):
+            return self._at_path(Path(name_or_path).expanduser())
+        if name_or_path not in self._found():
+            guess = nearest(name_or_path, self._found())
+            raise UserError(f"no preset is called {name_or_path!r}{guess}; `vramtui presets list` names them all")
+        read = self._load(name_or_path)
+        if isinstance(read, UserError):
+            raise read
+        return read
+
+    def all(self) -> tuple[PresetFile, ...]:
+        """Every preset that could be read, by key; a broken one hides no other, it is told of in `problems`."""
+        return tuple(read for read in map(self._load, self._found()) if isinstance(read, PresetFile))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each file that is no preset, or whose key another file has."""
+        broken = (str(read) for read in map(self._load, self._found()) if isinstance(read, UserError))
+        return (*broken, *self._doubles)
+
+    def _found(self) -> dict[str, tuple[Path, bool]]:
+        if self._files is None:
+            found: dict[str, tuple[Path, bool]] = {}
+            for folder, bundled in ((self.user_folder, False), (self._bundled, True)):
+                for path in preset_files(folder):
+                    if path.stem not in found:
+                        found[path.stem] = (path, bundled)
+                    elif found[path.stem][1] == bundled:
+                        self._doubles.append(f"{shown(path)}: {shown(found[path.stem][0])} has the same name")
+            self._files = dict(sorted(found.items()))
+        return self._files
+
+    def _load(self, key: str) -> PresetFile | UserError:
+        if key not in self._read:
+            path, bundled = self._found()[key]
+            try:
+                self._read[key] = PresetFile(key=key, path=str(path), bundled=bundled, preset=load_preset(path))
+            except UserError as error:
+                self._read[key] = error
+        return self._read[key]
+
+    def _at_path(self, path: Path) -> PresetFile:
+        try:
+            preset = load_preset(path)
+        except UserError as error:
+            if path.exists():
+                raise
+            guess = nearest(path.stem, self._found())
+            raise UserError(f"{error}{guess}") from None
+        whole = path.resolve()
+        return PresetFile(
+            key=path.stem, path=str(whole), bundled=whole.is_relative_to(self._bundled.resolve()), preset=preset
+        )
+
+
+def preset_files(folder: Path) -> tuple[Path, ...]:
+    """The TOML files in and below `folder`, sorted; hidden ones are passed over, links to folders not followed."""
+    return tuple(sorted(_walk(folder)))
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = _visible(folders)
+        yield from (Path(place, name) for name in _visible(names) if name.endswith(".toml"))
+
+
+def _visible(names: Iterable[str]) -> list[str]:
+    return [name for name in names if not name.startswith(".")]

@@ -1,0 +1,122 @@
+"""`--set KEY=VALUE`: a preset with some of its values changed."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from vramtui.core.errors import UserError
+from vramtui.core.preset import Preset
+from vramtui.core.text import printable
+from vramtui.presets import toml
+from vramtui.presets.reading import match_faults
+from vramtui.presets.schema import Fault, find_faults, schema_at
+
+NOTHING = "none"
+
+
+def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
+    """`preset` with each `KEY=VALUE` set, where KEY is dotted as in `run.batch_size` and VALUE is written as in TOML
+    (quotes around text may be left out; `none` takes an optional value away).
+
+    A changed run no longer has the figures measured of the old one, and a changed shape no longer the card's
+    parameter count, so these are dropped unless they are set too. A changed `run.kind` drops the keys that the new
+    kind does not have.
+
+    Raises:
+        UserError: a setting is not KEY=VALUE, or its key or value is wrong.
+    """
+    settings = list(settings)
+    if not settings:
+        return preset
+    tables: dict[str, Any] = msgspec.to_builtins(preset)
+    keys = []
+    for setting in settings:
+        key, text = _split(setting)
+        _set(tables, key, text, setting)
+        keys.append(key)
+    _drop_stale(tables, keys)
+    try:
+        changed = msgspec.convert(tables, Preset)
+    except msgspec.ValidationError as error:
+        faults = find_faults(tables) or [Fault((), str(error))]
+    else:
+        faults = match_faults(changed)
+        if not faults:
+            return changed
+    blamed = settings[0] if len(settings) == 1 else _blamed(faults[0], settings)
+    raise UserError(f"--set {printable(blamed)}: {faults[0].sentence}")
+
+
+def _split(setting: str) -> tuple[tuple[str, ...], str]:
+    name, equals, text = setting.partition("=")
+    key = tuple(part.strip() for part in name.split("."))
+    if not equals or not all(key):
+        raise UserError(f"--set {printable(setting)}: write it as KEY=VALUE, for example run.batch_size=8")
+    return key, text.strip()
+
+
+def _set(tables: dict[str, Any], key: tuple[str, ...], text: str, setting: str) -> None:
+    table = tables
+    for part in key[:-1]:
+        if table.get(part) is None:
+            table[part] = {}
+        table = table[part]
+        if not isinstance(table, dict):
+            raise UserError(f"--set {printable(setting)}: {part} is no table, it has no keys")
+    choices = _choices(text)
+    table[key[-1]] = choices[0]
+    if key[-1] == "kind":
+        return
+    field = schema_at(key, tables)
+    for choice in choices:
+        table[key[-1]] = choice
+        if not any(fault.key[: len(key)] == key for fault in find_faults(tables)):
+            return
+    table[key[-1]] = choices[0]
+    if text == NOTHING and field is not None and field.default is None:
+        table[key[-1]] = None
+
+
+def _choices(text: str) -> list[Any]:
+    """What `text` may mean: the TOML value it writes, or itself."""
+    try:
+        read = toml.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return [text]
+    return [read["value"], text] if set(read) == {"value"} else [text]
+
+
+def _drop_stale(tables: dict[str, Any], keys: list[tuple[str, ...]]) -> None:
+    heads = {key[0] for key in keys}
+    if heads & {"model", "run", "parallel", "rule"} and "measured" not in heads:
+        tables["measured"] = None
+    model = tables.get("model")
+    if isinstance(model, dict) and "model" in heads and ("model", "parameters") not in keys:
+        model.pop("parameters", None)
+    run = tables.get("run")
+    if isinstance(run, dict) and ("run", "kind") in keys:
+        mine = {key[1] for key in keys if key[0] == "run" and len(key) > 1}
+        known = _known_to_run(tables)
+        for name in [name for name in run if known and name not in known and name not in mine]:
+            del run[name]
+
+
+def _known_to_run(tables: Mapping[str, Any]) -> set[str]:
+    """The keys of the run's kind; empty when there is no such kind."""
+    field = schema_at(("run",), tables)
+    types = field.type.types if field is not None and isinstance(field.type, inspect.UnionType) else ()
+    for kind in types:
+        if isinstance(kind, inspect.StructType) and kind.tag == tables["run"].get("kind"):
+            return {part.encode_name for part in kind.fields} | {str(kind.tag_field)}
+    return set()
+
+
+def _blamed(fault: Fault, settings: list[str]) -> str:
+    """The setting whose key the fault is about."""
+    for setting in settings:
+        key, _ = _split(setting)
+        if fault.key[: len(key)] == key:
+            return setting
+    return " ".join(settings)

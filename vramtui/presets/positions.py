@@ -1,0 +1,151 @@
+"""Where each key of a TOML file stands, for error sentences; only looked for once something is wrong."""
+
+import re
+from collections.abc import Iterator
+
+from vramtui.presets import toml
+
+Key = tuple[str | int, ...]
+
+_BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
+_SPACE = re.compile(r"[ \t]*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+_PLAIN_VALUE = re.compile(r"[^,\]}\n#]*")
+_STRINGS = (
+    re.compile(r'"""(?:\\.|[^\\])*?"{3,5}', re.DOTALL),
+    re.compile(r"'''.*?'{3,5}", re.DOTALL),
+    re.compile(r'"(?:\\.|[^"\\\n])*"'),
+    re.compile(r"'[^'\n]*'"),
+)
+
+
+def key_lines(text: str) -> dict[Key, int]:
+    """The line (from 1) of every table, key and array element of `text`, which has to be valid TOML.
+
+    Where a key has several places (a table and its parts), the first counts.
+    """
+    lines: dict[Key, int] = {}
+    line, counted = 1, 0
+    for key, position in _Scanner(text).statements():
+        line += text.count("\n", counted, position)
+        counted = position
+        for length in range(1, len(key) + 1):
+            lines.setdefault(key[:length], line)
+    return lines
+
+
+class _Scanner:
+    """Walks valid TOML; yields each key with its offset, in the order of the text."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self._elements: dict[Key, int] = {}
+
+    def statements(self) -> Iterator[tuple[Key, int]]:
+        table: Key = ()
+        while True:
+            self._skip(_BLANK)
+            if self.at >= len(self.text):
+                return
+            start = self.at
+            if self.text[start] == "[":
+                table = self._header()
+                yield table, start
+            else:
+                yield from self._pair(table)
+
+    def _header(self) -> Key:
+        brackets = 2 if self.text.startswith("[[", self.at) else 1
+        self.at += brackets
+        key = self._current(self._key())
+        self.at += brackets
+        if brackets == 2:
+            number = self._elements[key] = self._elements.get(key, -1) + 1
+            key = (*key, number)
+        return key
+
+    def _current(self, key: tuple[str, ...]) -> Key:
+        """`key` with the running number of every array of tables it goes through, but for the last part."""
+        whole: Key = ()
+        for part in key[:-1]:
+            whole = (*whole, part)
+            if whole in self._elements:
+                whole = (*whole, self._elements[whole])
+        return (*whole, *key[-1:])
+
+    def _pair(self, table: Key) -> Iterator[tuple[Key, int]]:
+        start = self.at
+        key = (*table, *self._key())
+        yield key, start
+        self.at += 1
+        self._skip(_SPACE)
+        yield from self._value(key)
+
+    def _key(self) -> tuple[str, ...]:
+        parts: list[str] = []
+        while True:
+            self._skip(_SPACE)
+            if self.text[self.at] in "\"'":
+                start = self.at
+                self._string()
+                parts.extend(toml.loads(f"{self.text[start : self.at]} = 0"))
+            else:
+                parts.append(self._skip(_BARE_KEY))
+            self._skip(_SPACE)
+            if self.text[self.at] != ".":
+                return tuple(parts)
+            self.at += 1
+
+    def _value(self, key: Key) -> Iterator[tuple[Key, int]]:
+        first = self.text[self.at]
+        if first in "\"'":
+            self._string()
+        elif first == "[":
+            yield from self._array(key)
+        elif first == "{":
+            yield from self._inline_table(key)
+        else:
+            self._skip(_PLAIN_VALUE)
+
+    def _array(self, key: Key) -> Iterator[tuple[Key, int]]:
+        self.at += 1
+        number = 0
+        while True:
+            self._skip(_BLANK)
+            if self.text[self.at] == "]":
+                break
+            if self.text[self.at] == ",":
+                self.at += 1
+                continue
+            yield (*key, number), self.at
+            yield from self._value((*key, number))
+            number += 1
+        self.at += 1
+
+    def _inline_table(self, key: Key) -> Iterator[tuple[Key, int]]:
+        self.at += 1
+        while True:
+            self._skip(_BLANK)
+            if self.text[self.at] == "}":
+                break
+            if self.text[self.at] == ",":
+                self.at += 1
+                continue
+            yield from self._pair(key)
+        self.at += 1
+
+    def _string(self) -> None:
+        for pattern in _STRINGS:
+            match = pattern.match(self.text, self.at)
+            if match:
+                self.at = match.end()
+                return
+        raise ValueError("not a string")  # only text that is no TOML comes here
+
+    def _skip(self, pattern: re.Pattern[str]) -> str:
+        match = pattern.match(self.text, self.at)
+        if match is None:
+            raise ValueError("not TOML")
+        self.at = match.end()
+        return match[0]

@@ -1,0 +1,171 @@
+"""A preset file, from bytes to a Preset, with a sentence for everything that can be wrong with it."""
+
+import re
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vramtui.core.errors import UserError
+from vramtui.core.preset import Preset
+from vramtui.core.text import printable
+from vramtui.presets import toml
+from vramtui.presets.patterns import pattern_fault
+from vramtui.presets.positions import key_lines
+from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
+
+LARGEST = 1 << 20
+_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
+_KEY_AT_START = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing wrong with a preset's text: its line from 1 (None: the file as a whole), its key, a sentence."""
+
+    line: int | None
+    key: str
+    sentence: str
+
+    def at(self, path: Path | str) -> str:
+        """The sentence with file and line before it."""
+        place = printable(str(path)) if self.line is None else f"{printable(str(path))}:{self.line}"
+        return f"{place}: {self.sentence}"
+
+
+def load_preset(path: Path) -> Preset:
+    """The preset in the file at `path`.
+
+    Raises:
+        UserError: it cannot be read, or its text is no preset; the sentence names file, line and key.
+    """
+    return parse_preset(read_text(path), shown(path))
+
+
+def parse_preset(text: str, path: Path | str) -> Preset:
+    """The preset that `text` holds; `path` is only named in the error.
+
+    Raises:
+        UserError: the text is no preset; the sentence names file, line and key.
+    """
+    problems = _Parsed(text)
+    if problems.preset is None:
+        raise UserError(problems.found[0].at(path))
+    return problems.preset
+
+
+def find_problems(text: str) -> tuple[Problem, ...]:
+    """Everything that is wrong with `text` as a preset, in the order of its lines and then what is missing; empty
+    when it is one.
+    """
+    return _Parsed(text).found
+
+
+def read_text(path: Path) -> str:
+    """The text of a small plain file.
+
+    Raises:
+        UserError: there is none, it is not a plain file, too large, not readable or not UTF-8.
+    """
+    name = shown(path)
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise UserError(f"{name} is a directory, not a preset")
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{name} is not a plain file")
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except FileNotFoundError:
+        raise UserError(f"{name} does not exist") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(f"{name} cannot be read: {reason}") from None
+    if len(content) > LARGEST:
+        raise UserError(f"{name} is larger than 1 MiB, which no preset is")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{name}:{line}: not UTF-8 text") from None
+
+
+def shown(path: Path) -> str:
+    """`path` as people see it: relative where it is below the working directory."""
+    try:
+        return printable(str(path.resolve().relative_to(Path.cwd())))
+    except (OSError, ValueError, RuntimeError):
+        return printable(str(path))
+
+
+class _Parsed:
+    """One text: either `preset` or what is wrong, in `found`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.preset: Preset | None = None
+        self.found: tuple[Problem, ...] = ()
+        try:
+            tables = toml.loads(text, parse_float=_finite)
+        except RecursionError:
+            self.found = (Problem(None, "", "nested too deeply"),)
+        except ValueError as error:
+            self.found = (_syntax_problem(text, str(error)),)
+        else:
+            self._convert(tables)
+
+    def _convert(self, tables: dict[str, Any]) -> None:
+        try:
+            preset = msgspec.convert(tables, Preset)
+        except msgspec.ValidationError as error:
+            self._explain(find_faults(tables) or [Fault((), str(error))])
+        except UserError as error:
+            self._explain([_fault_of(error)])
+        else:
+            faults = match_faults(preset)
+            if faults:
+                self._explain(faults)
+            else:
+                self.preset = preset
+
+    def _explain(self, faults: list[Fault]) -> None:
+        lines = key_lines(self.text)
+        problems = [Problem(lines.get(fault.key), dotted(fault.key), fault.sentence) for fault in faults]
+        # A misspelt key is also a missing one: what stands there is told before what does not.
+        order = {
+            problem: (fault.missing, problem.line or sys.maxsize)
+            for problem, fault in zip(problems, faults, strict=True)
+        }
+        self.found = tuple(sorted(problems, key=order.__getitem__))
+
+
+def _finite(text: str) -> float | NotFinite:
+    value = float(text)
+    return value if abs(value) < float("inf") else NotFinite(text)
+
+
+def match_faults(preset: Preset) -> list[Fault]:
+    """What is wrong with the patterns of `[match]`."""
+    if preset.match is None:
+        return []
+    patterns = msgspec.structs.asdict(preset.match)
+    checked = [(name, pattern_fault(pattern)) for name, pattern in patterns.items() if pattern is not None]
+    return [Fault(("match", name), f"match.{name} is {fault}") for name, fault in checked if fault]
+
+
+def _fault_of(error: UserError) -> Fault:
+    """A contradiction that a Struct found by itself; its sentence begins with the key it is about."""
+    start = _KEY_AT_START.match(str(error))
+    return Fault(tuple(start[0].split(".")) if start else (), str(error))
+
+
+def _syntax_problem(text: str, message: str) -> Problem:
+    place = _PLACE.search(message)
+    reason = message[: place.start()] if place else message
+    line = int(place[1]) if place and place[1] else text.count("\n") + 1
+    if "overwrite a value" in reason or "Cannot declare" in reason:
+        lines = text.split("\n")
+        statement = lines[min(line, len(lines)) - 1].split("=")[0].strip()
+        return Problem(line, statement, f"{printable(statement)} stands in this file twice")
+    return Problem(line, "", f"not valid TOML: {printable(reason[:1].lower() + reason[1:])}")

@@ -1,0 +1,221 @@
+"""What is wrong with a preset's tables, in sentences: every key is walked against the Structs of the core."""
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+
+import msgspec
+from msgspec import inspect
+
+from vramtui.core.errors import nearest
+from vramtui.core.preset import Preset
+from vramtui.core.text import printable
+from vramtui.presets.positions import Key
+
+SHOWN = 40
+
+
+class NotFinite:
+    """Stands for `nan` and `inf` in what was read: no key of a preset takes them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that is wrong: the key it is about (the table, where `missing`) and a sentence that names it."""
+
+    key: Key
+    sentence: str
+    missing: bool = False
+
+
+def dotted(key: Key) -> str:
+    """A key as people write it: `run.lora.target_modules[2]`."""
+    text = ""
+    for part in key:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return printable(text.removeprefix("."))
+
+
+def find_faults(tables: Mapping[str, object]) -> list[Fault]:
+    """Everything that is wrong with `tables` as a preset, in the schema's order."""
+    return list(_check(tables, inspect.type_info(Preset), ()))
+
+
+def schema_at(key: Key, tables: Mapping[str, object]) -> inspect.Field | None:
+    """The schema's field for `key`, seen from what `tables` says of kinds; None when there is no such key."""
+    kind: inspect.Type = inspect.type_info(Preset)
+    value: object = tables
+    field = None
+    for part in key:
+        struct = _struct_for(value, kind)
+        field = next((f for f in struct.fields if f.encode_name == part), None) if struct else None
+        if field is None:
+            return None
+        kind = field.type
+        value = value.get(part, {}) if isinstance(value, Mapping) else {}
+    return field
+
+
+def describe(value: object) -> str:
+    """A value by its sort, as a sentence names it: `text`, `a list`, `1.5`."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return _short(str(value)) if not isinstance(value, int) or abs(value) < 10**SHOWN else "a number too large"
+    if isinstance(value, NotFinite):
+        return _short(value.text)
+    names = {str: "text", list: "a list", dict: "a table", type(None): "empty"}
+    if isinstance(value, (dt.date, dt.time)):
+        return "a date"
+    return names.get(type(value), "something else")
+
+
+def _short(text: str) -> str:
+    safe = printable(text)
+    return safe if len(safe) <= SHOWN else safe[: SHOWN - 1] + "…"
+
+
+def _check(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
+    options = _options(kind)
+    if value is None and any(isinstance(option, inspect.NoneType) for option in options):
+        return
+    options = [option for option in options if not isinstance(option, inspect.NoneType)]
+    if any(isinstance(option, inspect.StructType) for option in options):
+        yield from _check_struct(value, kind, key)
+        return
+    found: list[Fault] = []
+    for option in options:
+        found = list(_check_plain(value, option, key))
+        if not found:
+            return
+    yield from found
+
+
+def _options(kind: inspect.Type) -> list[inspect.Type]:
+    if isinstance(kind, inspect.Metadata):
+        return _options(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        return [option for part in kind.types for option in _options(part)]
+    return [kind]
+
+
+def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
+    if not isinstance(value, Mapping):
+        yield Fault(key, f"{dotted(key)} is {describe(value)}, a table is needed")
+        return
+    struct = _struct_for(value, kind)
+    if struct is None:
+        yield _wrong_tag(value, kind, key)
+        return
+    fields = {field.encode_name: field for field in struct.fields}
+    known = [*fields, *([struct.tag_field] if struct.tag_field else [])]
+    title = _title(struct, key)
+    for name in value:
+        if name not in known:
+            full = dotted((*key, name))
+            yield Fault((*key, name), f"{full} is not a key of {title}{nearest(name, known)}")
+    for name, field in fields.items():
+        if name in value:
+            yield from _check(value[name], field.type, (*key, name))
+        elif field.required:
+            yield Fault(key, f"{dotted((*key, name))} is missing; {title} needs it", missing=True)
+
+
+def _struct_for(value: object, kind: inspect.Type) -> inspect.StructType | None:
+    """The Struct that `value`'s tag chooses; a single Struct may leave its tag out."""
+    structs = [option for option in _options(kind) if isinstance(option, inspect.StructType)]
+    tag_field = structs[0].tag_field if structs else None
+    if tag_field is None:
+        return structs[0] if structs else None
+    tag = value.get(tag_field) if isinstance(value, Mapping) else None
+    if tag is None and len(structs) == 1:
+        return structs[0]
+    return next((struct for struct in structs if struct.tag == tag), None)
+
+
+def _wrong_tag(value: Mapping[str, object], kind: inspect.Type, key: Key) -> Fault:
+    structs = [option for option in _options(kind) if isinstance(option, inspect.StructType)]
+    tags = [str(struct.tag) for struct in structs]
+    name = structs[0].tag_field or ""
+    full = dotted((*key, name))
+    if name not in value:
+        return Fault(key, f"{full} is missing; it is one of: {', '.join(tags)}", missing=True)
+    return Fault((*key, name), _not_one_of(full, value[name], tags))
+
+
+def _title(struct: inspect.StructType, key: Key) -> str:
+    if not key:
+        return "a preset"
+    if struct.tag is None:
+        return f"[{dotted(key)}]"
+    titles = {"train": "a training run", "infer": "an inference run", "serve": "a serving run"}
+    if key == ("run",):
+        return titles.get(str(struct.tag), f"a {struct.tag} run")
+    if key == ("model",):
+        return f"{'an' if str(struct.tag)[0] in 'aeiou' else 'a'} {struct.tag} model"
+    return f"[{dotted(key)}] with {struct.tag_field} = {str(struct.tag)!r}"
+
+
+def _check_plain(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
+    full = dotted(key)
+    if isinstance(kind, inspect.LiteralType):
+        if value not in kind.values or isinstance(value, bool):
+            yield Fault(key, _not_one_of(full, value, [str(known) for known in kind.values]))
+    elif isinstance(kind, (inspect.VarTupleType, inspect.ListType)):
+        yield from _check_list(value, kind, key)
+    elif isinstance(kind, inspect.DictType):
+        yield from _check_dict(value, kind, key)
+    elif isinstance(kind, (inspect.IntType, inspect.FloatType)):
+        yield from _check_number(value, kind, key)
+    elif isinstance(kind, inspect.BoolType) and not isinstance(value, bool):
+        yield Fault(key, f"{full} is {describe(value)}, true or false is needed")
+    elif isinstance(kind, inspect.StrType) and not isinstance(value, str):
+        yield Fault(key, f"{full} is {describe(value)}, text in quotes is needed")
+
+
+def _check_dict(value: object, kind: inspect.DictType, key: Key) -> Iterator[Fault]:
+    if not isinstance(value, Mapping):
+        yield Fault(key, f"{dotted(key)} is {describe(value)}, a table is needed")
+        return
+    for name, part in value.items():
+        yield from _check(part, kind.value_type, (*key, name))
+
+
+def _check_list(value: object, kind: inspect.VarTupleType | inspect.ListType, key: Key) -> Iterator[Fault]:
+    full = dotted(key)
+    if not isinstance(value, (list, tuple)):
+        yield Fault(key, f"{full} is {describe(value)}, a list is needed")
+        return
+    if kind.min_length is not None and len(value) < kind.min_length:
+        yield Fault(key, f"{full} has {len(value)} entries; it must have at least {kind.min_length}")
+    if kind.max_length is not None and len(value) > kind.max_length:
+        yield Fault(key, f"{full} has {len(value)} entries; it must have at most {kind.max_length}")
+    for number, part in enumerate(value):
+        yield from _check(part, kind.item_type, (*key, number))
+
+
+def _check_number(value: object, kind: inspect.IntType | inspect.FloatType, key: Key) -> Iterator[Fault]:
+    full = dotted(key)
+    whole = isinstance(kind, inspect.IntType)
+    wanted = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, wanted):
+        yield Fault(key, f"{full} is {describe(value)}, a {'whole ' if whole else ''}number is needed")
+        return
+    if not isinstance(value, (int, float)):
+        raise TypeError("numbers only")
+    said = describe(value)
+    if kind.ge is not None and value < kind.ge:
+        yield Fault(key, f"{full} is {said}; it must be at least {kind.ge}")
+    elif kind.gt is not None and value <= kind.gt:
+        yield Fault(key, f"{full} is {said}; it must be more than {kind.gt}")
+    elif kind.le is not None and value > kind.le:
+        yield Fault(key, f"{full} is {said}; it must be at most {kind.le}")
+    elif kind.lt is not None and value >= kind.lt:
+        yield Fault(key, f"{full} is {said}; it must be less than {kind.lt}")
+
+
+def _not_one_of(full: str, value: object, known: list[str]) -> str:
+    said = repr(_short(value)) if isinstance(value, str) else describe(value)
+    guess = nearest(value, known) if isinstance(value, str) else ""
+    return f"{full} is {said}{guess}; it is one of: {', '.join(known)}"
