@@ -106,7 +106,7 @@ class Gpu(Reading, frozen=True, kw_only=True):
 
     @property
     def unattributed(self) -> int | None:
-        """Bytes in use that no process or MIG instance accounts for; negative when a process grew between the two readings."""
+        """Bytes in use that nobody accounts for; negative when a process grew between the two readings."""
         return None if self.memory.used is None else self.memory.used - self.attributed
 
 

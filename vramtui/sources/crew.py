@@ -1,0 +1,109 @@
+"""Jobs that may never come back, done one after the other without letting one hold up the rest."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from queue import SimpleQueue
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+LONGEST_PATIENCE = 3.0  # seconds; a driver that is merely slow is waited for this long, never longer
+HURRY = 0.25  # of the patience is left to the others in a round in which one did not come back
+
+
+class Stuck:
+    """What `Crew.run` gives for a job that has not come back; it began `since` (seconds of the crew's clock)."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+
+
+class _Round(Generic[T]):
+    def __init__(self, jobs: deque[tuple[int, Callable[[], T]]]) -> None:
+        self.jobs = jobs
+        self.key: int | None = None
+        self.began = 0.0
+        self.abandoned = False
+        self.finished = False
+
+
+class Crew(Generic[T]):
+    """One worker thread for all jobs; one that hangs in a job is left there, and another takes over the rest.
+
+    A key whose job is still stuck is not started again until it has come back. The threads are daemons and nothing
+    waits for them: a call that never returns does not keep the program from ending.
+
+    Args:
+        patience: seconds a job may take.
+        clock: seconds, of which only differences matter.
+    """
+
+    def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._patience = patience
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._worker: SimpleQueue[_Round[T] | None] | None = None
+        self._results: dict[int, T] = {}
+        self._stuck: dict[int, Stuck] = {}
+        self._slow: dict[int, float] = {}
+
+    def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, T | Stuck]:
+        """Do all jobs in their order. A job must not raise. Called from one thread only."""
+        with self._changed:
+            self._results = {}
+            waiting = deque((key, job) for key, job in jobs.items() if key not in self._stuck)
+            hurry = 1.0
+            while waiting:
+                self._start(waiting)
+                if not self._wait(hurry):
+                    hurry = HURRY
+            return {key: self._results[key] if key in self._results else self._stuck[key] for key in jobs}
+
+    def close(self) -> None:
+        """Let the worker go home. Never waits."""
+        if self._worker is not None:
+            self._worker.put(None)
+            self._worker = None
+
+    def _start(self, waiting: "deque[tuple[int, Callable[[], T]]]") -> None:
+        self._round = _Round(waiting)
+        if self._worker is None:
+            self._worker = SimpleQueue()
+            threading.Thread(target=self._work, args=(self._worker,), name="vramtui-driver", daemon=True).start()
+        self._worker.put(self._round)
+
+    def _wait(self, hurry: float) -> bool:
+        """Wait for the round; False when its worker had to be left behind in a job."""
+        current = self._round
+        began = self._clock()
+        while not current.finished:
+            patience = self._patience if current.key is None else self._slow.get(current.key, self._patience)
+            left = max(began, current.began) + patience * hurry - self._clock()
+            if left <= 0 and current.key is not None:
+                current.abandoned = True
+                self._stuck[current.key] = Stuck(current.began)
+                self._worker = None
+                return False
+            self._changed.wait(max(left, 0.01))
+        return True
+
+    def _work(self, inbox: "SimpleQueue[_Round[T] | None]") -> None:
+        while (work := inbox.get()) is not None:
+            while True:
+                with self._changed:
+                    if not work.jobs:
+                        work.key, work.finished = None, True
+                        self._changed.notify_all()
+                        break
+                    key, job = work.jobs.popleft()
+                    work.key, work.began = key, self._clock()
+                result = job()
+                with self._changed:
+                    if work.abandoned:
+                        took = self._clock() - work.began
+                        self._slow[key] = min(LONGEST_PATIENCE, max(self._patience, 1.5 * took))
+                        del self._stuck[key]
+                        return
+                    self._results[key] = result

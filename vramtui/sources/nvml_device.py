@@ -1,0 +1,149 @@
+"""One card (and its MIG instances) as NVML tells of it, from tick to tick."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from vramtui.core.readings import Absence, Gpu, Memory, Problem
+from vramtui.sources.nvml_calls import Caller, Device, DeviceGone, DriverGone
+from vramtui.sources.nvml_metrics import (
+    CHANGING,
+    NEVER_CHANGING,
+    NOT_OF_AN_INSTANCE,
+    RARELY_CHANGING,
+    Absences,
+    Fields,
+    read_memory,
+    read_metrics,
+)
+from vramtui.sources.nvml_mig import Instance, find_instances
+from vramtui.sources.nvml_processes import Listing, ProcessLists
+
+METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
+RARE_EVERY = 5.0
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """A card or a MIG instance without its processes, and the list they are to be made from."""
+
+    gpu: Gpu
+    listing: Listing
+
+
+class Seen(msgspec.Struct, kw_only=True):
+    """What one look at a card gave; `driver_gone` says that NVML has to be initialised anew, and why."""
+
+    parts: list[Part] = []
+    problems: tuple[Problem, ...] = ()
+    driver_gone: str = ""
+
+
+class CardReader:
+    """Looks at one card. Remembers its name and identity for the time when it is lost.
+
+    Args:
+        index: NVML's.
+        clock: seconds, of which only differences matter.
+    """
+
+    def __init__(self, index: int, clock: Callable[[], float]) -> None:
+        self.index = index
+        self.caller = Caller(f"GPU {index}")
+        self._clock = clock
+        self._identity: Fields = {"name": f"GPU {index}", "uuid": f"unknown-{index}"}
+        self._static: tuple[Fields, Absences] = ({}, {})
+        self._forget()
+
+    def read(self) -> Seen:
+        """Look at the card. Never raises; may block for as long as the driver does."""
+        self.caller.problems = []
+        try:
+            parts = self._read()
+        except DriverGone as error:
+            return Seen(driver_gone=str(error))
+        except DeviceGone as error:
+            self._forget()
+            return Seen(parts=[self.gone(f"{error}", lost=error.lost)])
+        return Seen(parts=parts, problems=tuple(self.caller.problems))
+
+    def gone(self, reason: str, *, lost: bool = False, absence: Absence | None = None) -> Part:
+        """The card's row while nothing can be read of it, under the name it was last known by."""
+        why = absence or (Absence.LOST if lost else Absence.FAILED)
+        gpu = Gpu(
+            index=self.index,
+            **self._identity,
+            state="lost" if lost else "failed",
+            reason=reason,
+            absent=dict.fromkeys(("memory", "processes", *NOT_OF_AN_INSTANCE), why),
+        )
+        return Part(gpu=gpu, listing=Listing(absent=why))
+
+    def _forget(self) -> None:
+        self._handle: Device = None
+        self._changing: tuple[Fields, Absences] = ({}, {})
+        self._rare: tuple[Fields, Absences] = ({}, {})
+        self._next_changing = self._next_rare = float("-inf")
+        self._instances: tuple[Instance, ...] = ()
+        self._lists: dict[str, ProcessLists] = {}
+
+    def _read(self) -> list[Part]:
+        if self._handle is None:
+            handle, absence = self.caller.ask("nvmlDeviceGetHandleByIndex", self.index)
+            if absence is not None:
+                reason = f"nvmlDeviceGetHandleByIndex: {absence.value.replace('_', ' ')}"
+                return [self.gone(reason, absence=absence)]
+            self._handle = handle
+            self._static = read_metrics(self.caller, handle, NEVER_CHANGING)
+            self._identity |= self._static[0]
+        now = self._clock()
+        if now >= self._next_rare:
+            self._rare = read_metrics(self.caller, self._handle, RARELY_CHANGING)
+            self._instances = find_instances(self.caller, self._handle, self._identity["uuid"], self._identity["name"])
+            self._next_rare = now + RARE_EVERY
+        if now >= self._next_changing:
+            self._changing = read_metrics(self.caller, self._handle, CHANGING)
+            self._next_changing = now + METRICS_EVERY
+        return self._card(*self._parts())
+
+    def _card(self, instances: list[Part], mig_used: int | None) -> list[Part]:
+        memory, absent = read_memory(self.caller, self._handle)
+        listing = self._list(self._identity["uuid"], self._handle, memory)
+        if instances:
+            below = {pid for part in instances for pid in part.listing.held}
+            cut = {instance.gpu_instance for instance in self._instances}
+            listing.held = {
+                pid: row for pid, row in listing.held.items() if pid not in below and row.instance not in cut
+            }
+        fields = {**self._identity, **self._static[0], **self._rare[0], **self._changing[0]}
+        reasons = {**self._static[1], **self._rare[1], **self._changing[1], **absent}
+        gpu = Gpu(index=self.index, memory=memory, mig_used=mig_used, absent=reasons, **fields)
+        return [Part(gpu=gpu, listing=listing), *instances]
+
+    def _parts(self) -> tuple[list[Part], int | None]:
+        """The MIG instances, and the bytes they hold together; instances that share their memory count once."""
+        parts = []
+        used: dict[int | str, int] = {}
+        for instance in self._instances:
+            memory, absent = read_memory(self.caller, instance.handle)
+            listing = self._list(instance.uuid, instance.handle, memory)
+            gpu = Gpu(
+                index=self.index,
+                uuid=instance.uuid,
+                name=instance.name,
+                memory=memory,
+                compute_capability=self._static[0].get("compute_capability"),
+                pci_bus_id=self._static[0].get("pci_bus_id"),
+                mig_parent=self._identity["uuid"],
+                mig_profile=instance.profile,
+                absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_SUPPORTED), **absent},
+            )
+            parts.append(Part(gpu=gpu, listing=listing))
+            if memory.used is not None:
+                used[instance.uuid if instance.gpu_instance is None else instance.gpu_instance] = memory.used
+        return parts, sum(used.values()) if used else None
+
+    def _list(self, uuid: str, device: Device, memory: Memory) -> Listing:
+        lists = self._lists.get(uuid)
+        if lists is None:
+            lists = self._lists[uuid] = ProcessLists()
+        return lists.read(self.caller, device, memory.total)

@@ -1,0 +1,59 @@
+"""Whether the pids that a driver lists mean the same processes here as they do on the host."""
+
+import os
+
+HOST_NAMESPACE = "pid:[4026531836]"  # the kernel gives its first pid namespace this number (PROC_PID_INIT_INO)
+
+
+class PidNamespace:
+    """A container's own pid namespace numbers its processes anew, while a driver goes on giving the host's pids.
+
+    There, pid 42 of the driver's and pid 42 of /proc are most likely two processes. A pid is then believed to be ours
+    only when that process has the driver's device files open, as this one has after asking the driver. Where this
+    process has none open either (WSL, or a library that needs no device), that cannot be told and pids are believed.
+    """
+
+    def __init__(self) -> None:
+        self.private = _own_namespace() not in (HOST_NAMESPACE, None)
+        self._verdicts: dict[int, bool] = {}
+        self._can_tell: bool | None = None
+
+    def is_ours(self, pid: int) -> bool:
+        """Whether /proc's process of that number is the one meant."""
+        if not self.private:
+            return True
+        if self._can_tell is None:
+            self._can_tell = has_device_open(os.getpid())
+        if not self._can_tell:
+            return True
+        if pid not in self._verdicts:
+            self._verdicts[pid] = has_device_open(pid)
+        return self._verdicts[pid]
+
+    def hides(self, pid: int) -> bool:
+        """Whether a pid that cannot be looked at may well be alive outside this namespace."""
+        self._verdicts.pop(pid, None)
+        return self.private
+
+
+def has_device_open(pid: int) -> bool:
+    """Whether the process holds one of NVIDIA's device files; False when that may not be looked at."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        return any(_target(f"{folder}/{name}").startswith("/dev/nvidia") for name in os.listdir(folder))  # noqa: PTH208 - hundreds per process, thousands of processes
+    except OSError:
+        return False
+
+
+def _target(path: str) -> str:
+    try:
+        return os.readlink(path)  # noqa: PTH115 - as above
+    except OSError:
+        return ""
+
+
+def _own_namespace() -> str | None:
+    try:
+        return os.readlink("/proc/self/ns/pid")  # noqa: PTH115 - a name such as pid:[4026531836], not a path
+    except OSError:
+        return None
