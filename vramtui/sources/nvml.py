@@ -1,5 +1,6 @@
 """This machine's GPUs through NVIDIA's management library."""
 
+import threading
 import time
 from collections.abc import Callable
 
@@ -43,6 +44,7 @@ class NvmlSource:
         self._system = Caller("driver")
         self._cards: list[CardReader] = []
         self._versions: tuple[str | None, str | None] = (None, None)
+        self._opening = threading.Lock()
         self._ready = False
         self._worked = False
         self._next_count = float("-inf")
@@ -53,10 +55,13 @@ class NvmlSource:
         Raises:
             SourceFailed: it cannot be talked to.
         """
-        if self._ready:
-            return
+        with self._opening:
+            if not self._ready:
+                self._open()
+
+    def _open(self) -> None:
         initialise(again=self._worked)
-        self._ready = self._worked = True
+        self._worked = True
         self._next_count = float("-inf")
         self._cards = []
         try:
@@ -66,6 +71,7 @@ class NvmlSource:
             driver = cuda = None
         version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
         self._versions = (printable(driver) if driver else None, version)
+        self._ready = True
 
     def read(self) -> Sample:
         """What there is to see now.
