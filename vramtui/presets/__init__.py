@@ -2,12 +2,13 @@
 
 from vramtui.presets.library import PresetLibrary, config_dir, preset_files
 from vramtui.presets.overrides import apply_overrides
-from vramtui.presets.reading import Problem, find_problems, load_preset, parse_preset
+from vramtui.presets.reading import Problem, check_file, find_problems, load_preset, parse_preset
 
 __all__ = [
     "PresetLibrary",
     "Problem",
     "apply_overrides",
+    "check_file",
     "config_dir",
     "find_problems",
     "load_preset",

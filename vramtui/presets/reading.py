@@ -30,8 +30,8 @@ class Problem(msgspec.Struct, frozen=True):
 
     def at(self, path: Path | str) -> str:
         """The sentence with file and line before it."""
-        place = printable(str(path)) if self.line is None else f"{printable(str(path))}:{self.line}"
-        return f"{place}: {self.sentence}"
+        name = shown(path) if isinstance(path, Path) else printable(path)
+        return f"{name}: {self.sentence}" if self.line is None else f"{name}:{self.line}: {self.sentence}"
 
 
 def load_preset(path: Path) -> Preset:
@@ -40,7 +40,7 @@ def load_preset(path: Path) -> Preset:
     Raises:
         UserError: it cannot be read, or its text is no preset; the sentence names file, line and key.
     """
-    return parse_preset(read_text(path), shown(path))
+    return parse_preset(read_text(path), path)
 
 
 def parse_preset(text: str, path: Path | str) -> Preset:
@@ -62,33 +62,41 @@ def find_problems(text: str) -> tuple[Problem, ...]:
     return _Parsed(text).found
 
 
+def check_file(path: Path) -> list[str]:
+    """A sentence, with file and line, for everything that is wrong with the file at `path`."""
+    try:
+        text = read_text(path)
+    except UserError as error:
+        return [str(error)]
+    return [problem.at(path) for problem in find_problems(text)]
+
+
 def read_text(path: Path) -> str:
     """The text of a small plain file.
 
     Raises:
         UserError: there is none, it is not a plain file, too large, not readable or not UTF-8.
     """
-    name = shown(path)
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise UserError(f"{name} is a directory, not a preset")
+            raise UserError(f"{shown(path)} is a directory, not a preset")
         if not stat.S_ISREG(status.st_mode):
-            raise UserError(f"{name} is not a plain file")
+            raise UserError(f"{shown(path)} is not a plain file")
         with path.open("rb") as file:
             content = file.read(LARGEST + 1)
     except FileNotFoundError:
-        raise UserError(f"{name} does not exist") from None
+        raise UserError(f"{shown(path)} does not exist") from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UserError(f"{name} cannot be read: {reason}") from None
+        raise UserError(f"{shown(path)} cannot be read: {reason}") from None
     if len(content) > LARGEST:
-        raise UserError(f"{name} is larger than 1 MiB, which no preset is")
+        raise UserError(f"{shown(path)} is larger than 1 MiB, which no preset is")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise UserError(f"{name}:{line}: not UTF-8 text") from None
+        raise UserError(f"{shown(path)}:{line}: not UTF-8 text") from None
 
 
 def shown(path: Path) -> str:

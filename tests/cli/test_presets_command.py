@@ -1,0 +1,106 @@
+"""`vramtui presets list|show|check`, as a program would call them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vramtui.cli.presets import app
+
+RUNNER = CliRunner()
+PRESET = """
+name = "Mine [red]x[/]"
+[model]
+kind = "transformer"
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+vocab_size = 100
+[run]
+kind = "infer"
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+    folder = tmp_path / "presets"
+    folder.mkdir()
+    return folder
+
+
+def test_the_list_as_json(own_folder: Path) -> None:
+    (own_folder / "mine.toml").write_text(PRESET)
+    (own_folder / "broken.toml").write_text("name = 1")
+    done = RUNNER.invoke(app, ["list", "--json"])
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert document["schema"] == 1
+    entries = {entry["name"]: entry for entry in document["presets"]}
+    assert entries["mine"] == {
+        "name": "mine",
+        "title": "Mine [red]x[/]",
+        "path": str(own_folder / "mine.toml"),
+        "bundled": False,
+        "model_kind": "transformer",
+        "run_kind": "infer",
+    }
+    assert entries["gpt2-124m"]["bundled"] is True
+    assert entries["gpt2-124m"]["run_kind"] == "train"
+    assert "broken" not in entries
+    assert "broken.toml:1: name is 1, text in quotes is needed" in done.stderr
+
+
+def test_the_list_for_people(own_folder: Path) -> None:
+    (own_folder / "mine.toml").write_text(PRESET)
+    done = RUNNER.invoke(app, ["list"])
+    assert done.exit_code == 0
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("mine ")]
+    assert line.strip().split(maxsplit=4) == ["mine", "transformer", "infer", "yours", "Mine [red]x[/]"]
+
+
+def test_showing_one(own_folder: Path) -> None:
+    (own_folder / "mine.toml").write_text(encoding="utf-8", data=PRESET + "#\t\u202e\r\n")
+    done = RUNNER.invoke(app, ["show", "mine"])
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"# {own_folder / 'mine.toml'}"
+    assert "hidden_size = 64" in lines
+    assert "#\t\ufffd" in lines
+
+
+def test_showing_one_that_is_not_there() -> None:
+    done = RUNNER.invoke(app, ["show", "gpt2-125m"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("vramtui: no preset is called 'gpt2-125m' (did you mean gpt2-124m?)")
+
+
+def test_checking_everything_known(own_folder: Path) -> None:
+    assert RUNNER.invoke(app, ["check"]).exit_code == 0
+    (own_folder / "broken.toml").write_text("name = 1")
+    done = RUNNER.invoke(app, ["check"])
+    assert done.exit_code == 2
+    assert "broken.toml:1: name is 1, text in quotes is needed" in done.stderr
+
+
+def test_checking_files_and_folders_tells_every_mistake(own_folder: Path) -> None:
+    good = own_folder / "good.toml"
+    good.write_text(PRESET)
+    assert RUNNER.invoke(app, ["check", str(good)]).stdout == "1 preset is right\n"
+    bad = own_folder / "bad.toml"
+    bad.write_text(PRESET.replace("hidden_size", "hiden_size").replace("= 2", "= 0"))
+    done = RUNNER.invoke(app, ["check", str(own_folder)])
+    assert done.exit_code == 2
+    assert [line.split("bad.toml:")[1] for line in done.stderr.splitlines()] == [
+        "5: model.hiden_size is not a key of a transformer model (did you mean hidden_size?)",
+        "6: model.num_hidden_layers is 0; it must be at least 1",
+        "3: model.hidden_size is missing; a transformer model needs it",
+    ]
+
+
+def test_checking_what_is_not_there(own_folder: Path) -> None:
+    done = RUNNER.invoke(app, ["check", str(own_folder / "none.toml")])
+    assert done.exit_code == 2
+    assert "none.toml does not exist" in done.stderr
+    assert RUNNER.invoke(app, ["check", str(own_folder)]).exit_code == 2

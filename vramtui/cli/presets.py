@@ -1,0 +1,97 @@
+"""`vramtui presets`: which there are, what one says, and whether files are right."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.console import print_json, print_table
+from vramtui.cli.exits import BAD_INPUT, spoken_errors
+from vramtui.core.preset import PresetFile
+from vramtui.core.text import printable
+
+app = typer.Typer(no_args_is_help=True, help="List, show and check presets.")
+
+
+@app.command("list")
+def list_presets(
+    json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Every preset, your own before the bundled ones."""
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
+
+    with spoken_errors():
+        library = PresetLibrary()
+        found = library.all()
+        if json:
+            print_json({"schema": 1, "presets": [_entry(preset) for preset in found]})
+        else:
+            rows = [_row(preset) for preset in found]
+            print_table(("NAME", "MODEL", "RUN", "FROM", "TITLE"), rows)
+        for problem in library.problems:
+            sys.stderr.write(f"vramtui: {problem}\n")
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")]) -> None:
+    """A preset's file: its path, then its text."""
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
+
+    with spoken_errors():
+        found = PresetLibrary().get(name)
+        text = Path(found.path).read_text(encoding="utf-8-sig")
+        typer.echo(f"# {printable(found.path)}")
+        for line in text.split("\n"):
+            typer.echo("\t".join(map(printable, line.rstrip("\r").split("\t"))))
+
+
+@app.command()
+def check(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="TOML files or folders of them; all known presets by default.")
+    ] = None,
+) -> None:
+    """Whether files are presets: a sentence with file, line and key for each mistake, and exit code 2."""
+    with spoken_errors():
+        count, problems = _check(files or [])
+        for problem in problems:
+            sys.stderr.write(f"vramtui: {problem}\n")
+        if problems:
+            raise typer.Exit(BAD_INPUT)
+        typer.echo(f"{count} {'preset is' if count == 1 else 'presets are'} right")
+
+
+def _check(files: list[Path]) -> tuple[int, list[str]]:
+    from vramtui.presets import PresetLibrary, check_file, preset_files  # noqa: PLC0415 - as above
+
+    if not files:
+        library = PresetLibrary()
+        return len(library.all()), list(library.problems)
+    paths = [path for given in files for path in (preset_files(given) if given.is_dir() else (given,))]
+    problems = [problem for path in paths for problem in check_file(path)]
+    if not paths:
+        problems.append(f"{printable(str(files[0]))} holds no TOML files")
+    return len(paths), problems
+
+
+def _entry(found: PresetFile) -> dict[str, object]:
+    return {
+        "name": found.key,
+        "title": found.preset.name,
+        "path": found.path,
+        "bundled": found.bundled,
+        "model_kind": _kind(found.preset.model),
+        "run_kind": _kind(found.preset.run),
+    }
+
+
+def _row(found: PresetFile) -> tuple[str, ...]:
+    whose = "bundled" if found.bundled else "yours"
+    kinds = (_kind(found.preset.model), _kind(found.preset.run))
+    return (printable(found.key), *kinds, whose, printable(found.preset.name))
+
+
+def _kind(part: object) -> str:
+    """The tag that stands for a Struct's type in a preset."""
+    return str(type(part).__struct_config__.tag)  # type: ignore[attr-defined]  # every Struct has it
