@@ -102,3 +102,5 @@ class LinearInBatchRule(RuleTable, frozen=True, kw_only=True, tag="linear-in-bat
             raise ValueError(f"rule.first and rule.second have the same batch_size {few.batch_size}: they fix no line")
         if many.bytes < few.bytes:
             raise ValueError("rule.first and rule.second say that a larger batch takes less memory")
+        if few.bytes * many.batch_size < many.bytes * few.batch_size:
+            raise ValueError("rule.first and rule.second say that a batch of nothing takes less than no memory")

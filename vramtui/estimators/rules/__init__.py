@@ -1,1 +1,77 @@
+"""Published rules of thumb, each reproduced as published: `RULES` by id, and `estimate_rules` for a workload."""
 
+from typing import Any
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import UserError, nearest
+from vramtui.core.estimate import Estimate
+from vramtui.core.models import RuleModel
+from vramtui.core.workload import Workload
+from vramtui.estimators.rules import (
+    accelerate,
+    activation_recomputation,
+    blocks,
+    bytes_per_parameter,
+    deepspeed,
+    eleutherai,
+    encoder_decoder,
+    gpt2_residual,
+    kv_cache,
+    layernorm,
+    linear,
+    linear_in_batch,
+    lora_calculator,
+    megatron,
+    mlp,
+    optimizer_timeline,
+    resnet50,
+    zero,
+)
+from vramtui.estimators.rules.base import Rule
+
+# Rules differ in what they take, so the table holds them by any input; each checks its own.
+RULES: dict[str, Rule[Any]] = {
+    rule.id: rule
+    for rule in (
+        blocks.RULE,
+        linear.RULE,
+        mlp.RULE,
+        layernorm.RULE,
+        optimizer_timeline.RULE,
+        bytes_per_parameter.RULE,
+        gpt2_residual.RULE,
+        resnet50.RULE,
+        encoder_decoder.RULE,
+        lora_calculator.RULE,
+        kv_cache.RULE,
+        linear_in_batch.RULE,
+        accelerate.RULE,
+        eleutherai.RULE,
+        activation_recomputation.RULE,
+        megatron.RULE,
+        zero.RULE,
+        deepspeed.RULE,
+    )
+}
+
+
+def estimate_rules(workload: Workload, device: Device, rule_id: str | None = None) -> list[Estimate]:
+    """What every rule that fits `workload` says, or the one called `rule_id`; `device` changes no published rule.
+
+    Raises:
+        UserError: no rule is called so, or none fits.
+    """
+    del device
+    if rule_id is not None and rule_id not in RULES:
+        raise UserError(f"no rule is called {rule_id!r}{nearest(rule_id, RULES)}; there are: {', '.join(RULES)}")
+    fitting = {rule.id: inputs for rule in RULES.values() if (inputs := rule.inputs(workload)) is not None}
+    if not fitting and isinstance(workload.model, RuleModel):
+        raise UserError('model.kind = "rule" goes with a [rule] table, and there is none')
+    if not fitting:
+        raise UserError("no rule fits this workload: they know decoder-only transformers and their own [rule] tables")
+    if rule_id is not None and rule_id not in fitting:
+        raise UserError(f"the rule {rule_id!r} does not fit this workload; these do: {', '.join(fitting)}")
+    return [RULES[name].estimate(inputs) for name, inputs in fitting.items() if rule_id in {None, name}]
+
+
+__all__ = ["RULES", "Rule", "estimate_rules"]

@@ -1,0 +1,151 @@
+"""What a rule is, and the sheet it fills: parts that carry their arithmetic, and figures beside the total."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Generic, TypeVar
+
+from vramtui.core.estimate import Estimate, Moment, Part, Phase
+from vramtui.core.ledger import CATEGORIES, Category, Ledger, Line
+from vramtui.core.rule_inputs import RuleInputs
+from vramtui.core.workload import Workload
+
+T = TypeVar("T", bound=RuleInputs)
+
+BLOCK = 512
+ITEM_BYTES = {"fp64": 8, "int64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "int8": 1, "bool": 1}
+OWN_TOTAL = "The total is the rule's own: lines it has no word on are unknown here, not nothing."
+ALWAYS = "as long as the job runs"
+
+
+@dataclass(frozen=True)
+class Rule(Generic[T]):
+    """One published rule.
+
+    Attributes:
+        id: the name after `rules:`.
+        title: what it is, in a few words.
+        source: where it was published.
+        takes: the type of its inputs.
+        compute: from inputs to an estimate; pure.
+        adapt: the rule's inputs out of an ordinary workload; None where it does not fit one.
+    """
+
+    id: str
+    title: str
+    source: str
+    takes: type[T]
+    compute: Callable[[T], "Sheet"]
+    adapt: Callable[[Workload], T | None] | None = None
+
+    def inputs(self, workload: Workload) -> T | None:
+        """What the rule would be given for `workload`: the preset's own table first, then the model's shapes."""
+        if isinstance(workload.rule, self.takes):
+            return workload.rule
+        return self.adapt(workload) if self.adapt else None
+
+    def estimate(self, inputs: T) -> Estimate:
+        """The rule's answer."""
+        return self.compute(inputs).estimate(f"rules:{self.id}")
+
+
+class Sheet:
+    """Collects the parts of one rule's answer, all from `source`."""
+
+    def __init__(self, source: str, phase: Phase, *assumptions: str) -> None:
+        self.source = source
+        self.phase: Phase = phase
+        self.step: int | None = None
+        self.parts: list[Part] = []
+        self.counted: set[Line] = set()
+        self.timeline: list[Moment] = []
+        self.assumptions = [OWN_TOTAL, *assumptions]
+
+    def add(
+        self,
+        name: str,
+        line: Line,
+        size: int,
+        formula: str,
+        *,
+        at_peak: int | None = None,
+        lifetime: str = ALWAYS,
+        blocks: int = 0,
+    ) -> None:
+        """A part of the total: `size` bytes, of which `at_peak` count in it (all, unless told)."""
+        alive = size if at_peak is None else at_peak
+        self.counted.add(line)
+        self.parts.append(
+            Part(
+                name=name,
+                line=line,
+                bytes=size,
+                at_peak=alive,
+                formula=formula,
+                source=self.source,
+                lifetime=lifetime,
+                count=blocks,
+            )
+        )
+
+    def beside(self, name: str, line: Line, size: int, formula: str) -> None:
+        """A figure the rule also publishes, which is no part of this total."""
+        self.parts.append(
+            Part(
+                name=name,
+                line=line,
+                bytes=size,
+                at_peak=0,
+                formula=formula,
+                source=self.source,
+                lifetime="beside the total, for comparison",
+            )
+        )
+
+    def at_peak(self, line: Line) -> int | None:
+        """Bytes on one line of the ledger; None when the rule has no part there."""
+        return sum(part.at_peak for part in self.parts if part.line == line) if line in self.counted else None
+
+    def estimate(self, method: str) -> Estimate:
+        """The estimate whose ledger is the sum of the parts, line by line."""
+        leaves: dict[Category, int | None] = {category: self.at_peak(category) for category in CATEGORIES}
+        known = [size for size in leaves.values() if size is not None]
+        allocated = sum(known) if known else None
+        cached = self.at_peak("cached")
+        return Estimate(
+            method=method,
+            parts=tuple(self.parts),
+            ledger=Ledger(
+                **leaves,
+                allocated=allocated,
+                cached=cached,
+                reserved=None if cached is None else (allocated or 0) + cached,
+                context=self.at_peak("context"),
+                other=self.at_peak("other"),
+                process=sum(part.at_peak for part in self.parts),
+            ),
+            peak_phase=self.phase,
+            peak_step=self.step,
+            timeline=tuple(self.timeline),
+            assumptions=tuple(self.assumptions),
+        )
+
+
+def block_bytes(size: int) -> int:
+    """What the allocator takes for `size` bytes: whole blocks of 512, and nothing for nothing."""
+    return BLOCK * -(-size // BLOCK)
+
+
+def share(whole: int, ratio: float) -> int:
+    """`whole` times `ratio` as it is written in decimal, rounded to an integer."""
+    return round(whole * Fraction(repr(ratio)))
+
+
+def gb(size: int) -> str:
+    """Decimal gigabytes, as publications mostly mean by GB."""
+    return f"{size / 10**9:,.2f} GB"
+
+
+def gib(size: int) -> str:
+    """Binary gigabytes, to three places."""
+    return f"{size / 2**30:,.3f} GiB"

@@ -1,0 +1,28 @@
+"""512-byte blocks: the allocator hands out whole blocks, however small the tensor."""
+
+from math import prod
+
+from vramtui.core.rule_inputs import BlocksRule
+from vramtui.estimators.rules.base import BLOCK, ITEM_BYTES, Rule, Sheet, block_bytes
+
+SOURCE = "PyTorch's caching allocator, kMinBlockSize = 512 (c10/core/AllocatorConfig.h, round_size)"
+
+
+def compute(inputs: BlocksRule) -> Sheet:
+    """ceil(elements x bytes / 512) x 512 for each tensor."""
+    sheet = Sheet(SOURCE, "build", "Requests of more than 1 MiB may get a block that was not split; that is left out.")
+    item = ITEM_BYTES[inputs.dtype]
+    for index, shape in enumerate(inputs.shapes, 1):
+        asked = prod(shape) * item
+        given = block_bytes(asked)
+        sheet.add(
+            f"tensor {index}",
+            "inputs",
+            given,
+            f"{shape} {inputs.dtype}: {prod(shape):,} x {item} B = {asked:,} B; {given // BLOCK} x {BLOCK} B",
+            blocks=given // BLOCK,
+        )
+    return sheet
+
+
+RULE = Rule(id="blocks", title="512-byte blocks", source=SOURCE, takes=BlocksRule, compute=compute)

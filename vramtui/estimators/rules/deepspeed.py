@@ -1,0 +1,67 @@
+"""DeepSpeed's own estimators of model states for ZeRO-2 and ZeRO-3, with and without offloading."""
+
+from fractions import Fraction
+
+from msgspec import structs
+
+from vramtui.core.ledger import Category
+from vramtui.core.rule_inputs import DeepspeedRule
+from vramtui.estimators.rules.base import Rule, Sheet, gib
+
+SOURCE = (
+    "DeepSpeed, docs/code-docs/source/memory.rst; runtime/zero/stage_1_and_2.py and stage3.py "
+    "(estimate_zero2/3_model_states_mem_needs)"
+)
+# What the optimizer keeps in fp32, in bytes per parameter: it moves to the host as a whole.
+FP32: tuple[tuple[str, Category, int], ...] = (
+    ("gradients, fp32", "gradients", 4),
+    ("weights, fp32", "master_weights", 4),
+    ("Adam's moments", "optimizer", 8),
+)
+State = tuple[str, Category, int, str]
+
+
+def compute(inputs: DeepspeedRule) -> Sheet:
+    """ZeRO-2: 4 P + 16 P / ranks (now 2 P + 18 P / ranks); ZeRO-3: 4 x the largest layer + 18 P / ranks."""
+    sheet = Sheet(SOURCE, "step", "Model states on one GPU; DeepSpeed's GB are 2^30 bytes.")
+    for name, line, size, formula in _states(inputs):
+        sheet.add(name, line, size, f"{formula} = {gib(size)}")
+    for name, optimizer, parameters in (
+        ("all, nothing offloaded", False, False),
+        ("all, optimizer offloaded", True, False),
+        ("all, parameters and optimizer offloaded", True, True),
+    ):
+        if inputs.stage == 3 or not parameters:
+            option = structs.replace(inputs, offload_optimizer=optimizer, offload_parameters=parameters)
+            total = sum(size for _, _, size, _ in _states(option))
+            sheet.beside(name, "process", total, f"on each of {inputs.ranks} GPUs: {gib(total)}")
+    return sheet
+
+
+def _states(inputs: DeepspeedRule) -> list[State]:
+    found: list[State] = []
+    if inputs.stage == 3:
+        layer = inputs.largest_layer_parameters or 0
+        found.append(("largest layer, gathered", "temporaries", 4 * layer, f"{layer:,} parameters x (2 + 2) B"))
+    if not inputs.offload_parameters:
+        found.append(_state(inputs, "weights, fp16", "weights", 2, inputs.ranks if inputs.stage == 3 else 1))
+    if not inputs.offload_optimizer:
+        if inputs.stage == 2:
+            ranks = inputs.ranks if inputs.formula == "current" else 1
+            found.append(_state(inputs, "gradients, fp16", "gradients", 2, ranks))
+        found += [_state(inputs, name, line, each, inputs.ranks) for name, line, each in FP32]
+    return found
+
+
+def _state(inputs: DeepspeedRule, name: str, line: Category, each: int, ranks: int) -> State:
+    size = round(Fraction(inputs.parameters * each, ranks))
+    return name, line, size, f"{inputs.parameters:,} parameters x {each} B / {ranks}"
+
+
+RULE = Rule(
+    id="deepspeed",
+    title="DeepSpeed's estimators for ZeRO-2 and ZeRO-3",
+    source=SOURCE,
+    takes=DeepspeedRule,
+    compute=compute,
+)

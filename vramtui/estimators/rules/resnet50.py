@@ -1,0 +1,122 @@
+"""ResNet-50: weights, responses of a mini-batch, and what lowering a convolution to a matrix product makes of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from vramtui.core.rule_inputs import Resnet50Rule
+from vramtui.estimators.rules.base import Rule, Sheet, gb
+
+SOURCE = (
+    "Graphcore 2017, Why is so much memory needed for deep neural networks?; layers from He et al. 2015, Table 1, "
+    "with the stride on a stage's first 1 x 1 convolution"
+)
+FLOAT = 4
+CLASSES = 1000
+
+
+@dataclass(frozen=True)
+class _Convolution:
+    inputs: int
+    outputs: int
+    kernel: int
+    side: int
+
+    @property
+    def responses(self) -> int:
+        return self.outputs * self.side**2
+
+
+@dataclass(frozen=True)
+class _Network:
+    """The real network: its convolutions, and the elements that its pooling and its residual sums put out."""
+
+    convolutions: tuple[_Convolution, ...]
+    pooled: int
+    sums: int
+
+    @property
+    def parameters(self) -> int:
+        """Convolutions, two numbers per channel of each batch norm, and the classifier."""
+        weights = sum(c.inputs * c.outputs * c.kernel**2 + 2 * c.outputs for c in self.convolutions)
+        return weights + self.convolutions[-1].outputs * CLASSES + CLASSES
+
+    @property
+    def responses(self) -> int:
+        return sum(c.responses for c in self.convolutions) + self.pooled + self.sums
+
+    @property
+    def lowered(self) -> int:
+        return sum(c.responses * c.kernel**2 for c in self.convolutions)
+
+
+def network(blocks: tuple[int, ...], image_size: int) -> _Network:
+    """A bottleneck ResNet with `blocks` per stage: (3, 4, 6, 3) is ResNet-50, (3, 4, 23, 3) 101, (3, 8, 36, 3) 152."""
+    side = _half(_half(image_size))
+    found = (_Convolution(3, 64, 7, _half(image_size)), *_stages(blocks, side))
+    sums, side_of_stage = 0, side
+    for stage, count in enumerate(blocks):
+        side_of_stage = _half(side_of_stage) if stage else side_of_stage
+        sums += count * (256 << stage) * side_of_stage**2
+    return _Network(found, 64 * side**2, sums)
+
+
+def _stages(blocks: tuple[int, ...], side: int) -> Iterator[_Convolution]:
+    width_in = 64
+    for stage, count in enumerate(blocks):
+        side = _half(side) if stage else side
+        narrow, wide = 64 << stage, 256 << stage
+        for block in range(count):
+            if block == 0:
+                yield _Convolution(width_in, wide, 1, side)
+            yield _Convolution(width_in, narrow, 1, side)
+            yield _Convolution(narrow, narrow, 3, side)
+            yield _Convolution(narrow, wide, 1, side)
+            width_in = wide
+
+
+def _half(side: int) -> int:
+    return -(-side // 2)
+
+
+def compute(inputs: Resnet50Rule) -> Sheet:
+    """The published round counts make the total; the real layers' counts stand beside them."""
+    sheet = Sheet(SOURCE, "forward", "Weights and responses in fp32; no gradients and no optimizer.")
+    batch, one = inputs.batch_size, inputs.responses * FLOAT
+    weights = inputs.parameters * FLOAT
+    sheet.add("weights", "weights", weights, f"{inputs.parameters:,} x {FLOAT} B = {weights / 2**20:.1f} MiB")
+    sheet.add("responses", "activations", batch * one, f"batch {batch} x {one:,} B = {gb(batch * one)}")
+    sheet.beside("responses of one image", "activations", one, f"{inputs.responses:,} x {FLOAT} B = {one / 1e6:.1f} MB")
+    if inputs.published_lowering is not None:
+        lowered = inputs.published_lowering
+        sheet.beside(
+            "responses, lowered, as published",
+            "activations",
+            lowered,
+            f"{gb(lowered)} as printed, {lowered / (batch * one):.2f} times the responses; no derivation is given",
+        )
+    _add_real(sheet, inputs)
+    return sheet
+
+
+def _add_real(sheet: Sheet, inputs: Resnet50Rule) -> None:
+    real, batch = network(inputs.blocks, inputs.image_size), inputs.batch_size
+    weights, one = real.parameters * FLOAT, real.responses * FLOAT
+    lowered = batch * real.lowered * FLOAT
+    what = "from the layers"
+    sheet.beside(f"weights, {what}", "weights", weights, f"{real.parameters:,} x {FLOAT} B = {weights / 2**20:.1f} MiB")
+    sheet.beside(
+        f"responses of one image, {what}",
+        "activations",
+        one,
+        f"{real.responses:,} outputs of convolutions, pooling and residual sums x {FLOAT} B = {one / 1e6:.1f} MB",
+    )
+    sheet.beside(f"responses, {what}", "activations", batch * one, f"batch {batch} x {one:,} B = {gb(batch * one)}")
+    sheet.beside(
+        f"responses, lowered, {what}",
+        "activations",
+        lowered,
+        f"batch {batch} x {real.lowered:,} (each convolution's outputs x K²) x {FLOAT} B = {gb(lowered)}",
+    )
+
+
+RULE = Rule(id="resnet50", title="ResNet-50 with lowering", source=SOURCE, takes=Resnet50Rule, compute=compute)
