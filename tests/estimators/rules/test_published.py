@@ -6,7 +6,7 @@ import pytest
 
 from vramtui.core.devices import card
 from vramtui.core.estimate import Estimate, Phase
-from vramtui.core.ledger import CATEGORIES, TOTALS
+from vramtui.core.ledger import CATEGORIES, TOTALS, Line
 from vramtui.estimators.rules import RULES, estimate_rules
 from vramtui.presets import parse_preset
 
@@ -208,7 +208,8 @@ def test_parts_and_ledger_agree(path: Path) -> None:
     names = [part.name for part in found.parts]
     assert len(set(names)) == len(names)
     assert sum(part.at_peak for part in found.parts) == found.process
-    for line in (*CATEGORIES, "context", "other"):
+    lines: tuple[Line, ...] = (*CATEGORIES, "context", "other")
+    for line in lines:
         alive = [part.at_peak for part in found.parts if part.line == line]
         assert (found.ledger.bytes_of(line) or 0) == sum(alive)
     assert not any(part.at_peak for part in found.parts if part.line in TOTALS)

@@ -141,6 +141,11 @@ def share(whole: int, ratio: float) -> int:
     return round(whole * Fraction(repr(ratio)))
 
 
+def ceil_share(whole: int, ranks: int) -> int:
+    """What the fullest of `ranks` holds of `whole` bytes."""
+    return -(-whole // ranks)
+
+
 def gb(size: int) -> str:
     """Decimal gigabytes, as publications mostly mean by GB."""
     return f"{size / 10**9:,.2f} GB"

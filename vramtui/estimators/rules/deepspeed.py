@@ -1,12 +1,10 @@
 """DeepSpeed's own estimators of model states for ZeRO-2 and ZeRO-3, with and without offloading."""
 
-from fractions import Fraction
-
 from msgspec import structs
 
 from vramtui.core.ledger import Category
 from vramtui.core.rule_inputs import DeepspeedRule
-from vramtui.estimators.rules.base import Rule, Sheet, gib
+from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gib
 
 SOURCE = (
     "DeepSpeed, docs/code-docs/source/memory.rst; runtime/zero/stage_1_and_2.py and stage3.py "
@@ -54,7 +52,7 @@ def _states(inputs: DeepspeedRule) -> list[State]:
 
 
 def _state(inputs: DeepspeedRule, name: str, line: Category, each: int, ranks: int) -> State:
-    size = round(Fraction(inputs.parameters * each, ranks))
+    size = ceil_share(inputs.parameters * each, ranks)
     return name, line, size, f"{inputs.parameters:,} parameters x {each} B / {ranks}"
 
 

@@ -6,7 +6,7 @@ from math import ceil
 from vramtui.core.ledger import Category
 from vramtui.core.rule_inputs import MegatronRule
 from vramtui.core.workload import Workload
-from vramtui.estimators.rules.base import Rule, Sheet, gib
+from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gib
 from vramtui.estimators.rules.shapes import training
 
 SOURCE = "NVIDIA Megatron-LM, megatron/training/theoretical_memory_usage.py"
@@ -28,10 +28,10 @@ def compute(inputs: MegatronRule) -> Sheet:
     total = 0
     ranks = inputs.data_parallel if inputs.distributed_optimizer else 1
     for name, line, each in STATES:
-        total += round(count * each)
-        sheet.add(name, line, round(count * each), f"{what} x {each} B")
+        total += ceil(count * each)
+        sheet.add(name, line, ceil(count * each), f"{what} x {each} B")
     for name, line, each in SHARDED:
-        size = round(count * each / ranks)
+        size = ceil(count * each / ranks)
         total += size
         sheet.add(name, line, size, f"{what} x {each} B / {ranks}")
     sheet.beside("weight and optimizer", "process", total, f"{what} x (6 + 12 / {ranks}) B = {gib(total)}")
@@ -68,9 +68,9 @@ def _add_selective(sheet: Sheet, inputs: MegatronRule) -> None:
     if stages == 1:
         terms["output layer and loss"] = (4 * tokens * (hidden + inputs.padded_vocab_size), "4 x s·b·(h + vocabulary)")
     for name, (size, formula) in terms.items():
-        each = round(Fraction(size, ranks))
+        each = ceil_share(size, ranks)
         sheet.add(name, "activations", each, f"{formula} / {ranks}, s·b = {tokens:,}, h = {hidden}: {gib(each)}")
-    one = round(Fraction(layer, ranks))
+    one = ceil_share(layer, ranks)
     sheet.beside(
         "activations of one layer", "activations", one, f"s·b·(18 h + 4 ffn) / {ranks} = {one / 2**20:.1f} MiB"
     )

@@ -1,11 +1,9 @@
 """Model states per rank under ZeRO's three stages, as the paper has them."""
 
-from fractions import Fraction
-
 from vramtui.core.ledger import Category
 from vramtui.core.rule_inputs import ZeroRule
 from vramtui.core.workload import TrainRun, Workload
-from vramtui.estimators.rules.base import Rule, Sheet, gb
+from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gb
 from vramtui.estimators.rules.shapes import parameter_count, transformer
 
 SOURCE = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, Figure 1"
@@ -26,10 +24,10 @@ def compute(inputs: ZeroRule) -> Sheet:
     sheet = Sheet(SOURCE, "step", "Model states alone, on one rank; Adam in mixed precision.")
     for name, line, each, stage in STATES:
         over = ranks if inputs.stage >= stage else 1
-        size = round(Fraction(count * each, over))
+        size = ceil_share(count * each, over)
         sheet.add(name, line, size, f"{count:,} parameters x {each} B / {over} = {gb(size)}")
     for stage, name in NAMES.items():
-        total = round(sum(Fraction(count * each, ranks if stage >= first else 1) for _, _, each, first in STATES))
+        total = sum(ceil_share(count * each, ranks if stage >= first else 1) for _, _, each, first in STATES)
         sheet.beside(f"all, {name}", "process", total, f"on each of {ranks} ranks: {gb(total)}")
     return sheet
 
