@@ -2,7 +2,8 @@
 
 import msgspec
 
-from vramtui.core.models import Model
+from vramtui.core.errors import UserError
+from vramtui.core.models import Model, RuleModel
 from vramtui.core.rule_inputs import RuleInputs
 from vramtui.core.workload import Run, Workload
 
@@ -36,6 +37,11 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     rule: RuleInputs | None = None
     match: Match | None = None
     measured: Measured | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a model of kind `rule` without a rule."""
+        if isinstance(self.model, RuleModel) and self.rule is None:
+            raise UserError('model.kind = "rule" goes with a [rule] table, and there is none')
 
     @property
     def workload(self) -> Workload:

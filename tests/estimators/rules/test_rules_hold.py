@@ -20,6 +20,7 @@ from vramtui.core.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.rules import RULES, estimate_rules
 from vramtui.estimators.rules.eleutherai import parameters
 from vramtui.estimators.rules.resnet50 import network
+from vramtui.presets import parse_preset
 
 H100 = card("H100")
 size = st.integers(1, 5000)
@@ -331,17 +332,17 @@ def test_sentences_for_what_cannot_be() -> None:
 
 def test_impossible_inputs_are_refused() -> None:
     point = BatchPoint(batch_size=1, bytes=100)
-    with pytest.raises(ValueError, match="fix no line"):
+    with pytest.raises(UserError, match="fix no line"):
         LinearInBatchRule(first=point, second=point, batch_size=2)
-    with pytest.raises(ValueError, match="less memory"):
+    with pytest.raises(UserError, match="less memory"):
         LinearInBatchRule(first=point, second=BatchPoint(batch_size=2, bytes=50), batch_size=2)
-    with pytest.raises(ValueError, match="less than no memory"):
+    with pytest.raises(UserError, match="less than no memory"):
         LinearInBatchRule(first=point, second=BatchPoint(batch_size=2, bytes=500), batch_size=2)
-    with pytest.raises(ValueError, match="largest_layer_parameters is needed"):
+    with pytest.raises(UserError, match="largest_layer_parameters is needed"):
         rule_inputs.DeepspeedRule(parameters=1, ranks=1, stage=3)
-    with pytest.raises(ValueError, match="goes with"):
+    with pytest.raises(UserError, match="goes with"):
         rule_inputs.DeepspeedRule(parameters=1, ranks=1, stage=2, offload_parameters=True)
-    with pytest.raises(ValueError, match="does not divide"):
+    with pytest.raises(UserError, match="does not divide"):
         rule_inputs.KvCacheRule(
             num_hidden_layers=1,
             num_attention_heads=8,
@@ -354,3 +355,28 @@ def test_impossible_inputs_are_refused() -> None:
 
 def test_every_rule_says_where_it_is_from() -> None:
     assert all(rule.source and rule.title and rule.id == name for name, rule in RULES.items())
+
+
+@pytest.mark.parametrize(
+    ("rule", "sentence"),
+    [
+        ('id = "kv-cach"', r"a.toml:8: rule.id is 'kv-cach' \(did you mean kv-cache\?\)"),
+        ('id = "zero"\nparameters = 10\nranks = 2\nstage = 4', "a.toml:11: rule.stage is 4; it must be at most 3"),
+        ('id = "blocks"\nshapes = [[0]]', "rule.shapes"),
+        ('id = "deepspeed"\nparameters = 1\nranks = 1\nstage = 3', "a.toml: rule.largest_layer_parameters is needed"),
+        (
+            'id = "deepspeed"\nparameters = 1\nranks = 1\nstage = 2\noffload_parameters = true',
+            "a.toml:12: rule.offload",
+        ),
+    ],
+)
+def test_a_presets_fault_is_one_sentence_with_its_line(rule: str, sentence: str) -> None:
+    text = f'name = "x"\n[model]\nkind = "rule"\n[run]\nkind = "train"\n\n[rule]\n{rule}\n'
+    with pytest.raises(UserError, match=sentence):
+        parse_preset(text, "a.toml")
+
+
+def test_a_model_of_kind_rule_needs_a_rule() -> None:
+    text = 'name = "x"\n[model]\nkind = "rule"\n[run]\nkind = "train"\n'
+    with pytest.raises(UserError, match=r"a.toml:3: model.kind = .rule. goes with a \[rule\] table, and there is none"):
+        parse_preset(text, "a.toml")

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from vramtui.core.errors import UserError
 from vramtui.core.rule_inputs.base import Bytes, Count, Ranks, RuleTable
 
 
@@ -37,8 +38,8 @@ class DeepspeedRule(RuleTable, frozen=True, kw_only=True, tag="deepspeed"):
     formula: Literal["documented", "current"] = "documented"
 
     def __post_init__(self) -> None:
-        """Raises ValueError for what the estimator asks for or does not know."""
+        """Raises UserError for what the estimator asks for or does not know."""
         if self.stage == 3 and self.largest_layer_parameters is None:
-            raise ValueError("rule.largest_layer_parameters is needed for rule.stage = 3")
+            raise UserError("rule.largest_layer_parameters is needed for rule.stage = 3")
         if self.offload_parameters and not (self.stage == 3 and self.offload_optimizer):
-            raise ValueError("rule.offload_parameters goes with rule.stage = 3 and rule.offload_optimizer = true")
+            raise UserError("rule.offload_parameters goes with rule.stage = 3 and rule.offload_optimizer = true")

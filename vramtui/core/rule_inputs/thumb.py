@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from vramtui.core.errors import UserError
 from vramtui.core.rule_inputs.base import GIB, Bytes, Bytes1, Count, Ratio, RuleTable, Size, WeightType
 
 
@@ -73,9 +74,9 @@ class KvCacheRule(RuleTable, frozen=True, kw_only=True, tag="kv-cache"):
     dtype: Literal["fp32", "bf16", "fp16", "int8"] = "fp16"
 
     def __post_init__(self) -> None:
-        """Raises ValueError for key/value heads that do not divide the heads."""
+        """Raises UserError for key/value heads that do not divide the heads."""
         if self.num_attention_heads % (self.num_key_value_heads or 1):
-            raise ValueError(
+            raise UserError(
                 f"rule.num_key_value_heads = {self.num_key_value_heads} does not divide "
                 f"rule.num_attention_heads = {self.num_attention_heads}"
             )
@@ -96,11 +97,11 @@ class LinearInBatchRule(RuleTable, frozen=True, kw_only=True, tag="linear-in-bat
     batch_size: Size
 
     def __post_init__(self) -> None:
-        """Raises ValueError for two points that fix no line, or one that falls with the batch."""
+        """Raises UserError for two points that fix no line, or one that falls with the batch."""
         few, many = sorted((self.first, self.second), key=lambda point: point.batch_size)
         if few.batch_size == many.batch_size:
-            raise ValueError(f"rule.first and rule.second have the same batch_size {few.batch_size}: they fix no line")
+            raise UserError(f"rule.first and rule.second have the same batch_size {few.batch_size}: they fix no line")
         if many.bytes < few.bytes:
-            raise ValueError("rule.first and rule.second say that a larger batch takes less memory")
+            raise UserError("rule.first and rule.second say that a larger batch takes less memory")
         if few.bytes * many.batch_size < many.bytes * few.batch_size:
-            raise ValueError("rule.first and rule.second say that a batch of nothing takes less than no memory")
+            raise UserError("rule.first and rule.second say that a batch of nothing takes less than no memory")

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from vramtui.core.errors import UserError
 from vramtui.core.rule_inputs.base import Ranks, RuleTable, Size
 
 
@@ -31,11 +32,11 @@ class EncoderDecoderRule(RuleTable, frozen=True, kw_only=True, tag="encoder-deco
     tie_word_embeddings: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError for heads that do not divide and for sequences longer than the position table."""
+        """Raises UserError for heads that do not divide and for sequences longer than the position table."""
         if self.d_model % self.num_heads:
-            raise ValueError(f"rule.num_heads = {self.num_heads} does not divide rule.d_model = {self.d_model}")
+            raise UserError(f"rule.num_heads = {self.num_heads} does not divide rule.d_model = {self.d_model}")
         if self.max_length is not None and self.max_length < max(self.source_length, self.target_length):
-            raise ValueError(f"rule.max_length = {self.max_length} is less than the longer of the two sequences")
+            raise UserError(f"rule.max_length = {self.max_length} is less than the longer of the two sequences")
 
 
 class EleutherRule(RuleTable, frozen=True, kw_only=True, tag="eleutherai"):
