@@ -45,21 +45,29 @@ class Crew(Generic[T]):
         self._clock = clock
         self._changed = threading.Condition()
         self._worker: SimpleQueue[_Round[T] | None] | None = None
-        self._results: dict[int, T] = {}
+        self._results: dict[int, T | Stuck] = {}
+        self._error: Exception | None = None
         self._stuck: dict[int, Stuck] = {}
         self._slow: dict[int, float] = {}
 
     def run(self, jobs: Mapping[int, Callable[[], T]]) -> dict[int, T | Stuck]:
-        """Do all jobs in their order. A job must not raise. Called from one thread only."""
+        """Do all jobs in their order. Called from one thread only.
+
+        Raises:
+            Exception: what a job raised, which none should.
+        """
         with self._changed:
-            self._results = {}
+            self._results = dict(self._stuck)
             waiting = deque((key, job) for key, job in jobs.items() if key not in self._stuck)
             hurry = 1.0
             while waiting:
                 self._start(waiting)
                 if not self._wait(hurry):
                     hurry = HURRY
-            return {key: self._results[key] if key in self._results else self._stuck[key] for key in jobs}
+            error, self._error = self._error, None
+            if error is not None:
+                raise error
+            return {key: self._results[key] for key in jobs}
 
     def close(self) -> None:
         """Let the worker go home. Never waits."""
@@ -83,7 +91,7 @@ class Crew(Generic[T]):
             left = max(began, current.began) + patience * hurry - self._clock()
             if left <= 0 and current.key is not None:
                 current.abandoned = True
-                self._stuck[current.key] = Stuck(current.began)
+                self._results[current.key] = self._stuck[current.key] = Stuck(current.began)
                 self._worker = None
                 return False
             self._changed.wait(max(left, 0.01))
@@ -99,11 +107,20 @@ class Crew(Generic[T]):
                         break
                     key, job = work.jobs.popleft()
                     work.key, work.began = key, self._clock()
-                result = job()
+                result, error = self._do(job)
                 with self._changed:
+                    self._error = self._error or error
                     if work.abandoned:
                         took = self._clock() - work.began
                         self._slow[key] = min(LONGEST_PATIENCE, max(self._patience, 1.5 * took))
                         del self._stuck[key]
                         return
-                    self._results[key] = result
+                    if result is not None:
+                        self._results[key] = result
+
+    @staticmethod
+    def _do(job: Callable[[], T]) -> tuple[T | None, Exception | None]:
+        try:
+            return job(), None
+        except Exception as error:  # noqa: BLE001 - it is raised again where it is seen, in the thread that waits
+            return None, error

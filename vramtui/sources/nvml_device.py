@@ -13,6 +13,7 @@ from vramtui.sources.nvml_metrics import (
     RARELY_CHANGING,
     Absences,
     Fields,
+    Metric,
     read_memory,
     read_metrics,
 )
@@ -38,6 +39,29 @@ class Seen(msgspec.Struct, kw_only=True):
     driver_gone: str = ""
 
 
+class _Tier:
+    """Metrics that are asked for at the same pace, with what the last answers were."""
+
+    def __init__(self, metrics: tuple[Metric, ...], every: float) -> None:
+        self._metrics = metrics
+        self._every = every
+        self._next = float("-inf")
+        self.values: Fields = {}
+        self.absent: Absences = {}
+        self.problems: list[Problem] = []
+
+    def read(self, caller: Caller, device: Device, now: float) -> bool:
+        """Ask again if it is time to; False when it is not."""
+        if now < self._next:
+            return False
+        before = len(caller.problems)
+        self.values, self.absent = read_metrics(caller, device, self._metrics)
+        self.problems = caller.problems[before:]
+        del caller.problems[before:]
+        self._next = now + self._every
+        return True
+
+
 class CardReader:
     """Looks at one card. Remembers its name and identity for the time when it is lost.
 
@@ -51,7 +75,6 @@ class CardReader:
         self.caller = Caller(f"GPU {index}")
         self._clock = clock
         self._identity: Fields = {"name": f"GPU {index}", "uuid": f"unknown-{index}"}
-        self._static: tuple[Fields, Absences] = ({}, {})
         self._forget()
 
     def read(self) -> Seen:
@@ -64,7 +87,8 @@ class CardReader:
         except DeviceGone as error:
             self._forget()
             return Seen(parts=[self.gone(f"{error}", lost=error.lost)])
-        return Seen(parts=parts, problems=tuple(self.caller.problems))
+        lasting = [problem for tier in self._tiers for problem in tier.problems]
+        return Seen(parts=parts, problems=(*lasting, *self.caller.problems))
 
     def gone(self, reason: str, *, lost: bool = False, absence: Absence | None = None) -> Part:
         """The card's row while nothing can be read of it, under the name it was last known by."""
@@ -80,9 +104,10 @@ class CardReader:
 
     def _forget(self) -> None:
         self._handle: Device = None
-        self._changing: tuple[Fields, Absences] = ({}, {})
-        self._rare: tuple[Fields, Absences] = ({}, {})
-        self._next_changing = self._next_rare = float("-inf")
+        self._static = _Tier(NEVER_CHANGING, float("inf"))
+        self._rare = _Tier(RARELY_CHANGING, RARE_EVERY)
+        self._changing = _Tier(CHANGING, METRICS_EVERY)
+        self._tiers = (self._static, self._rare, self._changing)
         self._instances: tuple[Instance, ...] = ()
         self._lists: dict[str, ProcessLists] = {}
 
@@ -93,16 +118,12 @@ class CardReader:
                 reason = f"nvmlDeviceGetHandleByIndex: {absence.value.replace('_', ' ')}"
                 return [self.gone(reason, absence=absence)]
             self._handle = handle
-            self._static = read_metrics(self.caller, handle, NEVER_CHANGING)
-            self._identity |= self._static[0]
         now = self._clock()
-        if now >= self._next_rare:
-            self._rare = read_metrics(self.caller, self._handle, RARELY_CHANGING)
+        if self._static.read(self.caller, self._handle, now):
+            self._identity |= self._static.values
+        if self._rare.read(self.caller, self._handle, now):
             self._instances = find_instances(self.caller, self._handle, self._identity["uuid"], self._identity["name"])
-            self._next_rare = now + RARE_EVERY
-        if now >= self._next_changing:
-            self._changing = read_metrics(self.caller, self._handle, CHANGING)
-            self._next_changing = now + METRICS_EVERY
+        self._changing.read(self.caller, self._handle, now)
         return self._card(*self._parts())
 
     def _card(self, instances: list[Part], mig_used: int | None) -> list[Part]:
@@ -114,8 +135,10 @@ class CardReader:
             listing.held = {
                 pid: row for pid, row in listing.held.items() if pid not in below and row.instance not in cut
             }
-        fields = {**self._identity, **self._static[0], **self._rare[0], **self._changing[0]}
-        reasons = {**self._static[1], **self._rare[1], **self._changing[1], **absent}
+        fields, reasons = dict(self._identity), dict(absent)
+        for tier in self._tiers:
+            fields |= tier.values
+            reasons |= tier.absent
         gpu = Gpu(index=self.index, memory=memory, mig_used=mig_used, absent=reasons, **fields)
         return [Part(gpu=gpu, listing=listing), *instances]
 
@@ -131,8 +154,8 @@ class CardReader:
                 uuid=instance.uuid,
                 name=instance.name,
                 memory=memory,
-                compute_capability=self._static[0].get("compute_capability"),
-                pci_bus_id=self._static[0].get("pci_bus_id"),
+                compute_capability=self._static.values.get("compute_capability"),
+                pci_bus_id=self._static.values.get("pci_bus_id"),
                 mig_parent=self._identity["uuid"],
                 mig_profile=instance.profile,
                 absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_SUPPORTED), **absent},

@@ -1,0 +1,498 @@
+"""What is seen when a driver, a card or a single call fails: the other cards go on, and a plain sentence says why."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.sources.conftest import Stage
+from tests.stub.build import LIBRARY, build
+from tests.stub.world import (
+    DRIVER_NOT_LOADED,
+    EVERY_CALL,
+    FOR_EVER,
+    FUNCTION_NOT_FOUND,
+    GPU_IS_LOST,
+    INVALID_ARGUMENT,
+    MEMORY_CALLS,
+    MIB,
+    MISMATCH,
+    NO_PERMISSION,
+    NOT_SUPPORTED,
+    PROCESS_CALLS,
+    RESET_REQUIRED,
+    UNINITIALIZED,
+    UNKNOWN,
+    StubGpu,
+    StubMig,
+    StubProcess,
+)
+from vramtui.core.errors import SourceFailed
+from vramtui.core.readings import Absence, Gpu, Memory, Sample, decode_sample, encode_sample
+
+ME = os.getpid()
+TIMEOUT, NO_DATA, CORRUPTED_INFOROM = 10, 21, 14
+
+
+@dataclass
+class Case:
+    """A fault of card 1 and what is seen of that card."""
+
+    name: str
+    fault: Callable[[StubGpu], None]
+    seen: Callable[[Gpu], bool]
+    problem: str = ""  # a part of the sentence, where there is one
+
+
+def fail(code: int, *functions: str) -> Callable[[StubGpu], None]:
+    return lambda gpu: gpu.fail(code, *functions)
+
+
+def lost(gpu: Gpu) -> bool:
+    return gpu.state == "lost" and "lost" in gpu.reason and without_values(gpu, Absence.LOST)
+
+
+def without_values(gpu: Gpu, absence: Absence) -> bool:
+    everything = ("memory", "processes", "utilization", "power_watts", "temperature_celsius")
+    return gpu.memory == Memory() and all(gpu.absent[field] is absence for field in everything)
+
+
+def lacks(absence: Absence, *fields: str) -> Callable[[Gpu], bool]:
+    """Only these fields are unknown, and for this reason."""
+    return lambda gpu: (
+        gpu.state == "ok"
+        and gpu.memory.used is not None
+        and all(getattr(gpu, field) is None and gpu.absent[field] is absence for field in fields)
+        and set(gpu.absent) == {*fields, "fan_percent"}
+        and len(gpu.processes) == 2
+    )
+
+
+def lacks_memory(absence: Absence) -> Callable[[Gpu], bool]:
+    return lambda gpu: (
+        (gpu.state, gpu.memory, gpu.absent["memory"], gpu.utilization) == ("ok", Memory(), absence, 11)
+        and len(gpu.processes) == 2
+    )
+
+
+def lacks_processes(absence: Absence) -> Callable[[Gpu], bool]:
+    return lambda gpu: (
+        gpu.absent["processes"] is absence
+        and gpu.processes == ()
+        and gpu.memory.used is not None
+        and gpu.utilization == 11
+    )
+
+
+def unified(gpu: Gpu) -> bool:
+    """In use is what the processes hold; the host's memory is not drawn as the card's."""
+    return (
+        gpu.memory == Memory(unified=True, used=700 * MIB)
+        and {
+            "memory.total": Absence.NOT_SUPPORTED,
+            "memory.free": Absence.NOT_SUPPORTED,
+        }.items()
+        <= gpu.absent.items()
+    )
+
+
+def no_memory_at_all(gpu: StubGpu) -> None:
+    gpu.total = gpu.used = gpu.reserved = 0
+
+
+def records(stride: int) -> Callable[[StubGpu], None]:
+    return lambda gpu: setattr(gpu, "records", stride)
+
+
+def impossible_size(gpu: StubGpu) -> None:
+    gpu.processes[0].used = gpu.total + MIB
+
+
+def intact(gpu: Gpu) -> bool:
+    return (
+        gpu.processes_trusted
+        and {row.pid: row.used_memory for row in gpu.processes} == {ME: 500 * MIB, 1: 200 * MIB}
+        and set(gpu.absent) == {"fan_percent"}
+    )
+
+
+def distrusted(gpu: Gpu) -> bool:
+    return not gpu.processes_trusted and lacks_processes(Absence.FAILED)(gpu)
+
+
+BOTH_RATES = ("utilization", "memory_utilization")
+RATES, V3 = "nvmlDeviceGetUtilizationRates", tuple(call for call in PROCESS_CALLS if call.endswith("_v3"))
+CASES = [
+    Case("memory not supported", fail(NOT_SUPPORTED, *MEMORY_CALLS), unified),
+    Case("memory of size 0", no_memory_at_all, unified),
+    Case("memory denied", fail(NO_PERMISSION, *MEMORY_CALLS), lacks_memory(Absence.NO_PERMISSION)),
+    Case("memory fails", fail(UNKNOWN, *MEMORY_CALLS), lacks_memory(Absence.FAILED), "unknown error"),
+    Case(
+        "only the old memory call",
+        fail(FUNCTION_NOT_FOUND, MEMORY_CALLS[1]),
+        lambda gpu: (
+            (gpu.memory.reserved, gpu.absent["memory.reserved"]) == (None, Absence.DRIVER_TOO_OLD)
+            and gpu.memory.used == (704 + 615) * MIB
+        ),
+    ),
+    Case("utilisation not supported", fail(NOT_SUPPORTED, RATES), lacks(Absence.NOT_SUPPORTED, *BOTH_RATES)),
+    Case("utilisation denied", fail(NO_PERMISSION, RATES), lacks(Absence.NO_PERMISSION, *BOTH_RATES)),
+    Case("no utilisation samples", fail(NO_DATA, RATES), lacks(Absence.NO_ANSWER, *BOTH_RATES)),
+    Case("utilisation times out", fail(TIMEOUT, RATES), lacks(Absence.NO_ANSWER, *BOTH_RATES)),
+    Case(
+        "utilisation unknown to the driver", fail(FUNCTION_NOT_FOUND, RATES), lacks(Absence.DRIVER_TOO_OLD, *BOTH_RATES)
+    ),
+    Case(
+        "power not supported",
+        fail(NOT_SUPPORTED, "nvmlDeviceGetPowerUsage"),
+        lacks(Absence.NOT_SUPPORTED, "power_watts"),
+    ),
+    Case(
+        "power fails", fail(UNKNOWN, "nvmlDeviceGetPowerUsage"), lacks(Absence.FAILED, "power_watts"), "unknown error"
+    ),
+    Case(
+        "no power limit",
+        fail(NOT_SUPPORTED, "nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"),
+        lacks(Absence.NOT_SUPPORTED, "power_limit_watts"),
+    ),
+    Case(
+        "only the older power limit",
+        fail(FUNCTION_NOT_FOUND, "nvmlDeviceGetEnforcedPowerLimit"),
+        lambda gpu: gpu.power_limit_watts == 700.0 and "power_limit_watts" not in gpu.absent,
+    ),
+    Case(
+        "no temperature",
+        fail(NOT_SUPPORTED, "nvmlDeviceGetTemperature"),
+        lacks(Absence.NOT_SUPPORTED, "temperature_celsius"),
+    ),
+    Case(
+        "no clocks",
+        fail(NOT_SUPPORTED, "nvmlDeviceGetClockInfo"),
+        lacks(Absence.NOT_SUPPORTED, "sm_clock_mhz", "memory_clock_mhz"),
+    ),
+    Case("no ECC", fail(NOT_SUPPORTED, "nvmlDeviceGetTotalEccErrors"), lacks(Absence.NOT_SUPPORTED, "ecc_errors")),
+    Case(
+        "no PCIe link",
+        fail(NOT_SUPPORTED, "nvmlDeviceGetCurrPcieLinkGeneration", "nvmlDeviceGetCurrPcieLinkWidth"),
+        lacks(Absence.NOT_SUPPORTED, "pcie_generation", "pcie_width"),
+    ),
+    Case("no bus id", fail(NOT_SUPPORTED, "nvmlDeviceGetPciInfo_v3"), lacks(Absence.NOT_SUPPORTED, "pci_bus_id")),
+    Case(
+        "bad inforom",
+        fail(CORRUPTED_INFOROM, "nvmlDeviceGetTotalEccErrors"),
+        lacks(Absence.FAILED, "ecc_errors"),
+        "error 14",
+    ),
+    Case(
+        "no name", fail(UNKNOWN, "nvmlDeviceGetName"), lambda gpu: gpu.name == "GPU 1" and gpu.memory.used == 704 * MIB
+    ),
+    Case(
+        "processes denied", fail(NO_PERMISSION, *PROCESS_CALLS), lacks_processes(Absence.NO_PERMISSION), "no permission"
+    ),
+    Case(
+        "processes not supported",
+        fail(NOT_SUPPORTED, *PROCESS_CALLS),
+        lacks_processes(Absence.NOT_SUPPORTED),
+        "not supported",
+    ),
+    Case("processes fail", fail(UNKNOWN, *PROCESS_CALLS), lacks_processes(Absence.FAILED), "unknown error"),
+    Case("graphics list denied", fail(NO_PERMISSION, *(c for c in PROCESS_CALLS if "Graphics" in c)), intact),
+    Case("no process call v3", fail(FUNCTION_NOT_FOUND, *V3), intact),
+    Case("records of 16 bytes (550.127)", records(16), intact, "16 bytes, not 24"),
+    Case("records of 32 bytes (535.43)", records(32), intact, "32 bytes, not 24"),
+    Case("scrambled records", records(0), distrusted, "not trusted"),
+    Case("a size beyond the card's", impossible_size, distrusted, "not trusted"),
+    Case("lost", StubGpu.lose, lost),
+    Case("lost in one call", fail(GPU_IS_LOST, "nvmlDeviceGetTemperature", "nvmlDeviceGetMemoryInfo_v2"), lost),
+    Case(
+        "needs a reset",
+        fail(RESET_REQUIRED, EVERY_CALL),
+        lambda gpu: gpu.state == "failed" and "reset" in gpu.reason and without_values(gpu, Absence.FAILED),
+    ),
+    Case(
+        "no handle",
+        fail(NO_PERMISSION, "nvmlDeviceGetHandleByIndex_v2"),
+        lambda gpu: (
+            gpu.state == "failed" and "no permission" in gpu.reason and without_values(gpu, Absence.NO_PERMISSION)
+        ),
+    ),
+]
+
+# what never changes is asked once, so these can be there from the start only
+PASSING = [case for case in CASES if case.name not in ("no bus id", "no name", "no handle")]
+
+
+@pytest.fixture
+def busy(stage: Stage) -> Stage:
+    for index in range(3):
+        stage.hold(index, StubProcess(ME, 500 * MIB), StubProcess(1, 200 * MIB))
+    return stage
+
+
+def others_go_on(busy: Stage) -> Sample:
+    """A tick in which the memory of the other cards changes, and is seen to."""
+    for index in (0, 2):
+        busy.world.gpus[index].used += MIB
+    sample = busy.tick()
+    for index in (0, 2):
+        gpu = sample.gpus[index]
+        assert gpu.memory.used == busy.world.gpus[index].used
+        assert (gpu.state, gpu.reason, len(gpu.processes)) == ("ok", "", 2)
+        assert gpu.utilization == 10 + index
+    assert [gpu.index for gpu in sample.gpus] == [0, 1, 2]
+    assert decode_sample(encode_sample(sample)) == sample
+    return sample
+
+
+def check(case: Case, sample: Sample) -> None:
+    assert case.seen(sample.gpus[1]), sample.gpus[1]
+    sentences = [problem.message for problem in sample.problems if problem.where == "GPU 1"]
+    if case.problem:
+        assert any(case.problem in sentence for sentence in sentences), sentences
+    assert all(sentence.endswith(".") for sentence in sentences), sentences
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_fault_from_the_start(busy: Stage, case: Case) -> None:
+    case.fault(busy.world.gpus[1])
+    check(case, busy.tick())
+    check(case, others_go_on(busy))
+
+
+@pytest.mark.parametrize("case", PASSING, ids=lambda case: case.name)
+def test_a_fault_that_comes_and_goes(busy: Stage, case: Case) -> None:
+    before = busy.tick().gpus[1]
+    whole = busy.world.gpus[1]
+    broken = StubGpu(used=whole.used, utilization=11, processes=[StubProcess(ME, 500 * MIB), StubProcess(1, 200 * MIB)])
+    case.fault(broken)
+    busy.world.gpus[1] = broken
+    others_go_on(busy)
+    sample = busy.tick(10)  # what rarely changes has been asked for again by now
+    check(case, sample)
+    assert (sample.gpus[1].uuid, sample.gpus[1].name) == (before.uuid, before.name)
+    busy.world.gpus[1] = whole
+    after = busy.tick(10).gpus[1]
+    assert (after.state, after.memory, after.absent) == ("ok", before.memory, before.absent)
+    assert {row.pid for row in after.processes} == {ME, 1}
+
+
+def test_lost_keeps_its_name_and_its_place(busy: Stage) -> None:
+    known = busy.tick().gpus[1]
+    busy.world.gpus[1].lose()
+    gpu = others_go_on(busy).gpus[1]
+    assert (gpu.index, gpu.uuid, gpu.name) == (1, known.uuid, known.name)
+    assert (gpu.state, gpu.processes) == ("lost", ())
+
+
+def test_lost_from_the_start_has_a_row_of_its_own(busy: Stage) -> None:
+    busy.world.gpus[0].lose()
+    busy.world.gpus[1].lose()
+    gpus = busy.tick().gpus
+    assert [gpu.state for gpu in gpus] == ["lost", "lost", "ok"]
+    assert len({gpu.uuid for gpu in gpus}) == 3
+    assert gpus[1].name == "GPU 1"
+
+
+def test_every_card_lost(busy: Stage) -> None:
+    busy.tick()
+    for gpu in busy.world.gpus:
+        gpu.lose()
+    assert [gpu.state for gpu in busy.tick().gpus] == ["lost"] * 3
+
+
+def test_lost_card_cut_into_instances(busy: Stage) -> None:
+    card = busy.world.gpus[1]
+    card.mig_mode, card.migs = 1, [StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB)]
+    assert len(busy.tick().gpus) == 4
+    card.lose()
+    assert [gpu.state for gpu in busy.tick().gpus] == ["ok", "lost", "ok"]
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetTemperature", "nvmlDeviceGetComputeRunningProcesses_v3"],
+)
+def test_a_call_that_hangs_holds_up_no_other_card(busy: Stage, call: str) -> None:
+    busy.impatient()
+    known = busy.tick().gpus[1]
+    busy.world.gpus[1].hangs[call] = FOR_EVER
+    for _ in range(3):
+        gpu = others_go_on(busy).gpus[1]
+        assert (gpu.state, gpu.uuid, gpu.name) == ("failed", known.uuid, known.name)
+        assert "no answer for" in gpu.reason
+        assert call.removesuffix("_v2") in gpu.reason
+        assert without_values(gpu, Absence.NO_ANSWER)
+    busy.world.gpus[1].hangs.clear()
+    while (gpu := busy.tick().gpus[1]).state != "ok":  # the stuck thread comes back in its own time
+        pass
+    assert gpu.memory == known.memory
+
+
+def test_hanging_from_the_first_look_on_and_every_card(busy: Stage) -> None:
+    busy.impatient()
+    for gpu in busy.world.gpus:
+        gpu.hangs["nvmlDeviceGetName"] = FOR_EVER
+    for _ in range(2):
+        sample = busy.tick()
+        assert [gpu.state for gpu in sample.gpus] == ["failed"] * 3
+    assert {problem.where for problem in sample.problems} == {"GPU 0", "GPU 1", "GPU 2"}
+
+
+def test_a_card_that_is_only_slow_is_waited_for(busy: Stage) -> None:
+    busy.impatient()
+    busy.tick()
+    busy.world.gpus[1].hangs["nvmlDeviceGetTemperature"] = 0.4  # twice the patience
+    while busy.tick().gpus[1].state != "ok":  # until it has come back once, late
+        pass
+    for _ in range(3):
+        assert busy.tick().gpus[1].temperature_celsius == 30
+
+
+def test_old_driver_without_the_newer_calls(make_stage: Callable[..., Stage]) -> None:
+    old = make_stage("old")
+    old.world.driver, old.world.cuda = "470.82.01", 11040
+    old.hold(1, StubProcess(ME, 500 * MIB, "C"), StubProcess(1, 20 * MIB, "G"))
+    old.world.gpus[1].throttle = 0x4
+    sample = old.tick()
+    gpu = sample.gpus[1]
+    assert (sample.host.driver_version, sample.host.cuda_version) == ("470.82.01", "11.4")
+    assert {row.pid: (row.used_memory, row.type) for row in gpu.processes} == {ME: (500 * MIB, "C"), 1: (20 * MIB, "G")}
+    assert gpu.memory.reserved is None
+    assert gpu.absent["memory.reserved"] is Absence.DRIVER_TOO_OLD
+    assert gpu.memory.used == old.world.gpus[1].used + old.world.gpus[1].reserved
+    assert gpu.throttle_reasons == ("power cap",)
+    assert sample.problems == ()
+
+
+def test_driver_reloaded_while_running(busy: Stage) -> None:
+    before = busy.tick()
+    for gpu in busy.world.gpus:
+        gpu.fail(UNINITIALIZED, EVERY_CALL)
+    stuck = busy.tick()
+    assert [gpu.state for gpu in stuck.gpus] == ["failed"] * 3
+    assert "reloaded" in stuck.gpus[0].reason
+    for gpu in busy.world.gpus:
+        gpu.faults.clear()
+    assert busy.tick().gpus == before.gpus
+
+
+def test_driver_upgraded_while_running(busy: Stage) -> None:
+    busy.tick()
+    busy.world.init = MISMATCH
+    for gpu in busy.world.gpus:
+        gpu.fail(UNINITIALIZED, EVERY_CALL)
+    with pytest.raises(SourceFailed, match="different versions") as caught:
+        busy.tick()
+    assert "Start this program again" in caught.value.hint
+    busy.world.init = 0
+    for gpu in busy.world.gpus:
+        gpu.faults.clear()
+    assert [gpu.state for gpu in busy.tick().gpus] == ["ok"] * 3
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "hint"),
+    [
+        (DRIVER_NOT_LOADED, "driver is not loaded", "modprobe"),
+        (MISMATCH, "the driver was upgraded", "Reboot, or reload"),
+        (NO_PERMISSION, "no permission", "/dev/nvidia"),
+        (UNKNOWN, "unknown error", ""),
+        (77, "error 77", ""),
+    ],
+)
+def test_no_talking_to_the_driver(stage: Stage, code: int, words: str, hint: str) -> None:
+    stage.world.init = code
+    with pytest.raises(SourceFailed) as caught:
+        stage.tick()
+    assert caught.value.message.startswith("nvmlInit: ")
+    assert words in caught.value.message
+    assert hint in caught.value.hint
+    stage.world.init = 0
+    assert len(stage.tick().gpus) == 3  # once the driver is there, so are the cards
+
+
+def test_the_count_fails(stage: Stage) -> None:
+    stage.world.faults["nvmlDeviceGetCount_v2"] = INVALID_ARGUMENT
+    with pytest.raises(SourceFailed, match="nvmlDeviceGetCount"):
+        stage.tick()
+    stage.world.faults.clear()
+    assert len(stage.tick().gpus) == 3
+    stage.world.faults["nvmlDeviceGetCount_v2"] = INVALID_ARGUMENT
+    assert len(stage.tick(10).gpus) == 3  # those that are known go on
+
+
+def run(code: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+PICK = """
+from vramtui.core.errors import SourceFailed
+from vramtui.sources.pick import pick_source
+try:
+    source = pick_source()
+    print(source.name, len(source.read().gpus))
+except SourceFailed as error:
+    print(error.message, "|", error.hint)
+"""
+
+
+def test_library_missing(tmp_path: Path) -> None:
+    (tmp_path / LIBRARY).write_text("no library\n")  # found first, and cannot be loaded
+    done = run(PICK, LD_LIBRARY_PATH=str(tmp_path), PATH=str(tmp_path))
+    assert done.stdout.startswith(
+        "nvmlInit: NVIDIA's library libnvidia-ml.so.1 was not found. nvidia-smi: no such file"
+    )
+    assert "Install the NVIDIA driver" in done.stdout
+    assert done.stderr == ""
+
+
+def test_found_through_the_library_path(stage: Stage) -> None:
+    done = run(PICK, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
+    assert (done.stdout, done.stderr) == ("nvml 3\n", "")
+
+
+HANG = """
+import threading
+from vramtui.sources.nvml import NvmlSource
+source = NvmlSource()
+reader = threading.Thread(target=source.read, daemon=True)
+reader.start()
+reader.join(0.5)
+print("hung" if reader.is_alive() else "came back")
+source.close()
+"""
+
+
+@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetCount_v2", "nvmlSystemGetDriverVersion"])
+def test_a_driver_that_hangs_does_not_keep_the_program_from_ending(stage: Stage, call: str) -> None:
+    stage.world.hangs[call] = FOR_EVER
+    stage.world.write(stage.path)
+    done = run(HANG, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
+    assert (done.stdout, done.returncode, done.stderr) == ("hung\n", 0, "")
+
+
+def test_a_hung_card_does_not_keep_the_program_from_ending(stage: Stage) -> None:
+    stage.world.gpus[1].hangs["nvmlDeviceGetMemoryInfo_v2"] = FOR_EVER
+    stage.world.write(stage.path)
+    code = PICK + "print([gpu.state for gpu in source.read().gpus])"
+    done = run(code, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
+    assert (done.stdout, done.returncode) == ("nvml 3\n['ok', 'failed', 'ok']\n", 0)
+
+
+def test_picking_does_not_wait_for_a_driver_that_hangs(stage: Stage) -> None:
+    stage.world.hangs["nvmlInitWithFlags"] = FOR_EVER
+    stage.world.write(stage.path)
+    code = "from vramtui.sources.pick import pick_source; print(pick_source().name)"
+    done = run(code, LD_LIBRARY_PATH=str(build()), VRAMTUI_STUB_STATE=str(stage.path))
+    assert (done.stdout, done.returncode) == ("nvml\n", 0)
