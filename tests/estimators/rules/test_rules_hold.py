@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramtui.core import rule_inputs
@@ -167,6 +167,7 @@ def ask(inputs: RuleInputs) -> Estimate:
 
 
 @pytest.mark.parametrize("kind", list(GROWING), ids=lambda kind: kind.__name__)
+@settings(deadline=None)
 @given(data=st.data())
 def test_parts_sum_to_the_total_and_no_size_shrinks_it(kind: type[RuleInputs], data: st.DataObject) -> None:
     growing = GROWING[kind]
@@ -183,12 +184,14 @@ def test_parts_sum_to_the_total_and_no_size_shrinks_it(kind: type[RuleInputs], d
     assert ask(msgspec.structs.replace(inputs, **{field: getattr(inputs, field) + more})).process >= found.process
 
 
+@settings(deadline=None)
 @given(shapes=st.lists(st.lists(size, max_size=3).map(tuple), min_size=1, max_size=5).map(tuple))
 def test_blocks_are_whole_and_the_fewest(shapes: tuple[tuple[int, ...], ...]) -> None:
     for shape, part in zip(shapes, ask(BlocksRule(shapes=shapes)).parts, strict=True):
         assert part.bytes == 512 * ceil(4 * prod(shape) / 512) == 512 * part.count
 
 
+@settings(deadline=None)
 @given(
     constant=st.integers(0, 10**10),
     slope=st.integers(0, 10**9),
@@ -218,6 +221,7 @@ def test_activations_of_a_layer(recompute: Any) -> None:
     assert round(100 * 64 / (34 + 64)) == 65
 
 
+@settings(deadline=None)
 @given(ranks=few)
 def test_sharding_leaves_at_least_an_equal_share(ranks: int) -> None:
     whole = ask(rule_inputs.ZeroRule(parameters=10**9, ranks=1)).process

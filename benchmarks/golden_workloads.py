@@ -1,0 +1,100 @@
+"""The transformer workloads whose true peaks are known, as Workloads: what the estimators are measured against.
+
+A name is that of a recorded run: model, attention, precision, optimizer, checkpointing.
+"""
+
+from vramtui.core.models import TransformerModel
+from vramtui.core.workload import Attention, Precision, TrainRun, Workload
+
+PRECISIONS: dict[str, Precision] = {"fp32": "fp32", "bf16amp": "bf16-mixed", "bf16": "bf16"}
+ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "flash"}
+
+
+def _gpt(vocab: int, hidden: int, layers: int, heads: int, context: int, *, dropout: float = 0.0) -> TransformerModel:
+    """A GPT-2: learned positions, layer norms, biases, GELU, a head tied to the embedding."""
+    return TransformerModel(
+        vocab_size=vocab,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        max_position_embeddings=context,
+        position="learned",
+        hidden_act="gelu",
+        gated_mlp=False,
+        norm="layernorm",
+        attention_bias=True,
+        output_bias=True,
+        mlp_bias=True,
+        tie_word_embeddings=True,
+        hidden_dropout=dropout,
+        attention_dropout=dropout,
+    )
+
+
+def _llama(hidden: int, ffn: int, layers: int, *, heads: int, kv_heads: int, context: int) -> TransformerModel:
+    return TransformerModel(
+        vocab_size=32000,
+        hidden_size=hidden,
+        intermediate_size=ffn,
+        num_hidden_layers=layers,
+        num_attention_heads=heads,
+        num_key_value_heads=kv_heads,
+        max_position_embeddings=context,
+    )
+
+
+# Model, batch size and sequence length by the name's beginning.
+MODELS: dict[str, tuple[TransformerModel, int, int]] = {
+    "gpt_tiny": (_gpt(65, 128, 4, 4, 256), 16, 256),
+    "gpt_124m": (_gpt(50304, 768, 12, 12, 1024), 4, 1024),
+    "hf_gpt2": (_gpt(50257, 768, 12, 12, 1024, dropout=0.1), 4, 512),
+    "hf_llama_small": (_llama(512, 1376, 8, heads=8, kv_heads=8, context=1024), 4, 512),
+    "hf_llama1b": (_llama(2048, 5632, 22, heads=32, kv_heads=4, context=2048), 2, 1024),
+}
+NAMES = (
+    "gpt_124m_eager_bf16amp_adamw_ckpt",
+    "gpt_124m_eager_fp32_adamw",
+    "gpt_124m_sdpa_bf16amp_adamw",
+    "gpt_124m_sdpa_bf16amp_adamw_ckpt",
+    "gpt_124m_sdpa_fp32_adamw",
+    "gpt_tiny_eager_bf16_adamw",
+    "gpt_tiny_eager_bf16amp_adamw",
+    "gpt_tiny_eager_bf16amp_adamw_ckpt",
+    "gpt_tiny_eager_fp32_adamw",
+    "gpt_tiny_eager_fp32_adamw_ckpt",
+    "gpt_tiny_sdpa_bf16_adamw",
+    "gpt_tiny_sdpa_bf16amp_adamw",
+    "gpt_tiny_sdpa_bf16amp_adamw_ckpt",
+    "gpt_tiny_sdpa_fp32_adamw",
+    "gpt_tiny_sdpa_fp32_adamw_ckpt",
+    "hf_gpt2_sdpa_bf16amp_adamw",
+    "hf_llama1b_sdpa_bf16_adamw",
+    "hf_llama1b_sdpa_bf16_adamw_ckpt",
+    "hf_llama_small_sdpa_bf16_adamw",
+)
+
+
+def workload(name: str) -> Workload:
+    """The workload behind a recorded run's name.
+
+    Raises:
+        KeyError: the name is not one of a transformer's runs.
+    """
+    start = next((known for known in MODELS if name.startswith(f"{known}_")), name)
+    model, batch, length = MODELS[start]
+    attention, precision, optimizer, *checkpointing = name.removeprefix(f"{start}_").split("_")
+    if optimizer != "adamw":
+        raise KeyError(name)
+    return Workload(
+        model=model,
+        run=TrainRun(
+            batch_size=batch,
+            sequence_length=length,
+            precision=PRECISIONS[precision],
+            attention=ATTENTIONS[attention],
+            checkpointing="full" if checkpointing else "none",
+        ),
+    )
+
+
+WORKLOADS = {name: workload(name) for name in NAMES}
