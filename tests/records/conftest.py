@@ -1,0 +1,14 @@
+import time
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _utc() -> Iterator[None]:
+    """Exports show local time: let that be the same everywhere."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()

@@ -1,0 +1,180 @@
+"""What each format looks like, to the letter, and that nothing in it can come alive."""
+
+import csv
+import io
+import json
+import unicodedata
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
+
+from tests.records.moments import HOSTILE, TAKEN_AT, moment
+from vramtui.core.readings import Gpu, Host, Process, Sample, process_key
+from vramtui.core.snapshot import Holding, Snapshot
+from vramtui.records.csv_table import COLUMNS, csv_table
+from vramtui.records.markdown import code, prose
+from vramtui.records.ps_json import ps_document, snapshot_document
+from vramtui.records.report import markdown_report
+
+EXPORTS = {
+    "json": lambda taken: json.dumps(snapshot_document(taken), indent=2, ensure_ascii=False),
+    "csv": csv_table,
+    "md": markdown_report,
+}
+
+
+class Text(SingleFileSnapshotExtension):
+    """A golden file that can be read as what it is."""
+
+    _write_mode = WriteMode.TEXT
+
+
+def _with_command(command: str) -> Snapshot:
+    process = Process(pid=7, type="C", user=command, name=command, command=command)
+    gpu = Gpu(index=0, uuid="GPU-0", name=command, processes=(process,))
+    sample = Sample(taken_at=TAKEN_AT, source=command, host=Host(name=command), gpus=(gpu,))
+    holding = Holding(key=process_key(command, gpu, process), gpu_index=0, process=process, preset=command)
+    return Snapshot(sample=sample, holdings=(holding,), versions={"vramtui": command})
+
+
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_the_whole_text(kind: str, snapshot: SnapshotAssertion) -> None:
+    extension = type("Golden", (Text,), {"file_extension": kind})
+    assert EXPORTS[kind](moment()) == snapshot(extension_class=extension)
+
+
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_a_hostile_name_is_text(kind: str) -> None:
+    text = EXPORTS[kind](_with_command(HOSTILE))
+    assert "\x1b" not in text
+    assert "\x07" not in text
+    assert "[red]x[/] ␛[2J␛]0;pwn␇" in text
+
+
+@given(st.text(st.characters(exclude_categories=()), min_size=1))
+@pytest.mark.parametrize("kind", EXPORTS)
+def test_no_text_reaches_a_terminal_as_an_order(kind: str, command: str) -> None:
+    text = EXPORTS[kind](_with_command(command)).replace("\n", "")
+    assert {unicodedata.category(character) for character in text}.isdisjoint({"Cc", "Cf", "Cs", "Zl", "Zp"})
+    text.encode()
+
+
+def test_ps_has_the_fields_others_build_on() -> None:
+    document = json.loads(json.dumps(ps_document(moment()), allow_nan=False))
+    assert document["schema"] == 1
+    assert {"host", "taken_at", "source", "gpus", "problems"} <= document.keys()
+    busy, cut, _, lost = document["gpus"]
+    assert {"index", "uuid", "name", "state", "memory", "utilization", "power_watts", "processes"} <= busy.keys()
+    assert busy["memory"] == {
+        "total": 150754820096,
+        "used": 66571993088,
+        "reserved": 644874240,
+        "free": 83537952768,
+        "unattributed": 66571993088 - sum(p["used_memory"] or 0 for p in busy["processes"]),
+        "unified": False,
+    }
+    assert lost["state"] == "lost"
+    assert set(lost["memory"].values()) == {None, False}
+    assert cut["memory"]["unattributed"] == 1 << 30
+    training = busy["processes"][0]
+    assert (
+        training
+        | {
+            "pid": 4213,
+            "type": "C",
+            "user": "anna",
+            "command": "python train.py --lr=1e-4 --model llama",
+            "used_memory": 62277029888,
+            "peak_memory": 64424509440,
+            "started_at": TAKEN_AT - 600,
+            "state": "running",
+            "preset": "llama-3.1-8b-lora",
+            "predicted_memory": 66022539264,
+        }
+        == training
+    )
+    unknown = busy["processes"][-1]
+    assert (unknown["used_memory"], unknown["peak_memory"], unknown["predicted_memory"]) == (None, None, None)
+    assert unknown["absent"] == {"used_memory": "no_permission"}
+
+
+def test_every_field_of_a_gpu_and_a_process_is_in_the_document() -> None:
+    gpu = ps_document(moment())["gpus"][0]
+    assert set(Gpu.__struct_fields__) <= gpu.keys()
+    assert set(Process.__struct_fields__) <= gpu["processes"][0].keys()
+
+
+def test_the_rows_of_the_table_add_up_to_the_byte() -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_table(moment()))))
+    held: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for row in rows:
+        if row["now_bytes"]:
+            held[row["gpu_index"]][row["line"]] += int(row["now_bytes"])
+    for index in ("0", "2"):
+        total = held[index].pop("device_total")
+        assert sum(held[index].values()) == total
+
+
+def test_a_cell_is_a_number_or_no_formula() -> None:
+    rows = list(csv.DictReader(io.StringIO(csv_table(moment()))))
+    users = {row["user"] for row in rows}
+    assert "'=cmd|' /C calc'!A0" in users
+    assert "'@SUM(A1)" in {row["command"] for row in rows}
+    differences = [float(row["difference_bytes"]) for row in rows if row["difference_bytes"]]
+    assert min(differences) < 0
+
+
+@given(st.text(min_size=1))
+def test_a_spreadsheet_never_sees_a_formula(command: str) -> None:
+    (heading, *rows) = list(csv.reader(io.StringIO(csv_table(_with_command(command)))))
+    assert tuple(heading) == COLUMNS
+    for row in rows:
+        for cell in row:
+            assert not cell.strip().startswith(("=", "+", "-", "@"))
+
+
+class TestMarkdown:
+    def test_plain_text_is_a_code_span(self) -> None:
+        assert code("python train.py --lr=1e-4 *.txt [red]") == "`python train.py --lr=1e-4 *.txt [red]`"
+
+    def test_what_could_end_a_span_or_a_cell_or_be_html_is_spelt(self) -> None:
+        assert code("a|b") == "<code>a&#124;b</code>"
+        assert code("`<b>`") == "<code>&#96;&#60;b&#62;&#96;</code>"
+        assert code("&amp; @all") == "<code>&#38;amp&#59; &#64;all</code>"
+
+    def test_no_text_is_unknown(self) -> None:
+        assert code(None) == code("") == "–"
+
+    @given(st.text(min_size=1))
+    def test_a_row_keeps_its_cells(self, command: str) -> None:
+        report = markdown_report(_with_command(command))
+        widths = {}
+        for line in report.split("\n"):
+            if line.startswith("| GPU"):
+                width = line.count("|")
+            if line.startswith("| "):
+                widths[line] = line.replace("\\|", "").count("|") == width
+        assert len(widths) >= 9
+        assert all(widths.values())
+
+    @given(st.text(min_size=1))
+    def test_html_never_comes_alive(self, text: str) -> None:
+        inner = code(text).removeprefix("<code>").removesuffix("</code>")
+        assert not {"<", ">"} & set(inner)
+        assert not {"<", ">"} & set(prose(text))
+
+
+@given(st.builds(dict, cpu_percent=st.floats(), host_memory=st.none() | st.integers(0, 2**60)))
+def test_json_holds_any_number(fields: dict[str, Any]) -> None:
+    taken = _with_command("x")
+    gpu = taken.sample.gpus[0]
+    process = msgspec.structs.replace(gpu.processes[0], **fields)
+    gpu = msgspec.structs.replace(gpu, processes=(process,))
+    taken = msgspec.structs.replace(taken, sample=msgspec.structs.replace(taken.sample, gpus=(gpu,)))
+    json.dumps(ps_document(taken), allow_nan=False)

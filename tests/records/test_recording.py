@@ -1,0 +1,168 @@
+"""What was recorded comes back, whatever happened to the file; and a file that is none is said to be none."""
+
+import gzip
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.records.moments import moment
+from vramtui.core.errors import UserError
+from vramtui.core.readings import Gpu, Host, Process, Sample, encode_sample
+from vramtui.records.recording import Header, Recording, RecordingWriter, read_recording
+
+HEADER = Header(started_at=100.0, interval=1.0, versions={"vramtui": "0.1.0"})
+HEAD = b'{"vramtui_recording":1}\n'
+SAMPLES = tuple(
+    msgspec.structs.replace(moment().sample, taken_at=100.0 + i, gpus=moment().sample.gpus[1:]) for i in range(5)
+)
+NAMES = ["recording.jsonl", "recording.jsonl.gz"]
+
+
+def _record(path: Path) -> bytes:
+    with closing(RecordingWriter(path, HEADER)) as writer:
+        for sample in SAMPLES:
+            writer.write(sample)
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_there_and_back(name: str, tmp_path: Path) -> None:
+    data = _record(tmp_path / name)
+    assert (data[:2] == b"\x1f\x8b") == name.endswith(".gz")
+    recording = read_recording(tmp_path / name)
+    assert (recording.header, recording.samples, recording.warnings) == (HEADER, SAMPLES, ())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_line_is_in_the_file_as_soon_as_it_is_written(name: str, tmp_path: Path) -> None:
+    with closing(RecordingWriter(tmp_path / name, HEADER)) as writer:
+        for count, sample in enumerate(SAMPLES, 1):
+            writer.write(sample)
+            assert len(read_recording(tmp_path / name).samples) == count
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_cut_file_gives_the_lines_before_the_cut(name: str, tmp_path: Path) -> None:
+    data = _record(tmp_path / name)
+    seen = set()
+    for length in range(1, len(data)):
+        (tmp_path / name).write_bytes(data[:length])
+        recording = _read_or_nothing(tmp_path / name)
+        assert recording.samples == SAMPLES[: len(recording.samples)]
+        assert all("was cut off in line" in warning for warning in recording.warnings)
+        seen.add(len(recording.samples))
+    assert seen == set(range(6))
+
+
+def _read_or_nothing(path: Path) -> Recording:
+    try:
+        return read_recording(path)
+    except UserError as error:
+        if not str(error).endswith("holds no sample"):
+            raise
+        return Recording(header=HEADER, samples=())
+
+
+def test_a_cut_in_a_line_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(_record(path.with_name("whole.jsonl"))[:-10])
+    recording = read_recording(path)
+    assert recording.samples == SAMPLES[:4]
+    assert recording.warnings == ("the recording was cut off in line 6, which is left out",)
+
+
+def test_gzip_members_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(b"".join(gzip.compress(line) for line in (HEAD, *(encode_sample(s) + b"\n" for s in SAMPLES))))
+    assert read_recording(path).samples == SAMPLES
+
+
+def test_a_long_compressed_recording(tmp_path: Path) -> None:
+    path = tmp_path / "r.gz"
+    path.write_bytes(gzip.compress(HEAD + (encode_sample(SAMPLES[0]) + b"\n") * 5000))
+    assert len(read_recording(path).samples) == 5000
+
+
+def test_lines_without_a_header_play_too(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(b"".join(encode_sample(sample) + b"\n" for sample in SAMPLES))
+    recording = read_recording(path)
+    assert recording.samples == SAMPLES
+    assert recording.warnings == ("the recording has no header line",)
+
+
+def test_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    lines = [encode_sample(SAMPLES[i]) + b"\n" for i in (2, 0, 1)]
+    path.write_bytes(HEAD + b"".join(lines))
+    recording = read_recording(path)
+    assert recording.samples == SAMPLES[:3]
+    assert "set back" in recording.warnings[0]
+
+
+GOOD = encode_sample(SAMPLES[0]) + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"", "r holds no sample"),
+        (HEAD, "r holds no sample"),
+        (b"hello\n", "r, line 1: JSON is malformed"),
+        (b"\x00\xff\n" + GOOD, "r, line 1: "),
+        (HEAD + b"{}\n", "r, line 2: Object missing required field `taken_at`"),
+        (HEAD + GOOD + b"\n" + GOOD, "r, line 3: Input data was truncated"),
+        (HEAD + GOOD + b'{"taken_at":"now"}\n', r"r, line 3: Expected `float`, got `str` - at `\$.taken_at`"),
+        (HEAD + GOOD.replace(b'"used":', b'"used_":'), r"line 2: Object contains unknown field `used_` - at `\$.gpus"),
+        (HEAD + GOOD + b'{"\\u001b[2J":1}\n', r"r, line 3: Object contains unknown field `␛\[2J`"),
+        (HEAD + GOOD.replace(b'"schema":1', b'"schema":7'), r"r, line 2: made by another version \(schema 7"),
+        (HEAD + GOOD.replace(b'"taken_at":100.0', b'"taken_at":1e300'), "r, line 2: taken_at is 1e.300, which is no"),
+        (b'{"vramtui_recording":2}\n' + GOOD, r"r, line 1: made by another version \(format 2"),
+        (b'{"vramtui_recording":1,"intervall":1}\n' + GOOD, "r, line 1: Object contains unknown field `intervall`"),
+        (gzip.compress(HEAD + GOOD)[:-8] + b"\0" * 8, "r: the compressed data is damaged; 0 lines of it can be read"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(content: bytes, sentence: str, tmp_path: Path) -> None:
+    (tmp_path / "r").write_bytes(content)
+    with pytest.raises(UserError, match=sentence) as raised:
+        read_recording(tmp_path / "r")
+    assert str(raised.value).isprintable()
+
+
+def test_an_endless_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.records.lines.LONGEST_LINE", 1 << 20)
+    (tmp_path / "bomb").write_bytes(gzip.compress(b"[" * (8 << 20)))
+    with pytest.raises(UserError, match=r"bomb, line 1: longer than any sample; is this a recording\?"):
+        read_recording(tmp_path / "bomb")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="missing cannot be read: no such file or directory"):
+        read_recording(tmp_path / "missing")
+    with pytest.raises(UserError, match="cannot be read: is a directory"):
+        read_recording(tmp_path)
+
+
+def test_a_recording_never_overwrites(tmp_path: Path) -> None:
+    data = _record(tmp_path / "r")
+    with pytest.raises(UserError, match="exists already; a recording never overwrites"):
+        RecordingWriter(tmp_path / "r", HEADER)
+    with pytest.raises(UserError, match="cannot be written: no such file or directory"):
+        RecordingWriter(tmp_path / "no" / "r", HEADER)
+    assert (tmp_path / "r").read_bytes() == data
+
+
+@given(st.text(st.characters(exclude_categories=()), min_size=1))
+def test_any_name_can_be_recorded(tmp_path_factory: pytest.TempPathFactory, command: str) -> None:
+    path = tmp_path_factory.mktemp("any") / "r"
+    gpu = Gpu(index=0, uuid="GPU-0", name="T4", processes=(Process(pid=1, type="C", command=command),))
+    sample = Sample(taken_at=1.0, source="nvml", host=Host(name="h"), gpus=(gpu,))
+    with closing(RecordingWriter(path, HEADER)) as writer:
+        writer.write(sample)
+    (read,) = read_recording(path).samples
+    has_surrogate = any(0xD800 <= ord(character) <= 0xDFFF for character in command)
+    assert has_surrogate or read == sample

@@ -1,0 +1,172 @@
+"""Recordings: the samples of a while, one JSON object a line, so that a torn file loses one line and no more.
+
+The first line is the header, `{"vramtui_recording": 1, "started_at": …, "interval": …, "versions": {…}}`; every other
+line is one Sample in its JSON form (`vramtui.core.readings`). A file whose name ends in `.gz` is compressed, flushed
+after each line; its gzip members may be several. The reader goes by what is in the file, not by its name.
+"""
+
+import zlib
+from gzip import GzipFile
+from pathlib import Path
+from typing import IO, Annotated
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.errors import UserError
+from vramtui.core.readings import SCHEMA, Sample, decode_sample, encode_sample
+from vramtui.core.text import printable
+from vramtui.records.cleaning import clean
+from vramtui.records.lines import Line, LineTooLong, read_lines
+
+LATEST = 253_402_300_799.0  # the last second of the year 9999
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The first line: the format's version, seconds since the epoch, seconds between samples, and what recorded it."""
+
+    vramtui_recording: int = SCHEMA
+    started_at: float | None = None
+    interval: Annotated[float, Meta(gt=0)] | None = None
+    versions: dict[str, str] = {}
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """A recording as read: its samples by the time they were taken, and what a person should know of the file."""
+
+    header: Header
+    samples: tuple[Sample, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class RecordingWriter:
+    """Writes a recording to a new file; every line is on its way to the disk when `write` returns.
+
+    Args:
+        path: where to; compressed when the name ends in `.gz`.
+        header: the first line.
+
+    Raises:
+        UserError: there is such a file already, or it cannot be written (also from `write` and `close`).
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        try:
+            self._file: IO[bytes] = path.open("xb")
+        except FileExistsError:
+            raise UserError(f"{printable(str(path))} exists already; a recording never overwrites") from None
+        except OSError as error:
+            raise self._failure(error) from None
+        self._zipped = GzipFile(fileobj=self._file, mode="wb", filename="") if path.suffix == ".gz" else None
+        self._line(msgspec.json.encode(header))
+
+    def write(self, sample: Sample) -> None:
+        """Add one sample."""
+        try:
+            line = encode_sample(sample)
+        except UnicodeEncodeError:
+            # A name that is no Unicode at all cannot stand in JSON.
+            line = msgspec.json.encode(clean(msgspec.to_builtins(sample)))
+        self._line(line)
+
+    def close(self) -> None:
+        """End the file."""
+        try:
+            if self._zipped is not None:
+                self._zipped.close()
+            self._file.close()
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _line(self, line: bytes) -> None:
+        try:
+            if self._zipped is not None:
+                self._zipped.write(line + b"\n")
+                self._zipped.flush(zlib.Z_SYNC_FLUSH)
+            else:
+                self._file.write(line + b"\n")
+            self._file.flush()
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: OSError) -> UserError:
+        reason = error.strerror or str(error)
+        return UserError(f"the recording {printable(str(self.path))} cannot be written: {printable(reason).lower()}")
+
+
+def read_recording(path: Path) -> Recording:
+    """The recording in `path`, plain or gzip. A last line that was cut off is left out, and a warning says so.
+
+    Raises:
+        UserError: it cannot be read, holds no sample, or a line (which the sentence names) is not a Sample.
+    """
+    name = printable(str(path))
+    reading = _Reading(name)
+    try:
+        with path.open("rb") as file:
+            for line in read_lines(file):
+                reading.take(line)
+    except OSError as error:
+        raise UserError(f"{name} cannot be read: {printable(error.strerror or str(error)).lower()}") from None
+    except LineTooLong as error:
+        raise UserError(f"{name}, line {error.args[0]}: longer than any sample; is this a recording?") from None
+    except zlib.error:
+        raise UserError(f"{name}: the compressed data is damaged; {reading.last} lines of it can be read") from None
+    return reading.recording()
+
+
+class _Reading:
+    """A recording while it is read."""
+
+    def __init__(self, name: str) -> None:
+        self.last = 0
+        self._name = name
+        self._header: Header | None = None
+        self._samples: list[Sample] = []
+        self._warnings: list[str] = []
+
+    def take(self, line: Line) -> None:
+        self.last = line.number
+        try:
+            self._decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if line.whole:
+                raise self._bad(line, str(error)) from None
+            self._warnings.append(f"the recording was cut off in line {line.number}, which is left out")
+
+    def recording(self) -> Recording:
+        if not self._samples:
+            raise UserError(f"{self._name} holds no sample")
+        times = [sample.taken_at for sample in self._samples]
+        if times != sorted(times):
+            self._samples.sort(key=lambda sample: sample.taken_at)
+            self._warnings.append("the clock was set back while it was recorded; samples are in order of their times")
+        return Recording(header=self._header or Header(), samples=tuple(self._samples), warnings=tuple(self._warnings))
+
+    def _decode(self, line: Line) -> None:
+        if self._header is None and not self._samples:
+            self._header = self._read_header(line)
+            if self._header is not None:
+                return
+        sample = decode_sample(line.text)
+        if sample.schema != SCHEMA:
+            raise self._bad(line, f"made by another version (schema {sample.schema}, this one reads {SCHEMA})")
+        if not 0 <= sample.taken_at <= LATEST:
+            raise self._bad(line, f"taken_at is {sample.taken_at}, which is no time since 1970")
+        self._samples.append(sample)
+
+    def _read_header(self, line: Line) -> Header | None:
+        """The header in the first line; None when there is a Sample in its place, as in a file put together by hand."""
+        if "vramtui_recording" not in msgspec.json.decode(line.text, type=dict[str, msgspec.Raw]):
+            self._warnings.append("the recording has no header line")
+            return None
+        header = msgspec.json.decode(line.text, type=Header)
+        if header.vramtui_recording != SCHEMA:
+            raise self._bad(
+                line, f"made by another version (format {header.vramtui_recording}, this one reads {SCHEMA})"
+            )
+        return header
+
+    def _bad(self, line: Line, why: str) -> UserError:
+        return UserError(f"{self._name}, line {line.number}: {printable(why)}")
