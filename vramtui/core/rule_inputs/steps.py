@@ -38,9 +38,10 @@ class MlpRule(RuleTable, frozen=True, kw_only=True, tag="mlp"):
 
 
 class LayerNormRule(RuleTable, frozen=True, kw_only=True, tag="layernorm"):
-    """A layer norm written out by hand over the last of `shape`'s dimensions."""
+    """A layer norm written out by hand over the last of `shape`'s dimensions, with a trained factor and no bias."""
 
     shape: Annotated[Shape, Meta(min_length=1)]
+    mode: Literal["train", "inference"] = "train"
     dtype: Dtype = "fp32"
 
 

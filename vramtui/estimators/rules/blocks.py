@@ -4,8 +4,9 @@ from math import prod
 
 from vramtui.core.rule_inputs import BlocksRule
 from vramtui.estimators.rules.base import BLOCK, ITEM_BYTES, Rule, Sheet, block_bytes
+from vramtui.estimators.rules.tape import EXPERIMENTS
 
-SOURCE = "PyTorch's caching allocator, kMinBlockSize = 512 (c10/core/AllocatorConfig.h, round_size)"
+SOURCE = f"{EXPERIMENTS}; kMinBlockSize = 512 (c10/core/AllocatorConfig.h)"
 
 
 def compute(inputs: BlocksRule) -> Sheet:

@@ -1,28 +1,42 @@
-"""A layer norm written out by hand: each named intermediate is a tensor, and takes a block at least."""
+"""A layer norm written out by hand in one line: what is left of its intermediates when the line is done."""
+
+from msgspec import structs
 
 from vramtui.core.rule_inputs import LayerNormRule
 from vramtui.estimators.rules.base import Rule, Sheet
-from vramtui.estimators.rules.tape import Tape
+from vramtui.estimators.rules.tape import EXPERIMENTS, Tape
 
-SOURCE = (
-    "512-byte blocks (c10/core/AllocatorConfig.h); (x - mean) / sqrt(variance + eps), a name for each (Ba et al. 2016)"
-)
+SOURCE = f"{EXPERIMENTS}; y = (x - mean) / (std + eps) * w"
 
 
 def compute(inputs: LayerNormRule) -> Sheet:
-    """x, mean, variance and the result are held together before the function returns."""
+    """x, w, y, and the normalised x, which the gradient of w needs; mean and deviation are let go on the way."""
     tape = Tape()
-    rows = (*inputs.shape[:-1], 1)
-    tape.tensor("x", "inputs", inputs.shape, inputs.dtype)
+    shape, dtype = inputs.shape, inputs.dtype
+    rows = (*shape[:-1], 1)
+    passing = "until the next operation has read it"
+    tape.tensor("w", "weights", (shape[-1],), dtype)
+    tape.mark("build")
+    tape.tensor("x", "inputs", shape, dtype)
     tape.mark("input")
-    local = "a local name, until the function returns"
-    tape.tensor("mean", "temporaries", rows, inputs.dtype, local)
-    tape.tensor("variance", "temporaries", rows, inputs.dtype, local)
-    tape.tensor("result", "activations", inputs.shape, inputs.dtype, "from the function's last line on")
+    tape.tensor("mean", "temporaries", rows, dtype, passing)
+    tape.tensor("x - mean", "temporaries", shape, dtype, passing)
+    tape.free("mean")
+    tape.tensor("std", "temporaries", rows, dtype, passing)
+    tape.tensor("std + eps", "temporaries", rows, dtype, passing)
+    tape.free("std")
+    kept = "until the backward pass has used it" if inputs.mode == "train" else passing
+    tape.tensor("normalised x", "activations", shape, dtype, kept)
+    tape.free("x - mean", "std + eps")
+    tape.tensor("y", "activations", shape, dtype, "from the forward pass on")
+    if inputs.mode == "inference":
+        tape.free("normalised x")
     tape.mark("forward")
-    tape.free("mean", "variance")
-    tape.mark("delete")
-    return tape.sheet(SOURCE, "No weight, no bias and no gradient.")
+    sheet = tape.sheet(SOURCE, "One factor w and no bias; no backward pass.")
+    if inputs.mode == "train":
+        other = compute(structs.replace(inputs, mode="inference")).timeline[-1].allocated
+        sheet.beside("forward in inference mode", "process", other, f"{other:,} B, without the normalised x")
+    return sheet
 
 
 RULE = Rule(id="layernorm", title="layer norm by hand", source=SOURCE, takes=LayerNormRule, compute=compute)

@@ -2,11 +2,11 @@
 
 from vramtui.core.rule_inputs import LinearRule
 from vramtui.estimators.rules.base import Rule, Sheet
-from vramtui.estimators.rules.tape import Tape
+from vramtui.estimators.rules.tape import EXPERIMENTS, Tape
 
 SOURCE = (
-    "512-byte blocks (c10/core/AllocatorConfig.h); cuBLAS workspace of 4096·1024·2 + 16·1024·8 = 8,519,680 B per "
-    "thread and stream before compute capability 9.0 (aten/src/ATen/cuda/CublasHandlePool.cpp)"
+    f"{EXPERIMENTS}; cuBLAS workspace of 4096·1024·2 + 16·1024·8 = 8,519,680 B per thread and stream before compute "
+    "capability 9.0 (aten/src/ATen/cuda/CublasHandlePool.cpp)"
 )
 FORWARD_WORKSPACE = "cuBLAS workspace, main thread"
 BACKWARD_WORKSPACE = "cuBLAS workspace, autograd's thread"

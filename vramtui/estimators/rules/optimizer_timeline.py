@@ -2,15 +2,15 @@
 
 from vramtui.core.rule_inputs import OptimizerTimelineRule
 from vramtui.estimators.rules.base import Rule, Sheet
-from vramtui.estimators.rules.tape import Tape
+from vramtui.estimators.rules.tape import EXPERIMENTS, Tape
 
-SOURCE = "512-byte blocks (c10/core/AllocatorConfig.h); states as torch.optim keeps them (SGD, Adam, AdamW)"
+SOURCE = f"{EXPERIMENTS}; states as torch.optim keeps them"
 STATES = {"sgd": (), "momentum": ("momentum buffer",), "adam": ("exp_avg", "exp_avg_sq")}
 STATES["adamw"] = STATES["adam"]
 
 
 def compute(inputs: OptimizerTimelineRule) -> Sheet:
-    """Per step: input, forward, backward, optimizer step, zero_grad; the states are made in the first step."""
+    """The input once; per step forward, backward, optimizer step, zero_grad; the states are made in the first step."""
     tape = Tape()
     out, dtype = inputs.out_features, inputs.dtype
     shapes = {"weight": (out, inputs.in_features)} | ({"bias": (out,)} if inputs.bias else {})
@@ -18,27 +18,26 @@ def compute(inputs: OptimizerTimelineRule) -> Sheet:
     for name, shape in shapes.items():
         tape.tensor(name, "weights", shape, dtype)
     tape.mark("build")
+    tape.tensor("x", "inputs", (inputs.batch_size, inputs.in_features), dtype)
+    tape.mark("input")
     for step in range(inputs.steps):
-        tape.free("x")
-        tape.tensor("x", "inputs", (inputs.batch_size, inputs.in_features), dtype, "until the next step's input")
-        tape.mark("input", step)
-        tape.tensor("y", "activations", (inputs.batch_size, out), dtype, "from forward until before the optimizer")
+        tape.tensor("y", "activations", (inputs.batch_size, out), dtype, "from forward until after the optimizer step")
         tape.mark("forward", step)
         for name, shape in gradients.items():
             tape.tensor(name, "gradients", shape, dtype, "from backward until zero_grad")
         tape.mark("backward", step)
-        tape.free("y")
         if step == 0:
             for state in STATES[inputs.optimizer]:
                 for name, shape in shapes.items():
                     tape.tensor(f"{state} of {name}", "optimizer", shape, dtype, "from the first optimizer step on")
+        tape.free("y")
         tape.mark("step", step)
         tape.free(*gradients)
         tape.mark("zero_grad", step)
     return tape.sheet(
         SOURCE,
         "No cuBLAS workspace, and none of the optimizer's temporaries.",
-        "The output is let go before the optimizer step; the optimizer's step counters are on the host.",
+        "The output is let go when the optimizer step is done; the optimizer's step counters are on the host.",
         "zero_grad sets gradients to None.",
     )
 

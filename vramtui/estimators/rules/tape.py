@@ -7,6 +7,8 @@ from vramtui.core.estimate import Moment, Phase
 from vramtui.core.ledger import Category
 from vramtui.estimators.rules.base import ALWAYS, BLOCK, ITEM_BYTES, Sheet, block_bytes
 
+EXPERIMENTS = "Simple GPU memory allocation experiments every ML engineer should do (medium.com/@akhilez, 2024)"
+
 
 @dataclass
 class _Tensor:
@@ -37,7 +39,7 @@ class Tape:
         size = prod(shape) * ITEM_BYTES[dtype]
         blocks = block_bytes(size) // BLOCK
         numbers = " x ".join(str(side) for side in shape) or "1"
-        formula = f"{numbers} x {ITEM_BYTES[dtype]} B = {size:,} B, in {blocks} blocks of {BLOCK} B"
+        formula = f"{numbers} x {ITEM_BYTES[dtype]} B = {size:,} B, so {blocks} x {BLOCK} B"
         self.hold(name, line, block_bytes(size), formula, lifetime)
 
     def hold(self, name: str, line: Category, size: int, formula: str, lifetime: str = ALWAYS) -> None:
