@@ -13,6 +13,7 @@ from tests.stub.build import LIBRARY, build
 from tests.stub.nvidia_smi import install
 from tests.stub.world import MIB, StubGpu, StubProcess, World
 from vramtui.core.readings import Sample
+from vramtui.sources import pid_namespace
 from vramtui.sources.nvml import NvmlSource
 
 
@@ -55,6 +56,12 @@ class Stage:
     def calls(self, function: str) -> int:
         """How often the library's function was called."""
         return int(self.library.stub_calls(function.encode()))
+
+
+@pytest.fixture(autouse=True)
+def _on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the tests run, pids mean what they mean on a host; tests of containers say so themselves."""
+    monkeypatch.setattr(pid_namespace, "_own_namespace", lambda: pid_namespace.HOST_NAMESPACE)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ _THROTTLING: Final = (
     (0x80, "power brake"),
     (0x100, "display clocks"),
 )
+_SIZES: Final = range(-(1 << 63), 1 << 63)  # what a Sample can hold
 _REJECTED: Final = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _LOST: Final = re.compile(r"device handle for GPU\s*([0-9a-fA-F:.]+)\s*:\s*(.*?)\.?\s*$", re.MULTILINE)
 _APP: Final = re.compile(r"\d+\s*,")
@@ -108,7 +109,7 @@ def _convert(text: str, kind: str) -> Any:  # noqa: ANN401 - a cell is of the ty
             raise ValueError(text)
         return printable(text)
     if kind == "mib":
-        return int(number) * MIB
+        return _bounded(int(number) * MIB)
     if kind == "float":
         value = float(number)
         if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - only nan differs from itself
@@ -119,8 +120,14 @@ def _convert(text: str, kind: str) -> Any:  # noqa: ANN401 - a cell is of the ty
         return tuple(word for bit, word in _THROTTLING if bits & bit)
     if kind == "version":
         major, _, minor = number.partition(".")
-        return int(major), int(minor or 0)
-    return int(number)
+        return _bounded(int(major)), _bounded(int(minor or 0))
+    return _bounded(int(number))
+
+
+def _bounded(value: int) -> int:
+    if value not in _SIZES:
+        raise ValueError(value)
+    return value
 
 
 def parse_gpus(text: str, columns: tuple[Column, ...]) -> list[tuple[Row, dict[str, Absence]]]:
@@ -128,7 +135,7 @@ def parse_gpus(text: str, columns: tuple[Column, ...]) -> list[tuple[Row, dict[s
     rows = []
     for line in text.splitlines():
         cells = line.split(",", len(columns) - 1)
-        if len(cells) < len(columns) or not cells[0].strip().isdigit():
+        if len(cells) < len(columns) or parse_value(cells[0], "int")[0] is None:
             continue
         row: Row = {}
         absent: dict[str, Absence] = {}

@@ -156,21 +156,18 @@ class ProcessTable:
                 return
 
     def _with_owner(self, pid: int, facts: Facts) -> Facts:
-        absent: dict[str, Absence] = {}
-        user = command = None
         try:
             process = psutil.Process(pid)
             user = self._user(process.uids().real)
-            command = " ".join(process.cmdline())[:LONGEST_COMMAND]
+            command = _command(process)
         except psutil.AccessDenied:
-            absent = {"command": Absence.NO_PERMISSION}
+            return msgspec.structs.replace(facts, absent=dict.fromkeys(("user", "command"), Absence.NO_PERMISSION))
         except (psutil.Error, OSError):
             return facts  # it ended between the two looks; the next one says so
-        if user is None:
-            absent["user"] = Absence.NO_PERMISSION
-        # a zombie has no command line any more, and a kernel's thread never had one
-        shown = printable(command) if command else facts.name
-        return msgspec.structs.replace(facts, user=user, command=None if "command" in absent else shown, absent=absent)
+        if command is None:
+            return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
+        # a zombie has no command line any more, and a thread of the kernel's never had one
+        return msgspec.structs.replace(facts, user=user, command=printable(command) or facts.name, absent={})
 
     def _user(self, uid: int) -> str:
         if uid not in self._users:
@@ -185,6 +182,16 @@ class ProcessTable:
         if facts != entry.facts:
             entry.facts = facts
             entry.row = None
+
+
+def _command(process: psutil.Process) -> str | None:
+    """The whole command line; None when it may not be read."""
+    try:
+        return " ".join(process.cmdline())[:LONGEST_COMMAND]
+    except psutil.ZombieProcess:
+        return ""
+    except psutil.AccessDenied:
+        return None
 
 
 def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:

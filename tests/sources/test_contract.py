@@ -1,0 +1,110 @@
+"""What holds for every source, whatever is behind it."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.sources.conftest import Stage
+from tests.stub.nvidia_smi import card
+from tests.stub.world import MIB, NOT_AVAILABLE, StubMig, StubProcess
+from vramtui.core.readings import Gpu, Memory, decode_sample, encode_sample
+from vramtui.core.source import Source
+from vramtui.sources.demo import DemoSource
+from vramtui.sources.nvidia_smi import NvidiaSmiSource
+from vramtui.sources.replay import ReplaySource
+
+# what need not be there, and needs no reason for it
+OPTIONAL = {"mig_parent", "mig_profile", "mig_used", "started_at", "cpu_percent", "host_memory"}
+Make = Callable[[], Source]
+
+
+def nvml(request: pytest.FixtureRequest) -> Make:
+    stage: Stage = request.getfixturevalue("stage")
+    stage.hold(0, StubProcess(os.getpid(), 500 * MIB), StubProcess(1, NOT_AVAILABLE))
+    stage.world.gpus[1].lose()
+    stage.world.gpus[2].utilization = None
+    stage.world.gpus[2].mig_mode = 1
+    stage.world.gpus[2].migs = [StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB)]
+    stage.world.write(stage.path)
+    return lambda: stage.source
+
+
+def nvidia_smi(request: pytest.FixtureRequest) -> Make:
+    say: Callable[[dict[str, Any]], None] = request.getfixturevalue("smi")
+    apps = [f"{os.getpid()}, {card(0)['uuid']}, 900, python", f"1, {card(0)['uuid']}, [N/A], init"]
+    say({"gpus": [card(0), card(1, utilization__gpu="ERR!")], "apps": apps})
+    return NvidiaSmiSource
+
+
+def demo(_: pytest.FixtureRequest) -> Make:
+    return DemoSource
+
+
+def replay(_: pytest.FixtureRequest) -> Make:
+    return lambda: ReplaySource([DemoSource(clock=lambda: 1000.0).read()])
+
+
+@pytest.fixture(params=[nvml, nvidia_smi, demo, replay], ids=lambda make: make.__name__)
+def source(request: pytest.FixtureRequest) -> Source:
+    made: Source = request.param(request)()
+    return made
+
+
+def test_a_sample_is_whole_and_survives_its_own_form(source: Source) -> None:
+    first, second = source.read(), source.read()
+    assert decode_sample(encode_sample(first)) == first
+    assert second.taken_at >= first.taken_at > 0
+    assert first.source in (source.name, "demo")  # a recording says where it was made
+    assert first.host.name
+    assert first.gpus
+    source.close()
+    source.close()
+
+
+def test_every_device_is_told_apart(source: Source) -> None:
+    gpus = source.read().gpus
+    assert len({gpu.uuid for gpu in gpus}) == len(gpus)
+    assert all(gpu.uuid and gpu.name for gpu in gpus)
+    for gpu in gpus:
+        assert len({process.pid for process in gpu.processes}) == len(gpu.processes)
+
+
+def unknown(reading: msgspec.Struct) -> set[str]:
+    return {field for field in reading.__struct_fields__ if getattr(reading, field) is None} - OPTIONAL
+
+
+def test_what_is_unknown_has_its_reason_and_what_is_known_has_none(source: Source) -> None:
+    for gpu in source.read().gpus:
+        given = {name.partition(".")[0] for name in gpu.absent}
+        assert unknown(gpu) - set(gpu.absent) <= ({"pci_bus_id", "compute_capability"} if gpu.state != "ok" else set())
+        assert given - {"memory", "processes"} <= unknown(gpu)
+        assert ("memory" in gpu.absent) == (gpu.memory == Memory())
+        if gpu.state != "ok":
+            assert gpu.reason
+        for process in gpu.processes:
+            assert unknown(process) <= set(process.absent)
+            assert set(process.absent) <= unknown(process)
+
+
+def test_bytes_add_up(source: Source) -> None:
+    for gpu in source.read().gpus:
+        if gpu.state == "ok":
+            assert sum_of(gpu) == gpu.memory.total
+
+
+def sum_of(gpu: Gpu) -> int:
+    assert gpu.unattributed is not None
+    return gpu.attributed + gpu.unattributed + (gpu.memory.reserved or 0) + (gpu.memory.free or 0)
+
+
+def test_text_is_harmless(source: Source) -> None:
+    sample = source.read()
+    texts = [sample.host.name, sample.source]
+    for gpu in sample.gpus:
+        texts += [gpu.name, gpu.uuid, gpu.reason]
+        texts += [text for process in gpu.processes for text in (process.user, process.name, process.command) if text]
+    texts += [text for problem in sample.problems for text in (problem.where, problem.message, problem.hint)]
+    assert all(text.isprintable() for text in texts)

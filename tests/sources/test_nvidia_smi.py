@@ -1,0 +1,276 @@
+"""The nvidia-smi source over a stand-in program."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stub.nvidia_smi import card
+from vramtui.core.errors import SourceFailed
+from vramtui.core.readings import Absence, Host, Memory, decode_sample, encode_sample
+from vramtui.core.units import MIB
+from vramtui.sources.commands import LocalRunner, Output
+from vramtui.sources.nvidia_smi import NvidiaSmiSource
+
+Say = Callable[[dict[str, Any]], None]
+ME = os.getpid()
+
+
+def uuid(index: int) -> str:
+    return card(index)["uuid"]
+
+
+def test_reads_cards_and_processes(smi: Say) -> None:
+    smi({"gpus": [card(0), card(1)], "apps": [f"{ME}, {uuid(1)}, 900, /usr/bin/python3"]})
+    sample = NvidiaSmiSource().read()
+    first, second = sample.gpus
+    assert (sample.source, sample.problems) == ("nvidia-smi", ())
+    assert (sample.host.driver_version, sample.host.cuda_version) == ("550.54.15", "12.4")
+    assert (first.name, first.uuid, first.pci_bus_id) == ("NVIDIA H100 80GB HBM3", uuid(0), "00000000:10:00.0")
+    assert first.memory == Memory(total=81559 * MIB, used=1024 * MIB, reserved=635 * MIB, free=79900 * MIB)
+    assert (first.utilization, first.memory_utilization, first.temperature_celsius) == (37, 12, 41)
+    assert (first.power_watts, first.power_limit_watts, first.compute_capability) == (123.45, 700.0, (9, 0))
+    assert (first.sm_clock_mhz, first.memory_clock_mhz) == (1980, 2619)
+    assert (first.pcie_generation, first.pcie_width, first.ecc_errors) == (5, 16, 0)
+    assert first.throttle_reasons == ("power cap",)
+    assert first.absent == {"fan_percent": Absence.NOT_SUPPORTED}
+    assert first.processes == ()
+    (process,) = second.processes
+    assert (process.pid, process.type, process.used_memory, process.state) == (ME, "C", 900 * MIB, "running")
+    assert process.command
+    assert "pytest" in process.command or "python" in process.command
+    assert second.unattributed == 124 * MIB
+    assert decode_sample(encode_sample(sample)) == sample
+
+
+def test_rounding_to_mib_does_not_lose_a_byte(smi: Say) -> None:
+    smi({"gpus": [card(0, memory__free="79899"), card(1, memory__free="70000")]})
+    near, far = (gpu.memory for gpu in NvidiaSmiSource().read().gpus)
+    assert (near.total, near.free) == (81559 * MIB, 79900 * MIB)
+    assert far.free == 70000 * MIB  # that is no rounding, so it is shown as it is
+
+
+@pytest.mark.parametrize(
+    ("text", "absence"),
+    [
+        ("[N/A]", Absence.NOT_SUPPORTED),
+        ("N/A", Absence.NOT_SUPPORTED),
+        ("[Not Supported]", Absence.NOT_SUPPORTED),
+        ("[Insufficient Permissions]", Absence.NO_PERMISSION),
+        ("[Unknown Error]", Absence.FAILED),
+        ("ERR!", Absence.FAILED),
+        ("[GPU is lost]", Absence.LOST),
+        ("[Timeout]", Absence.NO_ANSWER),
+        ("", Absence.FAILED),
+        ("nan", Absence.FAILED),
+        ("\x1b[2J", Absence.FAILED),
+    ],
+)
+def test_one_value_that_is_missing(smi: Say, text: str, absence: Absence) -> None:
+    smi({"gpus": [card(0, utilization__gpu=text, power__draw=text), card(1)]})
+    first, second = NvidiaSmiSource().read().gpus
+    assert (first.utilization, first.power_watts) == (None, None)
+    assert first.absent["utilization"] is first.absent["power_watts"] is absence
+    assert (first.memory_utilization, first.state, second.utilization) == (12, "ok", 37)
+
+
+def test_fields_that_an_old_driver_rejects_are_done_without_or_named_as_then(smi: Say) -> None:
+    old = card(0, clocks_throttle_reasons__active="0x0000000000000040")
+    rejected = ["clocks_event_reasons.active", "memory.reserved", "compute_cap"]
+    smi({"gpus": [old], "rejected": rejected})
+    questions: list[str] = []
+    local = LocalRunner()
+
+    def runner(command: Sequence[str], limit: float) -> Output:
+        questions.append(command[1])
+        return local(command, limit)
+
+    source = NvidiaSmiSource(runner)
+    (gpu,) = source.read().gpus
+    assert gpu.throttle_reasons == ("hardware thermal slowdown",)
+    assert (gpu.memory.reserved, gpu.compute_capability) == (None, None)
+    assert gpu.absent["memory.reserved"] is gpu.absent["compute_capability"] is Absence.DRIVER_TOO_OLD
+    assert gpu.utilization == 37
+    questions.clear()
+    source.read()
+    assert len(questions) == 2  # it is remembered: one question for the cards, one for the processes
+
+
+def test_memory_that_is_not_supported(smi: Say) -> None:
+    none = dict.fromkeys(("memory__total", "memory__used", "memory__free", "memory__reserved"), "[N/A]")
+    smi({"gpus": [card(0, **none), card(1)], "apps": [f"{ME}, {uuid(0)}, 900, python"]})
+    first, second = NvidiaSmiSource().read().gpus
+    assert first.memory == Memory(unified=True, used=900 * MIB)
+    assert not second.memory.unified
+
+
+def test_lost_from_the_start_and_while_running(smi: Say) -> None:
+    gone = (
+        "Unable to determine the device handle for GPU0000:11:00.0: GPU is lost.  Reboot the system to recover this GPU"
+    )
+    smi({"gpus": [card(0), card(1), card(2)]})
+    source = NvidiaSmiSource()
+    source.read()
+    smi({"gpus": [card(0), card(2)], "before": gone})
+    first, second, third = source.read().gpus
+    assert (first.state, third.state) == ("ok", "ok")
+    assert (second.index, second.uuid, second.name) == (1, uuid(1), "NVIDIA H100 80GB HBM3")
+    assert (second.state, second.memory) == ("lost", Memory())
+    assert "GPU is lost" in second.reason
+    assert second.absent["utilization"] is Absence.LOST
+    smi({"gpus": [card(0), card(2)]})
+    assert [gpu.state for gpu in source.read().gpus] == ["ok", "failed", "ok"]
+    smi({"gpus": [card(0), card(1), card(2)]})
+    assert [gpu.state for gpu in source.read().gpus] == ["ok"] * 3
+    smi({"gpus": [card(0), card(2)], "before": gone})
+    states = {gpu.index: (gpu.state, gpu.name) for gpu in NvidiaSmiSource().read().gpus}
+    assert states[1] == ("lost", "GPU 1")
+
+
+def test_a_row_full_of_lost(smi: Say) -> None:
+    lost = {key.replace(".", "__"): "[GPU is lost]" for key in card(1) if key not in ("index", "uuid")}
+    smi({"gpus": [card(0), card(1, **lost)]})
+    first, second = NvidiaSmiSource().read().gpus
+    assert (first.state, second.state, second.uuid) == ("ok", "lost", uuid(1))
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "used"),
+    [
+        ("{pid}, {uuid}, 900, /opt/my app, v2/python", "/opt/my app, v2/python", 900 * MIB),
+        ('{pid}, {uuid}, 900, "a ""b"", c"', 'a "b", c', 900 * MIB),
+        ("{pid}, {uuid}, [N/A], python", "python", None),
+        ("{pid}, {uuid}, 900, [Not Found]", None, 900 * MIB),
+        ("{pid}, {uuid}, 900, [red]x[/] \x1b[2J\x1b]0;pwn\x07", "[red]x[/] ␛[2J␛]0;pwn␇", 900 * MIB),
+    ],
+)
+def test_process_lines(smi: Say, line: str, name: str | None, used: int | None) -> None:
+    pid = (1 << 22) - 1  # nobody's
+    smi({"gpus": [card(0)], "apps": [line.format(pid=pid, uuid=uuid(0))]})
+    (process,) = NvidiaSmiSource().read().gpus[0].processes
+    assert (process.pid, process.name, process.used_memory, process.state) == (pid, name, used, "exited")
+    assert ("used_memory" in process.absent) == (used is None)
+
+
+def test_no_processes(smi: Say) -> None:
+    smi({"gpus": [card(0)], "apps": ["No running processes found"]})
+    sample = NvidiaSmiSource().read()
+    assert (sample.gpus[0].processes, sample.problems) == ((), ())
+    assert "processes" not in sample.gpus[0].absent
+
+
+def test_a_process_list_that_fails_is_no_empty_list(smi: Say) -> None:
+    smi({"gpus": [card(0)], "apps": ["Insufficient permissions"], "apps_code": 4})
+    sample = NvidiaSmiSource().read()
+    assert sample.gpus[0].absent["processes"] is Absence.FAILED
+    assert "Insufficient permissions" in sample.problems[0].message
+
+
+def test_mig_is_said(smi: Say) -> None:
+    smi({"gpus": [card(0, mig__mode__current="Enabled")]})
+    assert "MIG" in NvidiaSmiSource().read().problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "message"),
+    [
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9, "driver is not loaded"),
+        ("Failed to initialize NVML: Driver/library version mismatch", 18, "the driver was upgraded"),
+        ("Failed to initialize NVML: Insufficient Permissions", 4, "no permission"),
+        ("Segmentation fault\x1b[2J", 139, "failed with status 139: Segmentation fault␛[2J"),
+        ("", 1, "failed with status 1: it said nothing"),
+        ("<html>garbage</html>", 0, "garbage"),
+    ],
+)
+def test_the_program_fails(smi: Say, text: str, code: int, message: str) -> None:
+    smi({"text": text, "code": code})
+    with pytest.raises(SourceFailed) as caught:
+        NvidiaSmiSource().read()
+    assert message in caught.value.message
+
+
+def test_no_devices(smi: Say) -> None:
+    smi({"text": "No devices were found", "code": 6})
+    sample = NvidiaSmiSource().read()
+    assert sample.gpus == ()
+    assert any("No devices" in problem.message for problem in sample.problems)
+
+
+def test_the_program_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SourceFailed, match="nvidia-smi: no such file"):
+        NvidiaSmiSource().read()
+
+
+def test_a_program_that_hangs_is_killed(smi: Say) -> None:
+    smi({"gpus": [card(0)], "sleep": 600})
+    source = NvidiaSmiSource(limit=0.3)
+    with pytest.raises(SourceFailed, match=r"gave no answer within 0\.3 s"):
+        source.read()
+    smi({"gpus": [card(0)]})
+    slow_enough = NvidiaSmiSource()
+    assert len(slow_enough.read().gpus) == 1
+
+
+def test_one_that_cannot_be_killed_is_not_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    kills: list[int] = []
+    monkeypatch.setattr(os, "killpg", lambda pid, _: kills.append(pid))  # as one that waits in the driver
+    runner = LocalRunner()
+    for words in ("gave no answer", "still hangs"):
+        with pytest.raises(SourceFailed, match=words):
+            runner(("sleep", "600"), 0.05)
+    monkeypatch.undo()
+    (pid,) = kills
+    os.kill(pid, 9)
+    stuck = runner._stuck
+    assert stuck is not None
+    stuck.wait()
+    assert runner(("echo", "back"), 5.0).text == "back\n"
+
+
+def test_over_another_runner_nothing_is_asked_of_this_machine() -> None:
+    answers = {
+        "--query-gpu": ", ".join(card(0)[key] for key in _queries()),
+        "--query-compute-apps": f"{ME}, {uuid(0)}, 900, /usr/bin/python3",
+    }
+
+    def runner(command: Sequence[str], _: float) -> Output:
+        return Output(answers.get(command[1].partition("=")[0], ""), 0)
+
+    source = NvidiaSmiSource(
+        runner, host=lambda driver, cuda: Host(name="far", driver_version=driver, cuda_version=cuda)
+    )
+    sample = source.read()
+    (process,) = sample.gpus[0].processes
+    assert (sample.host.name, sample.host.cuda_version) == ("far", None)
+    assert (process.name, process.command, process.state) == ("/usr/bin/python3", None, "unknown")
+
+
+def _queries() -> list[str]:
+    from vramtui.sources.nvidia_smi_parse import COLUMNS  # noqa: PLC0415 - the order of the program's own question
+
+    return [column.queries[0] for column in COLUMNS]
+
+
+def test_picked_where_nvml_cannot_be_loaded(smi: Say, tmp_path: Path) -> None:
+    smi({"gpus": [card(0)]})
+    (tmp_path / "libnvidia-ml.so.1").write_text("no library\n")
+    code = """
+from vramtui.sources.pick import pick_source
+source = pick_source()
+sample = source.read()
+print(source.name, len(sample.gpus), sample.problems[0].message)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "LD_LIBRARY_PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    assert done.stdout.startswith("nvidia-smi 1 nvmlInit: NVIDIA's library libnvidia-ml.so.1 was not found.")

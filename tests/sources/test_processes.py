@@ -1,0 +1,242 @@
+"""What is told of the processes on a card: real ones, of this machine."""
+
+import getpass
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+
+from tests.sources.conftest import Clock, Stage
+from tests.stub.world import MIB, StubProcess
+from vramtui.core.readings import Absence, Process
+from vramtui.sources import pid_namespace, processes
+from vramtui.sources.pid_namespace import HOST_NAMESPACE, PidNamespace
+from vramtui.sources.processes import ProcessTable, read_stat
+
+NOBODY = (1 << 22) - 1  # the highest pid that can be
+READY = "import sys; print('ready', flush=True); sys.stdin.read()"
+
+
+@contextmanager
+def program(*command: str, executable: str = sys.executable) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process that lives until the test is done with it."""
+    started = subprocess.Popen(command, executable=executable, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    with started:
+        assert started.stdout is not None
+        started.stdout.readline()
+        yield started
+        started.kill()
+
+
+def look(table: ProcessTable, pid: int, used: int | None = MIB) -> Process:
+    table.update({pid})
+    return table.row(pid, "C", used, None)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def table(clock: Clock) -> ProcessTable:
+    return ProcessTable(clock)
+
+
+def test_who_what_and_since_when(stage: Stage) -> None:
+    with program(sys.executable, "-c", READY, "--model", "llama 3") as child:
+        stage.hold(0, StubProcess(child.pid, 300 * MIB))
+        (row,) = stage.tick().gpus[0].processes
+        assert row.command == f"{sys.executable} -c {READY} --model llama 3"
+        assert row.name == psutil.Process(child.pid).name()
+        assert (row.user, row.state, row.absent) == (getpass.getuser(), "running", {})
+        assert row.started_at == pytest.approx(psutil.Process(child.pid).create_time(), abs=0.02)
+        assert row.host_memory is not None
+        assert row.host_memory > MIB
+        assert row.cpu_percent is None  # nothing to compare with yet
+        (row,) = stage.tick().gpus[0].processes
+        assert row.cpu_percent is not None
+
+
+def test_cpu_is_that_of_the_time_between_two_looks(
+    table: ProcessTable, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = 5.0
+    monkeypatch.setattr(processes, "read_stat", lambda _: ("busy", b"R", seconds, 100, 2))
+    assert look(table, NOBODY).cpu_percent is None
+    seconds, clock.now = 8.0, clock.now + 2
+    assert look(table, NOBODY).cpu_percent == 150.0
+    clock.now += 0.1  # too short a time to tell
+    assert look(table, NOBODY).cpu_percent == 150.0
+
+
+def test_harmless_on_any_screen(stage: Stage) -> None:
+    hostile = "[red]x[/] \x1b[2J\x1b]0;pwn\x07\u202e\udcff"
+    with program(hostile.encode(errors="surrogateescape").decode(errors="surrogateescape"), "-c", READY) as child:
+        stage.hold(0, StubProcess(child.pid, MIB))
+        (row,) = stage.tick().gpus[0].processes
+        assert row.command is not None
+        assert row.command.startswith("[red]x[/] ␛[2J␛]0;pwn␇")
+        assert row.command.isprintable()
+
+
+def test_exited_but_still_listed_keeps_who_it_was(stage: Stage) -> None:
+    with program(sys.executable, "-c", READY) as child:
+        stage.hold(0, StubProcess(child.pid, 300 * MIB))
+        (alive,) = stage.tick().gpus[0].processes
+        child.kill()
+        child.wait()
+        (gone,) = stage.tick().gpus[0].processes
+    assert (gone.state, gone.used_memory, gone.cpu_percent) == ("exited", 300 * MIB, None)
+    assert (gone.pid, gone.started_at, gone.user, gone.command) == (
+        alive.pid,
+        alive.started_at,
+        alive.user,
+        alive.command,
+    )
+
+
+def test_vanished_from_the_list(stage: Stage) -> None:
+    stage.hold(0, StubProcess(os.getpid(), MIB), StubProcess(NOBODY, MIB))
+    assert len(stage.tick().gpus[0].processes) == 2
+    stage.hold(0, StubProcess(os.getpid(), MIB))
+    assert [row.pid for row in stage.tick().gpus[0].processes] == [os.getpid()]
+
+
+def test_never_there(stage: Stage) -> None:
+    stage.hold(0, StubProcess(NOBODY, MIB))
+    (row,) = stage.tick().gpus[0].processes
+    assert (row.state, row.user, row.command, row.started_at) == ("exited", None, None, None)
+
+
+def test_zombie(table: ProcessTable, clock: Clock) -> None:
+    with program(sys.executable, "-c", READY) as child:
+        alive = look(table, child.pid)
+        os.kill(child.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # dead, and left to lie
+        clock.now += 1
+        dead = look(table, child.pid)
+        assert (dead.state, dead.command, dead.host_memory) == ("zombie", alive.command, None)
+        assert look(ProcessTable(), child.pid).command == alive.name  # its command line is gone by now
+
+
+def test_a_reused_pid_is_another_process(table: ProcessTable, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = 100
+    monkeypatch.setattr(processes, "read_stat", lambda _: (f"run{start}", b"S", 1.0, start, 2))
+    first = look(table, NOBODY)
+    start, clock.now = 200, clock.now + 1
+    second = look(table, NOBODY)
+    assert (first.name, second.name) == ("run100", "run200")
+    assert first.started_at is not None
+    assert second.started_at is not None
+    assert second.started_at > first.started_at
+    assert second.cpu_percent is None
+
+
+def test_another_users_process_that_may_not_be_seen(table: ProcessTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(pid: int, _: int) -> None:
+        raise PermissionError(pid)
+
+    monkeypatch.setattr(os, "kill", forbidden)  # /proc mounted with hidepid: the pid exists, /proc says nothing
+    row = look(table, NOBODY)
+    assert (row.state, row.command) == ("unknown", None)
+    assert row.absent["command"] is row.absent["user"] is Absence.NO_PERMISSION
+
+
+def test_a_command_that_may_not_be_read(table: ProcessTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(process: psutil.Process) -> list[str]:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "cmdline", denied)
+    row = look(table, os.getpid())
+    assert (row.user, row.command, row.absent) == (getpass.getuser(), None, {"command": Absence.NO_PERMISSION})
+    assert row.name
+
+
+def test_a_user_without_a_name(table: ProcessTable, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(processes.pwd, "getpwuid", nameless)
+    assert look(table, os.getpid()).user == str(os.getuid())
+
+
+def test_names_with_brackets_and_spaces() -> None:
+    with program(sys.executable, "-c", "open('/proc/self/comm','w').write('a) S (b c');" + READY) as child:
+        status = read_stat(child.pid)
+        assert status is not None
+        assert (status[0], status[1] in b"RS") == ("a) S (b c", True)
+        assert status[3] > 0
+
+
+def test_thousands_of_processes_have_their_turn(
+    table: ProcessTable, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def stat(pid: int) -> tuple[str, bytes, float, int, int]:
+        asked.append(pid)
+        return "busy", b"R", clock.now, 100, 2
+
+    monkeypatch.setattr(processes, "read_stat", stat)
+    pids = set(range(3_000_000, 3_001_000))
+    table.update(pids)
+    assert set(asked) == pids  # each is known at once
+    seen: set[int] = set()
+    for _ in range(4):
+        asked.clear()
+        clock.now += 1
+        table.update(pids)
+        assert len(asked) <= processes.REFRESH_AT_ONCE
+        seen |= set(asked)
+    assert seen == pids
+
+
+def private(monkeypatch: pytest.MonkeyPatch, holders: set[int]) -> PidNamespace:
+    """A container's namespace, in which only these processes have the driver's device open."""
+    monkeypatch.setattr(pid_namespace, "_own_namespace", lambda: "pid:[4026532500]")
+    monkeypatch.setattr(pid_namespace, "has_device_open", holders.__contains__)
+    return PidNamespace()
+
+
+def test_outside_this_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    with program(sys.executable, "-c", READY) as same_number:
+        namespace = private(monkeypatch, {os.getpid()})
+        table = ProcessTable(namespace=namespace)
+        for pid in (NOBODY, same_number.pid):
+            row = look(table, pid)
+            assert (row.state, row.user, row.command) == ("unseen", None, None)
+        assert look(table, os.getpid()).state == "running"
+
+
+def test_in_a_container_whose_pids_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = ProcessTable(namespace=private(monkeypatch, set()))
+    assert look(table, os.getpid()).state == "running"
+    assert look(table, NOBODY).state == "unseen"
+
+
+@pytest.mark.parametrize(("own", "expected"), [(HOST_NAMESPACE, False), (None, False), ("pid:[4026532500]", True)])
+def test_whether_the_namespace_is_private(monkeypatch: pytest.MonkeyPatch, own: str | None, *, expected: bool) -> None:
+    monkeypatch.setattr(pid_namespace, "_own_namespace", lambda: own)
+    assert PidNamespace().private is expected
+
+
+def test_who_has_a_device_open() -> None:
+    assert not pid_namespace.has_device_open(NOBODY)
+    assert pid_namespace._target("/proc/self/exe").startswith("/")
+
+
+def test_unchanged_rows_are_the_same_object(table: ProcessTable, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    fixed: Callable[[int], tuple[str, bytes, float, int, int]] = lambda _: ("still", b"S", 1.0, 100, 2)  # noqa: E731 - a stand-in
+    monkeypatch.setattr(processes, "read_stat", fixed)
+    look(table, NOBODY)
+    clock.now += 1
+    first = look(table, NOBODY)
+    clock.now += 1
+    assert look(table, NOBODY) is first
+    assert look(table, NOBODY, None) is not first
