@@ -16,6 +16,8 @@ from vramtui.core.readings import Sample
 from vramtui.sources import pid_namespace
 from vramtui.sources.nvml import NvmlSource
 
+OTHER = (1 << 22) - 2  # a pid that nobody has
+
 
 class Clock:
     """Seconds that pass when the test says so."""

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.sources.conftest import Stage
+from tests.sources.conftest import OTHER, Stage
 from tests.stub.world import MIB, NOT_AVAILABLE, StubMig, StubProcess
 from vramtui.core.readings import Absence, Sample
 
@@ -68,10 +68,10 @@ def test_what_never_changes_is_asked_once_and_fast_looks_are_cheap(stage: Stage)
 
 def test_lists_that_overlap_are_one_row_with_the_larger_value(stage: Stage) -> None:
     me = os.getpid()
-    stage.hold(0, StubProcess(me, 300 * MIB, "C"), StubProcess(me, 310 * MIB, "G"), StubProcess(1, 20 * MIB, "G"))
+    stage.hold(0, StubProcess(me, 300 * MIB, "C"), StubProcess(me, 310 * MIB, "G"), StubProcess(OTHER, 20 * MIB, "G"))
     rows = {row.pid: row for row in stage.tick().gpus[0].processes}
     assert (rows[me].type, rows[me].used_memory) == ("C+G", 310 * MIB)
-    assert (rows[1].type, rows[1].used_memory) == ("G", 20 * MIB)
+    assert (rows[OTHER].type, rows[OTHER].used_memory) == ("G", 20 * MIB)
     assert len(rows) == 2
 
 
@@ -85,7 +85,7 @@ def test_a_process_on_two_cards_is_a_row_on_each(stage: Stage) -> None:
 
 
 def test_every_byte_is_accounted_for(stage: Stage) -> None:
-    stage.hold(0, StubProcess(os.getpid(), 300 * MIB), StubProcess(1, 20 * MIB))
+    stage.hold(0, StubProcess(os.getpid(), 300 * MIB), StubProcess(OTHER, 20 * MIB))
     sample = stage.tick()
     assert adds_up(sample)
     assert sample.gpus[0].unattributed == 4 * MIB
@@ -98,12 +98,12 @@ def test_many_processes_and_a_growing_list(stage: Stage) -> None:
 
 
 def test_process_memory_that_the_driver_does_not_tell(stage: Stage) -> None:
-    stage.hold(1, StubProcess(os.getpid(), NOT_AVAILABLE), StubProcess(1, 0))
+    stage.hold(1, StubProcess(os.getpid(), NOT_AVAILABLE), StubProcess(OTHER, 0))
     rows = {row.pid: row for row in stage.tick().gpus[1].processes}
     assert rows[os.getpid()].used_memory is None
     assert rows[os.getpid()].absent["used_memory"] is Absence.NOT_SUPPORTED
-    assert rows[1].used_memory == 0  # told, and nothing
-    assert "used_memory" not in rows[1].absent
+    assert rows[OTHER].used_memory == 0  # told, and nothing
+    assert "used_memory" not in rows[OTHER].absent
 
 
 def cut_into_instances(stage: Stage) -> None:
@@ -116,7 +116,7 @@ def cut_into_instances(stage: Stage) -> None:
     ]
     card.processes = [
         StubProcess(os.getpid(), 390 * MIB, "C", 1, 0),
-        StubProcess(1, 140 * MIB, "C", 5, 0),
+        StubProcess(OTHER, 140 * MIB, "C", 5, 0),
     ]
 
 
@@ -129,7 +129,7 @@ def test_mig_instances_are_rows_and_no_byte_counts_twice(stage: Stage) -> None:
     assert (first.uuid, first.mig_profile, first.name) == ("MIG-a", "3g.71gb", "NVIDIA H200 MIG 3g.71gb")
     assert (second.uuid, second.mig_profile, second.memory.total) == ("MIG-b", "1g.18gb", 18000 * MIB)
     assert [row.pid for row in first.processes] == [os.getpid()]
-    assert [row.pid for row in second.processes] == [1]
+    assert [row.pid for row in second.processes] == [OTHER]
     assert card.processes == ()
     assert (card.mig_used, card.unattributed) == (550 * MIB, 50 * MIB)
     assert adds_up(sample)

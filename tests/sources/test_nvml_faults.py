@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources.conftest import Stage
+from tests.sources.conftest import OTHER, Stage
 from tests.stub.build import LIBRARY, build
 from tests.stub.world import (
     DRIVER_NOT_LOADED,
@@ -115,7 +115,7 @@ def impossible_size(gpu: StubGpu) -> None:
 def intact(gpu: Gpu) -> bool:
     return (
         gpu.processes_trusted
-        and {row.pid: row.used_memory for row in gpu.processes} == {ME: 500 * MIB, 1: 200 * MIB}
+        and {row.pid: row.used_memory for row in gpu.processes} == {ME: 500 * MIB, OTHER: 200 * MIB}
         and set(gpu.absent) == {"fan_percent"}
     )
 
@@ -229,7 +229,7 @@ PASSING = [case for case in CASES if case.name not in ("no bus id", "no name", "
 @pytest.fixture
 def busy(stage: Stage) -> Stage:
     for index in range(3):
-        stage.hold(index, StubProcess(ME, 500 * MIB), StubProcess(1, 200 * MIB))
+        stage.hold(index, StubProcess(ME, 500 * MIB), StubProcess(OTHER, 200 * MIB))
     return stage
 
 
@@ -267,7 +267,9 @@ def test_a_fault_from_the_start(busy: Stage, case: Case) -> None:
 def test_a_fault_that_comes_and_goes(busy: Stage, case: Case) -> None:
     before = busy.tick().gpus[1]
     whole = busy.world.gpus[1]
-    broken = StubGpu(used=whole.used, utilization=11, processes=[StubProcess(ME, 500 * MIB), StubProcess(1, 200 * MIB)])
+    broken = StubGpu(
+        used=whole.used, utilization=11, processes=[StubProcess(ME, 500 * MIB), StubProcess(OTHER, 200 * MIB)]
+    )
     case.fault(broken)
     busy.world.gpus[1] = broken
     others_go_on(busy)
@@ -277,7 +279,7 @@ def test_a_fault_that_comes_and_goes(busy: Stage, case: Case) -> None:
     busy.world.gpus[1] = whole
     after = busy.tick(10).gpus[1]
     assert (after.state, after.memory, after.absent) == ("ok", before.memory, before.absent)
-    assert {row.pid for row in after.processes} == {ME, 1}
+    assert {row.pid for row in after.processes} == {ME, OTHER}
 
 
 def test_lost_keeps_its_name_and_its_place(busy: Stage) -> None:
@@ -355,12 +357,15 @@ def test_a_card_that_is_only_slow_is_waited_for(busy: Stage) -> None:
 def test_old_driver_without_the_newer_calls(make_stage: Callable[..., Stage]) -> None:
     old = make_stage("old")
     old.world.driver, old.world.cuda = "470.82.01", 11040
-    old.hold(1, StubProcess(ME, 500 * MIB, "C"), StubProcess(1, 20 * MIB, "G"))
+    old.hold(1, StubProcess(ME, 500 * MIB, "C"), StubProcess(OTHER, 20 * MIB, "G"))
     old.world.gpus[1].throttle = 0x4
     sample = old.tick()
     gpu = sample.gpus[1]
     assert (sample.host.driver_version, sample.host.cuda_version) == ("470.82.01", "11.4")
-    assert {row.pid: (row.used_memory, row.type) for row in gpu.processes} == {ME: (500 * MIB, "C"), 1: (20 * MIB, "G")}
+    assert {row.pid: (row.used_memory, row.type) for row in gpu.processes} == {
+        ME: (500 * MIB, "C"),
+        OTHER: (20 * MIB, "G"),
+    }
     assert gpu.memory.reserved is None
     assert gpu.absent["memory.reserved"] is Absence.DRIVER_TOO_OLD
     assert gpu.memory.used == old.world.gpus[1].used + old.world.gpus[1].reserved
