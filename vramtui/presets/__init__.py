@@ -1,8 +1,9 @@
-"""Presets: find, read and check TOML files, and change single values of them."""
+"""Presets: find, read and check TOML files, change single values of them, and write them back."""
 
 from vramtui.presets.library import PresetLibrary, config_dir, preset_files
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.reading import Problem, check_file, find_problems, load_preset, parse_preset
+from vramtui.presets.writing import set_values, write_preset_text
 
 __all__ = [
     "PresetLibrary",
@@ -14,4 +15,6 @@ __all__ = [
     "load_preset",
     "parse_preset",
     "preset_files",
+    "set_values",
+    "write_preset_text",
 ]
