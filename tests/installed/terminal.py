@@ -1,0 +1,234 @@
+"""A terminal for a program under test: a pseudo-terminal, what stands on its screen, and what is left when it ends."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import termios
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+import pyte
+
+PATIENCE = 30.0
+ALTERNATE = {47, 1047, 1049}
+MOUSE = {9, 1000, 1001, 1002, 1003, 1005, 1006, 1015, 1016}
+PASTE, FOCUS, CURSOR, SYNCHRONIZED = 2004, 1004, 25, 2026
+
+_MODES = re.compile(rb"\x1b\[\?([\d;]+)([hl])")
+_KITTY = re.compile(rb"\x1b\[([<>])[\d;]*u")
+# pyte would take these for others, or show their letters.
+_UNKNOWN_TO_PYTE = re.compile(rb"\x1b\[[<>=][\d;]*[A-Za-z]")
+_UNFINISHED = re.compile(rb"\x1b(?:\[[\d;?<>=$ ]*)?\Z")
+
+
+class Terminal:
+    """Runs a program with a terminal of its own and looks at it.
+
+    The program's output is read as it comes, by a thread; it is drawn on the screen when somebody looks.
+
+    Args:
+        command: the program and its arguments.
+        size: columns and rows.
+        env: added to this process's environment; None takes a name out of it.
+        cwd: the folder it starts in.
+        keep: remember everything that was sent, in `sent`.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        size: tuple[int, int] = (120, 35),
+        env: dict[str, str | None] | None = None,
+        *,
+        cwd: Path | None = None,
+        keep: bool = True,
+    ) -> None:
+        self.sent = bytearray()
+        self.bytes_sent = 0
+        self.modes: dict[int, bool] = {}
+        self.keyboards = 0
+        self.drawn_at = 0.0
+        self._keep = keep
+        self._screen = pyte.Screen(*size)
+        self._stream = pyte.ByteStream(self._screen)
+        self._arrived: deque[tuple[float, bytes]] = deque()
+        self._news = threading.Event()
+        self._rest = b""
+        self._master, self._slave = pty.openpty()
+        self._set_size(size)
+        self._attributes = termios.tcgetattr(self._slave)
+        wanted = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8", **(env or {})}
+        self.started_at = time.monotonic()
+        self.process = subprocess.Popen(
+            list(command),
+            stdin=self._slave,
+            stdout=self._slave,
+            stderr=self._slave,
+            env={name: value for name, value in wanted.items() if value is not None},
+            cwd=cwd,
+            start_new_session=True,
+            preexec_fn=_take_terminal,  # noqa: PLW1509 - one system call, which takes no lock
+        )
+        self._open = True
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> "Terminal":  # noqa: PYI034 - Python 3.10 has no Self
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def text(self) -> str:
+        """What stands on the screen now, a line a row."""
+        self._draw()
+        return "\n".join(self._screen.display)
+
+    def wait_for(self, *texts: str) -> str:
+        """The screen as soon as all of `texts` stand on it."""
+        return self.wait(lambda screen: all(text in screen for text in texts), f"{texts}")
+
+    def wait(self, holds: Callable[[str], bool], what: str = "the screen to change", patience: float = PATIENCE) -> str:
+        """The screen as soon as `holds` says so. `drawn_at` is then when the deciding bytes arrived.
+
+        Raises:
+            AssertionError: it never did, or the program ended first; shows the screen.
+        """
+        deadline = time.monotonic() + patience
+        while True:
+            ended = self.process.poll() is not None and not self._reader.is_alive()
+            while self._draw_one():
+                if holds(self._shown()):
+                    return self._shown()
+            if holds(self._shown()):
+                return self._shown()
+            if ended or time.monotonic() > deadline:
+                why = f"the program ended with {self.process.returncode}" if ended else f"{patience:.0f} s passed"
+                raise AssertionError(f"waiting for {what}, {why}:\n{self._shown()}")
+            self._news.wait(0.05)
+            self._news.clear()
+
+    def send(self, keys: str) -> None:
+        """Type."""
+        os.write(self._master, keys.encode())
+
+    def resize(self, size: tuple[int, int]) -> None:
+        """Give the terminal another size: columns, rows."""
+        self._draw()
+        self._screen.resize(size[1], size[0])
+        self._set_size(size)
+        self.process.send_signal(signal.SIGWINCH)
+
+    def ended(self, patience: float = PATIENCE) -> int:
+        """The exit code, once the program has ended and all it sent has been read (negative: the signal's number)."""
+        code = self.process.wait(patience)
+        self._reader.join(patience)
+        self._draw()
+        return code
+
+    def left_behind(self) -> list[str]:
+        """What the program changed of its terminal and did not change back."""
+        self._draw()
+        on = {mode for mode, is_on in self.modes.items() if is_on}
+        left = [f"mode {mode} is on" for mode in sorted(on - {CURSOR, 7})]
+        if not self.modes.get(CURSOR, True):
+            left.append("the cursor is hidden")
+        if self.keyboards:
+            left.append("the keyboard protocol is on")
+        if termios.tcgetattr(self._slave) != self._attributes:
+            left.append("the terminal's settings are others")
+        return left
+
+    def usage(self) -> tuple[float, int]:
+        """CPU seconds and resident bytes of the program and what it started."""
+        main = psutil.Process(self.process.pid)
+        everyone = [main, *main.children(recursive=True)]
+        seconds = resident = 0.0
+        for one in everyone:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = one.cpu_times()
+                seconds += times.user + times.system
+                resident += one.memory_info().rss
+        return seconds, int(resident)
+
+    def hang_up(self) -> None:
+        """Close the terminal's other end, as when a connection breaks."""
+        os.close(self._slave)
+        self._open = False
+        self._reader.join(PATIENCE)
+        os.close(self._master)
+
+    def close(self) -> None:
+        """End the program if it still runs, and let the terminal go."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        if self._open:
+            self._open = False
+            self._reader.join(PATIENCE)
+            os.close(self._master)
+            os.close(self._slave)
+
+    def _set_size(self, size: tuple[int, int]) -> None:
+        fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+
+    def _read(self) -> None:
+        # We hold the other end open too, so its end is no end of file: it has ended when the program has.
+        while True:
+            over = not self._open or self.process.poll() is not None
+            ready, _, _ = select.select([self._master], [], [], 0 if over else 0.02)
+            if not ready:
+                if over:
+                    break
+                continue
+            try:
+                data = os.read(self._master, 1 << 16)
+            except OSError:
+                break
+            self._arrived.append((time.monotonic(), data))
+            self.bytes_sent += len(data)
+            self._news.set()
+        self._news.set()
+
+    def _draw(self) -> None:
+        while self._draw_one():
+            pass
+
+    def _draw_one(self) -> bool:
+        if not self._arrived:
+            return False
+        self.drawn_at, data = self._arrived.popleft()
+        if self._keep:
+            self.sent += data
+        data = self._rest + data
+        unfinished = _UNFINISHED.search(data)
+        cut = unfinished.start() if unfinished else len(data)
+        data, self._rest = data[:cut], data[cut:]
+        for match in _MODES.finditer(data):
+            for mode in match[1].split(b";"):
+                self.modes[int(mode)] = match[2] == b"h"
+        for match in _KITTY.finditer(data):
+            self.keyboards = max(0, self.keyboards + (1 if match[1] == b">" else -1))
+        self._stream.feed(_UNKNOWN_TO_PYTE.sub(b"", data))
+        return True
+
+    def _shown(self) -> str:
+        return "\n".join(self._screen.display)
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

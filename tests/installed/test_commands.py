@@ -1,0 +1,148 @@
+"""The commands that only print, as scripts use them: in a pipe, with what they load."""
+
+import csv
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.installed.conftest import Run
+from tests.installed.sleepers import sleepers
+from tests.installed.stand_in import GIB, HARMLESS, StandIn
+from tests.installed.terminal import Terminal
+
+
+def _loaded(errors: str) -> set[str]:
+    """The packages named in what `python -X importtime` wrote."""
+    return {line.rpartition("|")[2].strip().partition(".")[0] for line in errors.splitlines() if "import time:" in line}
+
+
+def test_the_version_answers_with_next_to_nothing_loaded(run: Run) -> None:
+    ended = run("--version", PYTHONPROFILEIMPORTTIME="1")
+    assert re.fullmatch(r"vramtui \d+\.\d+\.\d+\S*\n", ended.stdout)
+    assert _loaded(ended.stderr).isdisjoint({"textual", "rich", "typer", "torch", "pynvml", "msgspec", "psutil"})
+
+
+def test_ps_as_json(run: Run, stand_in: StandIn) -> None:
+    ended = run("ps", "--json", PYTHONPROFILEIMPORTTIME="1")
+    assert _loaded(ended.stderr) >= {"pynvml", "msgspec"}
+    assert _loaded(ended.stderr).isdisjoint({"textual", "rich", "torch", "plotext", "tomlkit"})
+    document = json.loads(ended.stdout)
+    assert (document["schema"], document["source"]) == (1, "nvml")
+    busy, other = document["gpus"]
+    assert (busy["name"], other["name"]) == ("NVIDIA H200 NVL", "NVIDIA L40S")
+    assert busy["memory"]["used"] == 40 * GIB
+    assert busy["memory"]["unattributed"] == 5 * GIB
+    assert other["memory"]["total"] == 46068 << 20
+    held = {process["pid"]: process for process in busy["processes"]}
+    assert set(held) == {stand_in.pids[0], stand_in.pids[2]}
+    trained = held[stand_in.pids[0]]
+    assert trained["command"] == "python train_llama.py --lr=1e-4"
+    assert (trained["used_memory"], trained["peak_memory"]) == (33 * GIB, 33 * GIB)
+    assert trained["state"] == "running"
+    assert trained["user"]
+
+
+def test_every_documents_bytes_add_up(run: Run) -> None:
+    for gpu in json.loads(run("ps", "--json").stdout)["gpus"]:
+        memory = gpu["memory"]
+        held = sum(process["used_memory"] for process in gpu["processes"])
+        assert held + memory["unattributed"] + memory["reserved"] + memory["free"] == memory["total"]
+
+
+def test_a_hostile_name_is_letters_in_everything_printed(run: Run, stand_in: StandIn, tmp_path: Path) -> None:
+    document = run("ps", "--json").stdout
+    assert f"{HARMLESS} hostile-argument" in [
+        process["command"] for gpu in json.loads(document)["gpus"] for process in gpu["processes"]
+    ]
+    table = run("ps").stdout
+    assert f"{HARMLESS} hostile-argument" in table
+    assert len(stand_in.pids) == 3
+    run("snapshot", "--folder", str(tmp_path / "taken"))
+    files = {path.suffix: path.read_text() for path in (tmp_path / "taken").iterdir()}
+    assert set(files) == {".json", ".csv", ".md", ".svg"}
+    for text in (document, table, *files.values()):
+        assert not {character for character in text if ord(character) < 32} - {"\n"}
+    for kind in (".json", ".csv", ".md"):
+        assert f"{HARMLESS} hostile-argument" in files[kind]
+    assert "[red]x[/]" in files[".svg"]
+
+
+def test_snapshots_never_overwrite(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "taken"
+    for _ in range(3):
+        run("snapshot", "--format", "csv", "--format", "json", "--folder", str(folder))
+    paths = sorted(folder.iterdir())
+    assert len(paths) == 6
+    for path in paths:
+        if path.suffix == ".csv":
+            assert "33" in {
+                row["now_bytes"][:2] for row in csv.DictReader(path.open()) if row["line"] == "process"
+            } or (str(33 * GIB) in path.read_text())
+        else:
+            assert json.loads(path.read_text())["gpus"]
+
+
+def test_a_folder_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    ended = run("snapshot", "--format", "json", "--folder", str(tmp_path / "file"), code=2)
+    assert ended.stderr.count("\n") == 1
+    assert "choose another folder" in ended.stderr
+
+
+def test_without_a_library_ps_says_so_and_ends_with_3(run: Run, tmp_path: Path) -> None:
+    ended = run("ps", "--json", code=3, LD_LIBRARY_PATH=str(tmp_path))
+    assert ended.stdout == ""
+    assert "libnvidia-ml" in ended.stderr
+
+
+def test_without_a_terminal_the_dashboard_says_so(run: Run) -> None:
+    ended = run(code=2)
+    assert ended.stdout == ""
+    assert "needs a terminal" in ended.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--interval", "0"], ["--intervall", "1"], ["--demo", "--replay", "x"], ["pss"]])
+def test_bad_use_is_a_sentence(run: Run, arguments: list[str]) -> None:
+    assert run(*arguments, code=2).stderr.strip()
+
+
+def test_watching_until_ctrl_c(program: str, stand_in: StandIn) -> None:
+    with Terminal([program, "ps", "--watch", "--interval", "0.2"], env=stand_in.environment) as terminal:
+        terminal.wait_for("train_llama.py", "33.0")
+        stand_in.busy.processes[0].used = 34 * GIB
+        stand_in.show()
+        terminal.wait_for("train_llama.py", "34.0")
+        terminal.send("\x03")
+        assert terminal.ended() == 130
+        assert terminal.left_behind() == []
+        assert "Traceback" not in terminal.text
+
+
+def test_a_reader_that_has_had_enough(program: str, stand_in: StandIn) -> None:
+    with subprocess.Popen(
+        [program, "ps", "--watch", "--interval", "0.1", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=stand_in.whole_environment(),
+    ) as watching:
+        assert watching.stdout
+        assert watching.stderr
+        first = json.loads(watching.stdout.readline())
+        assert first["schema"] == 1
+        watching.stdout.close()
+        assert watching.wait(30) == 0
+        assert watching.stderr.read() == b""
+
+
+def test_names_that_are_no_unicode(run: Run, stand_in: StandIn) -> None:
+    with sleepers([(os.fsdecode(b"caf\xe9-\xff"), "latin-one")]) as pids:
+        stand_in.busy.processes[0].pid = pids[0]
+        stand_in.show()
+        for arguments in (["ps", "--json"], ["ps"]):
+            run(*arguments).stdout.encode()
+        commands = [process["command"] for process in json.loads(run("ps", "--json").stdout)["gpus"][0]["processes"]]
+    assert any("latin-one" in command for command in commands)

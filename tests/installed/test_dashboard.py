@@ -1,0 +1,182 @@
+"""The dashboard as a person has it: the installed program in a terminal, on a driver that is a stand-in."""
+
+import re
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.installed.conftest import Open
+from tests.installed.stand_in import GIB, HARMLESS, StandIn
+from tests.installed.terminal import Terminal
+from tests.stub.world import DRIVER_NOT_LOADED, EVERY_CALL, FOR_EVER, MISMATCH, StubProcess
+
+SHOWN = ("H200 NVL", "L40S", "train_llama.py", "serve-vllm")
+
+
+def _ended_well(terminal: Terminal, code: int = 0) -> None:
+    assert terminal.ended() == code
+    assert terminal.left_behind() == []
+    assert 1049 in terminal.modes, "it never was on the alternate screen"
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+def test_it_shows_the_cards_and_who_holds_their_memory(open_terminal: Open, size: tuple[int, int]) -> None:
+    terminal = open_terminal(size=size)
+    screen = terminal.wait_for(*SHOWN)
+    assert "40.0" in screen
+    assert "33.0" in screen
+    terminal.send("q")
+    _ended_well(terminal)
+
+
+def test_it_follows_what_the_driver_says(open_terminal: Open, stand_in: StandIn) -> None:
+    terminal = open_terminal("--interval", "0.2")
+    terminal.wait_for(*SHOWN, "33.0")
+    stand_in.busy.used = 45 * GIB + GIB // 2
+    stand_in.busy.processes[0].used = 38 * GIB + GIB // 2
+    stand_in.show()
+    terminal.wait_for("45.5", "38.5")
+    stand_in.busy.processes[0].used = 11 * GIB
+    stand_in.other.processes = [StubProcess(stand_in.pids[1], 9 * GIB), StubProcess(stand_in.pids[0], 7 * GIB // 4)]
+    stand_in.show()
+    # What a process held at most stays.
+    terminal.wait_for("11.0", "38.5", "1.8")
+    terminal.send("q")
+    _ended_well(terminal)
+
+
+def test_it_follows_the_size_of_the_terminal(open_terminal: Open) -> None:
+    terminal = open_terminal()
+    terminal.wait_for(*SHOWN)
+    terminal.resize((80, 24))
+    terminal.wait(lambda text: "train_llama.py" in text and max(map(len, text.split("\n"))) == 80)
+    terminal.resize((200, 50))
+    terminal.wait(lambda text: any(len(line.rstrip()) > 120 for line in text.split("\n")))
+    terminal.send("q")
+    _ended_well(terminal)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda sent: sent.name)
+def test_a_signal_ends_it_with_the_terminal_as_it_was(open_terminal: Open, sent: signal.Signals) -> None:
+    terminal = open_terminal()
+    terminal.wait_for(*SHOWN)
+    terminal.process.send_signal(sent)
+    _ended_well(terminal, code=128 + sent)
+
+
+def test_ctrl_c_ends_it_with_the_terminal_as_it_was(open_terminal: Open) -> None:
+    terminal = open_terminal()
+    terminal.wait_for(*SHOWN)
+    terminal.send("\x03")
+    code = terminal.ended()
+    assert code in {0, 128 + signal.SIGINT}
+    assert terminal.left_behind() == []
+
+
+def test_a_broken_connection_ends_it(open_terminal: Open) -> None:
+    terminal = open_terminal()
+    terminal.wait_for(*SHOWN)
+    terminal.hang_up()
+    terminal.process.wait(30)
+
+
+@pytest.mark.parametrize("leave", ["q", signal.SIGTERM], ids=["q", "SIGTERM"])
+def test_a_driver_that_hangs_holds_nothing_up(
+    open_terminal: Open, stand_in: StandIn, leave: str | signal.Signals
+) -> None:
+    terminal = open_terminal("--interval", "0.2")
+    terminal.wait_for(*SHOWN)
+    stand_in.world.hangs[EVERY_CALL] = FOR_EVER
+    stand_in.show()
+    terminal.wait(lambda text: re.search(r"no answer.* for [1-9]\d* s|\b[1-9]\d* s ago", text) is not None, "an age")
+    assert "H200 NVL" in terminal.text
+    asked_at = time.monotonic()
+    if isinstance(leave, str):
+        terminal.send(leave)
+        assert terminal.ended() == 0
+    else:
+        terminal.process.send_signal(leave)
+        assert terminal.ended() == 128 + leave
+    assert time.monotonic() - asked_at < 5, "it waited for the driver"
+    assert terminal.left_behind() == []
+
+
+def test_a_driver_that_hangs_from_the_start(open_terminal: Open, stand_in: StandIn) -> None:
+    stand_in.world.hangs[EVERY_CALL] = FOR_EVER
+    stand_in.show()
+    terminal = open_terminal("--interval", "0.2")
+    terminal.wait(lambda text: "vramtui" in text, "anything at all")
+    terminal.send("q")
+    _ended_well(terminal)
+
+
+def test_one_card_that_hangs_leaves_the_other_alive(open_terminal: Open, stand_in: StandIn) -> None:
+    terminal = open_terminal("--interval", "0.2")
+    terminal.wait_for(*SHOWN)
+    stand_in.busy.hangs["nvmlDeviceGetMemoryInfo_v2"] = FOR_EVER
+    stand_in.show()
+    terminal.wait_for("no answer")
+    stand_in.other.used = 17 * GIB // 2
+    stand_in.show()
+    terminal.wait_for("8.5/45.0", "train_llama.py")
+    terminal.send("q")
+    _ended_well(terminal)
+
+
+def test_a_card_that_is_lost_while_it_runs(open_terminal: Open, stand_in: StandIn) -> None:
+    terminal = open_terminal("--interval", "0.2")
+    terminal.wait_for(*SHOWN)
+    stand_in.busy.lose()
+    stand_in.other.used = 21 * GIB // 2
+    stand_in.show()
+    terminal.wait(lambda text: "lost" in text.lower() and "10.5/45.0" in text)
+    terminal.send("q")
+    _ended_well(terminal)
+
+
+@pytest.mark.parametrize("code", [DRIVER_NOT_LOADED, MISMATCH])
+def test_without_a_driver_it_shows_the_demo_and_says_why(open_terminal: Open, stand_in: StandIn, code: int) -> None:
+    stand_in.world.init = code
+    stand_in.show()
+    terminal = open_terminal()
+    screen = terminal.wait_for("demo", "H200")
+    assert "not real" in screen
+    assert re.search("driver|version|loaded", screen)
+    terminal.send("q")
+    _ended_well(terminal)
+
+
+def test_without_the_library_it_shows_the_demo_and_says_why(open_terminal: Open, tmp_path: Path) -> None:
+    terminal = open_terminal(LD_LIBRARY_PATH=str(tmp_path))
+    terminal.wait_for("libnvidia-ml", "demo", "H200")
+    terminal.send("q")
+    _ended_well(terminal)
+
+
+def test_a_hostile_name_is_letters_on_the_screen(open_terminal: Open) -> None:
+    terminal = open_terminal(size=(200, 50))
+    terminal.wait_for(HARMLESS, "hostile-argument", "train_llama.py")
+    terminal.send("q")
+    _ended_well(terminal)
+    assert b"\x1b]0;pwn" not in terminal.sent
+    assert b"\x07" not in terminal.sent
+    assert b"[2J" in terminal.sent
+    assert b"\x1b[2J" not in terminal.sent.replace(b"\xe2\x90\x9b[2J", b"")
+
+
+def test_a_key_takes_the_moment_away(open_terminal: Open, tmp_path: Path) -> None:
+    folder = tmp_path / "taken"
+    folder.mkdir()
+    terminal = open_terminal(cwd=folder)
+    terminal.wait_for(*SHOWN)
+    terminal.send("s")
+    terminal.wait_for("vramtui-")
+    assert sorted(path.suffix for path in folder.iterdir()) == [".csv", ".json", ".md", ".svg"]
+    for path in folder.iterdir():
+        text = path.read_text()
+        assert "train_llama.py" in text.replace("&#160;", " ")
+        assert "\x1b" not in text
+    terminal.send("q")
+    _ended_well(terminal)

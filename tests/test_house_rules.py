@@ -1,0 +1,56 @@
+"""What no file may hold: paths of one machine, hosts that packages come from, checks silenced without a reason."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MACHINE_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|home)/")
+PACKAGE_HOST = re.compile(
+    r"(?:pypi|pythonhosted|npmjs|conda)\.(?:org|com)|https?://[^\s\"'<>]*/simple\b|index-url", re.IGNORECASE
+)
+SILENCED = re.compile(r"#\s*(?:noqa|type:\s*ignore)\b(.*)")
+WITH_REASON = re.compile(r"(?:: [A-Z]+\d+(?:, [A-Z]+\d+)* - \w.*|\[[\w, -]+\](?: - |\s+# )\w.*)")
+
+
+def _tracked() -> list[Path]:
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout, so there are no tracked files")
+    paths = [ROOT / name for name in listed.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+def _lines(path: Path) -> list[tuple[str, str]]:
+    """Every line of a text file, with where it stands; none of a binary one."""
+    try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError:
+        return []
+    return [(f"{path.relative_to(ROOT)}:{number}", line) for number, line in enumerate(text.splitlines(), 1)]
+
+
+def _found(pattern: re.Pattern[str]) -> list[str]:
+    return [f"{where}: {line.strip()}" for path in _tracked() for where, line in _lines(path) if pattern.search(line)]
+
+
+def test_no_path_of_one_machine() -> None:
+    assert _found(MACHINE_PATH) == []
+
+
+def test_no_host_that_packages_come_from() -> None:
+    assert _found(PACKAGE_HOST) == []
+
+
+def test_a_silenced_check_says_why() -> None:
+    silent = []
+    for path in _tracked():
+        if path.suffix != ".py" or path == Path(__file__):
+            continue
+        for where, line in _lines(path):
+            match = SILENCED.search(line)
+            if match and not WITH_REASON.match(match[1]):
+                silent.append(f"{where}: {line.strip()}")
+    assert silent == []

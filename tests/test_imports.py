@@ -1,0 +1,70 @@
+"""What is loaded when: a static graph cannot see it, and start-up time depends on it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+HEAVY = {"torch", "transformers", "pynvml", "textual", "rich", "numpy", "plotext"}
+CLI = sorted(f"vramtui.cli.{path.stem}" for path in (ROOT / "vramtui/cli").glob("*.py") if path.stem != "__init__")
+
+
+def _loaded(program: str, *arguments: str) -> set[str]:
+    """The top-level modules in a fresh interpreter after `program`, whose own output is thrown away."""
+    report = (
+        "\nimport sys; sys.stderr.write('\\nLOADED ' + ' '.join(sorted({name.split('.')[0] for name in sys.modules})))"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", program + report, *arguments], capture_output=True, text=True, check=True
+    )
+    return set(ended.stderr.rpartition("LOADED ")[2].split())
+
+
+@pytest.mark.parametrize("module", ["vramtui.cli", *CLI])
+def test_the_command_line_loads_nothing_heavy(module: str) -> None:
+    loaded = _loaded(f"import {module}")
+    assert "vramtui" in loaded
+    assert not loaded & HEAVY
+
+
+def _run(*arguments: str) -> set[str]:
+    program = (
+        "import sys; sys.argv[0] = 'vramtui'\n"
+        "from vramtui.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit as ended: assert not ended.code, ended.code"
+    )
+    return _loaded(program, *arguments)
+
+
+def test_the_version_loads_next_to_nothing() -> None:
+    loaded = _run("--version")
+    assert not loaded & {*HEAVY, "typer", "msgspec", "psutil"}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("ps", "--demo", "--json"),
+        ("presets", "list", "--json"),
+        ("estimate", "gpt2-124m", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_an_answer_in_json_never_loads_the_screen(arguments: tuple[str, ...]) -> None:
+    loaded = _run(*arguments)
+    assert {"typer", "msgspec"} <= loaded
+    assert not loaded & HEAVY
+
+
+@pytest.mark.parametrize("package", ["core", "presets", "estimators", "sources", "records"])
+def test_only_the_app_and_the_command_line_load_the_screen(package: str) -> None:
+    names = sorted(
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        for path in (ROOT / "vramtui" / package).rglob("*.py")
+        if "traced" not in path.parts
+    )
+    loaded = _loaded(f"import importlib\nfor name in {names}: importlib.import_module(name)")
+    assert not loaded & (HEAVY - {"pynvml"} if package == "sources" else HEAVY)
