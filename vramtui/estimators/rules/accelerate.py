@@ -57,7 +57,7 @@ def _mb(size: int) -> str:
 
 
 def adapt(workload: Workload) -> AccelerateRule | None:
-    """Any transformer, in the type its weights are kept in."""
+    """Any transformer, in the type its weights are kept in; LoRA by its weights alone."""
     model, run = transformer(workload), workload.run
     if model is None or not isinstance(run, TrainRun | InferRun):
         return None
@@ -66,7 +66,7 @@ def adapt(workload: Workload) -> AccelerateRule | None:
         parameters=parameter_count(model),
         largest_layer_parameters=largest_tensor(model),
         dtype=dtype,
-        phase="train" if isinstance(run, TrainRun) else "infer",
+        phase="train" if isinstance(run, TrainRun) and run.lora is None else "infer",
     )
 
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 from vramtui.core.rule_inputs import EleutherRule
 from vramtui.core.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.rules.base import Rule, Sheet, gib
-from vramtui.estimators.rules.shapes import inference, training
+from vramtui.estimators.rules.shapes import full_training, inference
 
 SOURCE = "EleutherAI cookbook, calc/calc_transformer_mem.py; Anthony et al. 2023, Transformer Math 101"
 BUCKET = 500_000_000
@@ -92,7 +92,7 @@ def _add_activations(sheet: Sheet, inputs: EleutherRule) -> None:
 
 def adapt(workload: Workload) -> EleutherRule | None:
     """Any transformer on one GPU; the script itself takes checkpointing to be selective."""
-    found = training(workload) or inference(workload)
+    found = full_training(workload) or inference(workload)
     if found is None:
         return None
     model, run, length = found

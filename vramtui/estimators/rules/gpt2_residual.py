@@ -7,7 +7,7 @@ from vramtui.core.ledger import Category
 from vramtui.core.rule_inputs import Gpt2ResidualRule
 from vramtui.core.workload import Workload
 from vramtui.estimators.rules.base import Rule, Sheet, gb
-from vramtui.estimators.rules.shapes import parameter_count, training
+from vramtui.estimators.rules.shapes import full_training, parameter_count
 
 SOURCE = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, section 3"
 STATES: tuple[tuple[str, Category, int], ...] = (
@@ -72,8 +72,8 @@ def _add_activations(sheet: Sheet, inputs: Gpt2ResidualRule) -> None:
 
 
 def adapt(workload: Workload) -> Gpt2ResidualRule | None:
-    """Any training of a transformer."""
-    found = training(workload)
+    """Any training of a whole transformer."""
+    found = full_training(workload)
     if found is None:
         return None
     model, run, length = found

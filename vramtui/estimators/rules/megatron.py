@@ -7,7 +7,7 @@ from vramtui.core.ledger import Category
 from vramtui.core.rule_inputs import MegatronRule
 from vramtui.core.workload import Workload
 from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gib
-from vramtui.estimators.rules.shapes import training
+from vramtui.estimators.rules.shapes import full_training
 
 SOURCE = "NVIDIA Megatron-LM, megatron/training/theoretical_memory_usage.py"
 STATES: tuple[tuple[str, Category, int], ...] = (
@@ -96,7 +96,7 @@ def _add_without_sequence_parallel(sheet: Sheet, inputs: MegatronRule) -> None:
 
 def adapt(workload: Workload) -> MegatronRule | None:
     """Training of a dense transformer on one GPU."""
-    found = training(workload)
+    found = full_training(workload)
     if found is None:
         return None
     model, run, length = found

@@ -18,6 +18,12 @@ def training(workload: Workload) -> tuple[TransformerModel, TrainRun, int] | Non
     return model, run, run.sequence_length
 
 
+def full_training(workload: Workload) -> tuple[TransformerModel, TrainRun, int] | None:
+    """As `training`, but None for LoRA as well: rules for a whole model's states know no adapters."""
+    found = training(workload)
+    return found if found is not None and found[1].lora is None else None
+
+
 def inference(workload: Workload) -> tuple[TransformerModel, InferRun, int] | None:
     """Model, run and prompt length of a transformer's generation; None when it is something else."""
     model, run = transformer(workload), workload.run
