@@ -1,0 +1,116 @@
+"""A device that stands in for CUDA: torch's spare backend key, on which fake tensors run forward and backward.
+
+Ordinary code says `"cuda"` and reads `"cuda"` back; beneath the dispatcher the device is called `SIM`. The
+translation happens at two edges: `to_sim` on the way in, and the `device` property of fake tensors on the way out,
+which tells torch's own kernels (they run while `inside` is held) the true one.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+SIM = "simcuda"
+SIM_DEVICE_NAME = f"{SIM}:0"
+CUDA_DEVICE = torch.device("cuda", 0)
+
+
+class _Depth:
+    """How many dispatches are under way; above 0 torch's own code is reading, at 0 the user's."""
+
+    value = 0
+
+
+class _BackendModule:
+    """What torch asks of `torch.<backend>`."""
+
+    def is_initialized(self) -> bool:
+        return True
+
+    def is_available(self) -> bool:
+        return True
+
+    def current_device(self) -> int:
+        return 0
+
+    def device_count(self) -> int:
+        return 1
+
+    def _is_in_bad_fork(self) -> bool:
+        return False
+
+    def manual_seed_all(self, seed: int) -> None:
+        """Values are never computed, so a seed changes nothing."""
+
+    def get_amp_supported_dtype(self) -> list[torch.dtype]:
+        return [torch.float16, torch.bfloat16, torch.float32]
+
+
+class SimFakeMode(FakeTensorMode):
+    """Fake tensors that never ask for a real device."""
+
+    @property
+    def avoid_device_init(self) -> bool:
+        return True
+
+
+def to_sim(device: Any) -> Any:
+    """The stand-in for `device` when that names a CUDA device; anything else is returned as it is."""
+    if device is None:
+        return None
+    if isinstance(device, int) and not isinstance(device, bool):
+        device = torch.device("cuda", device)
+    elif isinstance(device, str):
+        device = torch.device(device)
+    if isinstance(device, torch.device) and device.type == "cuda":
+        if device.index:
+            raise RuntimeError(f"one device is simulated, and the code asks for cuda:{device.index}")
+        return torch.device(SIM, 0)
+    return device
+
+
+def is_sim(tensor: Any) -> bool:
+    """Whether `tensor` is a fake tensor on the simulated device."""
+    return isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM
+
+
+@contextlib.contextmanager
+def inside() -> Iterator[None]:
+    """While held, fake tensors tell their true device: torch's kernels are reading."""
+    _Depth.value += 1
+    try:
+        yield
+    finally:
+        _Depth.value -= 1
+
+
+def move_in_place(target: torch.Tensor, source: torch.Tensor) -> None:
+    """Give `target`, whoever holds it, the memory, dtype and device of `source`, as `target.data = source` does.
+
+    Setting `.data` across devices is refused between fake tensors, so what the two objects point to is exchanged.
+    """
+    source = source.detach()
+    source.requires_grad_(target.requires_grad)
+    torch._C._swap_tensor_impl(target, source)
+    if isinstance(target, FakeTensor) and isinstance(source, FakeTensor):
+        target._fake_device, source._fake_device = source._fake_device, target._fake_device
+
+
+def _shown_device(tensor: FakeTensor) -> torch.device:
+    if tensor.fake_mode.in_kernel_invocation:
+        return torch.device("meta")
+    device: torch.device = tensor._fake_device
+    return CUDA_DEVICE if device.type == SIM and not _Depth.value else device
+
+
+def _refuse(_tensor: FakeTensor, _device: torch.device) -> None:
+    raise AttributeError("a tensor's device cannot be set")
+
+
+def register() -> None:
+    """Set the stand-in up, once per process and before any tensor is made."""
+    _setup_privateuseone_for_python_backend(SIM, backend_module=_BackendModule())
+    FakeTensor.device = property(_shown_device, _refuse)  # type: ignore[assignment,method-assign] # a property, as there

@@ -1,0 +1,11 @@
+"""What CUDA's kernels allocate beside their outputs, one small function per operator."""
+
+from importlib import import_module
+
+_MODULES = ("attention", "convolution", "dropout", "embedding", "matmul", "reductions", "scans", "softmax")
+
+
+def load_all() -> None:
+    """Register every rule."""
+    for name in _MODULES:
+        import_module(f"{__name__}.{name}")

@@ -1,0 +1,103 @@
+"""Operators that run on the generic reduction."""
+
+from typing import Any
+
+import torch
+
+from vramtui.estimators.traced.kernels.reduce import plan
+from vramtui.estimators.traced.kernels.registry import kernel
+
+_WELFORD = 16  # mean, m2, count and count as a float
+_WITH_INDEX = 16  # a value and an int64, aligned
+
+
+def all_dims(tensor: torch.Tensor, dims: Any) -> tuple[int, ...]:
+    """`dims` as a reduction takes it (None or empty is all), none negative."""
+    if dims is None or (isinstance(dims, (list, tuple)) and not dims):
+        return tuple(range(tensor.dim()))
+    if isinstance(dims, int):
+        dims = (dims,)
+    return tuple(dim % max(tensor.dim(), 1) for dim in dims)
+
+
+def partial(
+    call: Any, tensor: torch.Tensor, dims: Any, out: torch.Tensor, *, accumulator: int, vector: int = 4
+) -> None:
+    """Take and give back the partial results of one reduction."""
+    needs = plan(tensor, all_dims(tensor, dims), out, call.memory.device, accumulator=accumulator, vector=vector)
+    if needs.buffer:
+        buffer = call.scratch(needs.buffer)
+        call.drop(call.scratch(needs.semaphores), buffer)
+
+
+def accumulator_bytes(dtype: torch.dtype) -> int:
+    """Bytes of the type sums of `dtype` are kept in: float for halves, 8 for integers."""
+    if dtype.is_floating_point:
+        return 8 if dtype is torch.float64 else 4
+    return 2 * dtype.itemsize if dtype.is_complex else 8
+
+
+def _first(out: Any) -> torch.Tensor:
+    first: torch.Tensor = out[0] if isinstance(out, (tuple, list)) else out
+    return first
+
+
+def _argument(call: Any, position: int, name: str) -> Any:
+    return call.args[position] if len(call.args) > position else call.kwargs.get(name)
+
+
+def _converted(call: Any, tensor: torch.Tensor, dtype: Any) -> None:
+    """A reduction into another type first copies its input, except from halves to float."""
+    if dtype is None and not tensor.is_floating_point() and not tensor.is_complex():
+        dtype = torch.int64
+    lowered = tensor.dtype in (torch.float16, torch.bfloat16) and dtype is torch.float32
+    if dtype is not None and dtype is not tensor.dtype and not lowered:
+        call.scratch(tensor.numel() * dtype.itemsize)
+
+
+@kernel("sum", "sum.dim_IntList", "mean", "mean.dim", "prod", "prod.dim_int")
+def sums(call: Any) -> Any:
+    tensor = call.args[0]
+    _converted(call, tensor, call.kwargs.get("dtype"))
+    out = call.run()
+    dims = call.args[1] if len(call.args) > 1 else None
+    vector = 8 if tensor.dtype.itemsize == 2 and call.func.overloadpacket is torch.ops.aten.sum else 4
+    partial(call, tensor, dims, out, accumulator=accumulator_bytes(out.dtype), vector=vector)
+    return out
+
+
+@kernel("any", "any.dim", "any.dims", "all", "all.dim", "all.dims")
+def truths(call: Any) -> Any:
+    out = call.run()
+    partial(call, call.args[0], _argument(call, 1, "dim"), out, accumulator=1)
+    return out
+
+
+@kernel("amax", "amin", "max", "min")
+def extremes(call: Any) -> Any:
+    out = call.run()
+    partial(call, call.args[0], _argument(call, 1, "dim"), out, accumulator=call.args[0].element_size())
+    return out
+
+
+@kernel("max.dim", "min.dim", "argmax", "argmin")
+def extremes_with_place(call: Any) -> Any:
+    out = call.run()
+    partial(call, call.args[0], _argument(call, 1, "dim"), _first(out), accumulator=_WITH_INDEX)
+    return out
+
+
+@kernel("var.correction", "std.correction", "var_mean.correction", "std_mean.correction")
+def spreads(call: Any) -> Any:
+    out = call.run()
+    partial(call, call.args[0], _argument(call, 1, "dim"), _first(out), accumulator=_WELFORD)
+    return out
+
+
+@kernel("linalg_vector_norm", "norm.Scalar", "norm.ScalarOpt_dim", "norm.ScalarOpt_dtype", "norm.ScalarOpt_dim_dtype")
+def norms(call: Any) -> Any:
+    out = call.run()
+    at = {"linalg_vector_norm": 2}.get(call.func.overloadpacket.__name__, 2)
+    dims = call.args[at] if len(call.args) > at and isinstance(call.args[at], (list, tuple)) else None
+    partial(call, call.args[0], dims, out, accumulator=accumulator_bytes(out.dtype))
+    return out

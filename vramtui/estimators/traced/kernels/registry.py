@@ -1,0 +1,29 @@
+"""The table of operators whose CUDA kernels take memory that fake tensors do not show."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+Kernel = Callable[[Any], Any]
+_KERNELS: dict[Any, Kernel] = {}
+
+
+def kernel(*operators: str) -> Callable[[Kernel], Kernel]:
+    """Register a rule for operators named `name.overload` of aten.
+
+    The rule gets the Call; it takes scratch memory and runs the operator in the order the CUDA code does.
+    """
+
+    def register(rule: Kernel) -> Kernel:
+        for name in operators:
+            packet, _, overload = name.partition(".")
+            _KERNELS[getattr(getattr(torch.ops.aten, packet), overload or "default")] = rule
+        return rule
+
+    return register
+
+
+def find_kernel(func: Any) -> Kernel | None:
+    """The rule for an operator, or None: outputs only."""
+    return _KERNELS.get(func)

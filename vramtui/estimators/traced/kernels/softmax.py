@@ -1,0 +1,35 @@
+"""Softmax and its kin."""
+
+from typing import Any
+
+import torch
+
+from vramtui.estimators.traced.kernels.registry import kernel
+
+
+@kernel("_softmax_backward_data")
+def softmax_backward(call: Any) -> Any:
+    """The kernel is handed grad * output (`softmax_backward_cuda_out`)."""
+    out = call.run()
+    grad, output = call.args[:2]
+    call.scratch(grad.numel() * torch.promote_types(grad.dtype, output.dtype).itemsize)
+    return out
+
+
+@kernel("_log_softmax_backward_data")
+def log_softmax_backward(call: Any) -> Any:
+    """Both inputs are read in one piece (`host_softmax_backward`)."""
+    out = call.run()
+    for tensor in call.args[:2]:
+        if not tensor.is_contiguous():
+            call.scratch(tensor.numel() * tensor.element_size())
+    return out
+
+
+@kernel("_softmax", "_log_softmax")
+def softmax(call: Any) -> Any:
+    """The input is read in one piece (`host_softmax`)."""
+    tensor = call.args[0]
+    if not tensor.is_contiguous():
+        call.scratch(tensor.numel() * tensor.element_size())
+    return call.run()

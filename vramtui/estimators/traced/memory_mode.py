@@ -1,0 +1,136 @@
+"""The dispatch mode that sees every operator: runs it on fake tensors and gives its memory to the allocator."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramtui.estimators.traced import values
+from vramtui.estimators.traced.accumulation import Accumulation
+from vramtui.estimators.traced.device import inside, to_sim
+from vramtui.estimators.traced.kernels.registry import find_kernel
+from vramtui.estimators.traced.memory import Memory
+from vramtui.estimators.traced.storages import Entry
+
+_TO_COPY = torch.ops.aten._to_copy.default
+
+
+class Call:
+    """One operator on its way: what a kernel rule sees of it.
+
+    Attributes:
+        memory: the allocator and the workload's surroundings.
+        func, args, kwargs: the operator and what it was given.
+    """
+
+    def __init__(self, memory: Memory, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.memory = memory
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
+        self.fresh: list[tuple[torch.Tensor, Entry]] = []
+        self._scratch: list[Entry] = []
+
+    def run(self) -> Any:
+        """Run the operator on fake tensors; its new storages are allocated in the order of its outputs."""
+        return self.take(self.func(*self.args, **self.kwargs))
+
+    def untracked(self) -> Any:
+        """Run the operator; the rule allocates what it returns, through `take`."""
+        return self.func(*self.args, **self.kwargs)
+
+    def take(self, out: Any) -> Any:
+        """Allocate the storages in `out` that are new."""
+        for tensor in tensors_of((out,)):
+            entry = self.memory.book.see(tensor)
+            if entry is not None:
+                self.fresh.append((tensor, entry))
+        return out
+
+    def scratch(self, nbytes: int) -> Entry:
+        """Take memory that the kernel gives back when it ends, or earlier through `drop`."""
+        entry = self.memory.take(nbytes, "temporaries")
+        self._scratch.append(entry)
+        return entry
+
+    def drop(self, *entries: Entry) -> None:
+        """Give scratch memory back now."""
+        for entry in entries:
+            self._scratch.remove(entry)
+            self.memory.release(entry)
+
+    def end(self) -> None:
+        """Give back what is left, the youngest first, as C++ scopes do."""
+        while self._scratch:
+            self.memory.release(self._scratch.pop())
+
+
+_Mode: Any = TorchDispatchMode
+
+
+class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
+    """Stands above the fake mode."""
+
+    def __init__(self, memory: Memory, accumulation: Accumulation) -> None:
+        super().__init__()
+        self.memory = memory
+        self._accumulation = accumulation
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under this mode, and being wrapped against that costs time and frames."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        old = self._accumulation.into(func, args, depth=1)
+        if old is not None:
+            entry = self.memory.book.find(old)
+            if entry is not None:
+                entry.mirror = None
+            return old
+        kwargs = dict(kwargs) if kwargs else {}
+        with inside():
+            return self._dispatch(func, args, kwargs)
+
+    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs.get("device") is not None:
+            kwargs["device"] = to_sim(kwargs["device"])
+            if func is _TO_COPY and _changes_nothing(args[0], kwargs):
+                return torch.ops.aten.alias.default(args[0])
+        known = values.read(self.memory.book, func, args)
+        if known is not values.NOT_A_READ:
+            return known
+        call = Call(self.memory, func, args, kwargs)
+        self.memory.operator = func
+        with _finished(call):
+            kernel = find_kernel(func)
+            out = call.run() if kernel is None else kernel(call)
+        values.follow(self.memory.book, call.fresh, (func, args, kwargs), out)
+        return out
+
+
+@contextlib.contextmanager
+def _finished(call: Call) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        call.end()
+
+
+def _changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
+    """Whether a copy asked for by the name "cuda" would land where `source` already is."""
+    if kwargs.get("dtype") not in (None, source.dtype) or kwargs.get("memory_format") is not None:
+        return False
+    device = kwargs["device"]
+    return bool(device.type == source.device.type and device.type != "cpu")
+
+
+def tensors_of(values_: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors in nested lists and tuples."""
+    for value in values_:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_of(value)

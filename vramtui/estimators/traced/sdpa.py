@@ -1,0 +1,207 @@
+"""Which attention kernel `scaled_dot_product_attention` takes on a card, and what it does around that kernel.
+
+The order and the conditions are those of ATen/native/transformers/cuda/sdp_utils.cpp.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+_HALF = (torch.float16, torch.bfloat16)
+_OPS: Any = torch.ops.aten
+_ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+
+
+@dataclass(frozen=True)
+class Attention:
+    """The arguments of one attention call; q, k, v are [batch, heads, length, head dim]."""
+
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    mask: torch.Tensor | None
+    dropout: float
+    causal: bool
+    scale: float | None
+    grouped: bool
+    capability: tuple[int, int]
+
+    @property
+    def training(self) -> bool:
+        return torch.is_grad_enabled() and any(t.requires_grad for t in (self.query, self.key, self.value))
+
+
+def choose(call: Attention) -> str:
+    """`cudnn`, `flash`, `efficient` or `math`."""
+    flags = torch._C
+    checks = {
+        "cudnn": lambda: flags._get_cudnn_sdp_enabled() and _cudnn(call),
+        "flash": lambda: flags._get_flash_sdp_enabled() and _flash(call),
+        "efficient": lambda: flags._get_mem_efficient_sdp_enabled() and _efficient(call),
+        "math": flags._get_math_sdp_enabled,
+    }
+    first_cudnn = call.capability[0] in (9, 10) and call.capability[1] == 0
+    order = ("cudnn", "flash", "efficient", "math") if first_cudnn else ("flash", "efficient", "math", "cudnn")
+    for backend in order:
+        if checks[backend]():
+            return backend
+    raise RuntimeError("No available kernel. Aborting execution.")
+
+
+def _plain_shapes(call: Attention) -> bool:
+    tensors = (call.query, call.key, call.value)
+    if any(t.dim() != 4 or 0 in t.shape[1:3] for t in tensors):
+        return False
+    return len({t.dtype for t in tensors}) == 1 and all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in tensors)
+
+
+def _same_heads(call: Attention, *, grouped_too: bool) -> bool:
+    q, k, v = (t.shape for t in (call.query, call.key, call.value))
+    if not q[0] == k[0] == v[0]:
+        return False
+    if q[1] == k[1] == v[1]:
+        return True
+    return grouped_too and call.grouped and k[1] == v[1] and q[1] % k[1] == 0
+
+
+def _cudnn(call: Attention) -> bool:
+    q, k, v = call.query, call.key, call.value
+    limit = 256 if call.capability == (9, 0) else 128
+    return (
+        call.capability >= (8, 0)
+        and _plain_shapes(call)
+        and q.dtype in _HALF
+        and max(q.shape[-1], v.shape[-1]) <= limit
+        and q.shape[-1] % 8 == 0
+        and v.shape[-1] % 8 == 0
+        and k.shape[-2] > 1
+        and q.shape[-2] > 1
+        and not call.dropout
+        and _same_heads(call, grouped_too=True)
+        and not torch.are_deterministic_algorithms_enabled()
+        and not (call.mask is not None and call.mask.requires_grad)
+    )
+
+
+def _flash(call: Attention) -> bool:
+    q, k, v = call.query, call.key, call.value
+    width = q.shape[-1]
+    if call.training and (8, 6) <= call.capability <= (8, 9) and (192 < width <= 224 or (width > 224 and call.dropout)):
+        return False
+    return (
+        call.capability >= (8, 0)
+        and _plain_shapes(call)
+        and call.mask is None
+        and q.dtype in _HALF
+        and width == k.shape[-1] == v.shape[-1]
+        and width <= 256
+        and not (call.causal and q.shape[-2] != k.shape[-2])
+        and _same_heads(call, grouped_too=True)
+    )
+
+
+def _efficient(call: Attention) -> bool:
+    q, k, v = call.query, call.key, call.value
+    half = q.dtype in _HALF
+    dtypes = (torch.float32, *_HALF) if call.capability >= (8, 0) else (torch.float32, torch.float16)
+    tensor_cores = call.capability >= (8, 0) or (call.capability >= (7, 0) and half)
+    alignment = 4 if call.capability >= (8, 0) else 1
+    if tensor_cores:
+        alignment = max(alignment, 128 // (16 if half else 32))
+    return (
+        _plain_shapes(call)
+        and q.dtype in dtypes
+        and q.shape[-1] == k.shape[-1]
+        and q.shape[-1] % alignment == 0
+        and v.shape[-1] % alignment == 0
+        and _same_heads(call, grouped_too=False)
+        and not (call.mask is not None and call.mask.requires_grad and call.dropout)
+    )
+
+
+def attend(call: Attention) -> Any:
+    """Run the call on the kernel CUDA would take."""
+    mask = _additive(call.mask, call.query.dtype)
+    backend = choose(call)
+    if backend == "cudnn":
+        return _run_cudnn(call, mask)
+    if backend == "flash":
+        return _run_flash(call)
+    if backend == "efficient":
+        return _run_efficient(call, mask)
+    return _OPS._scaled_dot_product_attention_math.default(
+        call.query, call.key, call.value, call.mask, call.dropout, call.causal, None,
+        scale=call.scale, enable_gqa=call.grouped,
+    )[0]  # fmt: skip
+
+
+def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """A boolean mask as one of zeros and minus infinity, as `convert_boolean_attn_mask` makes it."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    bias = torch.zeros_like(mask, dtype=dtype)
+    bias.masked_fill_(mask.logical_not(), -math.inf)
+    return bias
+
+
+def _run_cudnn(call: Attention, mask: torch.Tensor | None) -> Any:
+    return _OPS._scaled_dot_product_cudnn_attention.default(
+        call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, False, scale=call.scale
+    )[0]
+
+
+def _run_flash(call: Attention) -> Any:
+    width = call.query.shape[-1]
+    scale = call.scale if call.scale is not None else 1 / math.sqrt(width)
+    padding = -width % 8
+    q, k, v = call.query, call.key, call.value
+    if padding:
+        q, k, v = (torch.nn.functional.pad(t, (0, padding)) for t in (q, k, v))
+    out = _OPS._scaled_dot_product_flash_attention.default(q, k, v, call.dropout, call.causal, False, scale=scale)[0]
+    return out[..., :width] if padding else out
+
+
+def _run_efficient(call: Attention, mask: torch.Tensor | None) -> Any:
+    if mask is not None:
+        mask = _aligned(mask, call)
+    return _OPS._scaled_dot_product_efficient_attention.default(
+        call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, scale=call.scale
+    )[0]
+
+
+def _aligned(mask: torch.Tensor, call: Attention) -> torch.Tensor:
+    """The kernel reads the mask in rows of 16 elements: shorter ones are padded and cut back to a view."""
+    width = mask.shape[-1]
+    if width % 16:
+        mask = torch.nn.functional.pad(mask, (0, 16 - width % 16))[..., :width]
+    q, k = call.query.shape, call.key.shape
+    return mask.expand(q[0], q[1], q[2], k[2])
+
+
+def install(capability: tuple[int, int]) -> "torch.library.Library":
+    """Steer attention on the stand-in device; keep the returned library."""
+
+    def scaled_dot_product_attention(
+        *tensors: Any, scale: float | None = None, enable_gqa: bool = False, **named: Any
+    ) -> Any:
+        given = dict(zip(_ARGUMENTS, tensors, strict=False)) | named
+        return attend(
+            Attention(
+                query=given["query"],
+                key=given["key"],
+                value=given["value"],
+                mask=given.get("attn_mask"),
+                dropout=given.get("dropout_p", 0.0),
+                causal=given.get("is_causal", False),
+                scale=scale,
+                grouped=enable_gqa,
+                capability=capability,
+            )
+        )
+
+    library = torch.library.Library("aten", "IMPL")
+    for key in ("AutogradPrivateUse1", "PrivateUse1"):
+        library.impl("scaled_dot_product_attention", scaled_dot_product_attention, key)
+    return library
