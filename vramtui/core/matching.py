@@ -2,34 +2,83 @@
 
 import re
 from collections.abc import Iterable, Mapping
-from functools import lru_cache
 
 from vramtui.core.preset import Match, PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample, process_key
+
+SEARCHED = 4096
+_Seen = tuple[float | None, str | None, str | None, PresetFile | None]
 
 
 def match_presets(
     sample: Sample, presets: Iterable[PresetFile], by_hand: Mapping[ProcessKey, str | None]
 ) -> dict[ProcessKey, PresetFile]:
-    """The preset of every process that has one.
+    """The preset of every process that has one; see `Matcher`, which does the same sample after sample."""
+    return Matcher(presets).match(sample, by_hand)
+
+
+class Matcher:
+    """Matches processes to presets and remembers the answers, so that a sample costs little more than its new
+    processes.
 
     A choice by hand wins (None there means: no preset, whatever `[match]` says). Among presets that match by
     themselves, the user's own come before bundled ones, then the order of their keys decides; so the answer does
     not depend on the order of processes or files.
     """
-    known = {found.key: found for found in presets}
-    automatic = sorted((f for f in known.values() if f.preset.match), key=lambda f: (f.bundled, f.key))
-    matched: dict[ProcessKey, PresetFile] = {}
-    for gpu in sample.gpus:
-        for process in gpu.processes:
-            key = process_key(sample.host.name, gpu, process)
-            if key in by_hand:
-                chosen = known.get(by_hand[key] or "")
-            else:
-                chosen = next((f for f in automatic if f.preset.match and matches(f.preset.match, gpu, process)), None)
+
+    def __init__(self, presets: Iterable[PresetFile]) -> None:
+        self._known = {found.key: found for found in presets}
+        self._automatic = sorted((f for f in self._known.values() if f.preset.match), key=lambda f: (f.bundled, f.key))
+        self._answers: dict[tuple[str | None, str | None, str | None, str], PresetFile | None] = {}
+        self._seen: dict[str, dict[int, _Seen]] = {}
+
+    def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> dict[ProcessKey, PresetFile]:
+        """The preset of every process in `sample` that has one."""
+        matched: dict[ProcessKey, PresetFile] = {}
+        if not self._known:
+            return matched
+        seen: dict[str, dict[int, _Seen]] = {}
+        for gpu in sample.gpus:
+            former = self._seen.get(gpu.uuid, {})
+            latest = seen.setdefault(gpu.uuid, {})
+            for process in gpu.processes:
+                entry = former.get(process.pid)
+                if entry is None or entry[:3] != (process.started_at, process.command, process.user):
+                    entry = (process.started_at, process.command, process.user, self._search(gpu, process))
+                latest[process.pid] = entry
+                if entry[3] is not None:
+                    matched[process_key(sample.host.name, gpu, process)] = entry[3]
+        self._seen = seen
+        for key in by_hand.keys() & _keys_of(sample, by_hand):
+            matched.pop(key, None)
+            chosen = self._known.get(by_hand[key] or "")
             if chosen is not None:
                 matched[key] = chosen
-    return matched
+        return matched
+
+    def _search(self, gpu: Gpu, process: Process) -> PresetFile | None:
+        """The first preset whose own rules hold. Jobs are started in hundreds: each distinct text is searched once."""
+        text = (process.command, process.name, process.user, gpu.name)
+        if text not in self._answers:
+            if len(self._answers) > 1 << 16:
+                self._answers.clear()
+            self._answers[text] = next(
+                (f for f in self._automatic if f.preset.match and matches(f.preset.match, gpu, process)), None
+            )
+        return self._answers[text]
+
+
+def _keys_of(sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> set[ProcessKey]:
+    """Keys of the processes in `sample` that share a pid with a choice made by hand."""
+    pids = {key.pid for key in by_hand}
+    if not pids:
+        return set()
+    return {
+        process_key(sample.host.name, gpu, process)
+        for gpu in sample.gpus
+        for process in gpu.processes
+        if process.pid in pids
+    }
 
 
 def matches(match: Match, gpu: Gpu, process: Process) -> bool:
@@ -40,10 +89,5 @@ def matches(match: Match, gpu: Gpu, process: Process) -> bool:
         (match.gpu, gpu.name),
     )
     given = [(pattern, text) for pattern, text in rules if pattern is not None]
-    return bool(given) and all(_found(pattern, text or "") for pattern, text in given)
-
-
-# A command line is searched once for each pattern, not once a tick. 4096 characters bound a hostile one.
-@lru_cache(maxsize=65536)
-def _found(pattern: str, text: str) -> bool:
-    return re.search(pattern, text[:4096]) is not None
+    # A hostile command line is bounded before a pattern runs over it.
+    return bool(given) and all(re.search(pattern, (text or "")[:SEARCHED]) is not None for pattern, text in given)

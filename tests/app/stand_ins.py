@@ -1,0 +1,122 @@
+"""Stand-ins for what the dashboard is given: an estimator with round figures, presets, a source of made samples."""
+
+from collections.abc import Sequence
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import SourceFailed, UserError
+from vramtui.core.estimate import Estimate, Part
+from vramtui.core.ledger import ledger_from_parts
+from vramtui.core.models import TransformerModel
+from vramtui.core.preset import Match, Preset, PresetFile
+from vramtui.core.readings import Sample
+from vramtui.core.units import GIB, MIB
+from vramtui.core.workload import InferRun, Lora, TrainRun, Workload
+
+
+class RoundEstimator:
+    """15 GiB of weights, some adapters, and activations of a gigabyte for every 1024 tokens of the batch."""
+
+    name = "analytic"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        del device
+        self.asked += 1
+        run = workload.run
+        if run.sequence_length == 1536:
+            raise UserError("model.max_position_embeddings = 1024 is shorter than run.sequence_length = 1536")
+        trains = isinstance(run, TrainRun)
+        tokens = run.batch_size * (run.sequence_length or 1024)
+        ledger = ledger_from_parts(
+            {
+                "weights": 15 * GIB,
+                "gradients": 320 * MIB if trains else 0,
+                "optimizer": 640 * MIB if trains else 0,
+                "activations": tokens * (11 * MIB // 4) if trains else 0,
+                "kv_cache": 0 if trains else tokens * MIB,
+                "workspaces": 32 * MIB,
+            },
+            reserved=16 * GIB + tokens * (11 * MIB // 4 if trains else MIB) + 512 * MIB,
+            context=524 * MIB,
+        )
+        part = Part(
+            name="all",
+            line="weights",
+            bytes=0,
+            at_peak=0,
+            formula="round figures",
+            source="this test",
+            lifetime="always",
+        )
+        return Estimate(
+            method=self.name,
+            parts=(part,),
+            ledger=ledger,
+            peak_phase="step" if trains else "decode",
+            peak_step=0 if trains else None,
+        )
+
+
+MODEL = TransformerModel(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, vocab_size=128256)
+LORA = Lora(rank=16, target_modules=("q_proj", "k_proj", "v_proj"))
+PRESETS = (
+    PresetFile(
+        key="llama-3.1-8b-lora",
+        path="presets/llama/llama-3.1-8b-lora.toml",
+        bundled=True,
+        preset=Preset(
+            name="Llama 3.1 8B · LoRA",
+            notes="QKV adapters, one card.",
+            model=MODEL,
+            run=TrainRun(batch_size=4, sequence_length=4096, lora=LORA),
+            match=Match(command=r"train\.py.*Llama-3\.1-8B.*--lora"),
+        ),
+    ),
+    PresetFile(
+        key="qwen2.5-7b-serve",
+        path="presets/qwen/qwen2.5-7b-serve.toml",
+        bundled=True,
+        preset=Preset(
+            name="Qwen 2.5 7B · inference",
+            notes="Sixteen sequences [at once].",
+            model=MODEL,
+            run=InferRun(batch_size=16, sequence_length=1024),
+        ),
+    ),
+)
+
+
+class FixedPresets:
+    """A library that holds what it is given."""
+
+    def __init__(self, presets: Sequence[PresetFile] = PRESETS, problems: Sequence[str] = ()) -> None:
+        self._presets = {found.key: found for found in presets}
+        self.problems = tuple(problems)
+
+    def all(self) -> tuple[PresetFile, ...]:
+        return tuple(self._presets.values())
+
+    def get(self, name_or_path: str) -> PresetFile:
+        if name_or_path not in self._presets:
+            raise UserError(f"no preset is called {name_or_path!r}")
+        return self._presets[name_or_path]
+
+
+class GivenSource:
+    """Answers with the samples it is given, one after another; the last one again and again."""
+
+    name = "given"
+
+    def __init__(self, samples: Sequence[Sample], failure: SourceFailed | None = None) -> None:
+        self._samples = list(samples)
+        self._failure = failure
+
+    def read(self) -> Sample:
+        if self._failure is not None:
+            raise self._failure
+        return self._samples.pop(0) if len(self._samples) > 1 else self._samples[0]
+
+    def close(self) -> None:
+        """Nothing is held."""

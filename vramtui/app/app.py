@@ -1,0 +1,226 @@
+"""The dashboard: what the keys, the mouse and the command palette can ask for."""
+
+from collections.abc import Callable, Iterable
+
+from textual.app import SystemCommand
+from textual.binding import Binding
+from textual.screen import Screen
+
+from vramtui.app import messages
+from vramtui.app.keys import APP_BINDINGS
+from vramtui.app.themes import THEMES
+from vramtui.app.watching import Watching
+from vramtui.core.readings import ProcessKey
+from vramtui.core.units import format_duration
+
+INTERRUPTED = 130
+
+
+class Dashboard(Watching):
+    """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
+
+    BINDINGS = APP_BINDINGS
+
+    # --- leaving -------------------------------------------------------------------------------------------------
+
+    async def action_quit(self) -> None:
+        """Leave with exit code 0."""
+        self.go(0)
+
+    def action_interrupt(self) -> None:
+        """Ctrl-C: leave with the code that shells give to an interrupted program."""
+        self.go(INTERRUPTED)
+
+    def go(self, code: int) -> None:
+        """End the process where this is a process of its own; else (in tests) only the app."""
+        if self.leave is not None:
+            self.leave(code)
+        self.stop_reading()
+        self.exit(return_code=code)
+
+    # --- the table -----------------------------------------------------------------------------------------------
+
+    def on_row_chosen(self, message: messages.RowChosen) -> None:
+        """A row was chosen by hand."""
+        self.desk.choose(message.row, hold=True)
+        self.draw()
+
+    def on_gpu_chosen(self, message: messages.GpuChosen) -> None:
+        """Choose the first row of a GPU."""
+        view = self.desk.view()
+        row = next((row for row in view.rows if row.gpu.uuid == message.uuid), None)
+        if row is not None:
+            self.desk.choose(row.id, hold=True)
+            self.draw()
+
+    def on_sort_chosen(self, message: messages.SortChosen) -> None:
+        """A heading was clicked."""
+        self.desk.sort_by(message.column)
+        self.draw()
+
+    def action_sort(self, direction: int) -> None:
+        """Sort by the next column."""
+        self.desk.sort_next(direction)
+        self.draw()
+
+    def action_reverse(self) -> None:
+        """The other way round."""
+        self.desk.sort_by(self.desk.sort)
+        self.draw()
+
+    def action_filter(self) -> None:
+        """Ask for the text that rows must hold."""
+        from vramtui.app.screens.filter import FilterBar  # noqa: PLC0415 - loads Input, not needed for the first paint
+
+        screen = self.watch_screen
+        if screen is not None and not screen.query(FilterBar):
+            screen.mount(FilterBar(self.desk.filter), before="KeyBar")
+
+    def on_filter_typed(self, message: messages.FilterTyped) -> None:
+        """Show the rows that hold the text."""
+        self.desk.set_filter(message.text)
+        self.draw()
+
+    def action_let_go(self) -> None:
+        """Give up the held order; if there was none, the filter."""
+        if not self.desk.let_go() and self.desk.filter:
+            self.desk.set_filter("")
+        self.draw()
+
+    def action_pause(self) -> None:
+        """Hold what is shown."""
+        self.desk.toggle_pause()
+        self.draw()
+
+    # --- estimate ------------------------------------------------------------------------------------------------
+
+    def on_field_stepped(self, message: messages.FieldStepped) -> None:
+        """A stepper was used."""
+        self.action_step(message.field, message.direction)
+
+    def action_step(self, field: str, direction: int) -> None:
+        """Step a field of the preset in the panel."""
+        if self.desk.panel_key is None:
+            self.notify("Choose a preset first: p", markup=False)
+            return
+        self.desk.step(field, direction)
+        self.draw()
+
+    def action_undo(self) -> None:
+        """What the preset's file says."""
+        self.desk.undo_steps()
+        self.draw()
+
+    def action_presets(self) -> None:
+        """Choose the preset in the panel."""
+        from vramtui.app.screens.presets import PresetChooser  # noqa: PLC0415 - loads the list widgets
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                self.desk.panel_key = key
+                self.draw()
+
+        self.push_screen(PresetChooser(self.desk, "Choose a preset", self.desk.device()), chosen)
+
+    def action_match(self) -> None:
+        """Say which preset the chosen process runs."""
+        from vramtui.app.screens.presets import AUTOMATIC, NONE, PresetChooser  # noqa: PLC0415 - as above
+
+        row = self.desk.view().chosen
+        if row is None or not isinstance(row.id, ProcessKey) or row.process is None:
+            self.notify("Choose a process first: only processes can run a preset.", markup=False)
+            return
+        process: ProcessKey = row.id
+
+        def chosen(key: str | None) -> None:
+            if key is None:
+                return
+            self.desk.assign(process, None if key == NONE else key, automatic=key == AUTOMATIC)
+            self.draw()
+
+        title = f"Which preset does pid {row.process.pid} run?"
+        self.push_screen(PresetChooser(self.desk, title, self.desk.device(), matching=True), chosen)
+
+    def action_span(self) -> None:
+        """The graph's next time span."""
+        span = self.desk.next_span()
+        self.notify(f"Graph: {format_duration(span) if span else 'whole life'}", timeout=2, markup=False)
+        self.draw()
+
+    # --- windows -------------------------------------------------------------------------------------------------
+
+    def action_details(self) -> None:
+        """All about the chosen process and its GPU."""
+        from vramtui.app.screens.details import Details  # noqa: PLC0415 - not needed for the first paint
+
+        screen = self.watch_screen
+        if screen is not None:
+            self.push_screen(Details(screen.view))
+
+    def action_problems(self) -> None:
+        """What could not be done, and what to do about it."""
+        from vramtui.app.screens.problems import Problems  # noqa: PLC0415 - as above
+
+        screen = self.watch_screen
+        if screen is not None:
+            self.push_screen(Problems(screen.view))
+
+    def action_help(self) -> None:
+        """Every key."""
+        from vramtui.app.screens.help import Help  # noqa: PLC0415 - as above
+
+        self.push_screen(Help(self.keys_shown()))
+
+    def keys_shown(self) -> list[tuple[str, Binding]]:
+        """Every binding with an id of the Watch screen, its panels and the app, with its key or keys as written."""
+        screen = self.watch_screen
+        nodes = [screen, *screen.query("Rows, EstimatePanel"), self] if screen is not None else [self]
+        found: dict[str, tuple[list[str], Binding]] = {}
+        for node in nodes:
+            for binding in (binding for _, binding in node._bindings):  # noqa: SLF001 - there is no public list of them
+                if binding.id:
+                    keys, _ = found.setdefault(binding.id, ([], binding))
+                    keys.append(self.get_key_display(binding))
+        return [(" ".join(keys), binding) for keys, binding in found.values()]
+
+    def action_snapshot(self) -> None:
+        """Write what is shown to files."""
+        self.save_snapshot()
+
+    def action_next_theme(self) -> None:
+        """Dark, light, the terminal's own."""
+        names = [theme.name for theme in THEMES]
+        at = names.index(self.theme) if self.theme in names else -1
+        self.theme = names[(at + 1) % len(names)]
+
+    def action_redraw(self) -> None:
+        """Something else wrote on the terminal."""
+        self.forget_frame()
+        self.screen.refresh()
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Every action with a name, for the command palette."""
+        yield from self._commands()
+        yield from (
+            command for command in super().get_system_commands(screen) if command.title in ("Theme", "Screenshot")
+        )
+
+    def _commands(self) -> Iterable[SystemCommand]:
+        screen = self.watch_screen
+        if screen is None:
+            return
+        for active in screen.active_bindings.values():
+            binding = active.binding
+            if not binding.system and active.node in (screen, self) and active.enabled:
+                title = (binding.tooltip or binding.description).rstrip(".")
+                yield SystemCommand(
+                    title, f"{binding.description} ({self.get_key_display(binding)})", _runner(self, binding)
+                )
+
+
+def _runner(app: Dashboard, binding: Binding) -> Callable[[], object]:
+    async def run() -> None:
+        screen = app.watch_screen
+        await app.run_action(binding.action, screen)
+
+    return run

@@ -1,0 +1,226 @@
+"""Everything a person has chosen and everything that was seen: what the next View is made of."""
+
+from vramtui.app.building import bars, device_for, panel, series
+from vramtui.app.predicting import Predictor
+from vramtui.app.rows import Predict, all_rows, filtered, in_order, predicted_rows
+from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
+from vramtui.app.tuning import changed_fields, step
+from vramtui.core.devices import Device
+from vramtui.core.estimate import Estimate
+from vramtui.core.history import History
+from vramtui.core.matching import Matcher
+from vramtui.core.preset import PresetFile
+from vramtui.core.readings import Gpu, ProcessKey, Sample
+from vramtui.core.snapshot import Snapshot, device_of, take_snapshot
+from vramtui.core.workload import Workload
+
+SPANS = (120, 600, 3600, 0)
+
+
+class Desk:
+    """Takes samples and choices, and answers with the View to draw. Knows no widget and no clock."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.history = History()
+        self.presets: dict[str, PresetFile] = {}
+        self.by_hand: dict[ProcessKey, str | None] = {}
+        self.sort: SortColumn = "gpu"
+        self.reverse = False
+        self.filter = ""
+        self.paused = False
+        self.panel_key: str | None = None
+        self.span = SPANS[0]
+        self.sample: Sample | None = None
+        self._shown: Sample | None = None
+        self._rows: list[Row] = []
+        self._edits: dict[str, Workload] = {}
+        self._matcher = Matcher(())
+        self._matches: dict[ProcessKey, PresetFile] = {}
+        self._chosen: RowId | None = None
+        self._order: dict[RowId, int] = {}
+        self._visible: list[Row] = []
+        self._answered: dict[str, tuple[float, Gpu]] = {}
+
+    # --- what comes in -------------------------------------------------------------------------------------------
+
+    def take(self, sample: Sample) -> None:
+        """Note a sample. While paused it goes into the history only."""
+        self.history.add(sample)
+        self.sample = sample
+        for gpu in sample.gpus:
+            if gpu.state == "ok":
+                self._answered[gpu.uuid] = (sample.taken_at, gpu)
+        if not self.paused or self._shown is None:
+            self._show(sample)
+
+    def _show(self, sample: Sample) -> None:
+        self._shown = sample
+        self._rows = all_rows(sample, self.history)
+        self._match()
+
+    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+        """Know these presets from now on, beside one that was chosen by its path."""
+        for found in presets:
+            self.presets.setdefault(found.key, found)
+        self._matcher = Matcher(self.presets.values())
+        self._match()
+
+    def add_preset(self, found: PresetFile) -> None:
+        """Know one more preset; it stands in for another of the same key."""
+        self.presets[found.key] = found
+        self._matcher = Matcher(self.presets.values())
+        self._match()
+
+    # --- what a person chooses -----------------------------------------------------------------------------------
+
+    def choose(self, row: RowId, *, hold: bool) -> None:
+        """Choose a row; with `hold` the rows keep their present order until `let_go`."""
+        self._chosen = row
+        if hold and not self._order:
+            self._order = {row.id: at for at, row in enumerate(self._visible)}
+        found = self._matches.get(row) if isinstance(row, ProcessKey) else None
+        if found is not None:
+            self.panel_key = found.key
+
+    def let_go(self) -> bool:
+        """Sort again and follow the first row; False when nothing was held."""
+        held = bool(self._order)
+        self._order = {}
+        if held:
+            self._chosen = None
+        return held
+
+    def sort_by(self, column: SortColumn) -> None:
+        """Sort by `column`; by the same one again: the other way round."""
+        self.reverse = not self.reverse if column == self.sort else False
+        self.sort = column
+        self._order = {}
+
+    def sort_next(self, direction: int) -> None:
+        """Sort by the column to the right (1) or left (-1) of the present one."""
+        at = SORT_COLUMNS.index(self.sort)
+        self.sort_by(SORT_COLUMNS[(at + direction) % len(SORT_COLUMNS)])
+
+    def set_filter(self, text: str) -> None:
+        """Show only rows that hold every word of `text`."""
+        self.filter = text
+        self._order = {}
+
+    def toggle_pause(self) -> bool:
+        """Hold what is shown, or go on with the latest; True when it is held now."""
+        self.paused = not self.paused
+        if not self.paused and self.sample is not None:
+            self._show(self.sample)
+        return self.paused
+
+    def next_span(self) -> int:
+        """The graph's next span in seconds; 0 is the process's whole life."""
+        self.span = SPANS[(SPANS.index(self.span) + 1) % len(SPANS)]
+        return self.span
+
+    def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
+        """Say which preset a process runs (None: none), or leave it to the presets' own `[match]` again."""
+        if automatic:
+            self.by_hand.pop(key, None)
+        else:
+            self.by_hand[key] = preset
+        self._match()
+        found = self._matches.get(key)
+        if found is not None:
+            self.panel_key = found.key
+
+    def step(self, field: str, direction: int) -> None:
+        """Step a field of the panel's preset."""
+        found = self.presets.get(self.panel_key or "")
+        if found is not None:
+            self._edits[found.key] = step(self.workload(found), field, direction)
+
+    def undo_steps(self) -> bool:
+        """Back to what the panel's preset file says; False when nothing had been changed."""
+        return self._edits.pop(self.panel_key or "", None) is not None
+
+    # --- what goes out -------------------------------------------------------------------------------------------
+
+    def workload(self, found: PresetFile) -> Workload:
+        """The preset's workload with the changes made in the panel."""
+        return self._edits.get(found.key, found.preset.workload)
+
+    def estimate(self, found: PresetFile, device: Device) -> Estimate | None:
+        """The estimate of a preset, changes included."""
+        return self.predictor.ask(self.workload(found), device).estimate
+
+    def device(self) -> Device:
+        """The card of the chosen row, for which estimates are made."""
+        return device_for(self._chosen_row(self._visible), self._shown)
+
+    def snapshot(self) -> Snapshot | None:
+        """Everything about the moment that is shown; None before the first sample."""
+        if self._shown is None:
+            return None
+        return take_snapshot(self._shown, self.history, self._matches, self.estimate, {})
+
+    def view(self) -> View:
+        """The View of now, without what only the dashboard knows (staleness, banner)."""
+        sample = self._shown
+        if sample is None:
+            return View(panel=self._panel(None), presets_read=bool(self.presets))
+        every = predicted_rows(self._rows, self._matches, self._predict_for_rows())
+        rows = self._visible = in_order(filtered(every, self.filter), self.sort, self._order, reverse=self.reverse)
+        chosen = self._chosen_row(rows)
+        if self.panel_key is None and chosen is not None:
+            self.panel_key = chosen.preset
+        shown = self._panel(chosen)
+        expected = chosen.predicted if chosen is not None else None
+        return View(
+            sample=sample,
+            rows=tuple(rows),
+            total=sum(len(gpu.processes) for gpu in sample.gpus),
+            bars=bars(sample, every, chosen.gpu if chosen else None, shown, self._answered),
+            chosen=chosen,
+            series=series(sample, self.history, chosen, expected, self.span),
+            panel=shown,
+            sort=self.sort,
+            reverse=self.reverse,
+            held=bool(self._order),
+            filter=self.filter,
+            paused=self.paused,
+            presets_read=bool(self.presets),
+        )
+
+    def _match(self) -> None:
+        self._matches = {} if self._shown is None else self._matcher.match(self._shown, self.by_hand)
+
+    def _predict_for_rows(self) -> Predict:
+        """Predicted process bytes by preset and GPU, each looked up once for all the rows of one View."""
+        made: dict[tuple[str, str], int | None] = {}
+
+        def predict(found: PresetFile, gpu: Gpu) -> int | None:
+            at = (found.key, gpu.uuid)
+            if at not in made:
+                estimate = self.estimate(found, device_of(gpu))
+                made[at] = estimate.process if estimate is not None else None
+            return made[at]
+
+        return predict
+
+    def _chosen_row(self, rows: list[Row]) -> Row | None:
+        """The row chosen by hand; else the first one with a prediction, else the first."""
+        if self._chosen is not None:
+            for row in rows:
+                if row.id == self._chosen:
+                    return row
+        return next((row for row in rows if row.preset is not None), rows[0] if rows else None)
+
+    def _panel(self, chosen: Row | None) -> Panel | None:
+        found = self.presets.get(self.panel_key or "")
+        if found is None:
+            return None
+        return panel(
+            found,
+            self.workload(found),
+            chosen=chosen,
+            sample=self._shown,
+            predictor=self.predictor,
+            changed=changed_fields(self.workload(found), found.preset.workload),
+        )

@@ -1,0 +1,205 @@
+"""What the terminal shows now, so that only the cells that differ are sent to it.
+
+Textual sends whole stretches of lines again when a part of them is refreshed. Every update passes here first: it is
+laid over the remembered cells, and what is left is cursor moves, changes of style and changed characters.
+"""
+
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+
+from rich.cells import get_character_cell_size
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+
+Cell = tuple[str, Style | None]
+NOTHING: Cell = ("\0", None)
+# Rewriting up to this many unchanged cells is shorter than the escape sequence that jumps over them.
+JUMP = 4
+
+
+class Frame:
+    """The cells on the terminal. One per terminal, whatever screens are stacked on it."""
+
+    def __init__(self) -> None:
+        self._lines: list[list[Cell]] = []
+        self._size = (0, 0)
+
+    def forget(self) -> None:
+        """Take nothing for granted: the next update is sent whole."""
+        self._lines = []
+        self._size = (0, 0)
+
+    def update(self, update: CompositorUpdate, size: tuple[int, int], console: Console) -> CompositorUpdate | None:
+        """What has to be sent so that a terminal of `size` (columns, rows) shows `update`; None when nothing has."""
+        if size != self._size:
+            self._size = size
+            self._lines = [[NOTHING] * size[0] for _ in range(size[1])]
+        if isinstance(update, LayoutUpdate):
+            pieces = _layout_pieces(update)
+        elif isinstance(update, ChopsUpdate):
+            pieces = _chop_pieces(update)
+        else:
+            return update
+        writer = _Writer(console._color_system or ColorSystem.TRUECOLOR)  # noqa: SLF001 - its public name is a string
+        for y, x, strip in pieces:
+            if 0 <= y < size[1]:
+                self._lay(writer, y, x, list(_cells(strip)))
+        return writer.finish()
+
+    def _lay(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
+        line = self._lines[y]
+        if line[x : x + len(cells)] == cells:
+            return
+        cells = cells[: len(line) - x]
+        for start, stop in _changed_runs(line, x, cells):
+            writer.write(y, x + start, cells[start:stop])
+        line[x : x + len(cells)] = cells
+
+
+class _Writer:
+    """Collects what is sent: it knows where the cursor is and which style is on."""
+
+    def __init__(self, color_system: ColorSystem) -> None:
+        self._color_system = color_system
+        self._out: list[str] = []
+        self._at: tuple[int, int] | None = None
+        self._style: Style | None = None
+
+    def write(self, y: int, x: int, cells: list[Cell]) -> None:
+        self._move(y, x)
+        for text, style in cells:
+            if style is not self._style:
+                self._out.append(transition(self._style, style, self._color_system))
+                self._style = style
+            self._out.append(text)
+        self._at = (y, x + len(cells))
+
+    def _move(self, y: int, x: int) -> None:
+        if self._at == (y, x):
+            return
+        if self._at is not None and self._at[0] == y and x > self._at[1]:
+            self._out.append(f"\x1b[{x - self._at[1]}C")
+        else:
+            self._out.append(f"\x1b[{y + 1};{x + 1}H")
+
+    def finish(self) -> "CompositorUpdate | None":
+        if not self._out:
+            return None
+        self._out.append(transition(self._style, None, self._color_system))
+        return _Ready("".join(self._out))
+
+
+class _Ready(CompositorUpdate):
+    """An update that is already text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def render_segments(self, console: Console) -> str:
+        """The text, whatever the console."""
+        del console
+        return self._text
+
+
+def _layout_pieces(update: LayoutUpdate) -> Iterator[tuple[int, int, Iterable[Segment]]]:
+    for y, strips in enumerate(update.strips, update.region.y):
+        x = update.region.x
+        for strip in strips:
+            yield y, x, strip
+            x += strip.cell_length
+
+
+def _chop_pieces(update: ChopsUpdate) -> Iterator[tuple[int, int, Iterable[Segment]]]:
+    for y, x1, x2 in update.spans:
+        for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
+            if strip is not None and x < x2 and end > x1:
+                yield y, x, strip
+
+
+def _cells(segments: Iterable[Segment]) -> Iterator[Cell]:
+    """One entry a column: a wide character is followed by an empty one, a combining one joins its base."""
+    last: Cell | None = None
+    for text, style, control in segments:
+        if control:
+            continue
+        for character in text:
+            width = 1 if character < "\x7f" else get_character_cell_size(character)
+            if width == 0 and last is not None:
+                last = (last[0] + character, last[1])
+                continue
+            if last is not None:
+                yield last
+            last = (character, style)
+            if width == 2:
+                yield last
+                last = ("", style)
+    if last is not None:
+        yield last
+
+
+def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int, int]]:
+    runs: list[tuple[int, int]] = []
+    for i, cell in enumerate(cells):
+        if cell == line[x + i]:
+            continue
+        start = i
+        while start > 0 and not cells[start][0]:
+            start -= 1
+        if runs and start - runs[-1][1] <= JUMP:
+            runs[-1] = (runs[-1][0], i + 1)
+        else:
+            runs.append((start, i + 1))
+    return [(start, _whole(cells, stop)) for start, stop in runs]
+
+
+def _whole(cells: list[Cell], stop: int) -> int:
+    """`stop`, moved past the second half of a wide character."""
+    while stop < len(cells) and not cells[stop][0]:
+        stop += 1
+    return stop
+
+
+@lru_cache(maxsize=4096)
+def transition(before: Style | None, after: Style | None, color_system: ColorSystem) -> str:
+    """The escape sequence that turns one style on the terminal into another; None is the terminal's own."""
+    old, new = _codes(before, color_system), _codes(after, color_system)
+    if old == new:
+        return ""
+    if new == ("", "", ""):
+        return "\x1b[m"
+    if old[0] != new[0]:
+        return f"\x1b[{';'.join(filter(None, ('0', *new)))}m"
+    changes = []
+    if old[1] != new[1]:
+        changes.append(new[1] or "39")
+    if old[2] != new[2]:
+        changes.append(new[2] or "49")
+    return f"\x1b[{';'.join(changes)}m"
+
+
+_ATTRIBUTES = (
+    ("bold", "1"),
+    ("dim", "2"),
+    ("italic", "3"),
+    ("underline", "4"),
+    ("blink", "5"),
+    ("reverse", "7"),
+    ("strike", "9"),
+)
+
+
+@lru_cache(maxsize=4096)
+def _codes(style: Style | None, color_system: ColorSystem) -> tuple[str, str, str]:
+    """Attributes, foreground and background of a style as SGR codes."""
+    if style is None:
+        return ("", "", "")
+    attributes = ";".join(code for name, code in _ATTRIBUTES if getattr(style, name))
+    foreground = background = ""
+    if style.color is not None:
+        foreground = ";".join(style.color.downgrade(color_system).get_ansi_codes())
+    if style.bgcolor is not None:
+        background = ";".join(style.bgcolor.downgrade(color_system).get_ansi_codes(foreground=False))
+    return (attributes, "" if foreground == "39" else foreground, "" if background == "49" else background)

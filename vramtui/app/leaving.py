@@ -1,0 +1,86 @@
+"""Running the dashboard and leaving it: at once, with the terminal as it was, whatever the driver does."""
+
+import contextlib
+import os
+import signal
+import sys
+import termios
+import threading
+from types import FrameType
+from typing import Any
+
+from textual.drivers.linux_driver import LinuxDriver
+
+from vramtui.app.app import Dashboard
+
+PATIENCE = 1.0
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+# Mouse, focus and paste reports off, keyboard protocol and line wrap as they were, main screen, cursor shown.
+RESTORE = (
+    b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?2048l\x1b[?2026l"
+    b"\x1b[<u\x1b[?7h\x1b[0m\x1b[?1049l\x1b[?25h"
+)
+
+
+def run_dashboard(app: Dashboard) -> int:
+    """Run `app` until it is left. On `q`, Ctrl-C and signals the process ends here, with the app's exit code.
+
+    Returns:
+        The exit code, where the app ended by itself (it crashed, or its terminal could not be used).
+    """
+    leaver = _Leaver(app)
+    app.leave = leaver.leave
+    for number in SIGNALS:
+        signal.signal(number, leaver.on_signal)
+    app.suit_terminal()
+    app.run()
+    return app.return_code or 0
+
+
+class _Leaver:
+    """Ends the process. Nothing it does can wait for the reader: that thread is simply left behind."""
+
+    def __init__(self, app: Dashboard) -> None:
+        self._app = app
+        self._attributes = _terminal_attributes()
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """Leave with the code a shell expects of a process that was told to end."""
+        del frame
+        self._watch(128 + number)
+        self._app.call_later(self.leave, 128 + number)
+
+    def leave(self, code: int) -> None:
+        """Restore the terminal in the order everything was written, then end."""
+        self._watch(code)
+        self._app.stop_reading()
+        driver = self._app.driver
+        if isinstance(driver, LinuxDriver):
+            # Its key thread may take a tenth of a second to notice; the process will not be there by then.
+            driver._key_thread = None  # noqa: SLF001 - there is no other way past the join
+            driver.stop_application_mode()
+            driver.close()
+        os._exit(code)
+
+    def _watch(self, code: int) -> None:
+        """End anyway when leaving takes too long: a terminal that takes no more output blocks every write."""
+        timer = threading.Timer(PATIENCE, self._leave_hard, (code,))
+        timer.daemon = True
+        timer.start()
+
+    def _leave_hard(self, code: int) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            descriptor = sys.__stderr__.fileno() if sys.__stderr__ is not None else 2
+            os.set_blocking(descriptor, False)
+            os.write(descriptor, RESTORE)
+        if self._attributes is not None:
+            with contextlib.suppress(termios.error, OSError):
+                termios.tcsetattr(0, termios.TCSANOW, self._attributes)
+        os._exit(code)
+
+
+def _terminal_attributes() -> list[Any] | None:
+    try:
+        return termios.tcgetattr(0)
+    except (termios.error, OSError):
+        return None

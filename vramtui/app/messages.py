@@ -1,0 +1,83 @@
+"""What the threads and the widgets tell the dashboard."""
+
+from dataclasses import dataclass
+
+from textual.message import Message
+
+from vramtui.app.state import RowId, SortColumn
+from vramtui.core.preset import PresetFile
+from vramtui.core.readings import Sample
+
+
+@dataclass
+class SampleTaken(Message):
+    """The source answered."""
+
+    sample: Sample
+
+
+@dataclass
+class SourceStuck(Message):
+    """The source has not answered within its deadline; `since` is when it was asked, on the poller's clock."""
+
+    since: float
+
+
+@dataclass
+class ReadFailed(Message):
+    """The source says that it can tell nothing, and why."""
+
+    message: str
+    hint: str = ""
+
+
+@dataclass
+class PresetsRead(Message):
+    """The preset files are read; `problems` holds a sentence for each that could not be."""
+
+    presets: tuple[PresetFile, ...]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass
+class SnapshotSaved(Message):
+    """The files of a snapshot are written, or `problem` says why they are not."""
+
+    paths: list[str]
+    problem: str = ""
+
+
+@dataclass
+class RowChosen(Message):
+    """A row of the process table was chosen; `held` when by a person, who then wants the order to stay."""
+
+    row: RowId
+
+
+@dataclass
+class SortChosen(Message):
+    """The heading of a column was clicked."""
+
+    column: SortColumn
+
+
+@dataclass
+class FieldStepped(Message):
+    """A field of the run is to go up (1) or down (-1)."""
+
+    field: str
+    direction: int
+
+
+@dataclass
+class FilterTyped(Message):
+    """The filter of the process table is now `text`."""
+
+    text: str
+
+
+@dataclass
+class GpuChosen(Message):
+    """A GPU's bar was clicked."""
+
+    uuid: str

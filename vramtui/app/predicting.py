@@ -1,0 +1,117 @@
+"""Estimates as the screen needs them: made when a workload or a card changes, kept, and never an exception."""
+
+from collections import OrderedDict
+
+import msgspec
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Estimate, Estimator
+from vramtui.core.units import format_bytes
+from vramtui.core.workload import Workload
+
+KEPT = 512
+MOST_BATCH = 1 << 20
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An estimate, or the sentence that says why there is none."""
+
+    estimate: Estimate | None
+    problem: str = ""
+
+
+class LazyAnalytic:
+    """The analytic estimator, loaded when it is first asked."""
+
+    name = "analytic"
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        """As ANALYTIC.estimate."""
+        from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - not needed for the first paint
+
+        return ANALYTIC.estimate(workload, device)
+
+
+class Predictor:
+    """Asks `estimator` once for each workload and card."""
+
+    def __init__(self, estimator: Estimator) -> None:
+        self._estimator = estimator
+        self._answers: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
+        self._batches: OrderedDict[tuple[Workload, Device], int | None] = OrderedDict()
+
+    def ask(self, workload: Workload, device: Device) -> Answer:
+        """The estimate of `workload` on `device`."""
+        wanted = (workload, device)
+        answer = self._answers.get(wanted)
+        if answer is None:
+            answer = self._answers[wanted] = self._make(workload, device)
+            _trim(self._answers)
+        return answer
+
+    def largest_batch(self, workload: Workload, device: Device) -> int | None:
+        """The largest batch whose process fits the empty card; 0 when none does, None when it cannot be told."""
+        wanted = (workload, device)
+        if wanted not in self._batches:
+            self._batches[wanted] = self._search(workload, device)
+            _trim(self._batches)
+        return self._batches[wanted]
+
+    def _make(self, workload: Workload, device: Device) -> Answer:
+        try:
+            return Answer(self._estimator.estimate(workload, device))
+        except UserError as error:
+            return Answer(None, str(error))
+
+    def _fits(self, workload: Workload, device: Device, batch: int) -> bool:
+        run = msgspec.structs.replace(workload.run, batch_size=batch)
+        answer = self._make(msgspec.structs.replace(workload, run=run), device)
+        return answer.estimate is not None and answer.estimate.process <= device.total_memory
+
+    def _search(self, workload: Workload, device: Device) -> int | None:
+        """Memory only grows with the batch, so the largest that fits is found by halving."""
+        if not hasattr(workload.run, "batch_size") or self.ask(workload, device).estimate is None:
+            return None
+        if not self._fits(workload, device, 1):
+            return 0
+        fits, fails = 1, 2
+        while self._fits(workload, device, fails):
+            fits, fails = fails, fails * 2
+            if fails > MOST_BATCH:
+                return fits
+        while fails - fits > 1:
+            middle = (fits + fails) // 2
+            if self._fits(workload, device, middle):
+                fits = middle
+            else:
+                fails = middle
+        return fits
+
+
+def _trim(
+    kept: "OrderedDict[tuple[Workload, Device], Answer] | OrderedDict[tuple[Workload, Device], int | None]",
+) -> None:
+    while len(kept) > KEPT:
+        kept.popitem(last=False)
+
+
+def verdict(estimate: Estimate, device: Device, room: int | None, where: str) -> tuple[bool, str]:
+    """Whether the process fits, and the sentence about it.
+
+    Args:
+        estimate: the prediction.
+        device: the card.
+        room: bytes of the card that others do not hold now; None when not known.
+        where: the card as people call it, `GPU 0`.
+    """
+    spare = device.total_memory - estimate.process
+    if spare < 0:
+        return False, f"does not fit {where}: {format_bytes(-spare)} too much"
+    if room is not None and estimate.process > room:
+        return (
+            False,
+            f"fits an empty {where}, but others hold too much of it now: {format_bytes(estimate.process - room)} short",
+        )
+    left = spare if room is None else room - estimate.process
+    return True, f"fits {where} with {format_bytes(left)} spare"

@@ -1,0 +1,114 @@
+"""The list of presets with a filter: to estimate one, or to say which of them a process runs."""
+
+from rich.cells import cell_len
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.content import Content
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from vramtui.app.desk import Desk
+from vramtui.app.screens.windows import Window
+from vramtui.core.devices import Device
+from vramtui.core.preset import PresetFile
+from vramtui.core.text import printable
+from vramtui.core.units import format_bytes
+
+# No preset's key: keys are stems of files.
+NONE = "/none"
+AUTOMATIC = "/automatic"
+NAME_MOST = 34
+
+
+class PresetChooser(Window[str]):
+    """Dismissed with a preset's key, NONE or AUTOMATIC; None when nothing was chosen.
+
+    Args:
+        desk: knows the presets and their estimates.
+        title: what is asked.
+        device: the card that the totals are for.
+        matching: offer also no preset, and the automatic match.
+    """
+
+    DEFAULT_CSS = """
+    PresetChooser Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
+    PresetChooser Input:focus { border: none; }
+    PresetChooser OptionList { border: none; height: auto; max-height: 24; padding: 0; background: $surface; }
+    PresetChooser OptionList:focus { border: none; }
+    """
+    BINDINGS = [
+        Binding("up", "move(-1)", "Up", id="chooser.up", show=False),
+        Binding("down", "move(1)", "Down", id="chooser.down", show=False),
+        Binding("enter", "choose", "Choose", id="chooser.choose", show=False, priority=True),
+        Binding("escape", "close", "Close", id="chooser.close", show=False, priority=True),
+    ]
+
+    def __init__(self, desk: Desk, title: str, device: Device, *, matching: bool = False) -> None:
+        super().__init__(title, "type to filter · Enter chooses · Esc closes")
+        self._desk = desk
+        self._device = device
+        self._matching = matching
+
+    def inside(self) -> ComposeResult:
+        """The filter over the list."""
+        filter_line = Input(placeholder="filter")
+        filter_line.cursor_blink = False
+        yield filter_line
+        yield OptionList(markup=False)
+
+    def on_mount(self) -> None:
+        """Everything is listed at first."""
+        self._list("")
+        self.query_one(Input).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """List what holds every word."""
+        event.stop()
+        self._list(event.value)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """A click."""
+        self.dismiss(event.option.id)
+
+    def action_move(self, direction: int) -> None:
+        """The list moves while the filter keeps the keys."""
+        options = self.query_one(OptionList)
+        (options.action_cursor_down if direction > 0 else options.action_cursor_up)()
+
+    def action_choose(self) -> None:
+        """Choose what the cursor is on."""
+        options = self.query_one(OptionList)
+        if options.highlighted is not None:
+            self.dismiss(options.get_option_at_index(options.highlighted).id)
+
+    def _list(self, wanted: str) -> None:
+        options = self.query_one(OptionList)
+        options.clear_options()
+        if self._matching and not wanted:
+            options.add_option(Option(Content("automatic: by the presets' own [match]"), AUTOMATIC))
+            options.add_option(Option(Content("none: it runs no preset"), NONE))
+        words = wanted.lower().split()
+        found = [preset for preset in self._desk.presets.values() if _holds(preset, words)]
+        options.add_options(Option(self._line(preset), preset.key) for preset in sorted(found, key=lambda p: p.key))
+        if not options.option_count:
+            options.add_option(Option(Content("no preset holds that"), disabled=True))
+        options.highlighted = 0
+
+    def _line(self, found: PresetFile) -> Content:
+        estimate = self._desk.estimate(found, self._device)
+        total = format_bytes(estimate.process) if estimate is not None else "no estimate"
+        fits = estimate is None or estimate.process <= self._device.total_memory
+        key = printable(found.key)[:NAME_MOST]
+        mine = "" if found.bundled else " (yours)"
+        own = printable(
+            f"{found.preset.name}{mine} · {found.preset.notes}" if found.preset.notes else found.preset.name + mine
+        )
+        pad = " " * (NAME_MOST - cell_len(key))
+        return Content.assemble(
+            (key, "bold"), pad, (f"{total:>12}", "$prediction" if fits else "$error"), "" if fits else " ✗", f"  {own}"
+        )
+
+
+def _holds(found: PresetFile, words: list[str]) -> bool:
+    text = f"{found.key} {found.preset.name} {found.preset.notes}".lower()
+    return all(word in text for word in words)

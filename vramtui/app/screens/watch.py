@@ -1,0 +1,166 @@
+"""The Watch screen: GPUs, processes, the chosen one's memory, and a preset's estimate beside it."""
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container, Vertical
+from textual.reactive import reactive
+from textual.screen import Screen
+
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.widgets.banner import Banner
+from vramtui.app.widgets.estimate import EstimatePanel
+from vramtui.app.widgets.gpus import GpuPanel
+from vramtui.app.widgets.graph import MemoryGraph
+from vramtui.app.widgets.header import Header
+from vramtui.app.widgets.keybar import KeyBar
+from vramtui.app.widgets.table import ProcessTable, Rows
+
+PAGES = ("processes", "estimate", "memory")
+
+
+class Watch(Screen[None]):
+    """Everything that is seen now. Its `view` is set once a tick, and every panel draws its part of it.
+
+    Wide terminals show all panels; narrow and low ones some of them, and `v` turns the page.
+    """
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (112, "-wide"), (170, "-very-wide")]
+    VERTICAL_BREAKPOINTS = [(0, "-low"), (28, "-medium"), (42, "-tall")]
+    DEFAULT_CSS = """
+    Watch {
+        layout: vertical; background: $background;
+        Header, KeyBar { height: 1; }
+        #body { height: 1fr; layout: vertical; }
+        #left { height: 1fr; width: 1fr; }
+        #estimate { height: auto; min-height: 8; }
+        &.-wide #body, &.-very-wide #body { layout: horizontal; }
+        &.-wide #estimate { width: 50; height: 100%; }
+        &.-very-wide #estimate { width: 68; height: 100%; }
+        &.-medium #graph { height: 10; }
+        &.-tall #graph { height: 30%; }
+        &.-narrow.-low.page-processes #estimate, &.-narrow.-medium.page-processes #estimate { display: none; }
+        &.-narrow.-low.page-processes #graph { display: none; }
+        &.-narrow.page-estimate #estimate { height: 1fr; }
+        &.-narrow.page-estimate #left { height: auto; }
+        &.-narrow.page-estimate #table, &.-narrow.page-estimate #graph { display: none; }
+        &.-narrow.page-memory #table, &.-narrow.page-memory #estimate { display: none; }
+        &.-narrow.page-memory #graph { height: 1fr; }
+        &.-narrow.-tall #estimate { height: 22; }
+    }
+    """
+    BINDINGS = [
+        Binding("p", "app.presets", "preset", id="watch.presets", tooltip="Choose a preset to estimate"),
+        Binding("m", "app.match", "match", id="watch.match", tooltip="Say which preset the chosen process runs"),
+        Binding("left_square_bracket", "app.step('batch_size', -1)", "batch−", id="watch.batch_less", key_display="["),
+        Binding("right_square_bracket", "app.step('batch_size', 1)", "batch+", id="watch.batch_more", key_display="]"),
+        Binding(
+            "left_curly_bracket",
+            "app.step('sequence_length', -1)",
+            "seq−",
+            id="watch.seq_less",
+            key_display="{",
+            show=False,
+        ),
+        Binding(
+            "right_curly_bracket",
+            "app.step('sequence_length', 1)",
+            "seq+",
+            id="watch.seq_more",
+            key_display="}",
+            show=False,
+        ),
+        Binding("u", "app.undo", "undo", id="watch.undo", tooltip="Back to what the preset says", show=False),
+        Binding("slash", "app.filter", "filter", id="watch.filter", key_display="/", tooltip="Show matching rows only"),
+        Binding("space", "app.pause", "pause", id="watch.pause", tooltip="Hold what is shown; recording goes on"),
+        Binding("s", "app.snapshot", "snapshot", id="watch.snapshot", tooltip="Write what is shown to files"),
+        Binding(
+            "less_than_sign",
+            "app.sort(-1)",
+            "Sort by column before",
+            id="watch.sort_before",
+            key_display="<",
+            show=False,
+        ),
+        Binding(
+            "greater_than_sign", "app.sort(1)", "Sort by next column", id="watch.sort_next", key_display=">", show=False
+        ),
+        Binding("o", "app.reverse", "Reverse order", id="watch.reverse", show=False),
+        Binding("i", "app.details", "info", id="watch.details", tooltip="All about the chosen process and its GPU"),
+        Binding("enter", "app.details", "Details", id="watch.enter", show=False),
+        Binding("t", "app.span", "Time span of the graph", id="watch.span", show=False),
+        Binding("v", "page", "view", id="watch.page", tooltip="Next page of a narrow terminal"),
+        Binding("tab", "app.focus_next", "Next panel", id="watch.focus_next", show=False),
+        Binding("exclamation_mark", "app.problems", "Problems", id="watch.problems", key_display="!", show=False),
+        Binding("escape", "app.let_go", "Let go", id="watch.let_go", show=False),
+    ]
+
+    view: reactive[View] = reactive(View(), init=False)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_class("page-processes")
+        self.palette: Palette | None = None
+
+    def compose(self) -> ComposeResult:
+        """All panels."""
+        yield Header()
+        yield Banner()
+        with Container(id="body"):
+            with Vertical(id="left"):
+                yield GpuPanel(id="gpus")
+                yield ProcessTable(id="table")
+                yield MemoryGraph(id="graph")
+            yield EstimatePanel(id="estimate")
+        yield KeyBar()
+
+    def on_mount(self) -> None:
+        """The table has the keys."""
+        self.query_one(Rows).focus()
+
+    def watch_view(self, view: View) -> None:
+        """Hand the view to every panel."""
+        if self.palette is not None:
+            self.show(view, self.palette)
+
+    def show(self, view: View, palette: Palette) -> None:
+        """Draw `view` in these colours."""
+        self.palette = palette
+        self._fit_heights(view)
+        for panel in (Header, Banner, GpuPanel, MemoryGraph, EstimatePanel, KeyBar):
+            self.query_one(panel).take(view, palette)
+        self.query_one(ProcessTable).take(view, palette)
+
+    def _fit_heights(self, view: View) -> None:
+        """Give banner and GPU panel the lines they need; a layout only where that changed."""
+        banner, gpus = self.query_one(Banner), self.query_one(GpuPanel)
+        _set_height(banner, banner.lines_for(view, self.size.width), border=0)
+        most = max(2, (self.size.height - 4) * 2 // 5)
+        left = self.query_one("#left").size.width or self.size.width
+        _set_height(gpus, gpus.lines_for(view, left - 2, most), border=2)
+
+    def on_resize(self) -> None:
+        """Other sizes, other heights."""
+        if self.palette is not None:
+            self.call_after_refresh(self.show, self.view, self.palette)
+
+    def action_page(self) -> None:
+        """Turn the page."""
+        at = next(i for i, page in enumerate(PAGES) if self.has_class(f"page-{page}"))
+        self.remove_class(f"page-{PAGES[at]}")
+        self.add_class(f"page-{PAGES[(at + 1) % len(PAGES)]}")
+        if self.palette is not None:
+            self.call_after_refresh(self.show, self.view, self.palette)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """There are pages only where not everything fits."""
+        del parameters
+        return action != "page" or self.has_class("-narrow")
+
+
+def _set_height(widget: Banner | GpuPanel, lines: int, *, border: int) -> None:
+    wanted = lines + border if lines else 0
+    current = widget.styles.height
+    if current is None or current.value != wanted or not current.is_cells:
+        widget.styles.height = wanted
+    widget.display = bool(wanted)

@@ -1,0 +1,65 @@
+"""The frame that every window over the Watch screen has."""
+
+from typing import TypeVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+Result = TypeVar("Result")
+
+
+class Window(ModalScreen[Result]):
+    """A framed window in the middle; Escape and q close it, and so does a click beside it."""
+
+    DEFAULT_CSS = """
+    Window { align: center middle; background: $background 60%; }
+    Window > #window {
+        width: 90; max-width: 95%; height: auto; max-height: 90%;
+        border: round $primary; border-title-color: $primary; border-subtitle-color: $muted;
+        background: $surface; padding: 0 1;
+    }
+    Window VerticalScroll { height: auto; scrollbar-size-vertical: 1; background: $surface; }
+    """
+    BINDINGS = [Binding("escape,q", "close", "Close", id="window.close", show=False)]
+
+    def __init__(self, title: str, hint: str = "Esc closes") -> None:
+        super().__init__()
+        self._title = title
+        self._hint = hint
+
+    def compose(self) -> ComposeResult:
+        """A frame with a title."""
+        with Vertical(id="window") as window:
+            window.border_title = self._title.replace("[", "\\[")
+            window.border_subtitle = self._hint.replace("[", "\\[")
+            yield from self.inside()
+
+    def inside(self) -> ComposeResult:
+        """What the window holds."""
+        raise NotImplementedError
+
+    def action_close(self) -> None:
+        """Close without a result."""
+        self.dismiss(None)
+
+    def on_click(self, event: object) -> None:
+        """A click beside the window closes it."""
+        if getattr(event, "widget", None) is self:
+            self.dismiss(None)
+
+
+class TextWindow(Window[None]):
+    """A window of text that scrolls."""
+
+    def inside(self) -> ComposeResult:
+        """The text."""
+        with VerticalScroll(can_focus=True):
+            yield Static(self.text())
+
+    def text(self) -> Content:
+        """What to show. Never markup: it may hold names that others chose."""
+        raise NotImplementedError

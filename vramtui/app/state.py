@@ -1,0 +1,112 @@
+"""What the screen shows at one moment: one frozen value, from which every widget draws its part."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from vramtui.core.comparison import Comparison
+from vramtui.core.devices import Device
+from vramtui.core.estimate import Estimate
+from vramtui.core.preset import PresetFile
+from vramtui.core.readings import Gpu, Process, ProcessKey, Sample
+from vramtui.core.workload import Workload
+
+RowKind = Literal["process", "exited", "unattributed", "reserved", "note"]
+SortColumn = Literal["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
+SORT_COLUMNS: tuple[SortColumn, ...] = ("pid", "gpu", "user", "now", "peak", "predicted", "delta", "command")
+RowId = ProcessKey | tuple[str, str]
+
+
+class Row(msgspec.Struct, frozen=True, eq=False):
+    """One line of the process table; bytes. `fraction` is peak over predicted, less one.
+
+    `kind`: a process; one that has exited; what a GPU holds that no process accounts for; what its driver keeps; a
+    `note` about a GPU whose processes cannot be told.
+    """
+
+    kind: RowKind
+    id: RowId
+    gpu: Gpu
+    now: int | None
+    peak: int | None = None
+    process: Process | None = None
+    predicted: int | None = None
+    fraction: float | None = None
+    preset: str | None = None
+    gone_at: float | None = None
+    note: str = ""
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """One GPU's line in the GPU panel. `predicted` is how many of its bytes will be in use at the predicted peaks.
+
+    `last` is the latest reading in which it answered and `age` how many seconds old that is; None when it answers.
+    """
+
+    gpu: Gpu
+    predicted: int | None
+    chosen: bool
+    last: Gpu | None = None
+    age: float | None = None
+
+
+class Series(msgspec.Struct, frozen=True, eq=False):
+    """What the graph draws: the chosen process's memory. Point i holds from times[i] until times[i + 1]; the last
+    one until `end`. Seconds since the epoch and bytes.
+    """
+
+    title: str
+    times: Sequence[float]
+    values: Sequence[int]
+    start: float
+    end: float
+    ceiling: int
+    predicted: int | None
+
+
+class Panel(msgspec.Struct, frozen=True, eq=False):
+    """The estimate panel: a preset with the changes made to it, on one GPU, beside the process that runs it.
+
+    `room` is what the GPU could give the process at most: its whole memory less what others hold now. `problem` is
+    the sentence shown where no estimate can be made. `batch` is the largest one that fits the card when empty.
+    """
+
+    preset: PresetFile
+    workload: Workload
+    gpu: Gpu | None
+    device: Device
+    estimate: Estimate | None = None
+    comparison: Comparison | None = None
+    process: Process | None = None
+    changed: frozenset[str] = frozenset()
+    room: int | None = None
+    batch: int | None = None
+    problem: str = ""
+
+
+class View(msgspec.Struct, frozen=True, eq=False):
+    """Everything on the Watch screen. `rows` are filtered and in order; `total` is how many processes there are.
+
+    `stale` is how many seconds ago the source answered last, where that is longer than it should be.
+    `held` says that rows keep their order because one was chosen by hand.
+    """
+
+    sample: Sample | None = None
+    rows: tuple[Row, ...] = ()
+    total: int = 0
+    bars: tuple[Bar, ...] = ()
+    chosen: Row | None = None
+    series: Series | None = None
+    panel: Panel | None = None
+    sort: SortColumn = "gpu"
+    reverse: bool = False
+    held: bool = False
+    filter: str = ""
+    paused: bool = False
+    stale: float | None = None
+    failure: str = ""
+    banner: str = ""
+    notes: tuple[str, ...] = ()
+    interval: float = 1.0
+    presets_read: bool = False

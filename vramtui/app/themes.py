@@ -1,0 +1,176 @@
+"""Colours as data: our themes, and the rich styles that the widgets draw with."""
+
+from functools import cached_property
+
+from rich.color import Color as RichColor
+from rich.style import Style
+from textual.color import Color
+from textual.theme import Theme
+
+# One colour for each category of memory, everywhere it is drawn.
+DARK = {
+    "weights": "#6ea8fe",
+    "gradients": "#63d7b0",
+    "optimizer": "#b692f6",
+    "master-weights": "#8f7ae0",
+    "activations": "#ff9f5a",
+    "kv-cache": "#f5cc4b",
+    "inputs": "#7fd4f5",
+    "workspaces": "#a3b1c6",
+    "temporaries": "#ff9ac1",
+    "cached": "#6c7f9c",
+    "context": "#8b97a8",
+    "other": "#767f8c",
+    "used": "#4f9cf9",
+    "driver": "#5b6577",
+    "prediction": "#f5b83d",
+    "free": "#3a4353",
+}
+LIGHT = {
+    "weights": "#2563c9",
+    "gradients": "#0b8a63",
+    "optimizer": "#7a3fd0",
+    "master-weights": "#5a3fb0",
+    "activations": "#c4580a",
+    "kv-cache": "#9a7400",
+    "inputs": "#0e7fa8",
+    "workspaces": "#5a6677",
+    "temporaries": "#c2336f",
+    "cached": "#6c7f9c",
+    "context": "#6b7686",
+    "other": "#7c8592",
+    "used": "#1f6fd6",
+    "driver": "#8d97a6",
+    "prediction": "#a85f00",
+    "free": "#c9d0da",
+}
+THEMES = (
+    Theme(
+        name="vramtui-dark",
+        primary="#4f9cf9",
+        secondary="#63d7b0",
+        accent="#f5b83d",
+        warning="#f5b83d",
+        error="#ff6f6f",
+        success="#63d78b",
+        foreground="#d7deea",
+        background="#0f131a",
+        surface="#151b25",
+        panel="#1d2531",
+        dark=True,
+        variables=DARK,
+    ),
+    Theme(
+        name="vramtui-light",
+        primary="#1f6fd6",
+        secondary="#0b8a63",
+        accent="#a85f00",
+        warning="#a85f00",
+        error="#c62828",
+        success="#1b7f3b",
+        foreground="#1c2430",
+        background="#fbfcfe",
+        surface="#f1f4f8",
+        panel="#e4e9f0",
+        dark=False,
+        variables=LIGHT,
+    ),
+    # The terminal's own sixteen colours, and none of its background painted over.
+    Theme(
+        name="vramtui-ansi",
+        primary="ansi_blue",
+        secondary="ansi_green",
+        accent="ansi_yellow",
+        warning="ansi_yellow",
+        error="ansi_red",
+        success="ansi_green",
+        foreground="ansi_default",
+        background="ansi_default",
+        surface="ansi_default",
+        panel="ansi_default",
+        boost="ansi_default",
+        dark=True,
+        ansi=True,
+        variables={
+            "ansi-background": "ansi_black",
+            "ansi-foreground": "ansi_white",
+            "weights": "ansi_blue",
+            "gradients": "ansi_green",
+            "optimizer": "ansi_magenta",
+            "master-weights": "ansi_bright_magenta",
+            "activations": "ansi_red",
+            "kv-cache": "ansi_yellow",
+            "inputs": "ansi_cyan",
+            "workspaces": "ansi_white",
+            "temporaries": "ansi_bright_red",
+            "cached": "ansi_bright_black",
+            "context": "ansi_bright_black",
+            "other": "ansi_bright_black",
+            "used": "ansi_blue",
+            "driver": "ansi_bright_black",
+            "prediction": "ansi_yellow",
+            "free": "ansi_bright_black",
+        },
+    ),
+)
+
+
+class Palette:
+    """The styles of one theme, by what they are for. Made again when the theme changes.
+
+    Args:
+        variables: the theme's variables as Textual resolves them, and ours.
+    """
+
+    def __init__(self, variables: dict[str, str]) -> None:
+        self._variables = variables
+        self._made: dict[tuple[str, str, bool], Style] = {}
+
+    def ink(self, name: str, on: str = "background", *, bold: bool = False) -> Style:
+        """Text in the theme's colour `name` over the colour `on`."""
+        wanted = (name, on, bold)
+        if wanted not in self._made:
+            self._made[wanted] = Style(color=self._colour(name), bgcolor=self._colour(on), bold=bold or None)
+        return self._made[wanted]
+
+    def _colour(self, name: str) -> RichColor:
+        return Color.parse(self._variables.get(name, self._variables["foreground"])).rich_color
+
+    @cached_property
+    def text(self) -> Style:
+        """Ordinary text."""
+        return self.ink("foreground")
+
+    @cached_property
+    def strong(self) -> Style:
+        """What the eye should find first."""
+        return self.ink("foreground", bold=True)
+
+    @cached_property
+    def dim(self) -> Style:
+        """Labels, units, and what is gone."""
+        return self.ink("muted")
+
+
+def palette_variables(variables: dict[str, str], *, dark: bool) -> dict[str, str]:
+    """`variables` with ours added where the theme, which may be any of Textual's, does not have them."""
+    whole = dict(DARK if dark else LIGHT) | variables
+    foreground, background = Color.parse(whole["foreground"]), Color.parse(whole["background"])
+    if foreground.ansi is None and background.ansi is None:
+        whole["muted"] = background.blend(foreground, 0.62).hex
+        whole["line"] = background.blend(foreground, 0.25).hex
+        whole["cursor"] = background.blend(Color.parse(whole["primary"]), 0.28).hex
+        whole["bar"] = background.blend(foreground, 0.08).hex
+    else:
+        whole |= {
+            "muted": "ansi_bright_black",
+            "line": "ansi_bright_black",
+            "cursor": "ansi_blue",
+            "bar": "ansi_default",
+        }
+    return whole
+
+
+def theme_for(color_system: str | None, *, plain: bool) -> str:
+    """The theme to begin with: ours in 256 colours and more, else the terminal's own sixteen."""
+    return "vramtui-ansi" if plain or color_system == "standard" else "vramtui-dark"

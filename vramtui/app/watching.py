@@ -1,0 +1,255 @@
+"""The dashboard: takes what the poller posts, lets the desk make a View of it, and hands that to the screen."""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+from textual._compositor import CompositorUpdate
+from textual.app import App
+from textual.driver import Driver
+from textual.screen import Screen
+from textual.theme import Theme
+
+from vramtui.app import messages
+from vramtui.app.ascii import AsciiFilter, ascii_wanted
+from vramtui.app.desk import Desk
+from vramtui.app.frame import Frame
+from vramtui.app.library import Presets
+from vramtui.app.poller import Poller
+from vramtui.app.predicting import LazyAnalytic, Predictor
+from vramtui.app.screens.watch import Watch
+from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Estimator
+from vramtui.core.snapshot import Snapshot
+from vramtui.core.source import Source
+
+Save = Callable[[Snapshot, str], list[str]]
+LEAST_BETWEEN_DRAWINGS = 0.5
+
+
+class Watching(App[None]):
+    """A dashboard without keys: everything that happens by itself.
+
+    Args:
+        source: what is watched.
+        presets: where presets come from; they are read after the first paint, on a thread of their own.
+        interval: seconds between reads.
+        banner: a sentence shown above everything.
+        preset: the preset in the estimate panel from the beginning.
+        save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
+        now: seconds that only staleness and drawing look at; tests freeze it.
+        estimator: what predicts; the analytic one by default.
+
+    Raises:
+        UserError: there is no such preset.
+    """
+
+    TITLE = "vramtui"
+    ENABLE_COMMAND_PALETTE = True
+    CSS = """
+    Toast { background: $panel; }
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        presets: Presets,
+        *,
+        interval: float = 1.0,
+        banner: str | None = None,
+        preset: str | None = None,
+        save: Save | None = None,
+        now: Callable[[], float] = time.time,
+        estimator: Estimator | None = None,
+    ) -> None:
+        self._plain = "NO_COLOR" in os.environ
+        super().__init__(ansi_color=True if self._plain else None)
+        self.animation_level = "none"
+        self.desk = Desk(Predictor(estimator or LazyAnalytic()))
+        self.leave: Callable[[int], None] | None = None
+        self._source = source
+        self._library = presets
+        self._interval = interval
+        self._banner = banner or ""
+        self._save = save
+        self._now = now
+        self._frame = Frame()
+        self._failure = ""
+        self._notes: tuple[str, ...] = ()
+        self._answered_at: float | None = None
+        self._stuck = False
+        self._drawn_at = float("-inf")
+        self._drawing_due = False
+        self._reading_presets = False
+        self.palette: Palette | None = None
+        self.poller = Poller(source, interval, self.post_message)
+        if preset is not None:
+            found = presets.get(preset)
+            self.desk.add_preset(found)
+            self.desk.panel_key = found.key
+        for theme in THEMES:
+            self.register_theme(theme)
+        if ascii_wanted():
+            self._filters.append(AsciiFilter())
+        self.theme = "vramtui-dark"
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def get_default_screen(self) -> Screen[None]:
+        """Watch is the first screen there is."""
+        return Watch()
+
+    def on_load(self) -> None:
+        """Ask the source while the screen is being put together."""
+        self.poller.start()
+
+    def on_mount(self) -> None:
+        """Follow the theme, and look at the clock now and then."""
+        self.theme_changed_signal.subscribe(self, self._on_theme)
+        self.palette = Palette(self.theme_variables)
+        self.set_interval(1.0, self._look_at_clock)
+        self.draw()
+
+    def suit_terminal(self) -> None:
+        """Begin with a theme that this terminal can show."""
+        self.theme = theme_for(self.console.color_system, plain=self._plain)
+
+    def stop_reading(self) -> None:
+        """Let the poller end by itself; nothing waits for it."""
+        self.poller.stop()
+
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's variables and those that it does not have."""
+        self.theme_variables = palette_variables(super().get_css_variables(), dark=self.current_theme.dark)
+        return self.theme_variables
+
+    def _on_theme(self, theme: Theme) -> None:
+        del theme
+        self.palette = Palette(self.theme_variables)
+        self.draw()
+
+    @property
+    def driver(self) -> Driver | None:
+        """What speaks to the terminal."""
+        return self._driver
+
+    @property
+    def watch_screen(self) -> Watch | None:
+        """The Watch screen, whatever lies on top of it."""
+        return next((screen for screen in self.screen_stack if isinstance(screen, Watch)), None)
+
+    # --- from the threads ----------------------------------------------------------------------------------------
+
+    def on_sample_taken(self, message: messages.SampleTaken) -> None:
+        """The history takes every sample; the screen at most two a second."""
+        self.desk.take(message.sample)
+        self._answered_at = self._now()
+        self._stuck = False
+        self._failure = ""
+        self.draw_soon()
+        if not self._reading_presets:
+            self._reading_presets = True
+            self.call_after_refresh(self._read_presets)
+
+    def on_source_stuck(self, message: messages.SourceStuck) -> None:
+        """Say how old what is shown is; everything else goes on."""
+        del message
+        if self._answered_at is None:
+            self._failure = "the driver has not answered yet; still waiting"
+        self._stuck = True
+        self.draw()
+
+    def on_read_failed(self, message: messages.ReadFailed) -> None:
+        """Show the source's own sentence."""
+        self._failure = " ".join(filter(None, (message.message, message.hint)))
+        self.draw()
+
+    def on_presets_read(self, message: messages.PresetsRead) -> None:
+        """From now on processes are matched."""
+        self.desk.take_presets(message.presets)
+        self._notes = message.problems
+        self.draw()
+
+    def on_snapshot_saved(self, message: messages.SnapshotSaved) -> None:
+        """Say where it is."""
+        if message.problem:
+            self.notify(message.problem, title="Snapshot", severity="error", markup=False)
+        else:
+            self.notify("\n".join(message.paths), title="Snapshot written", markup=False)
+
+    def _read_presets(self) -> None:
+        def read() -> None:
+            found, problems = self._library.all(), tuple(self._library.problems)
+            self.post_message(messages.PresetsRead(found, problems))
+
+        threading.Thread(target=read, name="read presets", daemon=True).start()
+
+    def save_snapshot(self) -> None:
+        """Write what is shown to files, on a thread: the folder may be slow."""
+        snapshot = self.desk.snapshot()
+        if self._save is None or snapshot is None:
+            self.notify("There is nothing to save yet." if self._save else "Nothing here can save.", markup=False)
+            return
+        threading.Thread(target=partial(self._write, self._save, snapshot, self.picture()), daemon=True).start()
+
+    def _write(self, save: Save, snapshot: Snapshot, svg: str) -> None:
+        try:
+            self.post_message(messages.SnapshotSaved(save(snapshot, svg)))
+        except (UserError, OSError) as error:
+            self.post_message(messages.SnapshotSaved([], str(error)))
+
+    def picture(self) -> str:
+        """The screen as SVG."""
+        host = self.desk.sample.host.name if self.desk.sample is not None else ""
+        return self.export_screenshot(title=f"vramtui · {host}" if host else "vramtui")
+
+    # --- drawing -------------------------------------------------------------------------------------------------
+
+    def _look_at_clock(self) -> None:
+        self.poller.check()
+
+    def draw_soon(self) -> None:
+        """Draw now, or as soon as half a second has passed since the last time."""
+        wait = self._drawn_at + LEAST_BETWEEN_DRAWINGS - self._now()
+        if wait <= 0:
+            self.draw()
+        elif not self._drawing_due:
+            self._drawing_due = True
+            self.set_timer(min(wait, LEAST_BETWEEN_DRAWINGS), self.draw)
+
+    def draw(self) -> None:
+        """Make a View of everything known and show it."""
+        self._drawing_due = False
+        self._drawn_at = self._now()
+        screen = self.watch_screen
+        if screen is None or self.palette is None or not screen.is_mounted:
+            return
+        view = msgspec.structs.replace(
+            self.desk.view(),
+            banner=self._banner,
+            failure=self._failure,
+            notes=self._notes,
+            interval=self._interval,
+            stale=self._age(),
+        )
+        screen.palette = self.palette
+        screen.view = view
+
+    def _age(self) -> float | None:
+        if not self._stuck or self._answered_at is None:
+            return None
+        return max(0.0, self._now() - self._answered_at)
+
+    def _display(self, screen: Screen[object], renderable: object) -> None:
+        """Send only the cells that differ from what the terminal shows."""
+        if isinstance(renderable, CompositorUpdate) and not self.is_headless and not self._batch_count:
+            renderable = self._frame.update(renderable, (self.size.width, self.size.height), self.console)
+        super()._display(screen, renderable)  # type: ignore[arg-type]  # Textual's own type is rich's renderable
+
+    def forget_frame(self) -> None:
+        """Send everything again with the next update."""
+        self._frame.forget()

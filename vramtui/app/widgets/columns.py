@@ -1,0 +1,180 @@
+"""The columns of the process table: what each shows, how wide it is, and in which colours."""
+
+from collections.abc import Callable
+
+import msgspec
+from rich.style import Style
+from textual.strip import Strip
+
+from vramtui.app.state import Row, SortColumn, View
+from vramtui.app.themes import Palette
+from vramtui.app.widgets.lines import Piece, fit, right, strip
+from vramtui.core.text import printable
+from vramtui.core.units import UNKNOWN, format_gib, format_percent
+
+FULL = 84
+TOLERANCE = 0.08
+
+
+class Column(msgspec.Struct, frozen=True):
+    """One column; `width` 0 takes what is left."""
+
+    name: SortColumn
+    title: str
+    width: int
+    numeric: bool
+
+
+_WIDE = (
+    Column("pid", "PID", 8, True),
+    Column("gpu", "GPU", 5, True),
+    Column("user", "USER", 10, False),
+    Column("now", "NOW GiB", 9, True),
+    Column("peak", "PEAK", 8, True),
+    Column("predicted", "PREDICTED", 10, True),
+    Column("delta", "Δ", 10, True),
+    Column("command", "COMMAND", 0, False),
+)
+_NARROW = (
+    Column("pid", "PID", 7, True),
+    Column("gpu", "GPU", 5, True),
+    Column("user", "USER", 7, False),
+    Column("now", "NOW GiB", 8, True),
+    Column("peak", "PEAK", 7, True),
+    Column("predicted", "PREDICT", 8, True),
+    Column("delta", "Δ", 9, True),
+    Column("command", "COMMAND", 0, False),
+)
+
+
+def columns_for(width: int) -> tuple[Column, ...]:
+    """The columns of a table `width` columns wide."""
+    return _WIDE if width >= FULL else _NARROW
+
+
+def heading(columns: tuple[Column, ...], view: View, palette: Palette, width: int) -> Strip:
+    """The names of the columns."""
+    pieces: list[Piece] = []
+    for column in columns:
+        sorts = column.name == view.sort
+        downward = (column.name in ("now", "peak", "predicted", "delta")) != view.reverse
+        title = column.title + ("▾" if downward else "▴") if sorts else column.title
+        style = palette.ink("primary", bold=True) if sorts else palette.ink("muted", bold=True)
+        pieces.append((_cell(title, column, width), style))
+    return strip(pieces, width, palette.text)
+
+
+def sort_column_at(columns: tuple[Column, ...], x: int) -> SortColumn | None:
+    """The column at position `x` of a line."""
+    start = 0
+    for column in columns:
+        start += column.width or 10_000
+        if x < start:
+            return column.name
+    return None
+
+
+def _cell(text: str, column: Column, width: int) -> str:
+    if not column.width:
+        return " " + fit(text, max(0, width))
+    if column.numeric:
+        return right(text, column.width)
+    return " " + fit(text, column.width - 1)
+
+
+def row_strip(columns: tuple[Column, ...], row: Row, palette: Palette, width: int, cursor: str | None) -> Strip:
+    """One row; `cursor` is the colour under it when it is the chosen one."""
+    on = cursor or "background"
+    faded = row.kind != "process" or (row.process is not None and row.process.state == "exited")
+    base = palette.ink("muted" if faded else "foreground", on)
+    rest = width - sum(column.width for column in columns) - 1
+    pieces: list[Piece] = []
+    for column in columns:
+        text, style = _CELLS[column.name](row, palette, on)
+        shown = " " + fit(text, rest) if not column.width else _cell(text, column, width)
+        pieces.append((shown, style or base))
+    if cursor is not None:
+        first, style = pieces[0]
+        pieces[0] = ("▸" + first[1:], style)
+    return strip(pieces, width, base)
+
+
+_Made = tuple[str, Style | None]
+
+
+def _pid(row: Row, palette: Palette, on: str) -> _Made:
+    del palette, on
+    return (str(row.process.pid) if row.process is not None else UNKNOWN, None)
+
+
+def _gpu(row: Row, palette: Palette, on: str) -> _Made:
+    del palette, on
+    return (f"{row.gpu.index}", None)
+
+
+def _user(row: Row, palette: Palette, on: str) -> _Made:
+    del palette, on
+    return (printable(row.process.user or UNKNOWN) if row.process is not None else UNKNOWN, None)
+
+
+def _now(row: Row, palette: Palette, on: str) -> _Made:
+    if row.kind == "process" and row.now is None:
+        return ("N/A", palette.ink("warning", on))
+    return (format_gib(row.now), palette.ink("foreground", on, bold=True) if row.kind == "process" else None)
+
+
+def _peak(row: Row, palette: Palette, on: str) -> _Made:
+    del palette, on
+    return (format_gib(row.peak) if row.process is not None else "", None)
+
+
+def _predicted(row: Row, palette: Palette, on: str) -> _Made:
+    if row.process is None:
+        return ("", None)
+    return (format_gib(row.predicted), palette.ink("prediction", on) if row.predicted is not None else None)
+
+
+def _delta(row: Row, palette: Palette, on: str) -> _Made:
+    if row.fraction is None:
+        return ("" if row.process is None or row.preset is None else UNKNOWN, None)
+    return (format_percent(row.fraction), palette.ink(delta_colour(row.fraction), on))
+
+
+def delta_colour(fraction: float) -> str:
+    """Red beyond the prediction, green near it, quiet while there is still room to grow."""
+    if fraction > TOLERANCE:
+        return "error"
+    return "success" if fraction >= -TOLERANCE else "muted"
+
+
+def _command(row: Row, palette: Palette, on: str) -> _Made:
+    if row.kind == "unattributed":
+        return ("unattributed: driver, exited or foreign pids, managed memory", None)
+    if row.kind == "reserved":
+        return (f"reserved by the driver and firmware{row.note}", None)
+    if row.kind == "note":
+        return (printable(row.note), palette.ink("warning", on))
+    process = row.process
+    text = printable((process.command or process.name or "") if process is not None else "")
+    if row.kind == "exited":
+        return (f"(exited) {text}", None)
+    if process is not None and process.state in ("exited", "zombie", "unseen"):
+        return (f"({_STATES[process.state]}) {text}", None)
+    return (text, None)
+
+
+_STATES = {
+    "exited": "exited, still holds its memory",
+    "zombie": "zombie",
+    "unseen": "outside this container",
+}
+_CELLS: dict[SortColumn, Callable[[Row, Palette, str], _Made]] = {
+    "pid": _pid,
+    "gpu": _gpu,
+    "user": _user,
+    "now": _now,
+    "peak": _peak,
+    "predicted": _predicted,
+    "delta": _delta,
+    "command": _command,
+}

@@ -1,0 +1,242 @@
+"""The estimate panel: what the preset's process should hold, part by part, beside what is seen of it."""
+
+from rich.cells import cell_len
+from textual import events
+from textual.binding import Binding
+from textual.strip import Strip
+
+from vramtui.app.messages import FieldStepped
+from vramtui.app.predicting import verdict
+from vramtui.app.state import Panel, View
+from vramtui.app.themes import Palette
+from vramtui.app.tuning import Field, fields_of, value_of
+from vramtui.app.widgets.columns import delta_colour
+from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.core.comparison import Row
+from vramtui.core.estimate import PHASE_TITLES, Estimate
+from vramtui.core.ledger import TITLES, TOTALS
+from vramtui.core.text import printable
+from vramtui.core.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent
+
+BAR = 8
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+NO_PRESET = (
+    "No preset is chosen. Press p to choose one: its parts are predicted here and marked on the GPU's bar.",
+    "A process whose command fits a preset's [match] is recognised by itself; m says by hand which preset it runs.",
+)
+
+
+class EstimatePanel(Lines, can_focus=True):
+    """Steppers, parts, totals and a verdict. With the focus: up and down choose a field, left and right step it."""
+
+    DEFAULT_CSS = """
+    EstimatePanel { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
+    EstimatePanel:focus { border: round $primary; }
+    """
+    BINDINGS = [
+        Binding("up,k", "field(-1)", "Field before", id="estimate.field_before", show=False),
+        Binding("down,j", "field(1)", "Field after", id="estimate.field_after", show=False),
+        Binding("left,minus,h", "step(-1)", "Field down", id="estimate.less", show=False),
+        Binding("right,plus,equals_sign,l", "step(1)", "Field up", id="estimate.more", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._at = 0
+        self._spots: list[tuple[int, int, int, str, int]] = []
+        self._titles = ("", "")
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """Everything that fits."""
+        self._entitle(view.panel, view)
+        self._spots = []
+        if view.panel is None:
+            lines = [line for sentence in NO_PRESET for line in [*wrap(sentence, width - 2), ""]]
+            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
+        panel = view.panel
+        made = self._fields(panel, palette, width)
+        if panel.estimate is None or panel.comparison is None:
+            return [*made, *_problem(panel, palette, width)][:height]
+        made.append(_titles_line(palette, width))
+        closing = _closing(panel, panel.estimate, palette, width)
+        rows = _fitting(panel.comparison.rows, height - len(made) - len(closing))
+        largest = max((row.predicted or 0 for row in rows if row.line not in TOTALS), default=0)
+        made += [_row(row, largest, palette, width) for row in rows]
+        return [*made, *closing][:height]
+
+    def _entitle(self, panel: Panel | None, view: View) -> None:
+        title, method = "Estimate", ""
+        if panel is not None:
+            where = f" · GPU {panel.gpu.index}" if panel.gpu is not None else f" · {panel.device.name}"
+            title = f"Estimate · {printable(panel.preset.key)}{where}"
+            method = panel.estimate.method if panel.estimate is not None else ""
+            if panel.changed:
+                method += " · * changed, u undoes"
+        del view
+        if (title, method) != self._titles:
+            self._titles = (title, method)
+            self.border_title = fit(title, max(8, self.size.width - 4)).rstrip().replace("[", "\\[")
+            self.border_subtitle = method.replace("[", "\\[")
+
+    # --- fields --------------------------------------------------------------------------------------------------
+
+    def _fields(self, panel: Panel, palette: Palette, width: int) -> list[Strip]:
+        """The fields with their steppers, as many on a line as fit; notes where the pointer can step them."""
+        fields = fields_of(panel.workload)
+        self._at = min(self._at, len(fields) - 1) if fields else 0
+        lines: list[list[Piece]] = [[(" ", palette.text)]]
+        x = 1
+        for at, field in enumerate(fields):
+            focused = self.has_focus and at == self._at
+            pieces = _field(field, panel, palette, focused=focused)
+            length = sum(cell_len(text) for text, _ in pieces)
+            if x + length > width and x > 1:
+                lines.append([(" ", palette.text)])
+                x = 1
+            lead = cell_len(pieces[0][0])
+            middle = x + lead + 1 + cell_len(pieces[2][0]) // 2
+            self._spots.append((len(lines) - 1, x, middle, field.name, -1))
+            self._spots.append((len(lines) - 1, middle, x + length - 2, field.name, 1))
+            lines[-1] += pieces
+            x += length
+        return [strip(pieces, width, palette.text) for pieces in lines]
+
+    def action_field(self, direction: int) -> None:
+        """Another field under the cursor."""
+        if self.view.panel is not None:
+            self._at = (self._at + direction) % max(1, len(fields_of(self.view.panel.workload)))
+            self.redraw()
+
+    def action_step(self, direction: int) -> None:
+        """Step the field under the cursor."""
+        if self.view.panel is not None:
+            fields = fields_of(self.view.panel.workload)
+            if fields:
+                self.post_message(FieldStepped(fields[self._at].name, direction))
+
+    def on_focus(self) -> None:
+        """Show the cursor."""
+        self.redraw()
+
+    def on_blur(self) -> None:
+        """Hide it."""
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Step the field whose arrow, or half of whose value, is under the pointer."""
+        at = event.get_content_offset(self)
+        if at is None:
+            return
+        for line, start, stop, name, direction in self._spots:
+            if at.y == line and start <= at.x < stop:
+                self.post_message(FieldStepped(name, direction))
+
+
+def _field(field: Field, panel: Panel, palette: Palette, *, focused: bool) -> list[Piece]:
+    value = value_of(panel.workload, field)
+    changed = field.name in panel.changed
+    label = "" if field.choices and field.name in ("precision", "optimizer") else f"{field.label} "
+    text = UNKNOWN if value is None else str(value)
+    style = palette.ink("accent" if changed else "foreground", "cursor" if focused else "background", bold=True)
+    arrow = palette.ink("primary", "cursor" if focused else "background")
+    return [
+        (label, palette.dim),
+        ("‹", arrow),
+        (f" {text}{'*' if changed else ''} ", style),
+        ("›", arrow),
+        ("  ", palette.text),
+    ]
+
+
+def _problem(panel: Panel, palette: Palette, width: int) -> list[Strip]:
+    style = palette.ink("warning")
+    lines = wrap(printable(panel.problem), width - 2)
+    return [strip([], width, palette.text), *(strip([(f" {line}", style)], width, style) for line in lines)]
+
+
+# --- the tree of parts ---------------------------------------------------------------------------------------------
+
+NAME, SIDE, DELTA = 15, 9, 8
+
+
+def _bar_width(width: int) -> int:
+    return max(0, min(24, width - 1 - NAME - 2 * SIDE - DELTA - 1))
+
+
+def _titles_line(palette: Palette, width: int) -> Strip:
+    bar = _bar_width(width)
+    text = " " + " " * (NAME + bar) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
+    return strip([(text, palette.dim)], width, palette.text)
+
+
+def _fitting(rows: tuple[Row, ...], height: int) -> list[Row]:
+    """The rows, without the smallest parts where there are too many lines; totals are never left out."""
+    kept = list(rows)
+    while len(kept) > max(3, height):
+        parts = [row for row in kept if row.line not in TOTALS]
+        if not parts:
+            break
+        kept.remove(min(parts, key=lambda row: row.predicted or 0))
+    return kept
+
+
+def _row(row: Row, largest: int, palette: Palette, width: int) -> Strip:
+    total = row.line in TOTALS
+    bar = _bar_width(width)
+    name = f"── {TITLES[row.line]}" if total else TITLES[row.line]
+    style = palette.strong if total else palette.text
+    filled = "" if total else _mini_bar(row.predicted or 0, largest, bar)
+    pieces: list[Piece] = [
+        (" " + fit(name, NAME), style),
+        (fit(filled, bar), palette.ink(row.line.replace("_", "-"))),
+        (right(_size(row.predicted), SIDE), style),
+        (right(_size(row.observed), SIDE), style if row.observed is not None else palette.dim),
+    ]
+    delta = palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction))
+    pieces.append((right(format_percent(row.fraction) if row.fraction is not None else "", DELTA), delta))
+    return strip(pieces, width, palette.text)
+
+
+def _size(count: int | None) -> str:
+    """GiB from a tenth of one upwards, MiB below, so that a small part is not shown as nothing."""
+    if count is None:
+        return UNKNOWN
+    if count >= GIB // 10 or count == 0:
+        return f"{format_gib(count)} GiB"
+    return f"{count / MIB:.1f} MiB" if count >= MIB // 10 else format_bytes(count)
+
+
+def _mini_bar(count: int, largest: int, width: int) -> str:
+    if not largest or not width or not count:
+        return ""
+    eighths = max(1, round(count * width * 8 / largest))
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (EIGHTHS[rest] if rest else "")
+
+
+def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
+    """Whether it fits, the largest batch, and when the peak falls."""
+    where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
+    told = panel.gpu is None or panel.gpu.memory.total is not None
+    fits, sentence = (
+        verdict(estimate, panel.device, panel.room, where) if told else (True, f"{where} does not tell its size")
+    )
+    colour = palette.ink("success" if fits else "error", bold=True)
+    sign = "✓" if fits else "✗"
+    lines = [strip([(f" {line}", colour)], width, palette.text) for line in wrap(f"{sign} {sentence}", width - 2)]
+    if panel.batch is not None and told:
+        most = f"largest batch that fits the card: {panel.batch}" if panel.batch else "no batch fits the card"
+        lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
+    lines += [
+        strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(_when(panel, estimate), width - 2)
+    ]
+    return lines
+
+
+def _when(panel: Panel, estimate: Estimate) -> str:
+    phase = PHASE_TITLES[estimate.peak_phase]
+    step = f" {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
+    peak = f"peaks in {phase}{step}"
+    if panel.process is not None and panel.comparison is not None:
+        return f"pid {panel.process.pid}: {panel.comparison.sentence}"
+    return f"{peak}; no process is matched to it (m matches the chosen one)"

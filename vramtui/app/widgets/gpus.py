@@ -1,0 +1,195 @@
+"""The GPU panel: one bar for each GPU with what is used, reserved and free, and where the prediction would take it."""
+
+from rich.style import Style
+from textual import events
+from textual.strip import Strip
+
+from vramtui.app.messages import GpuChosen
+from vramtui.app.state import Bar, View
+from vramtui.app.themes import Palette
+from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.words import why
+from vramtui.core.readings import Gpu
+from vramtui.core.text import printable
+from vramtui.core.units import format_duration, format_gib
+
+USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
+ONE_LINE = 66
+NAME_MOST = 18
+EMPTY = (
+    "No GPUs are listed.",
+    "Try `vramtui doctor` to see what the driver says, or `vramtui --demo` for a host that has some.",
+)
+
+
+class GpuPanel(Lines):
+    """One line a GPU where there is room for its figures beside the bar, else two."""
+
+    DEFAULT_CSS = "GpuPanel { border: round $line; border-title-color: $muted; height: auto; }"
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self.border_title = "GPUs"
+        self._first = 0
+        self._owners: list[str] = []
+
+    def lines_for(self, view: View, width: int, most: int) -> int:
+        """How many lines the panel wants in `width` columns, at most `most`."""
+        if view.sample is None or not view.bars:
+            return 2
+        return min(most, len(view.bars) * _lines_each(len(view.bars), width, most))
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """The bars that fit, from the first that is scrolled to."""
+        if view.sample is None:
+            return [strip([(" asking the driver …", palette.dim)], width, palette.text)]
+        if not view.bars:
+            words = [line for sentence in EMPTY for line in wrap(sentence, width - 2)]
+            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in words][:height]
+        each = _lines_each(len(view.bars), width, height)
+        self._first = max(0, min(self._first, len(view.bars) - height // each))
+        name_width = min(NAME_MOST, max(len(short_name(bar.gpu)) for bar in view.bars))
+        lines: list[Strip] = []
+        self._owners = []
+        for bar in view.bars[self._first :]:
+            for line in _bar_lines(bar, palette, width, name_width, each):
+                lines.append(line)
+                self._owners.append(bar.gpu.uuid)
+        if len(lines) <= height:
+            return lines
+        hidden = len(view.bars) - self._first - (height - 1) // each
+        more = strip([(f"  ↓ {hidden} more: scroll here", palette.dim)], width, palette.text)
+        return [*lines[: height - 1], more]
+
+    def scroll_by(self, lines: int) -> None:
+        """Show later (1) or earlier (-1) GPUs."""
+        self._first = max(0, self._first + lines)
+        self.redraw()
+
+    def on_mouse_scroll_down(self) -> None:
+        """Later GPUs."""
+        self.scroll_by(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Earlier GPUs."""
+        self.scroll_by(-1)
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the GPU under the pointer."""
+        y = event.get_content_offset(self)
+        if y is not None and y.y < len(self._owners):
+            self.post_message(GpuChosen(self._owners[y.y]))
+
+
+def _lines_each(count: int, width: int, most: int) -> int:
+    return 1 if width >= ONE_LINE or count * 2 > most else 2
+
+
+def short_name(gpu: Gpu) -> str:
+    """The card's name without what all of them share; a MIG instance by its profile."""
+    if gpu.mig_profile:
+        return printable(f"└ MIG {gpu.mig_profile}")
+    name = printable(gpu.name)
+    for maker in ("NVIDIA ", "GeForce "):
+        name = name.removeprefix(maker)
+    return name
+
+
+def _bar_lines(bar: Bar, palette: Palette, width: int, name_width: int, each: int) -> list[Strip]:
+    gpu = bar.gpu
+    mark = palette.ink("primary", bold=True) if bar.chosen else palette.dim
+    head: list[Piece] = [
+        ("▸" if bar.chosen else " ", mark),
+        (right(str(gpu.index), 2), palette.strong),
+        (" " + fit(short_name(gpu), name_width) + " ", palette.text),
+    ]
+    used = 4 + name_width + 1
+    if gpu.state != "ok":
+        return [strip([*head, *_lost(bar, palette)], width, palette.text)][:each]
+    memory = _memory_text(gpu)
+    figures = _figures(gpu, palette)
+    figures_width = sum(len(text) for text, _ in figures)
+    if each == 1:
+        room = width - used - len(memory) - 1 - figures_width - 1
+        if room < 8:
+            figures = figures[:1]
+            room = width - used - len(memory) - 1 - len(figures[0][0]) - 1
+        return [
+            strip([*head, *_track(bar, palette, room), (f" {memory}", palette.strong), *figures], width, palette.text)
+        ]
+    room = width - used - len(memory) - 2
+    second = [(" " * (used + 1), palette.text), *figures]
+    return [
+        strip([*head, *_track(bar, palette, room), (f" {memory}", palette.strong)], width, palette.text),
+        strip(second, width, palette.text),
+    ]
+
+
+def _lost(bar: Bar, palette: Palette) -> list[Piece]:
+    word = " LOST " if bar.gpu.state == "lost" else " FAILED "
+    pieces: list[Piece] = [(word, palette.ink("background", "error", bold=True))]
+    reason = printable(bar.gpu.reason)
+    if reason:
+        pieces.append((f" {reason}", palette.ink("error")))
+    if bar.last is not None:
+        age = format_duration(bar.age)
+        pieces.append((f" · {age} ago: {_memory_text(bar.last).strip()}", palette.dim))
+    return pieces
+
+
+def _memory_text(gpu: Gpu) -> str:
+    if gpu.memory.total is None or gpu.memory.used is None:
+        return f"memory {why(gpu, 'memory')}"
+    text = f"{format_gib(gpu.memory.used):>5}/{format_gib(gpu.memory.total)} GiB"
+    return f"{text} unified" if gpu.memory.unified else text
+
+
+def _figures(gpu: Gpu, palette: Palette) -> list[Piece]:
+    """Utilisation, power and temperature; a dash where one is not known (the details say why)."""
+    percent = "–" if gpu.utilization is None else f"{gpu.utilization}"
+    power = "–" if gpu.power_watts is None else f"{gpu.power_watts:.0f}"
+    limit = "" if gpu.power_limit_watts is None else f"/{gpu.power_limit_watts:.0f}"
+    heat = "–" if gpu.temperature_celsius is None else f"{gpu.temperature_celsius}"
+    hot = (gpu.temperature_celsius or 0) >= 85
+    return [
+        (f" {percent:>3} %", palette.text),
+        (f" {power + limit:>7} W", palette.dim),
+        (f" {heat:>3} °C", palette.ink("error", bold=True) if hot else palette.dim),
+    ]
+
+
+def _track(bar: Bar, palette: Palette, width: int) -> list[Piece]:
+    """The bar itself in `width` columns, edges included."""
+    gpu = bar.gpu
+    inner = max(1, width - 2)
+    edge = palette.ink("line")
+    total, used = gpu.memory.total, gpu.memory.used
+    if not total or used is None:
+        return [("▐", edge), (" " * inner, palette.text), ("▌", edge)]
+    filled = _columns(used, total, inner)
+    driver = min(inner - filled, _columns(gpu.memory.reserved or 0, total, inner))
+    cells = [USED] * filled + [FREE] * (inner - filled - driver) + [DRIVER] * driver
+    colours = {USED: palette.ink("used"), FREE: palette.ink("free"), DRIVER: palette.ink("driver")}
+    styles: list[Style] = [colours[cell] for cell in cells]
+    if bar.predicted is not None:
+        over = bar.predicted > total - (gpu.memory.reserved or 0)
+        at = inner - 1 if bar.predicted >= total else min(inner - 1, bar.predicted * inner // total)
+        cells[at] = OVER if over else MARK
+        under = "used" if at < filled else "background"
+        styles[at] = palette.ink("error" if over else "prediction", under, bold=True)
+    return [("▐", edge), *_runs(cells, styles), ("▌", edge)]
+
+
+def _columns(part: int, total: int, width: int) -> int:
+    """Columns for `part` of `total`: at least one for anything that is there, and never more than `width`."""
+    return min(width, max(1 if part > total // 1000 else 0, round(part * width / total)))
+
+
+def _runs(cells: list[str], styles: list[Style]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for cell, style in zip(cells, styles, strict=True):
+        if pieces and pieces[-1][1] is style:
+            pieces[-1] = (pieces[-1][0] + cell, style)
+        else:
+            pieces.append((cell, style))
+    return pieces

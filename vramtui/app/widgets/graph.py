@@ -1,0 +1,159 @@
+"""The memory of the chosen process over time, in braille, under a ceiling that stands still."""
+
+from bisect import bisect_right
+
+from textual.strip import Strip
+
+from vramtui.app.state import Series, View
+from vramtui.app.themes import Palette
+from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.words import why
+from vramtui.core.units import GIB, format_bytes, format_duration
+
+AXIS = 6
+# Dots of a braille cell from the bottom up, left and right column.
+_LEFT = (0x40, 0x04, 0x02, 0x01)
+_RIGHT = (0x80, 0x20, 0x10, 0x08)
+DOTS = 4
+
+
+def buckets(series: Series, count: int) -> list[int | None]:
+    """The largest value in each of `count` equal stretches from start to end; None before the first reading.
+
+    Stretches lie on whole multiples of their length, so that the picture moves in steps and never trembles.
+    """
+    length = (series.end - series.start) / count
+    last = int(series.end // length)
+    found: list[int | None] = []
+    times, values = series.times, series.values
+    for k in range(last - count + 1, last + 1):
+        begin, end = k * length, min((k + 1) * length, series.end)
+        i = bisect_right(times, begin) - 1
+        j = bisect_right(times, end)
+        inside = values[max(i, 0) : j]
+        found.append(max(inside) if len(inside) else None)
+    return found
+
+
+def levels(found: list[int | None], ceiling: int, height: int) -> list[int]:
+    """Dots from the bottom for each bucket: at least one for any memory at all, at most the full height."""
+    most = height * DOTS
+    return [0 if not value else max(1, min(most, round(value * most / ceiling))) for value in found]
+
+
+def braille_rows(dots: list[int], height: int) -> list[str]:
+    """The filled area under `dots` (two for each column) as rows of braille, the top one first."""
+    rows = []
+    for row in range(height - 1, -1, -1):
+        base = row * DOTS
+        cells = []
+        for x in range(0, len(dots) - 1, 2):
+            left, after = dots[x] - base, dots[x + 1] - base
+            code = sum(_LEFT[:left] if left > 0 else ()) + sum(_RIGHT[:after] if after > 0 else ())
+            cells.append(chr(0x2800 + code) if code else " ")
+        rows.append("".join(cells))
+    return rows
+
+
+class MemoryGraph(Lines):
+    """Filled braille for what was observed, a dashed line for the predicted peak, bytes at the left, time below."""
+
+    DEFAULT_CSS = """
+    MemoryGraph { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; height: 8; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._titles = ("", "")
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """Rows of the plot and the time axis below them."""
+        series = view.series
+        self._entitle(series)
+        if series is None or not len(series.values):
+            lines = wrap(_empty(view), width - 2)
+            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
+        plot_height, plot_width = max(1, height - 1), max(2, width - AXIS)
+        dots = levels(buckets(series, plot_width * 2), series.ceiling, plot_height)
+        rows = braille_rows(dots, plot_height)
+        mark = _row_of(series.predicted, series.ceiling, plot_height)
+        ticks = _ticks(series.ceiling, plot_height)
+        lines_made = []
+        for y, row in enumerate(rows):
+            label = ticks.get(y, "")
+            axis: Piece = (right(label, AXIS - 1) + ("┤" if label else "│"), palette.dim)
+            body = _marked(row, palette, _label(series, plot_width)) if y == mark else [(row, palette.ink("used"))]
+            lines_made.append(strip([axis, *body], width, palette.text))
+        lines_made.append(_time_axis(series, palette, width))
+        return lines_made
+
+    def _entitle(self, series: Series | None) -> None:
+        titles = (f"Memory · {series.title}" if series is not None else "Memory", "")
+        if titles != self._titles:
+            self._titles = titles
+            width = max(10, self.size.width - 6)
+            self.border_title = fit(titles[0], width).rstrip().replace("[", "\\[")
+
+
+def _row_of(value: int | None, ceiling: int, height: int) -> int | None:
+    if value is None or value > ceiling:
+        return None
+    return max(0, min(height - 1, height - 1 - int(value * height / ceiling - 1e-9)))
+
+
+def _ticks(ceiling: int, height: int) -> dict[int, str]:
+    """Labels of the value axis by row: the top, the middle where there is one, and nothing else."""
+    labels = {0: _short(ceiling)}
+    if height >= 4:
+        labels[height // 2] = _short(ceiling * (height - height // 2) // height)
+    return labels
+
+
+def _short(count: int) -> str:
+    if count >= GIB:
+        text = f"{count / GIB:.0f}" if count >= 10 * GIB else f"{count / GIB:.1f}".removesuffix(".0")
+        return f"{text}G"
+    return f"{count >> 20}M"
+
+
+def _label(series: Series, width: int) -> str:
+    text = f" predicted peak {format_bytes(series.predicted)} "
+    return text if len(text) <= width // 2 else ""
+
+
+def _marked(row: str, palette: Palette, label: str) -> list[Piece]:
+    """A row of the plot with the prediction's line through it: dashes where nothing is drawn, and a label."""
+    dash = palette.ink("prediction")
+    at = len(row) - len(label) - 2
+    pieces: list[Piece] = []
+    for x, cell in enumerate(row):
+        piece: Piece = ("┄", dash) if cell == " " else (cell, palette.ink("used"))
+        if pieces and pieces[-1][1] is piece[1]:
+            pieces[-1] = (pieces[-1][0] + piece[0], piece[1])
+        else:
+            pieces.append(piece)
+        del x
+    if not label:
+        return pieces
+    head = strip(pieces, at, dash)
+    return [
+        *((text, style or dash) for text, style, _ in head),
+        (label, palette.ink("prediction", bold=True)),
+        ("┄┄", dash),
+    ]
+
+
+def _time_axis(series: Series, palette: Palette, width: int) -> Strip:
+    span = series.end - series.start
+    start = f"{format_duration(span)} ago"
+    line = "─" * max(0, width - AXIS - len(start) - 6)
+    return strip([(right("0", AXIS - 1) + "┴", palette.dim), (f"{start} {line} now", palette.dim)], width, palette.text)
+
+
+def _empty(view: View) -> str:
+    row = view.chosen
+    if row is None:
+        return "The memory of the chosen process is drawn here."
+    if row.kind == "process" and row.process is not None and row.now is None:
+        return f"The driver does not tell this process's memory: {why(row.process, 'used_memory')}."
+    return "Choose a process to see its memory over time."

@@ -1,0 +1,67 @@
+"""The first line: which host, and how fresh what is shown is."""
+
+import time
+
+from textual.strip import Strip
+
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.widgets.lines import Lines, Piece, between
+from vramtui.core.text import printable
+from vramtui.core.units import format_duration
+
+
+class Header(Lines):
+    """Host, driver and interval at the left; pause, staleness, problems and the time of what is shown at the right."""
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """One line."""
+        del height
+        bar = palette.ink("foreground", "bar")
+        return [between(_left(view, palette), _right(view, palette), width, bar)]
+
+    def on_click(self) -> None:
+        """A click shows the problems."""
+        self.app.simulate_key("exclamation_mark")
+
+
+def _left(view: View, palette: Palette) -> list[Piece]:
+    name = (" vramtui ", palette.ink("primary", "bar", bold=True))
+    dim = palette.ink("muted", "bar")
+    if view.sample is None:
+        return [name]
+    host = view.sample.host
+    facts = [
+        f"driver {printable(host.driver_version)}" if host.driver_version else "",
+        f"CUDA {printable(host.cuda_version)}" if host.cuda_version else "",
+        f"{view.interval:g} s",
+    ]
+    return [
+        name,
+        (f"  {printable(host.name)}", palette.ink("foreground", "bar", bold=True)),
+        ("".join(f" · {fact}" for fact in facts if fact), dim),
+    ]
+
+
+def _right(view: View, palette: Palette) -> list[Piece]:
+    pieces: list[Piece] = []
+    if view.paused:
+        pieces.append((" ‖ PAUSED ", palette.ink("background", "accent", bold=True)))
+    if view.stale is not None:
+        pieces.append((f" no answer for {format_duration(view.stale)} ", palette.ink("background", "error", bold=True)))
+    problems = problem_count(view)
+    if problems:
+        text = f"  {problems} problem{'s' if problems > 1 else ''}"
+        pieces.append((text, palette.ink("warning", "bar", bold=True)))
+    if view.sample is not None:
+        clock = time.strftime("%H:%M:%S", time.localtime(view.sample.taken_at))
+        pieces.append((f"   {clock} ", palette.ink("foreground", "bar")))
+    return pieces
+
+
+def problem_count(view: View) -> int:
+    """How many sentences the problems list has to show."""
+    sample = view.sample
+    lost = sum(gpu.state != "ok" for gpu in sample.gpus) if sample is not None else 0
+    told = len(sample.problems) if sample is not None else 0
+    return told + lost + len(view.notes) + bool(view.failure)

@@ -1,0 +1,106 @@
+"""The base of every panel: a list of finished lines, of which only those that changed are drawn again."""
+
+from collections.abc import Iterable, Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.segment import Segment
+from rich.style import Style
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+
+Piece = tuple[str, Style]
+
+
+class Lines(Widget, can_focus=False):
+    """Shows lines that `build` makes from a View."""
+
+    ALLOW_SELECT = False
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id, classes=classes)
+        self.shown: list[Strip] = []
+        self.view = View()
+        self.palette: Palette | None = None
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """The lines of `width` columns to show."""
+        raise NotImplementedError
+
+    def take(self, view: View, palette: Palette) -> None:
+        """Show `view` from now on. A panel that cannot be seen only remembers it."""
+        self.view, self.palette = view, palette
+        self.redraw()
+
+    def redraw(self) -> None:
+        """Build the lines again and draw those that differ from the ones on the screen."""
+        size = self.scrollable_content_region.size
+        if self.palette is None or not size.width or not size.height or not self.display:
+            return
+        lines = self.build(self.view, self.palette, size.width, size.height)
+        former, self.shown = self.shown, lines
+        regions = [
+            Region(0, y, size.width, 1)
+            for y in range(max(len(lines), len(former)))
+            if y >= len(lines) or y >= len(former) or lines[y] != former[y]
+        ]
+        if regions:
+            self.refresh(*regions)
+
+    def on_resize(self) -> None:
+        """Fill the new size."""
+        self.redraw()
+
+    def render_line(self, y: int) -> Strip:
+        """One finished line."""
+        if y < len(self.shown):
+            return self.shown[y]
+        return Strip.blank(self.size.width, self.rich_style)
+
+
+def strip(pieces: Iterable[Piece], width: int, fill: Style) -> Strip:
+    """A line of exactly `width` columns from pieces of text."""
+    return Strip([Segment(text, style) for text, style in pieces if text]).adjust_cell_length(width, fill)
+
+
+def fit(text: str, width: int) -> str:
+    """`text` in exactly `width` columns, its end replaced by an ellipsis where it is too long."""
+    if width <= 0:
+        return ""
+    if cell_len(text) <= width:
+        return set_cell_size(text, width)
+    return set_cell_size(text, width - 1) + "…"
+
+
+def right(text: str, width: int) -> str:
+    """`text` at the right of `width` columns."""
+    lacking = width - cell_len(text)
+    return " " * lacking + text if lacking >= 0 else fit(text, width)
+
+
+def between(start: Sequence[Piece], end: Sequence[Piece], width: int, fill: Style) -> Strip:
+    """A line with `start` at its left and `end` at its right; the start gives way where both do not fit."""
+    length = sum(cell_len(text) for text, _ in end)
+    head = Strip([Segment(text, style) for text, style in start]).adjust_cell_length(max(0, width - length), fill)
+    tail = Strip([Segment(text, style) for text, style in end])
+    return Strip.join([head, tail]).adjust_cell_length(width, fill)
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width` columns, broken at spaces where there are any."""
+    lines: list[str] = []
+    line = ""
+    for word in text.split():
+        joined = f"{line} {word}" if line else word
+        if cell_len(joined) <= width:
+            line = joined
+            continue
+        if line:
+            lines.append(line)
+        line = fit(word, width) if cell_len(word) > width else word
+    if line:
+        lines.append(line)
+    return lines
