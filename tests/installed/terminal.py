@@ -21,9 +21,7 @@ import psutil
 import pyte
 
 PATIENCE = 30.0
-ALTERNATE = {47, 1047, 1049}
-MOUSE = {9, 1000, 1001, 1002, 1003, 1005, 1006, 1015, 1016}
-PASTE, FOCUS, CURSOR, SYNCHRONIZED = 2004, 1004, 25, 2026
+ON_AT_FIRST = {7: "line wrap", 25: "the cursor"}
 
 _MODES = re.compile(rb"\x1b\[\?([\d;]+)([hl])")
 _KITTY = re.compile(rb"\x1b\[([<>])[\d;]*u")
@@ -144,9 +142,8 @@ class Terminal:
         """What the program changed of its terminal and did not change back."""
         self._draw()
         on = {mode for mode, is_on in self.modes.items() if is_on}
-        left = [f"mode {mode} is on" for mode in sorted(on - {CURSOR, 7})]
-        if not self.modes.get(CURSOR, True):
-            left.append("the cursor is hidden")
+        left = [f"mode {mode} is on" for mode in sorted(on - ON_AT_FIRST.keys())]
+        left += [f"{name} is off" for mode, name in ON_AT_FIRST.items() if not self.modes.get(mode, True)]
         if self.keyboards:
             left.append("the keyboard protocol is on")
         if termios.tcgetattr(self._slave) != self._attributes:

@@ -1,6 +1,5 @@
 """The commands that only print, as scripts use them: in a pipe, with what they load."""
 
-import csv
 import json
 import os
 import re
@@ -77,13 +76,7 @@ def test_snapshots_never_overwrite(run: Run, tmp_path: Path) -> None:
         run("snapshot", "--format", "csv", "--format", "json", "--folder", str(folder))
     paths = sorted(folder.iterdir())
     assert len(paths) == 6
-    for path in paths:
-        if path.suffix == ".csv":
-            assert "33" in {
-                row["now_bytes"][:2] for row in csv.DictReader(path.open()) if row["line"] == "process"
-            } or (str(33 * GIB) in path.read_text())
-        else:
-            assert json.loads(path.read_text())["gpus"]
+    assert all(str(33 * GIB) in path.read_text() for path in paths)
 
 
 def test_a_folder_that_cannot_be_written(run: Run, tmp_path: Path) -> None:

@@ -118,9 +118,9 @@ def test_one_card_that_hangs_leaves_the_other_alive(open_terminal: Open, stand_i
     stand_in.busy.hangs["nvmlDeviceGetMemoryInfo_v2"] = FOR_EVER
     stand_in.show()
     terminal.wait_for("no answer")
-    stand_in.other.used = 17 * GIB // 2
+    stand_in.other.used = 21 * GIB // 2
     stand_in.show()
-    terminal.wait_for("8.5/45.0", "train_llama.py")
+    terminal.wait_for("10.5/45.0", "serve-vllm")
     terminal.send("q")
     _ended_well(terminal)
 
@@ -160,10 +160,11 @@ def test_a_hostile_name_is_letters_on_the_screen(open_terminal: Open) -> None:
     terminal.wait_for(HARMLESS, "hostile-argument", "train_llama.py")
     terminal.send("q")
     _ended_well(terminal)
-    assert b"\x1b]0;pwn" not in terminal.sent
-    assert b"\x07" not in terminal.sent
     assert b"[2J" in terminal.sent
-    assert b"\x1b[2J" not in terminal.sent.replace(b"\xe2\x90\x9b[2J", b"")
+    assert b"\x1b[2J" not in terminal.sent
+    # The one title-like sequence that the screen's library sends sets the mouse pointer's shape.
+    assert re.findall(rb"\x1b\](?!22;)", terminal.sent) == []
+    assert re.findall(rb"(?<!\x1b\]22;default)\x07", terminal.sent) == []
 
 
 def test_a_key_takes_the_moment_away(open_terminal: Open, tmp_path: Path) -> None:
