@@ -84,6 +84,24 @@ def test_two_files_of_one_name_are_told(library: PresetLibrary, tmp_path: Path) 
     assert "has the same name" in problem
 
 
+def test_what_changes_on_disk_is_noticed(library: PresetLibrary, tmp_path: Path) -> None:
+    assert library.refresh() is False
+    kept = library.get("llama-8b")
+    assert library.get("gpt2").preset.name == "mine"
+    assert library.refresh() is False
+    (tmp_path / "mine" / "gpt2.toml").write_text("name = 1")
+    assert library.refresh() is True
+    assert len(library.problems) == 1
+    (tmp_path / "mine" / "gpt2.toml").unlink()
+    put(tmp_path / "mine", "new")
+    assert library.refresh() is True
+    assert library.problems == ()
+    assert library.get("gpt2").preset.name == "theirs"
+    assert library.get("new").preset.name == "mine"
+    assert library.get("llama-8b") is kept
+    assert library.refresh() is False
+
+
 def test_no_user_folder_is_no_problem(tmp_path: Path) -> None:
     library = PresetLibrary(tmp_path / "none", tmp_path / "neither")
     assert library.all() == ()

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import vramtui
@@ -27,6 +28,15 @@ def bundled_folder() -> Path:
     return installed if installed.is_dir() else package.parent / "presets"
 
 
+@dataclass(frozen=True)
+class _File:
+    """A file as it was found; another `stamp` means that it has changed since."""
+
+    path: Path
+    bundled: bool
+    stamp: tuple[int, int, int] | None
+
+
 class PresetLibrary:
     """Finds presets by their key, the file's stem. Files are looked for once and read when they are asked for.
 
@@ -38,7 +48,7 @@ class PresetLibrary:
     def __init__(self, user_folder: Path | None = None, bundled: Path | None = None) -> None:
         self.user_folder = config_dir() / "presets" if user_folder is None else user_folder
         self._bundled = bundled_folder() if bundled is None else bundled
-        self._files: dict[str, tuple[Path, bool]] | None = None
+        self._files: dict[str, _File] | None = None
         self._read: dict[str, PresetFile | UserError] = {}
         self._doubles: list[str] = []
 
@@ -72,23 +82,34 @@ class PresetLibrary:
         broken = (str(read) for read in map(self._load, self._found()) if isinstance(read, UserError))
         return (*broken, *self._doubles)
 
-    def _found(self) -> dict[str, tuple[Path, bool]]:
+    def refresh(self) -> bool:
+        """Look at the folders again; what changed is read anew when it is next asked for. True when anything did."""
         if self._files is None:
-            found: dict[str, tuple[Path, bool]] = {}
+            return False
+        before = self._files
+        self._files = None
+        after = self._found()
+        self._read = {key: read for key, read in self._read.items() if before[key] == after.get(key)}
+        return before != after
+
+    def _found(self) -> dict[str, "_File"]:
+        if self._files is None:
+            found: dict[str, _File] = {}
+            self._doubles = []
             for folder, bundled in ((self.user_folder, False), (self._bundled, True)):
                 for path in preset_files(folder):
-                    if path.stem not in found:
-                        found[path.stem] = (path, bundled)
-                    elif found[path.stem][1] == bundled:
-                        self._doubles.append(f"{shown(path)}: {shown(found[path.stem][0])} has the same name")
+                    first = found.setdefault(path.stem, _File(path, bundled, _stamp(path)))
+                    if first.path != path and first.bundled == bundled:
+                        self._doubles.append(f"{shown(path)}: {shown(first.path)} has the same name")
             self._files = dict(sorted(found.items()))
         return self._files
 
     def _load(self, key: str) -> PresetFile | UserError:
         if key not in self._read:
-            path, bundled = self._found()[key]
+            file = self._found()[key]
             try:
-                self._read[key] = PresetFile(key=key, path=str(path), bundled=bundled, preset=load_preset(path))
+                preset = load_preset(file.path)
+                self._read[key] = PresetFile(key=key, path=str(file.path), bundled=file.bundled, preset=preset)
             except UserError as error:
                 self._read[key] = error
         return self._read[key]
@@ -105,6 +126,14 @@ class PresetLibrary:
         return PresetFile(
             key=path.stem, path=str(whole), bundled=whole.is_relative_to(self._bundled.resolve()), preset=preset
         )
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
 def preset_files(folder: Path) -> tuple[Path, ...]:
