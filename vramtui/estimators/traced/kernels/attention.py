@@ -39,10 +39,14 @@ def cudnn_forward(call: Any) -> Any:
 
 @kernel("_scaled_dot_product_cudnn_attention_backward")
 def cudnn_backward(call: Any) -> Any:
-    """The sum of dQ is kept in float, and one float per query beside it."""
+    """The sum of dQ is kept in float, and one float per query beside it; heads that share keys get their own dK, dV."""
     out = call.run()
-    batch, heads, length, width = call.args[1].shape
-    call.scratch(batch * heads * length * (width + 1) * _FLOAT + _CUDNN_WORKSPACE)
+    query, key, value = call.args[1:4]
+    batch, heads, length, width = query.shape
+    workspace = batch * heads * length * (width + 1) * _FLOAT + _CUDNN_WORKSPACE
+    if key.shape[1] != heads:
+        workspace += (_bytes(key) // key.shape[1] + _bytes(value) // value.shape[1]) * heads
+    call.scratch(workspace)
     return out
 
 
