@@ -95,7 +95,7 @@ def test_what_changes_on_disk_is_noticed(library: PresetLibrary, tmp_path: Path)
     (tmp_path / "mine" / "gpt2.toml").unlink()
     put(tmp_path / "mine", "new")
     assert library.refresh() is True
-    assert library.problems == ()
+    assert not library.problems
     assert library.get("gpt2").preset.name == "theirs"
     assert library.get("new").preset.name == "mine"
     assert library.get("llama-8b") is kept
