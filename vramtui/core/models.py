@@ -11,6 +11,7 @@ Probability = Annotated[float, Meta(ge=0.0, lt=1.0)]
 Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
 Norm = Literal["layernorm", "rmsnorm"]
 Position = Literal["learned", "rope", "none"]
+Implementation = Literal["huggingface", "plain"]
 
 
 class TransformerModel(
@@ -25,6 +26,10 @@ class TransformerModel(
         mlp_bias: biases in the MLP.
         norms_per_layer: 2 for most; 4 where each block is also normed after itself (Gemma 2).
         qk_norm: a norm of head_dim over queries and another over keys.
+        fused_qkv: one projection makes queries, keys and values (GPT-2).
+        implementation: whose modelling code it is, for what the shapes leave open. `huggingface` spells RMS norms and
+            `gelu_new` out in single operators and computes the loss on fp32 logits; `plain` uses torch's fused ones
+            and leaves the logits in the compute type, as nanoGPT does.
         parameters: the model card's exact count; checked against the shapes when given.
     """
 
@@ -42,12 +47,14 @@ class TransformerModel(
     norm: Norm = "rmsnorm"
     norms_per_layer: Annotated[int, Meta(ge=1, le=4)] = 2
     qk_norm: bool = False
+    fused_qkv: bool = False
     attention_bias: bool = False
     output_bias: bool = False
     mlp_bias: bool = False
     tie_word_embeddings: bool = False
     hidden_dropout: Probability = 0.0
     attention_dropout: Probability = 0.0
+    implementation: Implementation = "huggingface"
     parameters: Count | None = None
 
     @property
