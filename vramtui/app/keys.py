@@ -1,11 +1,58 @@
-"""The keys of the whole dashboard; those of a panel stand with it. Each has an id, so all can be remapped."""
+"""The keys of the whole dashboard; those of a panel stand with it. Each has an id, so all can be remapped.
+
+The order is that of the key bar: what does not fit its line is left out from the right, but for the last two.
+"""
 
 from textual.binding import Binding, BindingType
 
+
+def _key(  # noqa: PLR0917 - a table of them reads best in columns
+    key: str, action: str, name: str, identity: str, tooltip: str, display: str | None = None
+) -> Binding:
+    """A key that the key bar shows as `name`; an empty name stands beside the one before it."""
+    return Binding(key, action, name, id=identity, tooltip=tooltip, key_display=display)
+
+
+def _quiet(key: str, action: str, what: str, identity: str, display: str | None = None) -> Binding:
+    """A key that only the help and the command palette name."""
+    return Binding(key, action, what, id=identity, tooltip=what, key_display=display, show=False)
+
+
+WATCH_BINDINGS: list[BindingType] = [
+    _key("v", "page", "view", "watch.page", "Next page of a narrow terminal"),
+    _key("p", "app.presets", "preset", "watch.presets", "Choose a preset to estimate"),
+    _key("m", "app.match", "match", "watch.match", "Say which preset the chosen process runs"),
+    _key(
+        "left_square_bracket",
+        "app.step('batch_size', -1)",
+        "batch",
+        "watch.batch_less",
+        "One sequence less a batch",
+        "[",
+    ),
+    _key("right_square_bracket", "app.step('batch_size', 1)", "", "watch.batch_more", "One sequence more a batch", "]"),
+    _key("slash", "app.filter", "filter", "watch.filter", "Show only rows that hold some words", "/"),
+    _key("s", "app.snapshot", "snapshot", "watch.snapshot", "Write what is shown to files"),
+    _key("space", "app.pause", "pause", "watch.pause", "Hold what is shown; the history goes on"),
+    _key("i", "app.details", "info", "watch.details", "All about the chosen process and its GPU"),
+    _key("left_curly_bracket", "app.step('sequence_length', -1)", "seq", "watch.seq_less", "A shorter sequence", "{"),
+    _key("right_curly_bracket", "app.step('sequence_length', 1)", "", "watch.seq_more", "A longer sequence", "}"),
+    _key("tab", "app.focus_next", "panel", "watch.focus_next", "Give the keys to the next panel"),
+    _quiet("u", "app.undo", "Back to what the preset's file says", "watch.undo"),
+    _quiet("less_than_sign", "app.sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),
+    _quiet("greater_than_sign", "app.sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),
+    _quiet("o", "app.reverse", "The other order", "watch.reverse"),
+    _quiet("enter", "app.details", "All about the chosen row", "watch.enter", "enter"),
+    _quiet("t", "app.span", "Another time span of the graph", "watch.span"),
+    _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "watch.problems", "!"),
+    _quiet("escape", "app.let_go", "Let the rows move again; then show all of them", "watch.let_go"),
+]
 APP_BINDINGS: list[BindingType] = [
-    Binding("question_mark", "help", "help", id="app.help", key_display="?", tooltip="Every key and what it does"),
-    Binding("q", "quit", "quit", id="app.quit", tooltip="Leave; the terminal is as it was"),
-    Binding("ctrl+c", "interrupt", "Quit", id="app.interrupt", show=False, priority=True),
-    Binding("ctrl+t", "next_theme", "Next theme", id="app.theme", show=False),
-    Binding("ctrl+l", "redraw", "Draw everything again", id="app.redraw", show=False),
+    _key("question_mark", "help", "help", "app.help", "Every key and what it does", "?"),
+    _key("q", "quit", "quit", "app.quit", "Leave; the terminal is as it was"),
+    Binding(
+        "ctrl+c", "interrupt", "Quit", id="app.interrupt", show=False, priority=True, tooltip="Leave with exit code 130"
+    ),
+    _quiet("ctrl+t", "next_theme", "Dark, light, the terminal's own colours", "app.theme"),
+    _quiet("ctrl+l", "redraw", "Draw everything again", "app.redraw"),
 ]

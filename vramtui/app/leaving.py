@@ -1,6 +1,7 @@
 """Running the dashboard and leaving it: at once, with the terminal as it was, whatever the driver does."""
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ from textual.drivers.linux_driver import LinuxDriver
 from vramtui.app.app import Dashboard
 
 PATIENCE = 1.0
+GARBAGE = 20_000
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 # Mouse, focus and paste reports off, keyboard protocol and line wrap as they were, main screen, cursor shown.
 RESTORE = (
@@ -33,6 +35,9 @@ def run_dashboard(app: Dashboard) -> int:
     for number in SIGNALS:
         signal.signal(number, leaver.on_signal)
     app.suit_terminal()
+    # What is loaded by now stays for good: looking through it for garbage would only cost time at every tick.
+    gc.freeze()
+    gc.set_threshold(GARBAGE, 20, 50)
     app.run()
     return app.return_code or 0
 

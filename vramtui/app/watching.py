@@ -105,7 +105,7 @@ class Watching(App[None]):
 
     def on_load(self) -> None:
         """Ask the source while the screen is being put together."""
-        self.poller.start()
+        self.start_reading()
 
     def on_mount(self) -> None:
         """Follow the theme, and look at the clock now and then."""
@@ -117,6 +117,10 @@ class Watching(App[None]):
     def suit_terminal(self) -> None:
         """Begin with a theme that this terminal can show."""
         self.theme = theme_for(self.console.color_system, plain=self._plain)
+
+    def start_reading(self) -> None:
+        """Let the poller run."""
+        self.poller.start()
 
     def stop_reading(self) -> None:
         """Let the poller end by itself; nothing waits for it."""

@@ -103,7 +103,7 @@ def gpu_facts(gpu: Gpu) -> Facts:
 def _memory_parts(gpu: Gpu) -> list[str]:
     memory = gpu.memory
     parts = (("used", memory.used), ("driver", memory.reserved), ("free", memory.free), ("total", memory.total))
-    return [f"{name} {format_bytes(count, 2)}" for name, count in parts if count is not None]
+    return [f"{name} {format_bytes(count)}" for name, count in parts if count is not None]
 
 
 def _throttle(gpu: Gpu) -> str:

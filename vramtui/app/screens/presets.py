@@ -33,7 +33,9 @@ class PresetChooser(Window[str]):
     DEFAULT_CSS = """
     PresetChooser Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
     PresetChooser Input:focus { border: none; }
-    PresetChooser OptionList { border: none; height: auto; max-height: 24; padding: 0; background: $surface; }
+    PresetChooser OptionList { border: none; height: auto; max-height: 24; padding: 0; background: $surface;
+        text-wrap: nowrap; text-overflow: ellipsis; overflow-x: hidden;
+    }
     PresetChooser OptionList:focus { border: none; }
     """
     BINDINGS = [

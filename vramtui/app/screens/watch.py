@@ -1,11 +1,11 @@
 """The Watch screen: GPUs, processes, the chosen one's memory, and a preset's estimate beside it."""
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Container, Vertical
 from textual.reactive import reactive
 from textual.screen import Screen
 
+from vramtui.app.keys import WATCH_BINDINGS
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.banner import Banner
@@ -49,53 +49,9 @@ class Watch(Screen[None]):
         &.-narrow.-tall #estimate { height: 22; }
     }
     """
-    BINDINGS = [
-        Binding("p", "app.presets", "preset", id="watch.presets", tooltip="Choose a preset to estimate"),
-        Binding("m", "app.match", "match", id="watch.match", tooltip="Say which preset the chosen process runs"),
-        Binding("left_square_bracket", "app.step('batch_size', -1)", "batch−", id="watch.batch_less", key_display="["),
-        Binding("right_square_bracket", "app.step('batch_size', 1)", "batch+", id="watch.batch_more", key_display="]"),
-        Binding(
-            "left_curly_bracket",
-            "app.step('sequence_length', -1)",
-            "seq−",
-            id="watch.seq_less",
-            key_display="{",
-            show=False,
-        ),
-        Binding(
-            "right_curly_bracket",
-            "app.step('sequence_length', 1)",
-            "seq+",
-            id="watch.seq_more",
-            key_display="}",
-            show=False,
-        ),
-        Binding("u", "app.undo", "undo", id="watch.undo", tooltip="Back to what the preset says", show=False),
-        Binding("slash", "app.filter", "filter", id="watch.filter", key_display="/", tooltip="Show matching rows only"),
-        Binding("space", "app.pause", "pause", id="watch.pause", tooltip="Hold what is shown; recording goes on"),
-        Binding("s", "app.snapshot", "snapshot", id="watch.snapshot", tooltip="Write what is shown to files"),
-        Binding(
-            "less_than_sign",
-            "app.sort(-1)",
-            "Sort by column before",
-            id="watch.sort_before",
-            key_display="<",
-            show=False,
-        ),
-        Binding(
-            "greater_than_sign", "app.sort(1)", "Sort by next column", id="watch.sort_next", key_display=">", show=False
-        ),
-        Binding("o", "app.reverse", "Reverse order", id="watch.reverse", show=False),
-        Binding("i", "app.details", "info", id="watch.details", tooltip="All about the chosen process and its GPU"),
-        Binding("enter", "app.details", "Details", id="watch.enter", show=False),
-        Binding("t", "app.span", "Time span of the graph", id="watch.span", show=False),
-        Binding("v", "page", "view", id="watch.page", tooltip="Next page of a narrow terminal"),
-        Binding("tab", "app.focus_next", "Next panel", id="watch.focus_next", show=False),
-        Binding("exclamation_mark", "app.problems", "Problems", id="watch.problems", key_display="!", show=False),
-        Binding("escape", "app.let_go", "Let go", id="watch.let_go", show=False),
-    ]
+    BINDINGS = WATCH_BINDINGS
 
-    view: reactive[View] = reactive(View(), init=False)
+    view: reactive[View] = reactive(View(), init=False, repaint=False)
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,4 +119,5 @@ def _set_height(widget: Banner | GpuPanel, lines: int, *, border: int) -> None:
     current = widget.styles.height
     if current is None or current.value != wanted or not current.is_cells:
         widget.styles.height = wanted
-    widget.display = bool(wanted)
+    if widget.display != bool(wanted):
+        widget.display = bool(wanted)

@@ -62,7 +62,9 @@ class EstimatePanel(Lines, can_focus=True):
         rows = _fitting(panel.comparison.rows, height - len(made) - len(closing))
         largest = max((row.predicted or 0 for row in rows if row.line not in TOTALS), default=0)
         made += [_row(row, largest, palette, width) for row in rows]
-        return [*made, *closing][:height]
+        made += closing
+        made += _formulas(panel.estimate, palette, width, height - len(made))
+        return made[:height]
 
     def _entitle(self, panel: Panel | None, view: View) -> None:
         title, method = "Estimate", ""
@@ -231,6 +233,22 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
         strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(_when(panel, estimate), width - 2)
     ]
     return lines
+
+
+def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> list[Strip]:
+    """How the largest parts come about, as many as there is room for."""
+    lines = [
+        strip([], width, palette.text),
+        strip([(" how it is counted", palette.ink("muted", bold=True))], width, palette.text),
+    ]
+    for part in sorted(estimate.parts, key=lambda part: -part.at_peak):
+        text = f"{_size(part.at_peak)} = {part.formula}"
+        told = [strip([(f"   {line}", palette.dim)], width, palette.text) for line in wrap(text, width - 4)]
+        if len(lines) + 1 + len(told) > height:
+            break
+        ink = palette.ink(part.line.replace("_", "-"))
+        lines += [strip([(f" {part.name}", ink)], width, palette.text), *told]
+    return lines if len(lines) > 2 else []
 
 
 def _when(panel: Panel, estimate: Estimate) -> str:

@@ -39,13 +39,18 @@ class KeyBar(Lines):
             last = binding in bindings[-2:]
             if x + length + (0 if last else kept) > width + 2:
                 continue
-            pieces += [(key, key_style), (f" {binding.description}  ", word_style)]
+            joined = not binding.description
+            if joined and pieces:
+                pieces[-1] = (pieces[-1][0][:-1], word_style)
+                x -= 1
+            pieces += [(key, key_style), ("  " if joined else f" {binding.description}  ", word_style)]
             self._spots.append((x, x + length - 2, binding.action))
             x += length
         return [strip([(" ", word_style), *pieces], width, word_style)]
 
     def _length(self, binding: Binding) -> int:
-        return cell_len(self.app.get_key_display(binding)) + 1 + cell_len(binding.description) + 2
+        word = cell_len(binding.description) + 1 if binding.description else 0
+        return cell_len(self.app.get_key_display(binding)) + word + 2
 
     async def on_click(self, event: events.Click) -> None:
         """Do what the key under the pointer does."""
