@@ -2,7 +2,7 @@
 
 from vramtui.app.building import bars, device_for, panel, series
 from vramtui.app.predicting import Predictor
-from vramtui.app.rows import Predict, all_rows, filtered, in_order, predicted_rows
+from vramtui.app.rows import all_rows, filtered, in_order, predicted_rows
 from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
 from vramtui.app.tuning import changed_fields, step
 from vramtui.core.devices import Device
@@ -11,7 +11,7 @@ from vramtui.core.history import History
 from vramtui.core.matching import Matcher
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, ProcessKey, Sample
-from vramtui.core.snapshot import Snapshot, device_of, take_snapshot
+from vramtui.core.snapshot import Snapshot, take_snapshot
 from vramtui.core.workload import Workload
 
 SPANS = (120, 600, 3600, 0)
@@ -165,7 +165,7 @@ class Desk:
         sample = self._shown
         if sample is None:
             return View(panel=self._panel(None), presets_read=bool(self.presets))
-        every = predicted_rows(self._rows, self._matches, self._predict_for_rows())
+        every = predicted_rows(self._rows, self._matches, self.estimate)
         rows = self._visible = in_order(filtered(every, self.filter), self.sort, self._order, reverse=self.reverse)
         chosen = self._chosen_row(rows)
         if self.panel_key is None and chosen is not None:
@@ -190,19 +190,6 @@ class Desk:
 
     def _match(self) -> None:
         self._matches = {} if self._shown is None else self._matcher.match(self._shown, self.by_hand)
-
-    def _predict_for_rows(self) -> Predict:
-        """Predicted process bytes by preset and GPU, each looked up once for all the rows of one View."""
-        made: dict[tuple[str, str], int | None] = {}
-
-        def predict(found: PresetFile, gpu: Gpu) -> int | None:
-            at = (found.key, gpu.uuid)
-            if at not in made:
-                estimate = self.estimate(found, device_of(gpu))
-                made[at] = estimate.process if estimate is not None else None
-            return made[at]
-
-        return predict
 
     def _chosen_row(self, rows: list[Row]) -> Row | None:
         """The row chosen by hand; else the first one with a prediction, else the first."""

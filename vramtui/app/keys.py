@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 def _key(  # noqa: PLR0917 - a table of them reads best in columns
     key: str, action: str, name: str, identity: str, tooltip: str, display: str | None = None
 ) -> Binding:
-    """A key that the key bar shows as `name`; an empty name stands beside the one before it."""
+    """A key that the key bar shows as `name`; two with the same name stand on both sides of it."""
     return Binding(key, action, name, id=identity, tooltip=tooltip, key_display=display)
 
 
@@ -30,14 +30,21 @@ WATCH_BINDINGS: list[BindingType] = [
         "One sequence less a batch",
         "[",
     ),
-    _key("right_square_bracket", "app.step('batch_size', 1)", "", "watch.batch_more", "One sequence more a batch", "]"),
+    _key(
+        "right_square_bracket",
+        "app.step('batch_size', 1)",
+        "batch",
+        "watch.batch_more",
+        "One sequence more a batch",
+        "]",
+    ),
     _key("slash", "app.filter", "filter", "watch.filter", "Show only rows that hold some words", "/"),
     _key("s", "app.snapshot", "snapshot", "watch.snapshot", "Write what is shown to files"),
     _key("space", "app.pause", "pause", "watch.pause", "Hold what is shown; the history goes on"),
     _key("i", "app.details", "info", "watch.details", "All about the chosen process and its GPU"),
     _key("left_curly_bracket", "app.step('sequence_length', -1)", "seq", "watch.seq_less", "A shorter sequence", "{"),
-    _key("right_curly_bracket", "app.step('sequence_length', 1)", "", "watch.seq_more", "A longer sequence", "}"),
-    _key("tab", "app.focus_next", "panel", "watch.focus_next", "Give the keys to the next panel"),
+    _key("right_curly_bracket", "app.step('sequence_length', 1)", "seq", "watch.seq_more", "A longer sequence", "}"),
+    _quiet("tab", "app.focus_next", "Give the keys to the next panel", "watch.focus_next"),
     _quiet("u", "app.undo", "Back to what the preset's file says", "watch.undo"),
     _quiet("less_than_sign", "app.sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),
     _quiet("greater_than_sign", "app.sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),

@@ -1,18 +1,19 @@
-"""The screen as a picture, without a terminal."""
+"""The dashboard as a picture without a terminal: for snapshots from the command line and for the documentation."""
 
-from textual.pilot import Pilot
+import asyncio
+from collections.abc import Sequence
 
 from vramtui.app.app import Dashboard
 from vramtui.app.library import Presets
 from vramtui.core.readings import Sample
 
-SIZE = (120, 35)
+SIZE = (160, 48)
 
 
-class _Given:
-    """A source that has been asked already."""
+class _Still:
+    """A source that always shows the same moment."""
 
-    name = "given"
+    name = "picture"
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample
@@ -24,34 +25,32 @@ class _Given:
         """Nothing is held."""
 
 
-class _Still(Dashboard):
-    """A dashboard that reads nothing by itself."""
-
-    def start_reading(self) -> None:
-        """There is nothing to read."""
-
-
 def picture(
-    sample: Sample,
+    samples: Sequence[Sample],
     presets: Presets,
     *,
     banner: str | None = None,
-    preset: str | None = None,
     size: tuple[int, int] = SIZE,
+    theme: str | None = None,
+    keys: Sequence[str] = (),
 ) -> str:
-    """The Watch screen on `sample` as SVG, `size` columns and rows large. Runs an event loop of its own."""
-    app = _Still(_Given(sample), presets, banner=banner, preset=preset)
-    taken: list[str] = []
-
-    async def look(pilot: Pilot[object]) -> None:
-        app.desk.take_presets(presets.all())
+    """SVG of the screen after `samples`, with these keys pressed; `size` in columns and rows."""
+    last = samples[-1]
+    app = Dashboard(source=_Still(last), presets=presets, banner=banner, now=lambda: last.taken_at)
+    app.desk.take_presets(presets.all())
+    for sample in samples:
         app.desk.take(sample)
-        app.draw()
-        await pilot.pause()
-        app.draw()
-        await pilot.pause()
-        taken.append(app.picture())
-        app.exit()
+    return asyncio.run(_draw(app, size, theme, keys))
 
-    app.run(headless=True, size=size, auto_pilot=look)
-    return taken[0]
+
+async def _draw(app: Dashboard, size: tuple[int, int], theme: str | None, keys: Sequence[str]) -> str:
+    async with app.run_test(size=size) as pilot:
+        if theme is not None:
+            app.theme = theme
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        app.draw()
+        await pilot.pause()
+        return app.picture()

@@ -7,9 +7,12 @@ import msgspec
 
 from vramtui.app.state import Row, RowId, SortColumn
 from vramtui.app.words import why
+from vramtui.core.devices import Device
+from vramtui.core.estimate import Estimate
 from vramtui.core.history import History
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample
+from vramtui.core.snapshot import device_of
 from vramtui.core.units import MIB, format_bytes
 
 KEEP_EXITED_SHOWN = 60.0
@@ -19,7 +22,7 @@ SMALL = 32 * MIB
 # On the same GPU: processes first, then what nobody owns, what the driver keeps, and those that are gone.
 _ORDER = {"process": 0, "note": 1, "unattributed": 2, "reserved": 3, "exited": 4}
 
-Predict = Callable[[PresetFile, Gpu], int | None]
+Estimates = Callable[[PresetFile, Device], Estimate | None]
 
 
 def all_rows(sample: Sample, history: History) -> list[Row]:
@@ -69,14 +72,25 @@ def _exited(sample: Sample, history: History) -> list[Row]:
     return rows
 
 
-def predicted_rows(rows: list[Row], matched: Mapping[ProcessKey, PresetFile], predict: Predict) -> list[Row]:
-    """The rows with the predictions of those whose process runs a preset."""
+def predicted_rows(rows: list[Row], matched: Mapping[ProcessKey, PresetFile], estimates: Estimates) -> list[Row]:
+    """The rows with the predictions of those whose process runs a preset; each preset is asked for once a GPU."""
     if not matched:
         return rows
+    made: dict[tuple[str, str], int | None] = {}
+
+    def predict(found: PresetFile, gpu: Gpu) -> int | None:
+        at = (found.key, gpu.uuid)
+        if at not in made:
+            estimate = estimates(found, device_of(gpu))
+            made[at] = estimate.process if estimate is not None else None
+        return made[at]
+
     return [_predicted(row, matched, predict) if row.process is not None else row for row in rows]
 
 
-def _predicted(row: Row, matched: Mapping[ProcessKey, PresetFile], predict: Predict) -> Row:
+def _predicted(
+    row: Row, matched: Mapping[ProcessKey, PresetFile], predict: Callable[[PresetFile, Gpu], int | None]
+) -> Row:
     found = matched.get(row.id) if isinstance(row.id, ProcessKey) else None
     if found is None:
         return row

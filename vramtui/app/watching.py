@@ -1,10 +1,8 @@
 """The dashboard: takes what the poller posts, lets the desk make a View of it, and hands that to the screen."""
 
 import os
-import threading
 import time
 from collections.abc import Callable
-from functools import partial
 
 import msgspec
 from textual._compositor import CompositorUpdate
@@ -15,6 +13,7 @@ from textual.theme import Theme
 
 from vramtui.app import messages
 from vramtui.app.ascii import AsciiFilter, ascii_wanted
+from vramtui.app.aside import Save, read_aside, save_aside
 from vramtui.app.desk import Desk
 from vramtui.app.frame import Frame
 from vramtui.app.library import Presets
@@ -22,12 +21,9 @@ from vramtui.app.poller import Poller
 from vramtui.app.predicting import LazyAnalytic, Predictor
 from vramtui.app.screens.watch import Watch
 from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
-from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimator
-from vramtui.core.snapshot import Snapshot
 from vramtui.core.source import Source
 
-Save = Callable[[Snapshot, str], list[str]]
 LEAST_BETWEEN_DRAWINGS = 0.5
 
 
@@ -157,7 +153,7 @@ class Watching(App[None]):
         self.draw_soon()
         if not self._reading_presets:
             self._reading_presets = True
-            self.call_after_refresh(self._read_presets)
+            self.call_after_refresh(read_aside, self._library, self.post_message)
 
     def on_source_stuck(self, message: messages.SourceStuck) -> None:
         """Say how old what is shown is; everything else goes on."""
@@ -185,26 +181,13 @@ class Watching(App[None]):
         else:
             self.notify("\n".join(message.paths), title="Snapshot written", markup=False)
 
-    def _read_presets(self) -> None:
-        def read() -> None:
-            found, problems = self._library.all(), tuple(self._library.problems)
-            self.post_message(messages.PresetsRead(found, problems))
-
-        threading.Thread(target=read, name="read presets", daemon=True).start()
-
     def save_snapshot(self) -> None:
-        """Write what is shown to files, on a thread: the folder may be slow."""
+        """Write what is shown to files."""
         snapshot = self.desk.snapshot()
         if self._save is None or snapshot is None:
             self.notify("There is nothing to save yet." if self._save else "Nothing here can save.", markup=False)
             return
-        threading.Thread(target=partial(self._write, self._save, snapshot, self.picture()), daemon=True).start()
-
-    def _write(self, save: Save, snapshot: Snapshot, svg: str) -> None:
-        try:
-            self.post_message(messages.SnapshotSaved(save(snapshot, svg)))
-        except (UserError, OSError) as error:
-            self.post_message(messages.SnapshotSaved([], str(error)))
+        save_aside(self._save, snapshot, self.picture(), self.post_message)
 
     def picture(self) -> str:
         """The screen as SVG."""

@@ -17,7 +17,7 @@ from vramtui.core.units import format_bytes
 # No preset's key: keys are stems of files.
 NONE = "/none"
 AUTOMATIC = "/automatic"
-NAME_MOST = 34
+NAME_MOST = 31
 
 
 class PresetChooser(Window[str]):
@@ -31,6 +31,7 @@ class PresetChooser(Window[str]):
     """
 
     DEFAULT_CSS = """
+    PresetChooser > #window { width: 116; }
     PresetChooser Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
     PresetChooser Input:focus { border: none; }
     PresetChooser OptionList { border: none; height: auto; max-height: 24; padding: 0; background: $surface;
@@ -107,7 +108,11 @@ class PresetChooser(Window[str]):
         )
         pad = " " * (NAME_MOST - cell_len(key))
         return Content.assemble(
-            (key, "bold"), pad, (f"{total:>12}", "$prediction" if fits else "$error"), "" if fits else " ✗", f"  {own}"
+            (key, "bold"),
+            pad,
+            (f"{total:>12}", "$prediction" if fits else "$error"),
+            "  " if fits else " ✗",
+            f"  {own}",
         )
 
 

@@ -22,7 +22,12 @@ class Window(ModalScreen[Result]):
         border: round $primary; border-title-color: $primary; border-subtitle-color: $muted;
         background: $surface; padding: 0 1;
     }
-    Window VerticalScroll { height: auto; scrollbar-size-vertical: 1; background: $surface; }
+    Window VerticalScroll { height: auto; background: $surface; }
+    Window VerticalScroll, Window OptionList {
+        scrollbar-size-vertical: 1; scrollbar-color: $line; scrollbar-background: $surface;
+        scrollbar-color-hover: $primary; scrollbar-color-active: $primary;
+        scrollbar-background-hover: $surface; scrollbar-background-active: $surface;
+    }
     """
     BINDINGS = [Binding("escape,q", "close", "Close", id="window.close", show=False)]
 

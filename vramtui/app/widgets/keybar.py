@@ -33,23 +33,25 @@ class KeyBar(Lines):
         bindings = self.bindings_shown()
         # Help and quit are the last two; they are never left out.
         kept = sum(self._length(binding) for binding in bindings[-2:])
+        former = ""
         for binding in bindings:
             key = self.app.get_key_display(binding)
-            length = self._length(binding)
+            length = self._length(binding, former)
             last = binding in bindings[-2:]
             if x + length + (0 if last else kept) > width + 2:
                 continue
-            joined = not binding.description
-            if joined and pieces:
+            joined = binding.description == former and pieces
+            if joined:
                 pieces[-1] = (pieces[-1][0][:-1], word_style)
                 x -= 1
             pieces += [(key, key_style), ("  " if joined else f" {binding.description}  ", word_style)]
+            former = binding.description
             self._spots.append((x, x + length - 2, binding.action))
             x += length
         return [strip([(" ", word_style), *pieces], width, word_style)]
 
-    def _length(self, binding: Binding) -> int:
-        word = cell_len(binding.description) + 1 if binding.description else 0
+    def _length(self, binding: Binding, former: str = "") -> int:
+        word = cell_len(binding.description) + 1 if binding.description != former else 0
         return cell_len(self.app.get_key_display(binding)) + word + 2
 
     async def on_click(self, event: events.Click) -> None:

@@ -39,7 +39,9 @@ class Rows(ScrollView, can_focus=True):
     DEFAULT_CSS = """
     Rows {
         height: 1fr; overflow-x: hidden; overflow-y: auto; scrollbar-size-vertical: 1;
-        background: $background;
+        background: $background; scrollbar-color: $line; scrollbar-background: $background;
+        scrollbar-color-hover: $primary; scrollbar-color-active: $primary;
+        scrollbar-background-hover: $background; scrollbar-background-active: $background;
     }
     """
     BINDINGS = [
