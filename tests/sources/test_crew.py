@@ -32,7 +32,11 @@ def test_all_jobs_in_their_order() -> None:
     order: list[int] = []
 
     def note(key: int) -> Callable[[], str]:
-        return lambda: order.append(key) or str(key)
+        def run() -> str:
+            order.append(key)
+            return str(key)
+
+        return run
 
     assert crew.run({key: note(key) for key in (3, 1, 2)}) == {3: "3", 1: "1", 2: "2"}
     assert order == [3, 1, 2]
@@ -46,7 +50,12 @@ def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> 
     assert (first[0], first[2]) == ("a", "c")
     assert isinstance(first[1], Stuck)
     started = threading.Event()
-    second = crew.run({0: give("A"), 1: lambda: started.set() or "again", 2: give("C")})
+
+    def again() -> str:
+        started.set()
+        return "again"
+
+    second = crew.run({0: give("A"), 1: again, 2: give("C")})
     assert (second[0], second[2]) == ("A", "C")
     assert isinstance(second[1], Stuck)
     assert second[1].since == first[1].since

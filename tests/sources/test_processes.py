@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -162,7 +163,7 @@ def test_a_user_without_a_name(table: ProcessTable, monkeypatch: pytest.MonkeyPa
     def nameless(uid: int) -> None:
         raise KeyError(uid)
 
-    monkeypatch.setattr(processes.pwd, "getpwuid", nameless)
+    monkeypatch.setattr(pwd, "getpwuid", nameless)
     assert look(table, os.getpid()).user == str(os.getuid())
 
 

@@ -46,5 +46,5 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
     if "svg" in formats:
         from vramtui.app.picture import picture  # noqa: PLC0415 - only a picture needs the screen
 
-        svg = picture(taken.sample, library, banner=opened.banner)
+        svg = picture([taken.sample], library, banner=opened.banner)
     return save_snapshot(taken, folder, formats, svg=svg)
