@@ -4,13 +4,16 @@ import re
 
 import pytest
 
-from vramtui.core.models import TransformerModel
+from vramtui.core.devices import card
+from vramtui.core.models import RuleModel, TransformerModel
 from vramtui.core.preset import PresetFile
+from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.presets import PresetLibrary
 from vramtui.presets.library import bundled_folder
 
 LIBRARY = PresetLibrary(bundled_folder() / "nothing-of-a-user")
 BUNDLED = LIBRARY.all()
+MODELS = [found for found in BUNDLED if not isinstance(found.preset.model, RuleModel)]
 
 FIRST_TEN = {
     "gpt2-124m",
@@ -53,6 +56,16 @@ def parameters(model: TransformerModel) -> int:
     embeddings = model.vocab_size * hidden * (1 if model.tie_word_embeddings else 2)
     layers = model.num_hidden_layers * (attention + mlp + model.norms_per_layer * norm)
     return layers + norm + positions + embeddings
+
+
+@pytest.mark.parametrize("found", MODELS, ids=lambda found: found.key)
+def test_every_model_can_be_estimated(found: PresetFile) -> None:
+    """Warnings are errors here, so none is given either; and the estimator's own count is the card's."""
+    estimate = ANALYTIC.estimate(found.preset.workload, card("H100"))
+    assert 0 < (estimate.allocated or 0) <= (estimate.reserved or 0) < estimate.process
+    model = found.preset.model
+    if isinstance(model, TransformerModel):
+        assert parameter_count(model) == model.parameters
 
 
 def test_none_is_broken_and_no_name_stands_twice() -> None:

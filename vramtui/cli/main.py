@@ -8,6 +8,7 @@ import typer
 from vramtui import __version__
 from vramtui.cli.estimate import estimate
 from vramtui.cli.exits import spoken_errors
+from vramtui.cli.fit import fit
 from vramtui.cli.presets import app as presets
 from vramtui.cli.ps import ps
 from vramtui.cli.snapshot import snapshot
@@ -21,6 +22,7 @@ app = typer.Typer(
 )
 app.command()(ps)
 app.command()(estimate)
+app.command()(fit)
 app.command()(snapshot)
 app.add_typer(presets, name="presets")
 

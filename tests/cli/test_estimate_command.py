@@ -1,0 +1,152 @@
+"""`vramtui estimate`, as a program would call it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vramtui.cli.main import app
+from vramtui.core.estimate import PHASE_TITLES
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "150")
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return RUNNER.invoke(app, ["estimate", *arguments])
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    done = run(*arguments, "--json")
+    assert done.exit_code == 0, done.stderr
+    read: dict[str, Any] = json.loads(done.stdout)
+    return read
+
+
+def test_the_document_of_one_estimate() -> None:
+    read = document("gpt2-124m")
+    assert (read["schema"], read["preset"], read["device"]) == (1, "gpt2-124m", None)
+    (one,) = read["estimates"]
+    assert one["method"] == "analytic"
+    assert one["fits"] is None
+    assert 0 < one["allocated"] <= one["reserved"] < one["process"]
+    assert one["peak_phase"] in PHASE_TITLES
+    assert all(isinstance(sentence, str) for sentence in one["assumptions"])
+    for part in one["parts"]:
+        assert isinstance(part["bytes"], int)
+        assert all(part[key] for key in ("name", "formula", "source", "lifetime"))
+    assert sum(part["at_peak"] for part in one["parts"]) == one["process"]
+    weights = {part["name"]: part["bytes"] for part in one["parts"]}["weights"]
+    assert weights >= 124_439_808 * 4
+
+
+def test_a_setting_changes_the_estimate() -> None:
+    (small,) = document("gpt2-124m", "--set", "run.batch_size=1")["estimates"]
+    (large,) = document("gpt2-124m", "--set", "run.batch_size=2")["estimates"]
+    assert small["allocated"] < large["allocated"]
+
+
+def test_a_path_serves_as_well_as_a_name(own_folder: Path) -> None:
+    done = RUNNER.invoke(app, ["presets", "show", "tiny-gpt"])
+    path = own_folder / "copy.toml"
+    path.write_text(done.stdout, encoding="utf-8")
+    copy, original = document(str(path)), document("tiny-gpt")
+    assert copy["preset"] == "copy"
+    assert copy["estimates"] == original["estimates"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["gpt2-125m"], "no preset is called 'gpt2-125m' (did you mean gpt2-124m?)"),
+        (["./none.toml"], "none.toml does not exist"),
+        (["gpt2-124m", "--set", "run.batch_sise=8"], "run.batch_sise is not a key of a training run (did you mean"),
+        (["gpt2-124m", "--set", "run.batch_size=0"], "run.batch_size is 0; it must be at least 1"),
+        (["gpt2-124m", "--set", "model.num_hidden_layers=1e30"], "model.num_hidden_layers is 1e+30, a whole number"),
+        (["gpt2-124m", "--set", "model.num_attention_heads=7"], "gpt2-124m.toml: "),
+        (["gpt2-124m", "--gpu", "H2000"], "no card called 'H2000' is known (did you mean"),
+        (["gpt2-124m", "--memory", "lots"], "'lots' is not a size"),
+        (["gpt2-124m", "--memory", "0"], "--memory 0 is no memory at all"),
+        (["gpt2-124m", "--method", "analytics"], "--method analytics is not known (did you mean analytic?)"),
+        (["gpt2-124m", "--method", "rules:kv-cash"], "no rule is called 'kv-cash' (did you mean kv-cache?)"),
+        (["rule-linear", "--method", "analytic"], "the analytic estimator does not know models of kind 'rule'"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("vramtui: ")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not done.stdout
+
+
+def test_the_exit_code_answers_whether_it_fits() -> None:
+    for arguments in (["--gpu", "H100"], ["--memory", "40GiB"], ["--gpu", "h-100", "--json"]):
+        assert run("gpt2-124m", *arguments).exit_code == 0
+    for arguments in (["--gpu", "T4"], ["--memory", "40GiB", "--gpu", "B200"], ["--memory", "80GB", "--json"]):
+        assert run("llama-3.1-70b-infer", *arguments).exit_code == 1
+
+
+def test_the_verdict_in_json_is_exact() -> None:
+    (one,) = document("tiny-gpt", "--memory", "4GiB")["estimates"]
+    done = run("tiny-gpt", "--memory", f"{one['process']}", "--json")
+    (exact,) = json.loads(done.stdout)["estimates"]
+    assert (done.exit_code, exact["fits"], exact["spare"]) == (0, True, 0)
+    done = run("tiny-gpt", "--memory", f"{one['process'] - 1}", "--json")
+    (short,) = json.loads(done.stdout)["estimates"]
+    assert (done.exit_code, short["fits"], short["spare"]) == (1, False, -1)
+
+
+def test_every_part_is_shown_with_its_arithmetic() -> None:
+    (one,) = document("gpt2-124m", "--gpu", "A100")["estimates"]
+    done = run("gpt2-124m", "--gpu", "A100")
+    text = " ".join(done.stdout.split())
+    for part in one["parts"]:
+        assert f"{part['name']} " in text
+        assert f"{part['bytes']:,}" in text
+        assert " ".join(part["formula"].split()) in text
+        assert part["source"] in text
+    for total in ("allocated", "reserved", "process"):
+        assert f"{one[total]:,}" in text
+    assert "fits A100-80GB with" in text
+    assert "\x1b" not in done.stdout
+
+
+def test_rules_are_shown_beside_analytic() -> None:
+    read = document("llama-3.1-8b-infer", "--method", "all")
+    methods = [one["method"] for one in read["estimates"]]
+    assert methods[0] == "analytic"
+    assert "rules:kv-cache" in methods
+    text = run("llama-3.1-8b-infer", "--method", "all").stdout
+    for method in methods:
+        assert f"\n{method} " in text
+    assert [one["method"] for one in document("llama-3.1-8b-infer", "--method", "rules")["estimates"]] == methods[1:]
+    (single,) = document("llama-3.1-8b-infer", "--method", "rules:kv-cache")["estimates"]
+    assert single["reserved"] is None
+
+
+def test_a_rules_own_preset_answers_by_its_rule() -> None:
+    (one,) = document("rule-optimizer-timeline")["estimates"]
+    assert one["method"] == "rules:optimizer-timeline"
+    assert 1_130_496 in [moment["allocated"] for moment in one["timeline"]]
+    text = run("rule-optimizer-timeline").stdout
+    assert "1,130,496" in text
+    assert document("rule-optimizer-timeline", "--method", "all")["estimates"]
+
+
+def test_a_measured_figure_stands_beside_the_estimates(own_folder: Path) -> None:
+    path = own_folder / "mine.toml"
+    shown = RUNNER.invoke(app, ["presets", "show", "tiny-gpt"]).stdout
+    path.write_text(shown + '\n[measured]\nprocess = 1073741824\nwhere = "here"\n', encoding="utf-8")
+    text = run(str(path), "--method", "all").stdout
+    (line,) = [line for line in text.splitlines() if line.startswith("measured")]
+    assert line.split() == ["measured", "–", "–", "1.00", "GiB", "here"]

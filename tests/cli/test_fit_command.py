@@ -1,0 +1,82 @@
+"""`vramtui fit`, as a program would call it."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from vramtui.cli.main import app
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+
+
+def document(*arguments: str) -> tuple[int, dict[str, Any]]:
+    done = RUNNER.invoke(app, ["fit", *arguments, "--json"])
+    return done.exit_code, json.loads(done.stdout)
+
+
+def process(preset: str, *settings: str) -> int:
+    chosen = [part for setting in settings for part in ("--set", setting)]
+    done = RUNNER.invoke(app, ["estimate", preset, *chosen, "--gpu", "RTX4090", "--json"])
+    size: int = json.loads(done.stdout)["estimates"][0]["process"]
+    return size
+
+
+def test_the_edge_is_that_of_the_estimate() -> None:
+    code, read = document("gpt2-124m", "--gpu", "RTX4090")
+    assert (code, read["schema"], read["fits"], read["vary"]) == (0, 1, True, "run.batch_size")
+    largest, room = read["largest"], read["device"]["total_memory"]
+    assert process("gpt2-124m", f"run.batch_size={largest}") == read["process_at_largest"] <= room
+    assert process("gpt2-124m", f"run.batch_size={largest + 1}") == read["process_beyond"] > room
+    assert read["cheapest"] == {"levers": [], "changes": {}, "process": read["process"]}
+
+
+def test_what_does_not_fit_is_told_how_it_would() -> None:
+    code, read = document("llama-3.2-3b-lora", "--gpu", "RTX4090")
+    assert (code, read["fits"]) == (1, False)
+    assert read["spare"] < 0
+    assert read["cheapest"]["process"] <= read["device"]["total_memory"]
+    assert {lever["name"] for lever in read["levers"]} >= set(read["cheapest"]["levers"])
+    for lever in read["levers"]:
+        assert lever["frees"] == read["process"] - lever["process"]
+        assert lever["fits"] == (lever["process"] <= read["device"]["total_memory"])
+
+
+def test_the_printed_settings_do_what_they_say() -> None:
+    done = RUNNER.invoke(app, ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4"])
+    assert done.exit_code == 1
+    (settings,) = [line for line in done.stdout.splitlines() if line.strip().startswith("--set")]
+    again = RUNNER.invoke(app, ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4", *shlex.split(settings)])
+    assert again.exit_code == 0, again.stdout
+    assert "Nothing has to be changed." in again.stdout
+
+
+def test_another_key_can_be_varied() -> None:
+    _, read = document("mistral-7b", "--memory", "40GiB", "--vary", "run.new_tokens")
+    assert read["vary"] == "run.new_tokens"
+    assert read["largest"] > 512
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["gpt2-124m"], "say what it has to fit: --gpu H200, or --memory 24GiB"),
+        (["gpt2-124m", "--gpu", "H200", "--vary", "run.batch"], "no whole number stands there (did you mean run.batch"),
+        (["gpt2-124m", "--gpu", "H200", "--vary", "run.optimizer"], "no whole number stands there"),
+        (["rule-linear", "--gpu", "H200"], "the analytic estimator does not know models of kind 'rule'"),
+        (["none", "--gpu", "H200"], "no preset is called 'none'"),
+    ],
+)
+def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
+    done = RUNNER.invoke(app, ["fit", *arguments])
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1

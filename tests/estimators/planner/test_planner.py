@@ -1,0 +1,156 @@
+"""The planner's answers, against an estimator whose every byte is known."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Estimate
+from vramtui.core.ledger import Ledger
+from vramtui.core.models import TransformerModel
+from vramtui.core.workload import InferRun, Lora, TrainRun, Workload
+from vramtui.estimators.levers import levers_for
+from vramtui.estimators.planner import CEILING, Planner, largest_that, value_at, with_values
+
+MODEL = TransformerModel(
+    hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100, max_position_embeddings=512
+)
+TRAIN = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=100, attention="eager"))
+INFER = Workload(model=MODEL, run=InferRun(batch_size=4, sequence_length=100, precision="fp32"))
+
+
+class Known:
+    """1000 bytes of states and 10 a token, less with each change that a job can make; refuses above 512 tokens."""
+
+    name = "known"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        del device
+        self.asked += 1
+        run = workload.run
+        tokens = (run.sequence_length or 0) * run.batch_size
+        if (run.sequence_length or 0) > 512:
+            raise UserError("run.sequence_length is more than the model's 512 positions")
+        states, each = 1000, 10
+        if isinstance(run, TrainRun):
+            states = 100 if run.lora else 500 if run.precision == "bf16" else 1000
+            each -= 3 * (run.checkpointing == "full") + (run.attention == "flash")
+        size = states + each * tokens
+        return Estimate(method="known", parts=(), ledger=Ledger(process=size), peak_phase="forward")
+
+
+def card(size: int) -> Device:
+    return Device(name="a card", capability=(9, 0), total_memory=size)
+
+
+def test_the_largest_batch_is_exact_at_the_edge() -> None:
+    edge = Planner(Known(), TRAIN, card(9000)).edge("run.batch_size")
+    assert (edge.largest, edge.process, edge.beyond, edge.reason) == (8, 9000, 10000, "9 does not fit")
+    assert Planner(Known(), TRAIN, card(8999)).edge("run.batch_size").largest == 7
+
+
+def test_the_largest_sequence_ends_where_the_model_does() -> None:
+    edge = Planner(Known(), TRAIN, card(10**9)).edge("run.sequence_length")
+    assert (edge.largest, edge.beyond) == (512, None)
+    assert edge.reason == "run.sequence_length is more than the model's 512 positions"
+
+
+def test_not_even_one_fits() -> None:
+    edge = Planner(Known(), TRAIN, card(1999)).edge("run.batch_size")
+    assert (edge.largest, edge.reason) == (None, "not even 1 fits")
+
+
+def test_nothing_is_too_much() -> None:
+    edge = Planner(Known(), TRAIN, card(10**12)).edge("run.batch_size")
+    assert edge.largest == CEILING
+    assert edge.reason == "nothing up to 16,777,216 is too much"
+
+
+@given(edge=st.integers(1, 10**7), start=st.integers(1, 10**7))
+def test_any_edge_is_found_from_any_start(edge: int, start: int) -> None:
+    assert largest_that(lambda n: n <= edge, start) == edge
+
+
+@given(edge=st.integers(1, 5000), later=st.integers(2, 15), start=st.integers(1, 5000))
+def test_a_dent_behind_the_edge_is_seen(edge: int, later: int, start: int) -> None:
+    """Rounding can let one more fit where one less did not; the answer is still exact at its own edge."""
+
+    def fits(n: int) -> bool:
+        return n <= edge or n == edge + later
+
+    found = largest_that(fits, min(start, edge))
+    assert found == edge + later
+    assert not fits(found + 1)
+
+
+def test_a_key_that_is_no_number() -> None:
+    with pytest.raises(UserError, match=r"--vary run.batch_sise: no whole number stands there \(did you mean"):
+        Planner(Known(), TRAIN, card(9000)).edge("run.batch_sise")
+    for key in ("run.precision", "run", "run.lora.rank", "nothing.at.all", "run.batch_size.more"):
+        with pytest.raises(UserError, match="no whole number stands there"):
+            value_at(TRAIN, key)
+
+
+def test_levers_say_what_they_free() -> None:
+    plan = Planner(Known(), TRAIN, card(4000)).plan()
+    assert (plan.fits, plan.process, plan.room) == (False, 5000, 4000)
+    effects = {effect.lever: effect for effect in plan.effects}
+    assert (effects["full checkpointing"].frees, effects["full checkpointing"].fits) == (1200, True)
+    assert effects["full checkpointing"].largest == 4
+    assert effects["flash attention"].frees == 400
+    assert effects["one sequence at a time"].largest is None
+    assert effects["one sequence at a time"].changes == {"run.batch_size": 1, "run.gradient_accumulation_steps": 4}
+    assert effects["LoRA of rank 16"].frees == 900
+
+
+@pytest.mark.parametrize(
+    ("room", "names"),
+    [
+        (5000, []),
+        (4600, ["flash attention"]),
+        (3800, ["full checkpointing"]),
+        (3400, ["flash attention", "full checkpointing"]),
+        (2000, ["one sequence at a time"]),
+        (1600, ["flash attention", "full checkpointing", "one sequence at a time"]),
+        (1100, ["flash attention", "full checkpointing", "one sequence at a time", "pure bf16"]),
+        (299, None),
+    ],
+)
+def test_the_cheapest_set_of_changes(room: int, names: list[str] | None) -> None:
+    plan = Planner(Known(), TRAIN, card(room)).plan()
+    assert (None if plan.cheapest is None else [lever.name for lever in plan.cheapest]) == names
+    if names is not None:
+        assert plan.cheapest_process is not None
+        assert plan.cheapest_process <= room
+
+
+@pytest.mark.parametrize("workload", [TRAIN, INFER])
+def test_every_lever_is_a_change_that_the_schema_knows(workload: Workload) -> None:
+    levers = levers_for(workload)
+    assert levers
+    for lever in levers:
+        assert with_values(workload, lever.changes) != workload
+        assert lever.cost
+
+
+def test_what_is_done_already_is_not_offered() -> None:
+    run = TrainRun(
+        optimizer_implementation="fused",
+        checkpointing="full",
+        precision="bf16",
+        lora=Lora(rank=8, target_modules=("q_proj",)),
+    )
+    assert levers_for(Workload(model=MODEL, run=run)) == ()
+
+
+def test_a_changed_shape_is_no_longer_the_cards() -> None:
+    counted = with_values(TRAIN, {"model.parameters": 7})
+    assert isinstance(counted.model, TransformerModel)
+    assert counted.model.parameters == 7
+    changed = with_values(counted, {"model.num_hidden_layers": 3}).model
+    assert isinstance(changed, TransformerModel)
+    assert (changed.num_hidden_layers, changed.parameters) == (3, None)

@@ -1,0 +1,57 @@
+"""The JSON document of `vramtui estimate`."""
+
+import msgspec
+
+from vramtui.core.devices import Device
+from vramtui.core.estimate import Estimate, Part
+from vramtui.core.preset import PresetFile
+
+
+def estimate_document(found: PresetFile, estimates: list[Estimate], device: Device | None) -> dict[str, object]:
+    """Every estimate with its parts in bytes; `fits` and `spare` are null unless a card or a size was named."""
+    return {
+        "schema": 1,
+        "preset": found.key,
+        "device": None if device is None else _device(device),
+        "estimates": [_estimate(one, device) for one in estimates],
+    }
+
+
+def _device(device: Device) -> dict[str, object]:
+    return {
+        "name": device.name,
+        "capability": ".".join(map(str, device.capability)),
+        "total_memory": device.total_memory,
+    }
+
+
+def _estimate(one: Estimate, device: Device | None) -> dict[str, object]:
+    spare = None if device is None else device.total_memory - one.process
+    return {
+        "method": one.method,
+        "parts": [_part(part) for part in one.parts],
+        "allocated": one.ledger.allocated,
+        "reserved": one.ledger.reserved,
+        "process": one.ledger.process,
+        "peak_phase": one.peak_phase,
+        "peak_step": one.peak_step,
+        "assumptions": list(one.assumptions),
+        "error": one.error,
+        "fits": None if spare is None else spare >= 0,
+        "spare": spare,
+        "ledger": msgspec.to_builtins(one.ledger),
+        "timeline": msgspec.to_builtins(one.timeline),
+    }
+
+
+def _part(part: Part) -> dict[str, object]:
+    return {
+        "name": part.name,
+        "line": part.line,
+        "bytes": part.bytes,
+        "at_peak": part.at_peak,
+        "formula": part.formula,
+        "source": part.source,
+        "lifetime": part.lifetime,
+        "count": part.count,
+    }

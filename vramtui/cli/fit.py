@@ -1,0 +1,151 @@
+"""`vramtui fit`: how large a job may be on a card, and what to change where it is too large."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.console import print_json, print_table
+from vramtui.cli.estimate import changed_preset, chosen_device, named
+from vramtui.cli.exits import NO, spoken_errors
+from vramtui.core.devices import Device
+from vramtui.core.errors import UserError
+from vramtui.core.preset import PresetFile
+from vramtui.core.units import UNKNOWN, format_bytes
+from vramtui.estimators.planner import Plan, Planner
+
+
+def fit(
+    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.")],
+    gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or its memory: 24GiB.")] = None,
+    vary: Annotated[str, typer.Option(metavar="KEY", help="What to find the largest of.")] = "run.batch_size",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
+) -> None:
+    """The largest batch that fits, what each change would free, and the cheapest way to make it fit.
+
+    Exit code 1 when the preset as it stands does not fit.
+    """
+    with spoken_errors():
+        if gpu is None and memory is None:
+            raise UserError("say what it has to fit: --gpu H200, or --memory 24GiB")
+        found = changed_preset(preset, settings or [])
+        device = chosen_device(gpu, memory)
+        with named(found):
+            plan = _plan(found, device, vary)
+        if json:
+            print_json(fit_document(found, device, plan))
+        else:
+            _print_plan(found, device, plan)
+        if not plan.fits:
+            raise typer.Exit(NO)
+
+
+def _plan(found: PresetFile, device: Device, vary: str) -> Plan:
+    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
+
+    return Planner(ANALYTIC, found.preset.workload, device).plan(vary)
+
+
+def fit_document(found: PresetFile, device: Device, plan: Plan) -> dict[str, object]:
+    """The planner's answer as JSON has it; sizes in bytes, `cheapest` null when nothing is enough."""
+    cheapest = None
+    if plan.cheapest is not None:
+        cheapest = {
+            "levers": [lever.name for lever in plan.cheapest],
+            "changes": {key: value for lever in plan.cheapest for key, value in lever.changes.items()},
+            "process": plan.cheapest_process,
+        }
+    return {
+        "schema": 1,
+        "preset": found.key,
+        "device": {"name": device.name, "total_memory": device.total_memory},
+        "fits": plan.fits,
+        "process": plan.process,
+        "spare": plan.room - plan.process,
+        "vary": plan.edge.key,
+        "largest": plan.edge.largest,
+        "process_at_largest": plan.edge.process,
+        "process_beyond": plan.edge.beyond,
+        "reason": plan.edge.reason,
+        "levers": [
+            {
+                "name": effect.lever,
+                "changes": effect.changes,
+                "cost": effect.cost,
+                "process": effect.process,
+                "frees": effect.frees,
+                "fits": effect.fits,
+                "largest": effect.largest,
+            }
+            for effect in plan.effects
+        ],
+        "cheapest": cheapest,
+    }
+
+
+def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
+    print(f"{found.preset.name} on {device.name}: {_verdict(plan)}")
+    print(_edge_sentence(plan))
+    if plan.effects:
+        print()
+        largest = f"MAX {plan.edge.key.rsplit('.', maxsplit=1)[-1].upper()}"
+        rows = [
+            (
+                effect.lever,
+                format_bytes(effect.frees),
+                format_bytes(effect.process),
+                "yes" if effect.fits else "no",
+                UNKNOWN if effect.largest is None else f"{effect.largest:,}",
+                effect.cost,
+            )
+            for effect in plan.effects
+        ]
+        print_table(("CHANGE", "FREES", "PROCESS", "FITS", largest, "WHAT IT COSTS"), rows, right=(1, 2, 4))
+    print()
+    print(_cheapest_sentence(plan))
+    sys.stdout.flush()
+
+
+def _verdict(plan: Plan) -> str:
+    spare = plan.room - plan.process
+    room = f"{format_bytes(plan.process)} of {format_bytes(plan.room)}"
+    if plan.fits:
+        return f"fits with {format_bytes(spare)} to spare ({room})"
+    return f"does not fit, {format_bytes(-spare)} too much ({room})"
+
+
+def _edge_sentence(plan: Plan) -> str:
+    edge = plan.edge
+    if edge.largest is None:
+        return f"{edge.key}: {edge.reason}"
+    return f"{edge.key}: at most {edge.largest:,} ({format_bytes(edge.process)}); {edge.reason}"
+
+
+def _cheapest_sentence(plan: Plan) -> str:
+    if plan.fits:
+        return "Nothing has to be changed."
+    if plan.cheapest is None:
+        return "No set of these changes makes it fit."
+    names = " and ".join(lever.name for lever in plan.cheapest)
+    settings = " ".join(
+        f"--set {key}={_toml(value)}" for lever in plan.cheapest for key, value in lever.changes.items()
+    )
+    return f"Cheapest to make it fit: {names}, which takes {format_bytes(plan.cheapest_process)}.\n  {settings}"
+
+
+def _toml(value: object) -> str:
+    """A value as --set reads it, quoted for a shell where it needs to be."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{key} = {_inner(part)}" for key, part in value.items())
+        return f"'{{{inner}}}'"
+    return str(value)
+
+
+def _inner(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_inner, value))}]"
+    return f'"{value}"' if isinstance(value, str) else str(value).lower()

@@ -1,0 +1,50 @@
+"""The estimators by the names people give them: `analytic`, `rules`, `rules:ID` and `all`."""
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import UserError, nearest
+from vramtui.core.estimate import Estimate
+from vramtui.core.models import RuleModel
+from vramtui.core.workload import Workload
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.rules import RULES, estimate_rules
+
+METHODS = ("analytic", "rules", "rules:ID", "all")
+
+
+def estimates_by(method: str | None, workload: Workload, device: Device) -> list[Estimate]:
+    """What `method` answers: one estimate for `analytic`, one for each rule that fits for `rules`, both for `all`.
+
+    None means what the preset is about: the rule of its own where its model is one, analytic for all others.
+
+    Raises:
+        UserError: there is no such method, or it does not know such a workload.
+    """
+    if method is None:
+        method = _own_method(workload)
+    if method == "analytic":
+        return [ANALYTIC.estimate(workload, device)]
+    if method == "rules":
+        return estimate_rules(workload, device)
+    if method.startswith("rules:"):
+        return estimate_rules(workload, device, method.removeprefix("rules:"))
+    if method == "all":
+        return _all(workload, device)
+    known = (*METHODS, *(f"rules:{rule}" for rule in RULES))
+    raise UserError(f"--method {method} is not known{nearest(method, known)}; it is one of: {', '.join(METHODS)}")
+
+
+def _own_method(workload: Workload) -> str:
+    if workload.rule is None or not isinstance(workload.model, RuleModel):
+        return "analytic"
+    return f"rules:{type(workload.rule).__struct_config__.tag}"
+
+
+def _all(workload: Workload, device: Device) -> list[Estimate]:
+    """Analytic, unless the preset is only about a rule, and every rule that fits, if any does."""
+    if isinstance(workload.model, RuleModel):
+        return estimate_rules(workload, device)
+    analytic = ANALYTIC.estimate(workload, device)
+    try:
+        return [analytic, *estimate_rules(workload, device)]
+    except UserError:
+        return [analytic]

@@ -1,0 +1,255 @@
+"""What fits a card: the largest batch or sequence, what each change would free, and the cheapest set that is enough."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import combinations
+from typing import Any
+
+import msgspec
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import UserError, nearest
+from vramtui.core.estimate import Estimator
+from vramtui.core.workload import Workload
+from vramtui.estimators.levers import Lever, levers_for
+
+CEILING = 1 << 24
+PROBES = 16
+MOST_CHANGES = 4
+
+
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest value of one key that still fits.
+
+    Attributes:
+        key: as in a preset, `run.batch_size`.
+        largest: None when not even 1 fits.
+        process: bytes of the process at `largest`; `beyond` at one more.
+        reason: why one more does not do, in a sentence.
+    """
+
+    key: str
+    largest: int | None
+    process: int | None
+    beyond: int | None
+    reason: str
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What one lever, pulled alone, would do; `frees` is in bytes and negative when it costs memory."""
+
+    lever: str
+    changes: dict[str, Any]
+    cost: str
+    process: int
+    frees: int
+    fits: bool
+    largest: int | None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The planner's answer for one workload on one card.
+
+    Attributes:
+        cheapest: the levers to pull together, none when it fits as it is, None when no set of them is enough.
+        cheapest_process: bytes of the process with them.
+    """
+
+    fits: bool
+    process: int
+    room: int
+    edge: Edge
+    effects: tuple[Effect, ...]
+    cheapest: tuple[Lever, ...] | None
+    cheapest_process: int | None
+
+
+class Planner:
+    """Asks one estimator about variations of one workload on one card."""
+
+    def __init__(self, estimator: Estimator, workload: Workload, device: Device) -> None:
+        self._estimator = estimator
+        self._workload = workload
+        self._device = device
+        self._levers = levers_for(workload)
+
+    def plan(self, key: str = "run.batch_size") -> Plan:
+        """Everything at once.
+
+        Raises:
+            UserError: the workload cannot be estimated, or `key` is no whole number of it.
+        """
+        process = self._process(self._workload)
+        cheapest = () if process <= self.room else self.cheapest()
+        with_them = None if cheapest is None else self._process(_changed(self._workload, *cheapest))
+        return Plan(
+            fits=process <= self.room,
+            process=process,
+            room=self.room,
+            edge=self.edge(key),
+            effects=tuple(self._effects(key, process)),
+            cheapest=cheapest,
+            cheapest_process=with_them,
+        )
+
+    @property
+    def room(self) -> int:
+        """Bytes the process may take."""
+        return self._device.total_memory
+
+    def edge(self, key: str) -> Edge:
+        """The largest value of `key` that fits, exact: one more does not.
+
+        Raises:
+            UserError: `key` is no whole number of the workload.
+        """
+        return self._edge(self._workload, key)
+
+    def cheapest(self) -> tuple[Lever, ...] | None:
+        """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
+        for levers in _by_cost(self._levers):
+            process = self._possible(_changed(self._workload, *levers))
+            if process is not None and process <= self.room:
+                return levers
+        return None
+
+    def _effects(self, key: str, before: int) -> Iterator[Effect]:
+        for lever in self._levers:
+            workload = _changed(self._workload, lever)
+            process = self._possible(workload)
+            if process is None:
+                continue
+            yield Effect(
+                lever=lever.name,
+                changes=lever.changes,
+                cost=lever.cost,
+                process=process,
+                frees=before - process,
+                fits=process <= self.room,
+                largest=None if key in lever.changes else self._edge(workload, key).largest,
+            )
+
+    def _edge(self, workload: Workload, key: str) -> Edge:
+        current = value_at(workload, key)
+
+        @cache
+        def process(value: int) -> int | None:
+            return self._possible(with_values(workload, {key: value}))
+
+        def fits(value: int) -> bool:
+            size = process(value)
+            return size is not None and size <= self.room
+
+        if not fits(1):
+            return Edge(key=key, largest=None, process=process(1), beyond=process(1), reason="not even 1 fits")
+        largest = largest_that(fits, max(current, 1))
+        beyond = process(largest + 1)
+        if largest >= CEILING:
+            reason = f"nothing up to {CEILING:,} is too much"
+        elif beyond is None:
+            reason = self._refusal(with_values(workload, {key: largest + 1}))
+        else:
+            reason = f"{largest + 1:,} does not fit"
+        return Edge(key=key, largest=largest, process=process(largest), beyond=beyond, reason=reason)
+
+    def _process(self, workload: Workload) -> int:
+        return self._estimator.estimate(workload, self._device).process
+
+    def _possible(self, workload: Workload) -> int | None:
+        """Bytes of the process, or None where the estimator refuses the workload."""
+        try:
+            return self._process(workload)
+        except UserError:
+            return None
+
+    def _refusal(self, workload: Workload) -> str:
+        try:
+            self._process(workload)
+        except UserError as error:
+            return str(error)
+        return ""
+
+
+def largest_that(fits: Callable[[int], bool], start: int = 1) -> int:
+    """The largest number up to CEILING for which `fits` holds, which has to hold for 1.
+
+    Memory grows with what is varied but for the allocator's rounding, so the edge found by halving is looked
+    beyond: if any of the next numbers fits after all, the search goes on from there.
+    """
+    low = start if fits(start) else 1
+    while True:
+        step = 1
+        while low + step <= CEILING and fits(low + step):
+            low += step
+            step *= 2
+        high = min(low + step, CEILING + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        later = next((n for n in range(low + 2, low + 2 + PROBES) if n <= CEILING and fits(n)), None)
+        if later is None:
+            return low
+        low = later
+
+
+def value_at(workload: Workload, key: str) -> int:
+    """The whole number that stands at `key`.
+
+    Raises:
+        UserError: there is none.
+    """
+    table: Any = msgspec.to_builtins(workload)
+    parts = key.split(".")
+    for part in parts[:-1]:
+        table = table.get(part) if isinstance(table, dict) else None
+    value = table.get(parts[-1]) if isinstance(table, dict) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        numbers = [f"{head}.{name}" for head, name, _ in _numbers(workload)]
+        raise UserError(
+            f"--vary {key}: no whole number stands there{nearest(key, numbers)}; there are: {', '.join(numbers)}"
+        )
+    return value
+
+
+def with_values(workload: Workload, values: Mapping[str, Any]) -> Workload:
+    """`workload` with the values at some dotted keys replaced; a changed shape drops the card's parameter count.
+
+    Raises:
+        msgspec.ValidationError: a key or a value is not of the schema.
+    """
+    tables: Any = msgspec.to_builtins(workload)
+    for key, value in values.items():
+        table = tables
+        *heads, last = key.split(".")
+        for part in heads:
+            if table.get(part) is None:
+                table[part] = {}
+            table = table[part]
+        table[last] = value
+        if heads[:1] == ["model"] and last != "parameters":
+            tables["model"].pop("parameters", None)
+    return msgspec.convert(tables, Workload)
+
+
+def _numbers(workload: Workload) -> Iterator[tuple[str, str, int]]:
+    tables = msgspec.to_builtins(workload)
+    for head in ("run", "parallel"):
+        for name, value in (tables.get(head) or {}).items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                yield head, name, value
+
+
+def _changed(workload: Workload, *levers: Lever) -> Workload:
+    values = {key: value for lever in levers for key, value in lever.changes.items()}
+    return with_values(workload, values)
+
+
+def _by_cost(levers: tuple[Lever, ...]) -> list[tuple[Lever, ...]]:
+    """Sets of levers that do not undo one another, cheapest first, then fewest."""
+    sets = [
+        chosen
+        for size in range(1, MOST_CHANGES + 1)
+        for chosen in combinations(levers, size)
+        if len({key for lever in chosen for key in lever.changes}) == sum(len(lever.changes) for lever in chosen)
+    ]
+    return sorted(sets, key=lambda chosen: (sum(lever.weight for lever in chosen), len(chosen)))
