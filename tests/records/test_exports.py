@@ -17,16 +17,17 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from tests.records.moments import HOSTILE, TAKEN_AT, moment
 from vramtui.core.readings import Gpu, Host, Process, Sample, process_key
 from vramtui.core.snapshot import Holding, Snapshot
+from vramtui.records import saving
 from vramtui.records.csv_table import COLUMNS, csv_table
 from vramtui.records.markdown import code, prose
-from vramtui.records.ps_json import ps_document, snapshot_document
+from vramtui.records.ps_json import ps_document
 from vramtui.records.report import markdown_report
 
-EXPORTS = {
-    "json": lambda taken: json.dumps(snapshot_document(taken), indent=2, ensure_ascii=False),
-    "csv": csv_table,
-    "md": markdown_report,
-}
+KINDS = ("json", "csv", "md")
+
+
+def _export(kind: str, taken: Snapshot) -> str:
+    return saving._render(kind, taken, None)
 
 
 class Text(SingleFileSnapshotExtension):
@@ -43,24 +44,24 @@ def _with_command(command: str) -> Snapshot:
     return Snapshot(sample=sample, holdings=(holding,), versions={"vramtui": command})
 
 
-@pytest.mark.parametrize("kind", EXPORTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_whole_text(kind: str, snapshot: SnapshotAssertion) -> None:
     extension = type("Golden", (Text,), {"file_extension": kind})
-    assert EXPORTS[kind](moment()) == snapshot(extension_class=extension)
+    assert _export(kind, moment()) == snapshot(extension_class=extension)
 
 
-@pytest.mark.parametrize("kind", EXPORTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_hostile_name_is_text(kind: str) -> None:
-    text = EXPORTS[kind](_with_command(HOSTILE))
+    text = _export(kind, _with_command(HOSTILE))
     assert "\x1b" not in text
     assert "\x07" not in text
     assert "[red]x[/] ␛[2J␛]0;pwn␇" in text
 
 
 @given(st.text(st.characters(exclude_categories=()), min_size=1))
-@pytest.mark.parametrize("kind", EXPORTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_no_text_reaches_a_terminal_as_an_order(kind: str, command: str) -> None:
-    text = EXPORTS[kind](_with_command(command)).replace("\n", "")
+    text = _export(kind, _with_command(command)).replace("\n", "")
     assert {unicodedata.category(character) for character in text}.isdisjoint({"Cc", "Cf", "Cs", "Zl", "Zp"})
     text.encode()
 

@@ -62,6 +62,9 @@ def _safe(cell: Cell) -> Cell:
 
 def _rows(snapshot: Snapshot) -> Iterator[Cells]:
     sample = snapshot.sample
+    holdings: dict[str, list[Holding]] = {}
+    for holding in snapshot.holdings:
+        holdings.setdefault(holding.key.gpu_uuid, []).append(holding)
     for gpu in sample.gpus:
         common: Cells = {
             "taken_at": iso_time(sample.taken_at),
@@ -72,10 +75,9 @@ def _rows(snapshot: Snapshot) -> Iterator[Cells]:
         }
         for cells in _gpu_rows(gpu):
             yield {**common, **cells}
-        for holding in snapshot.holdings:
-            if holding.key.gpu_uuid == gpu.uuid:
-                for cells in _process_rows(holding):
-                    yield {**common, **cells}
+        for holding in holdings.get(gpu.uuid, ()):
+            for cells in _process_rows(holding):
+                yield {**common, **cells}
 
 
 def _gpu_rows(gpu: Gpu) -> Iterator[Cells]:

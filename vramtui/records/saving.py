@@ -1,12 +1,13 @@
 """A snapshot as files: one for each format, under one name, never in place of anything that is there."""
 
 import errno
-import json
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
+
+import msgspec
 
 from vramtui.core.errors import UserError, nearest
 from vramtui.core.snapshot import Snapshot
@@ -59,7 +60,7 @@ def _render(kind: str, snapshot: Snapshot, svg: str | None) -> str:
 
 
 def _json(snapshot: Snapshot) -> str:
-    return json.dumps(snapshot_document(snapshot), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return msgspec.json.format(msgspec.json.encode(snapshot_document(snapshot)), indent=2).decode() + "\n"
 
 
 def _stem(snapshot: Snapshot) -> str:
