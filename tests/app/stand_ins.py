@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from vramtui.app.app import Dashboard
 from vramtui.core.devices import Device
 from vramtui.core.errors import SourceFailed, UserError
 from vramtui.core.estimate import Estimate, Part
@@ -120,3 +121,10 @@ class GivenSource:
 
     def close(self) -> None:
         """Nothing is held."""
+
+
+class Still(Dashboard):
+    """A dashboard that reads nothing by itself: a test gives it its samples."""
+
+    def start_reading(self) -> None:
+        """There is nothing to read."""

@@ -97,25 +97,33 @@ def ceiling(highest: int, total: int | None) -> int:
     return found
 
 
+def row_for_panel(preset: str, chosen: Row | None, every: Iterable[Row]) -> Row | None:
+    """The row that a preset is set beside: the chosen one, or another on the same GPU that does run the preset."""
+    if chosen is None or chosen.preset == preset:
+        return chosen
+    same = (row for row in every if row.preset == preset and row.gpu.uuid == chosen.gpu.uuid and row.kind == "process")
+    return next(same, chosen)
+
+
 def panel(
     found: PresetFile,
     workload: Workload,
     *,
-    chosen: Row | None,
+    row: Row | None,
     sample: Sample | None,
     predictor: Predictor,
     changed: frozenset[str],
 ) -> Panel:
-    """The estimate panel for a preset, on the chosen row's GPU and beside its process where that runs the preset."""
-    gpu = chosen.gpu if chosen is not None else _first_gpu(sample)
-    device = device_for(chosen, sample)
+    """The estimate panel for a preset, on the GPU of `row` and beside its process where that runs the preset."""
+    gpu = row.gpu if row is not None else _first_gpu(sample)
+    device = device_for(row, sample)
     answer = predictor.ask(workload, device)
-    runs = chosen is not None and chosen.preset == found.key
-    process = chosen.process if chosen is not None and runs else None
-    now = chosen.now if chosen is not None and runs else None
+    runs = row is not None and row.preset == found.key
+    process = row.process if row is not None and runs else None
+    now = row.now if row is not None and runs else None
     comparison = None
     if answer.estimate is not None:
-        observed = Ledger(process=chosen.peak) if chosen is not None and runs else Ledger()
+        observed = Ledger(process=row.peak) if row is not None and runs else Ledger()
         comparison = compare(found.key, answer.estimate, observed, now)
     return Panel(
         preset=found,

@@ -1,6 +1,6 @@
 """Everything a person has chosen and everything that was seen: what the next View is made of."""
 
-from vramtui.app.building import bars, device_for, panel, series
+from vramtui.app.building import bars, device_for, panel, row_for_panel, series
 from vramtui.app.predicting import Predictor
 from vramtui.app.rows import all_rows, filtered, in_order, predicted_rows
 from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
@@ -164,13 +164,13 @@ class Desk:
         """The View of now, without what only the dashboard knows (staleness, banner)."""
         sample = self._shown
         if sample is None:
-            return View(panel=self._panel(None), presets_read=bool(self.presets))
+            return View(panel=self._panel(None, []), presets_read=bool(self.presets))
         every = predicted_rows(self._rows, self._matches, self.estimate)
         rows = self._visible = in_order(filtered(every, self.filter), self.sort, self._order, reverse=self.reverse)
         chosen = self._chosen_row(rows)
         if self.panel_key is None and chosen is not None:
             self.panel_key = chosen.preset
-        shown = self._panel(chosen)
+        shown = self._panel(chosen, every)
         expected = chosen.predicted if chosen is not None else None
         return View(
             sample=sample,
@@ -192,21 +192,22 @@ class Desk:
         self._matches = {} if self._shown is None else self._matcher.match(self._shown, self.by_hand)
 
     def _chosen_row(self, rows: list[Row]) -> Row | None:
-        """The row chosen by hand; else the first one with a prediction, else the first."""
+        """The row chosen by hand; else the first one with a prediction, else the first process, else the first."""
         if self._chosen is not None:
             for row in rows:
                 if row.id == self._chosen:
                     return row
-        return next((row for row in rows if row.preset is not None), rows[0] if rows else None)
+        wanted = (row for row in rows if row.preset is not None)
+        return next(wanted, None) or next((row for row in rows if row.kind == "process"), rows[0] if rows else None)
 
-    def _panel(self, chosen: Row | None) -> Panel | None:
+    def _panel(self, chosen: Row | None, every: list[Row]) -> Panel | None:
         found = self.presets.get(self.panel_key or "")
         if found is None:
             return None
         return panel(
             found,
             self.workload(found),
-            chosen=chosen,
+            row=row_for_panel(found.key, chosen, every),
             sample=self._shown,
             predictor=self.predictor,
             changed=changed_fields(self.workload(found), found.preset.workload),

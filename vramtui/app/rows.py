@@ -20,7 +20,7 @@ MOST_EXITED_SHOWN = 50
 # A remainder this small shares the driver's line: four rows of 0.0 GiB would tell nobody anything.
 SMALL = 32 * MIB
 # On the same GPU: processes first, then what nobody owns, what the driver keeps, and those that are gone.
-_ORDER = {"process": 0, "note": 1, "unattributed": 2, "reserved": 3, "exited": 4}
+_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
 
 Estimates = Callable[[PresetFile, Device], Estimate | None]
 
@@ -49,6 +49,8 @@ def _remainders(gpu: Gpu) -> list[Row]:
         )
     elif not gpu.processes_trusted:
         rows.append(Row("note", ("note", gpu.uuid), gpu, None, note="this driver scrambles its process list"))
+    if gpu.mig_used:
+        rows.append(Row("instances", ("instances", gpu.uuid), gpu, gpu.mig_used))
     unattributed, reserved = gpu.unattributed or 0, gpu.memory.reserved or 0
     if reserved and abs(unattributed) < SMALL:
         also = f", and {format_bytes(unattributed)} unattributed" if unattributed else ""
@@ -113,7 +115,7 @@ def _holds(row: Row, words: list[str]) -> bool:
 
 
 def _searched(row: Row) -> str:
-    parts = [f"gpu:{row.gpu.index}", row.gpu.name, row.kind, row.preset or ""]
+    parts = [f"gpu:{row.gpu.index} ", row.gpu.name, row.kind, row.preset or ""]
     if row.process is not None:
         parts += [str(row.process.pid), row.process.user or "", row.process.command or row.process.name or ""]
     return " ".join(parts).lower()

@@ -12,7 +12,7 @@ from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.workload import Workload
 
-RowKind = Literal["process", "exited", "unattributed", "reserved", "note"]
+RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
 SortColumn = Literal["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
 SORT_COLUMNS: tuple[SortColumn, ...] = ("pid", "gpu", "user", "now", "peak", "predicted", "delta", "command")
 RowId = ProcessKey | tuple[str, str]
@@ -21,8 +21,8 @@ RowId = ProcessKey | tuple[str, str]
 class Row(msgspec.Struct, frozen=True, eq=False):
     """One line of the process table; bytes. `fraction` is peak over predicted, less one.
 
-    `kind`: a process; one that has exited; what a GPU holds that no process accounts for; what its driver keeps; a
-    `note` about a GPU whose processes cannot be told.
+    `kind`: a process; one that has exited; what a card's MIG instances hold; what a GPU holds that nobody accounts for;
+    what its driver keeps; a `note` about a GPU whose processes cannot be told.
     """
 
     kind: RowKind

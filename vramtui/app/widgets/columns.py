@@ -91,6 +91,12 @@ def row_strip(columns: tuple[Column, ...], row: Row, palette: Palette, width: in
     pieces: list[Piece] = []
     for column in columns:
         text, style = _CELLS[column.name](row, palette, on)
+        if column.name == "peak" and row.process is None:
+            # A remainder has neither peak nor prediction: its words begin where theirs would stand.
+            text, style = _command(row, palette, on)
+            taken = sum(column.width for column in columns[: columns.index(column)])
+            pieces.append(("  " + fit(text, width - taken - 2), style or base))
+            break
         shown = " " + fit(text, rest) if not column.width else _cell(text, column, width)
         pieces.append((shown, style or base))
     if cursor is not None:
@@ -109,7 +115,8 @@ def _pid(row: Row, palette: Palette, on: str) -> _Made:
 
 def _gpu(row: Row, palette: Palette, on: str) -> _Made:
     del palette, on
-    return (f"{row.gpu.index}", None)
+    size = f"/{printable(row.gpu.mig_profile).partition('.')[0]}" if row.gpu.mig_profile else ""
+    return (f"{row.gpu.index}{size}", None)
 
 
 def _user(row: Row, palette: Palette, on: str) -> _Made:
@@ -125,18 +132,16 @@ def _now(row: Row, palette: Palette, on: str) -> _Made:
 
 def _peak(row: Row, palette: Palette, on: str) -> _Made:
     del palette, on
-    return (format_gib(row.peak) if row.process is not None else "", None)
+    return (format_gib(row.peak), None)
 
 
 def _predicted(row: Row, palette: Palette, on: str) -> _Made:
-    if row.process is None:
-        return ("", None)
     return (format_gib(row.predicted), palette.ink("prediction", on) if row.predicted is not None else None)
 
 
 def _delta(row: Row, palette: Palette, on: str) -> _Made:
     if row.fraction is None:
-        return ("" if row.process is None or row.preset is None else UNKNOWN, None)
+        return ("" if row.preset is None else UNKNOWN, None)
     return (format_percent(row.fraction), palette.ink(delta_colour(row.fraction), on))
 
 
@@ -148,25 +153,23 @@ def delta_colour(fraction: float) -> str:
 
 
 def _command(row: Row, palette: Palette, on: str) -> _Made:
-    if row.kind == "unattributed":
-        return ("unattributed: driver, exited or foreign pids, managed memory", None)
-    if row.kind == "reserved":
-        return (f"reserved by the driver and firmware{row.note}", None)
-    if row.kind == "note":
-        return (printable(row.note), palette.ink("warning", on))
     process = row.process
-    text = printable((process.command or process.name or "") if process is not None else "")
-    if row.kind == "exited":
-        return (f"(exited) {text}", None)
-    if process is not None and process.state in ("exited", "zombie", "unseen"):
-        return (f"({_STATES[process.state]}) {text}", None)
-    return (text, None)
+    if process is None:
+        text = printable(row.note) if row.kind == "note" else _REMAINDERS[row.kind] + row.note
+        return (text, palette.ink("warning", on) if row.kind == "note" else None)
+    state = "(exited) " if row.kind == "exited" else _STATES.get(process.state, "")
+    return (state + printable(process.command or process.name or ""), None)
 
 
+_REMAINDERS = {
+    "instances": "held by its MIG instances, listed by themselves",
+    "unattributed": "unattributed: driver, exited pids, managed memory",
+    "reserved": "driver and firmware",
+}
 _STATES = {
-    "exited": "exited, still holds its memory",
-    "zombie": "zombie",
-    "unseen": "outside this container",
+    "exited": "(exited, still holds its memory) ",
+    "zombie": "(zombie) ",
+    "unseen": "(outside this container) ",
 }
 _CELLS: dict[SortColumn, Callable[[Row, Palette, str], _Made]] = {
     "pid": _pid,

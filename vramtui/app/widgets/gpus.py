@@ -15,7 +15,7 @@ from vramtui.core.units import format_duration, format_gib
 
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
 ONE_LINE = 66
-NAME_MOST = 18
+NAME_MOST, NAME_LEAST = 18, 12
 EMPTY = (
     "No GPUs are listed.",
     "Try `vramtui doctor` to see what the driver says, or `vramtui --demo` for a host that has some.",
@@ -48,7 +48,7 @@ class GpuPanel(Lines):
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in words][:height]
         each = _lines_each(len(view.bars), width, height)
         self._first = max(0, min(self._first, len(view.bars) - height // each))
-        name_width = min(NAME_MOST, max(len(short_name(bar.gpu)) for bar in view.bars))
+        name_width = min(NAME_MOST if width >= 90 else NAME_LEAST, max(len(short_name(bar.gpu)) for bar in view.bars))
         lines: list[Strip] = []
         self._owners = []
         for bar in view.bars[self._first :]:
@@ -128,19 +128,18 @@ def _bar_lines(bar: Bar, palette: Palette, width: int, name_width: int, each: in
 def _lost(bar: Bar, palette: Palette) -> list[Piece]:
     word = " LOST " if bar.gpu.state == "lost" else " FAILED "
     pieces: list[Piece] = [(word, palette.ink("background", "error", bold=True))]
-    reason = printable(bar.gpu.reason)
-    if reason:
-        pieces.append((f" {reason}", palette.ink("error")))
     if bar.last is not None:
-        age = format_duration(bar.age)
-        pieces.append((f" · {age} ago: {_memory_text(bar.last).strip()}", palette.dim))
+        pieces.append((f" {format_duration(bar.age)} ago: {_memory_text(bar.last).strip()} ", palette.dim))
+    if bar.gpu.reason:
+        pieces.append((f" {printable(bar.gpu.reason)}", palette.ink("error")))
     return pieces
 
 
 def _memory_text(gpu: Gpu) -> str:
     if gpu.memory.total is None or gpu.memory.used is None:
         return f"memory {why(gpu, 'memory')}"
-    text = f"{format_gib(gpu.memory.used):>5}/{format_gib(gpu.memory.total)} GiB"
+    total = format_gib(gpu.memory.total)
+    text = f"{right(format_gib(gpu.memory.used), len(total))}/{total} GiB"
     return f"{text} unified" if gpu.memory.unified else text
 
 

@@ -11,6 +11,7 @@ from vramtui.app.words import why
 from vramtui.core.units import GIB, format_bytes, format_duration
 
 AXIS = 6
+LEGEND_FROM = 6
 # Dots of a braille cell from the bottom up, left and right column.
 _LEFT = (0x40, 0x04, 0x02, 0x01)
 _RIGHT = (0x80, 0x20, 0x10, 0x08)
@@ -73,7 +74,8 @@ class MemoryGraph(Lines):
         if series is None or not len(series.values):
             lines = wrap(_empty(view), width - 2)
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
-        plot_height, plot_width = max(1, height - 1), max(2, width - AXIS)
+        legend = [_legend(view, palette, width)] if height >= LEGEND_FROM else []
+        plot_height, plot_width = max(1, height - 1 - len(legend)), max(2, width - AXIS)
         dots = levels(buckets(series, plot_width * 2), series.ceiling, plot_height)
         rows = braille_rows(dots, plot_height)
         mark = _row_of(series.predicted, series.ceiling, plot_height)
@@ -85,7 +87,7 @@ class MemoryGraph(Lines):
             body = _marked(row, palette, _label(series, plot_width)) if y == mark else [(row, palette.ink("used"))]
             lines_made.append(strip([axis, *body], width, palette.text))
         lines_made.append(_time_axis(series, palette, width))
-        return lines_made
+        return [*legend, *lines_made]
 
     def _entitle(self, series: Series | None) -> None:
         titles = (f"Memory · {series.title}" if series is not None else "Memory", "")
@@ -104,8 +106,8 @@ def _row_of(value: int | None, ceiling: int, height: int) -> int | None:
 def _ticks(ceiling: int, height: int) -> dict[int, str]:
     """Labels of the value axis by row: the top, the middle where there is one, and nothing else."""
     labels = {0: _short(ceiling)}
-    if height >= 4:
-        labels[height // 2] = _short(ceiling * (height - height // 2) // height)
+    if height >= 4 and height % 2 == 0:
+        labels[height // 2] = _short(ceiling // 2)
     return labels
 
 
@@ -114,6 +116,22 @@ def _short(count: int) -> str:
         text = f"{count / GIB:.0f}" if count >= 10 * GIB else f"{count / GIB:.1f}".removesuffix(".0")
         return f"{text}G"
     return f"{count >> 20}M"
+
+
+def _legend(view: View, palette: Palette, width: int) -> Strip:
+    """The figures behind the picture."""
+    row = view.chosen
+    if row is None:
+        return strip([], width, palette.text)
+    pieces: list[Piece] = [
+        (" now ", palette.dim),
+        (format_bytes(row.now), palette.strong),
+        ("  peak ", palette.dim),
+        (format_bytes(row.peak), palette.strong),
+    ]
+    if row.predicted is not None:
+        pieces += [("  predicted ", palette.dim), (format_bytes(row.predicted), palette.ink("prediction", bold=True))]
+    return strip(pieces, width, palette.text)
 
 
 def _label(series: Series, width: int) -> str:
