@@ -214,3 +214,30 @@ def test_the_walk_and_the_schema_agree(table: str, key: str, value: object) -> N
     else:
         refused = False
     assert bool(find_faults(tables)) == refused
+
+
+SCRAPS = st.sampled_from(
+    [*GOOD.split("\n"), '"""', "[[model]]", "a.b.c = 1", "[", "]", "{", "}", "=", "\x00", "\r", "\u2028"]
+)
+
+
+@given(st.one_of(st.text(), st.lists(SCRAPS).map("\n".join), st.lists(SCRAPS).map("".join)))
+def test_any_text_is_a_preset_or_one_sentence(text: str) -> None:
+    try:
+        parse_preset(text, "any.toml")
+    except UserError as error:
+        sentence = str(error)
+        assert sentence.startswith("any.toml:")
+        assert sentence.isprintable()
+
+
+@given(cut=st.integers(0, len(GOOD)), put=st.text(max_size=3), drop=st.integers(0, 5))
+def test_any_slip_of_the_keyboard_is_a_preset_or_one_sentence(cut: int, put: str, drop: int) -> None:
+    text = GOOD[:cut] + put + GOOD[cut + drop :]
+    problems = find_problems(text)
+    for problem in problems:
+        assert problem.line is None or 1 <= problem.line <= text.count("\n") + 1
+        assert problem.sentence.isprintable()
+    if problems:
+        with pytest.raises(UserError):
+            parse_preset(text, "any.toml")

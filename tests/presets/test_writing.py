@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from vramtui.core.errors import UserError
-from vramtui.presets import parse_preset, set_values, write_preset_text
+from vramtui.presets import parse_preset, preset_files, set_values, write_preset_text
 from vramtui.presets.library import bundled_folder
 
 TEXT = """\
@@ -84,3 +84,13 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be written"):
         write_preset_text(folder, TEXT)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "taken.toml"]
+
+
+@pytest.mark.parametrize("path", preset_files(bundled_folder()), ids=lambda path: path.stem)
+def test_one_changed_value_changes_one_line(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert set_values(text, {}) == text
+    before, after = text.split("\n"), set_values(text, {"name": "Another"}).split("\n")
+    assert [new for old, new in zip(before, after, strict=True) if old != new] == [
+        old.split("=")[0] + '= "Another"' for old in before if old.startswith("name")
+    ]
