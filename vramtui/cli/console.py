@@ -2,10 +2,13 @@
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 
 PIPE_WIDTH = 400
+NARROWEST = 12
+GAP = 3
 
 
 def print_json(document: object) -> None:
@@ -16,20 +19,25 @@ def print_json(document: object) -> None:
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:
     """An aligned table; the columns in `right` hold numbers. The last column is cut at the terminal's edge."""
     from rich import box  # noqa: PLC0415 - rich takes 40 ms to load, which JSON answers need not pay
+    from rich.cells import cell_len  # noqa: PLC0415 - as above
     from rich.console import Console  # noqa: PLC0415 - as above
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else int(os.environ.get("COLUMNS", PIPE_WIDTH))
+    widths = [max(cell_len(row[number]) for row in (headings, *rows)) for number in range(len(headings))]
+    # Only the last column gives way, and where the terminal is too narrow for the others it wraps them.
+    widths[-1] = min(widths[-1], max(NARROWEST, width - sum(widths[:-1]) - GAP * (len(headings) - 1)))
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for number, heading in enumerate(headings):
-        last = number == len(headings) - 1
         table.add_column(
             Text(heading),
             justify="right" if number in right else "left",
             no_wrap=True,
-            overflow="ellipsis" if last else "fold",
+            overflow="ellipsis",
+            width=widths[number],
         )
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", PIPE_WIDTH))
-    Console(width=width, highlight=False, markup=False, emoji=False).print(table)
+    whole = sum(widths) + GAP * (len(headings) - 1)
+    Console(width=whole, highlight=False, markup=False, emoji=False).print(table)

@@ -76,6 +76,11 @@ def _training(run: TrainRun) -> Iterator[Lever]:
             weight=SLOWER + 2,
             cost="slower: the same step from pieces too small to fill the card",
         )
+    yield from _rougher_training(run)
+
+
+def _rougher_training(run: TrainRun) -> Iterator[Lever]:
+    """Levers after which the training is not quite, or not at all, the same."""
     if run.precision in {"fp32", "tf32"}:
         yield Lever(
             name="bf16 autocast",
