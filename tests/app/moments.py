@@ -13,7 +13,7 @@ def process(pid: int, used: int | None, line: str, **more: object) -> Process:
         "type": "C",
         "used_memory": used,
         "user": "anna",
-        "name": line.split()[0],
+        "name": line.split(maxsplit=1)[0],
         "command": line,
         "started_at": START - 600,
         "state": "running",

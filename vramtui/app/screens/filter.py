@@ -14,14 +14,14 @@ class FilterBar(Input):
     FilterBar:focus { border: none; }
     """
     BINDINGS = [
-        Binding("escape", "give_up", "Show all rows", id="filter.give_up", show=False),
-        Binding("enter", "keep", "Keep the filter", id="filter.keep", show=False),
+        Binding("escape", "give_up", "show all", id="filter.give_up", tooltip="Show all rows again"),
+        Binding("enter", "keep", "keep", id="filter.keep", tooltip="Keep the filter and give the keys back"),
     ]
 
     def __init__(self, text: str) -> None:
         super().__init__(
             text,
-            placeholder="filter: words in pid, user, command or preset, or gpu:0   (Enter keeps it, Esc shows all)",
+            placeholder="filter: words in pid, user, command or preset, or gpu:0",
         )
         self.cursor_blink = False
 

@@ -1,0 +1,96 @@
+"""Running the dashboard in a test: given samples, a frozen clock, and nothing left to chance."""
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from textual.pilot import Pilot
+
+from tests.app import moments
+from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
+from vramtui.app.library import Presets
+from vramtui.app.messages import PresetsRead, SampleTaken
+from vramtui.core.readings import Sample
+from vramtui.core.snapshot import Snapshot
+from vramtui.core.units import GIB
+
+Driver = tuple[Still, Pilot[None]]
+
+
+class Clock:
+    """A clock that goes only when it is told to."""
+
+    def __init__(self, at: float = moments.START) -> None:
+        self.at = at
+
+    def __call__(self) -> float:
+        return self.at
+
+
+@asynccontextmanager
+async def dashboard(
+    samples: Sequence[Sample] = (),
+    size: tuple[int, int] = (120, 35),
+    *,
+    presets: Presets | None = None,
+    save: Callable[[Snapshot, str], list[str]] | None = None,
+    clock: Clock | None = None,
+    banner: str | None = None,
+    preset: str | None = None,
+    notifications: bool = False,
+) -> AsyncIterator[Driver]:
+    """A running dashboard that has taken `samples` and drawn them."""
+    library = presets or FixedPresets()
+    source = _Never()
+    app = Still(
+        source,
+        library,
+        save=save,
+        now=clock or Clock(),
+        banner=banner,
+        preset=preset,
+        estimator=RoundEstimator(),
+    )
+    async with app.run_test(size=size, notifications=notifications) as pilot:
+        await give(app, pilot, *samples)
+        app.post_message(PresetsRead(library.all(), library.problems))
+        await settle(app, pilot)
+        yield app, pilot
+
+
+class _Never:
+    name = "never"
+
+    def read(self) -> Sample:
+        raise AssertionError("a test gives its samples itself")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+async def give(app: Still, pilot: Pilot[None], *samples: Sample) -> None:
+    """Post samples as the poller would, and draw the last one."""
+    for sample in samples:
+        app.post_message(SampleTaken(sample))
+    await settle(app, pilot)
+
+
+async def settle(app: Still, pilot: Pilot[None]) -> None:
+    """Everything posted is handled, and what is shown is up to date."""
+    await pilot.pause()
+    app.draw()
+    await pilot.pause()
+    app.draw()
+    await pilot.pause()
+
+
+def screen_text(app: Still) -> str:
+    """The characters on the screen, line by line."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text for strip in strips)
+
+
+def climbing(seconds: int = 60, to: int = 58) -> list[Sample]:
+    """The usual moment with a training job that grows to `to` GiB."""
+    return [
+        moments.usual(at - seconds + 1, trained=(10 + (to - 10) * (at + 1) // seconds) * GIB) for at in range(seconds)
+    ]

@@ -1,0 +1,61 @@
+"""Prediction beside observation: differences, verdicts, and nothing made up where nothing is known."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.core.comparison import DEFAULT_ERROR, compare
+from vramtui.core.estimate import Estimate
+from vramtui.core.ledger import LINES, Ledger, ledger_from_parts
+from vramtui.core.units import GIB
+
+
+def estimate(weights: int, *, error: float | None = None) -> Estimate:
+    ledger = ledger_from_parts({"weights": weights}, reserved=weights, context=0)
+    return Estimate(method="analytic", parts=(), ledger=ledger, peak_phase="step", error=error)
+
+
+def test_what_is_not_seen_stays_unknown() -> None:
+    compared = compare("p", estimate(10 * GIB), Ledger(), None)
+    assert compared.verdict == "unknown"
+    assert compared.fraction is None
+    assert all(row.observed is None and row.difference is None for row in compared.rows)
+    assert compared.sentence == "predicted to peak at 10.0 GiB in optimizer step"
+
+
+def test_rows_that_neither_side_knows_are_left_out() -> None:
+    lines = [row.line for row in compare("p", estimate(GIB), Ledger(kv_cache=5), None).rows]
+    assert lines == ["weights", "kv_cache", "allocated", "reserved", "process"]
+
+
+def test_the_stated_error_decides() -> None:
+    seen = Ledger(process=int(10.6 * GIB))
+    assert compare("p", estimate(10 * GIB), seen, None).verdict == "as predicted"
+    assert compare("p", estimate(10 * GIB, error=0.05), seen, None).verdict == "over"
+    assert compare("p", estimate(12 * GIB, error=0.05), seen, None).verdict == "below"
+
+
+def test_over_says_by_how_much() -> None:
+    compared = compare("p", estimate(10 * GIB), Ledger(process=15 * GIB), now=14 * GIB)
+    assert compared.sentence == "5.0 GiB over the prediction"
+    assert (compared.now, compared.peak, compared.predicted) == (14 * GIB, 15 * GIB, 10 * GIB)
+
+
+@given(st.integers(1, 2**45), st.integers(0, 2**45))
+def test_difference_fraction_and_verdict_agree(predicted: int, seen: int) -> None:
+    compared = compare("p", estimate(predicted), Ledger(process=seen), seen)
+    row = compared.rows[-1]
+    assert row.line == "process"
+    assert row.difference == seen - predicted
+    assert compared.fraction == row.fraction
+    assert compared.fraction is not None
+    assert (compared.fraction > 0) == (seen > predicted)
+    over, below = compared.fraction > DEFAULT_ERROR, compared.fraction < -DEFAULT_ERROR
+    assert compared.verdict == ("over" if over else "below" if below else "as predicted")
+
+
+@given(st.fixed_dictionaries({line: st.one_of(st.none(), st.integers(0, 2**40)) for line in LINES}))
+def test_every_observed_line_has_its_row(parts: dict[str, int | None]) -> None:
+    compared = compare("p", estimate(GIB), Ledger(**parts), None)
+    observed = {row.line: row.observed for row in compared.rows}
+    assert all(observed[line] == parts[line] for line in LINES if parts[line] is not None)
+    assert [row.line for row in compared.rows] == [line for line in LINES if line in observed]

@@ -1,0 +1,142 @@
+"""Peaks for life, series that stay small, and identities that a reused pid does not confuse."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.core import history
+from vramtui.core.history import History, Peak, Track
+from vramtui.core.readings import Absence, Gpu, Host, Process, ProcessKey, Sample
+
+HOST = Host(name="h")
+
+
+def process(pid: int, used: int | None = 1, started: float | None = 0.0) -> Process:
+    return Process(pid=pid, type="C", used_memory=used, started_at=started)
+
+
+def sample(at: float, *processes: Process, **gpu: object) -> Sample:
+    card = Gpu(index=0, uuid="G", name="card", processes=processes, **gpu)  # type: ignore[arg-type]  # msgspec checks
+    return Sample(taken_at=at, source="test", host=HOST, gpus=(card,))
+
+
+def key(pid: int, started: float | None = 0.0) -> ProcessKey:
+    return ProcessKey("h", "G", pid, started)
+
+
+def test_the_peak_outlives_the_process() -> None:
+    seen = History()
+    for at, used in enumerate((5, 9, 3)):
+        seen.add(sample(at, process(1, used)))
+    seen.add(sample(3))
+    track = seen.tracks[key(1)]
+    assert track.peak == Peak(bytes=9, at=1)
+    assert track.gone_at == 3
+    assert list(seen.exited(0)) == [track]
+    assert not list(seen.exited(3.5))
+
+
+def test_a_reused_pid_is_a_new_process() -> None:
+    seen = History()
+    seen.add(sample(0, process(1, 100, started=10.0)))
+    seen.add(sample(1, process(1, 2, started=20.0)))
+    assert seen.tracks[key(1, 10.0)].gone_at == 1
+    fresh = seen.tracks[key(1, 20.0)]
+    assert fresh.gone_at is None
+    assert fresh.peak == Peak(bytes=2, at=1)
+    assert dict(seen.here("h", "G")) == {1: fresh}
+
+
+@pytest.mark.parametrize(
+    "silence", [{"state": "lost"}, {"state": "failed"}, {"absent": {"processes": Absence.NO_PERMISSION}}]
+)
+def test_nothing_is_concluded_from_a_gpu_that_does_not_answer(silence: dict[str, object]) -> None:
+    seen = History()
+    seen.add(sample(0, process(1)))
+    seen.add(sample(1, **silence))
+    assert seen.tracks[key(1)].gone_at is None
+
+
+def test_a_process_that_comes_back_is_the_same_one() -> None:
+    seen = History()
+    seen.add(sample(0, process(1, 8)))
+    seen.add(sample(1))
+    seen.add(sample(2, process(1, 4)))
+    assert seen.tracks[key(1)].gone_at is None
+    assert seen.tracks[key(1)].peak == Peak(bytes=8, at=0)
+    assert not list(seen.exited(0))
+
+
+def test_a_peak_learnt_otherwise_counts_when_it_is_larger() -> None:
+    track = Track(key(1), process(1), 0.0)
+    track.add(0.0, 10)
+    track.note_peak(Peak(bytes=9, at=1.0, how="accounting"))
+    assert track.peak == Peak(bytes=10, at=0.0)
+    track.note_peak(Peak(bytes=11, at=1.0, how="accounting"))
+    assert track.peak is not None
+    assert track.peak.how == "accounting"
+
+
+def test_the_exited_are_forgotten_from_the_oldest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "KEEP_EXITED", 3)
+    seen = History()
+    for at in range(10):
+        seen.add(sample(at, process(at)))
+    seen.add(sample(10))
+    assert [track.key.pid for track in seen.exited(0)] == [9, 8, 7]
+    assert set(seen.tracks) == {key(9), key(8), key(7)}
+
+
+def test_many_processes_share_the_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(history, "POINTS", 1000)
+    monkeypatch.setattr(history, "SERIES_LEAST", 10)
+    seen = History()
+    for at in range(200):
+        seen.add(sample(at, *(process(pid, used=at + 1) for pid in range(50))))
+    assert max(len(track.values) for track in seen.tracks.values()) <= 20
+    assert all(track.peak == Peak(bytes=200, at=199) for track in seen.tracks.values())
+
+
+amounts = st.lists(st.one_of(st.none(), st.integers(0, 2**50)), min_size=1, max_size=400)
+
+
+@given(amounts, st.integers(2, 40))
+def test_a_series_keeps_its_peak_and_its_order_however_short(values: list[int | None], limit: int) -> None:
+    track = Track(key(1), process(1), 0.0)
+    for at, used in enumerate(values):
+        track.add(float(at), used, limit)
+    known = [used for used in values if used is not None]
+    assert len(track.values) == len(track.times) <= limit
+    assert list(track.times) == sorted(track.times)
+    assert track.last_seen == len(values) - 1
+    if known:
+        assert track.peak is not None
+        assert track.peak.bytes == max(known) == max(track.values)
+    else:
+        assert track.peak is None
+        assert not track.values
+
+
+worlds = st.lists(
+    st.one_of(st.none(), st.dictionaries(st.integers(1, 6), st.integers(0, 99), max_size=6)), min_size=1, max_size=30
+)
+
+
+@given(worlds)
+def test_what_is_here_is_what_was_listed_last(moments: list[dict[int, int] | None]) -> None:
+    """None is a moment in which the GPU does not answer."""
+    seen = History()
+    listed: dict[int, int] = {}
+    most: dict[int, int] = {}
+    for at, moment in enumerate(moments):
+        if moment is None:
+            seen.add(sample(at, state="lost"))
+            continue
+        seen.add(sample(at, *(process(pid, used) for pid, used in moment.items())))
+        listed = moment
+        most |= {pid: max(used, most.get(pid, 0)) for pid, used in moment.items()}
+    assert {pid: track.process.used_memory for pid, track in seen.here("h", "G").items()} == listed
+    assert {track.key.pid: track.peak.bytes for track in seen.tracks.values() if track.peak} == most
+    gone = {track.key.pid for track in seen.exited(0)}
+    assert gone == most.keys() - listed.keys()
+    assert all((track.gone_at is None) == (track.key.pid in listed) for track in seen.tracks.values())
