@@ -1,6 +1,6 @@
 """What fits a card: the largest batch or sequence, what each change would free, and the cheapest set that is enough."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import combinations
 from typing import Any
@@ -16,7 +16,6 @@ from vramtui.estimators.levers import Lever, levers_for
 CEILING = 1 << 24
 PROBES = 16
 MOST_CHANGES = 4
-Sizes = tuple[int | None, ...]
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,19 +104,6 @@ class Planner:
             UserError: `key` is no whole number of the workload.
         """
         return self._edge(self._workload, key)
-
-    def grid(self, across: tuple[str, Sequence[int]], down: tuple[str, Sequence[int]]) -> tuple[Sizes, ...]:
-        """Bytes of the process for every pair of values of two keys, a row for each value of `down`; None where the
-        estimator refuses.
-
-        Raises:
-            UserError: a key is no whole number of the workload.
-        """
-        (x_key, xs), (y_key, ys) = across, down
-        for key in (x_key, y_key):
-            value_at(self._workload, key)
-        rows = (with_values(self._workload, {y_key: y}) for y in ys)
-        return tuple(tuple(self._possible(with_values(row, {x_key: x})) for x in xs) for row in rows)
 
     def cheapest(self) -> tuple[Lever, ...] | None:
         """The set of at most four changes with the least cost together that makes it fit; None when there is none."""

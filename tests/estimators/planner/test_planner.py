@@ -95,13 +95,6 @@ def test_a_key_that_is_no_number() -> None:
             value_at(TRAIN, key)
 
 
-def test_a_grid_of_two_keys() -> None:
-    grid = Planner(Known(), TRAIN, card(9000)).grid(("run.batch_size", (1, 2, 3)), ("run.sequence_length", (100, 600)))
-    assert grid == ((2000, 3000, 4000), (None, None, None))
-    with pytest.raises(UserError, match="no whole number stands there"):
-        Planner(Known(), TRAIN, card(9000)).grid(("run.batch_size", (1,)), ("run.optimizer", (1,)))
-
-
 def test_levers_say_what_they_free() -> None:
     plan = Planner(Known(), TRAIN, card(4000)).plan()
     assert (plan.fits, plan.process, plan.room) == (False, 5000, 4000)

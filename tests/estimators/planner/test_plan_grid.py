@@ -1,0 +1,86 @@
+"""Maps over two keys, against an estimator whose every byte is known, and against the analytic one."""
+
+import pytest
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Estimate
+from vramtui.core.ledger import Ledger
+from vramtui.core.models import TransformerModel
+from vramtui.core.workload import TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.plan_grid import plan_grid
+
+MODEL = TransformerModel(
+    hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100, max_position_embeddings=4096
+)
+JOB = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=128))
+
+
+class Known:
+    """1000 bytes and 10 a token; refuses above 512 tokens a sequence."""
+
+    name = "known"
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        del device
+        self.asked += 1
+        length = workload.run.sequence_length or 0
+        if length > 512:
+            raise UserError("too long")
+        size = 1000 + 10 * length * workload.run.batch_size
+        return Estimate(method="known", parts=(), ledger=Ledger(process=size), peak_phase="forward")
+
+
+def card(size: int) -> Device:
+    return Device(name="a card", capability=(9, 0), total_memory=size)
+
+
+def test_a_small_map_is_exact() -> None:
+    grid = plan_grid(Known(), JOB, card(4000), ("run.batch_size", (3, 1, 2)), ("run.sequence_length", (100, 150, 600)))
+    assert grid.exact
+    assert grid.across == ("run.batch_size", (1, 2, 3))
+    assert grid.sizes == ((2000, 3000, 4000), (2500, 4000, 5500), (None, None, None))
+    assert grid.fits == ((True, True, True), (True, True, False), (False, False, False))
+
+
+def test_a_large_map_asks_a_thousand_times_at_most_and_has_an_exact_edge() -> None:
+    known = Known()
+    batches, lengths = range(1, 101), range(1, 501, 5)
+    grid = plan_grid(known, JOB, card(100_000), ("run.batch_size", batches), ("run.sequence_length", lengths))
+    assert not grid.exact
+    assert known.asked <= 1000
+    for y, sizes, fits in zip(lengths, grid.sizes, grid.fits, strict=True):
+        assert fits == tuple(1000 + 10 * x * y <= 100_000 for x in batches)
+        # Bytes are linear in each key here, so straight lines between the nodes are the truth.
+        assert sizes == tuple(1000 + 10 * x * y for x in batches)
+
+
+def test_sizes_stay_on_their_side_of_the_edge() -> None:
+    room = 3 << 30
+    grid = plan_grid(
+        ANALYTIC, JOB, card(room), ("run.batch_size", range(1, 61)), ("run.sequence_length", range(64, 4097, 64))
+    )
+    cells = [
+        (size, fit)
+        for row, fits in zip(grid.sizes, grid.fits, strict=True)
+        for size, fit in zip(row, fits, strict=True)
+    ]
+    assert {fit for _, fit in cells} == {True, False}
+    assert all(size is not None and (size <= room) == fit for size, fit in cells)
+
+
+def test_a_map_with_one_row_or_one_column() -> None:
+    one = plan_grid(Known(), JOB, card(4000), ("run.batch_size", range(1, 60)), ("run.sequence_length", (100,)))
+    assert one.fits[0].count(True) == 3
+    assert one.sizes[0][58] == 60000
+    nothing = plan_grid(Known(), JOB, card(4000), ("run.batch_size", ()), ("run.sequence_length", (100,)))
+    assert nothing.sizes == ((),)
+
+
+def test_a_key_that_is_no_number() -> None:
+    with pytest.raises(UserError, match="no whole number stands there"):
+        plan_grid(Known(), JOB, card(9), ("run.batch_size", (1,)), ("run.optimizer", (1,)))
