@@ -1,6 +1,7 @@
 """What is in the wheel: everything, the presets too."""
 
 import json
+import os
 import subprocess
 import sys
 import sysconfig
@@ -29,14 +30,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def _answer(installed: Path, *arguments: str) -> str:
-    command = [str(installed / "env" / "bin" / "vramtui"), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=installed).stdout
+def _answer(installed: Path, *arguments: str, program: str = "vramtui") -> str:
+    command = [str(installed / "env" / "bin" / program), *arguments]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, check=True, capture_output=True, text=True, cwd=installed, env=env).stdout
 
 
 def test_it_is_the_wheels_own_code_that_runs(installed: Path) -> None:
-    command = [str(installed / "env" / "bin" / "python"), "-c", "import vramtui; print(vramtui.__file__)"]
-    told = subprocess.run(command, check=True, capture_output=True, text=True, cwd=installed).stdout
+    told = _answer(installed, "-c", "import vramtui; print(vramtui.__file__)", program="python")
     assert told.startswith(str(installed))
     assert _answer(installed, "--version").startswith("vramtui ")
 
