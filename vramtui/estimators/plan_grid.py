@@ -81,7 +81,7 @@ def _fitting(size: Size, xs: tuple[int, ...], ys: tuple[int, ...], room: int) ->
 
 def _nodes(values: tuple[int, ...]) -> tuple[int, ...]:
     """At most NODES of `values` and the last one, evenly chosen."""
-    step = -(-len(values) // NODES)
+    step = max(1, -(-len(values) // NODES))
     return tuple(dict.fromkeys((*values[::step], *values[-1:])))
 
 
