@@ -5,6 +5,8 @@ import shutil
 import sys
 import textwrap
 
+import msgspec
+
 from vramtui.core.devices import Device
 from vramtui.core.estimate import PHASE_TITLES, Estimate, Part
 from vramtui.core.ledger import TITLES, TOTALS
@@ -13,14 +15,16 @@ from vramtui.core.text import printable
 from vramtui.core.units import UNKNOWN, format_bytes, format_percent
 
 PIPE_WIDTH = 160
-NARROWEST = 60
+NARROWEST = 40
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
-NUMBERS = "{size:>11}  {exact:>19}  {peak:>11}  "
+NUMBERS = "{size:>10}  {exact:>16}  {peak:>10}  "
 
 
 def print_estimates(found: PresetFile, estimates: list[Estimate], device: Device, *, asked: bool) -> None:
     """One estimate in full, or several as a table with one line each."""
     print(_strong(f"{printable(found.preset.name)}  ({printable(found.key)})"))
+    values = {key: value for key, value in msgspec.to_builtins(found.preset.run).items() if value is not None}
+    _print_wrapped("", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
     if len(estimates) == 1:
         _print_one(estimates[0])
     else:
@@ -48,10 +52,11 @@ def _print_one(one: Estimate) -> None:
     name_width = max([len(printable(part.name)) for part in one.parts] + [len("context")])
     sources = list(dict.fromkeys(part.source for part in one.parts))
     numbers = NUMBERS.format(size="SIZE", exact="BYTES", peak="AT PEAK")
-    print(_strong(f"{'PART':<{name_width}}  {numbers}ARITHMETIC [SOURCE]"))
+    arithmetic = "ARITHMETIC [SOURCE]" if name_width + 2 + len(numbers) + NARROWEST <= _columns() else ""
+    print(_strong(f"{'PART':<{name_width}}  {numbers}{arithmetic}".rstrip()))
     for part in one.parts:
         _print_part(part, name_width, sources.index(part.source) + 1)
-    print("─" * (name_width + len(numbers) + 2))
+    print("─" * (name_width + len(numbers)))
     for line in TOTALS:
         size = one.ledger.bytes_of(line)
         exact = UNKNOWN if size is None else f"{size:,}"
@@ -73,7 +78,12 @@ def _print_part(part: Part, name_width: int, source: int) -> None:
     alive = UNKNOWN if part.at_peak == 0 else _size(part.at_peak)
     numbers = NUMBERS.format(size=_size(part.bytes), exact=f"{part.bytes:,}", peak=alive)
     start = f"{printable(part.name):<{name_width}}  {numbers}"
-    _print_wrapped(start, f"{part.formula} [{source}]")
+    columns = _columns()
+    if len(start) + NARROWEST <= columns:
+        _print_wrapped(start, f"{part.formula} [{source}]")
+    else:
+        print(start.rstrip())
+        _print_wrapped("    ", f"{part.formula} [{source}]")
 
 
 def _print_beside(found: PresetFile, estimates: list[Estimate]) -> None:
@@ -94,6 +104,12 @@ def _print_beside(found: PresetFile, estimates: list[Estimate]) -> None:
         print(f"{'measured':<{width}}{sizes}  {'':>10}  {printable(measured.where)}")
 
 
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return f"({', '.join(f'{key} {_plain(part)}' for key, part in value.items())})"
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
 def _print_timeline(one: Estimate) -> None:
     print(_strong(f"{'STEP':>4}  {'AT THE END OF':<16}{'ALLOCATED':>19}  {'PEAK WITHIN IT':>19}"))
     for moment in one.timeline:
@@ -108,9 +124,16 @@ def _size(size: int | None) -> str:
 
 def _print_wrapped(start: str, text: str) -> None:
     """`text` beside `start`, continued below itself at the terminal's edge."""
-    width = max(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, len(start) + NARROWEST)
     indent = " " * len(start)
-    print(textwrap.fill(printable(text), width, initial_indent=start, subsequent_indent=indent, break_on_hyphens=False))
+    print(
+        textwrap.fill(
+            printable(text), _columns(), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+        )
+    )
+
+
+def _columns() -> int:
+    return max(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, NARROWEST)
 
 
 def _strong(text: str) -> str:
