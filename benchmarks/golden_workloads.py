@@ -3,15 +3,21 @@
 A name is that of a recorded run: model, attention, precision, optimizer, checkpointing.
 """
 
-from vramtui.core.models import TransformerModel
+from vramtui.core.models import Implementation, TransformerModel
 from vramtui.core.workload import Attention, Precision, TrainRun, Workload
 
 PRECISIONS: dict[str, Precision] = {"fp32": "fp32", "bf16amp": "bf16-mixed", "bf16": "bf16"}
 ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "flash"}
 
 
-def _gpt(vocab: int, hidden: int, layers: int, heads: int, context: int, *, dropout: float = 0.0) -> TransformerModel:
-    """A GPT-2: learned positions, layer norms, biases, GELU, a head tied to the embedding."""
+def _gpt(
+    vocab: int, hidden: int, layers: int, heads: int, context: int, *, implementation: Implementation = "plain"
+) -> TransformerModel:
+    """A GPT-2: learned positions, layer norms, biases, GELU, a head tied to the embedding.
+
+    Transformers' has dropout and spells GELU's approximation out; the plain one has neither.
+    """
+    plain = implementation == "plain"
     return TransformerModel(
         vocab_size=vocab,
         hidden_size=hidden,
@@ -19,15 +25,17 @@ def _gpt(vocab: int, hidden: int, layers: int, heads: int, context: int, *, drop
         num_attention_heads=heads,
         max_position_embeddings=context,
         position="learned",
-        hidden_act="gelu",
+        hidden_act="gelu" if plain else "gelu_new",
         gated_mlp=False,
         norm="layernorm",
         attention_bias=True,
         output_bias=True,
         mlp_bias=True,
         tie_word_embeddings=True,
-        hidden_dropout=dropout,
-        attention_dropout=dropout,
+        hidden_dropout=0.0 if plain else 0.1,
+        attention_dropout=0.0 if plain else 0.1,
+        fused_qkv=True,
+        implementation=implementation,
     )
 
 
@@ -47,7 +55,7 @@ def _llama(hidden: int, ffn: int, layers: int, *, heads: int, kv_heads: int, con
 MODELS: dict[str, tuple[TransformerModel, int, int]] = {
     "gpt_tiny": (_gpt(65, 128, 4, 4, 256), 16, 256),
     "gpt_124m": (_gpt(50304, 768, 12, 12, 1024), 4, 1024),
-    "hf_gpt2": (_gpt(50257, 768, 12, 12, 1024, dropout=0.1), 4, 512),
+    "hf_gpt2": (_gpt(50257, 768, 12, 12, 1024, implementation="huggingface"), 4, 512),
     "hf_llama_small": (_llama(512, 1376, 8, heads=8, kv_heads=8, context=1024), 4, 512),
     "hf_llama1b": (_llama(2048, 5632, 22, heads=32, kv_heads=4, context=2048), 2, 1024),
 }

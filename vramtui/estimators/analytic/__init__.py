@@ -5,6 +5,7 @@ from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
 from vramtui.core.models import TransformerModel
 from vramtui.core.workload import TrainRun, Workload
+from vramtui.estimators.analytic.decoding import decoder_training
 from vramtui.estimators.analytic.inference import estimate_inference
 from vramtui.estimators.analytic.tensors import parameter_count
 from vramtui.estimators.analytic.training import estimate_training
@@ -34,7 +35,7 @@ class Analytic:
                 "one of the sizes is not the card's"
             )
         if isinstance(run, TrainRun):
-            return estimate_training(model, run, device)
+            return estimate_training(decoder_training(model, run, device), run, device)
         return estimate_inference(model, run, device)
 
 

@@ -41,10 +41,22 @@ class Moments:
         phase, step, held, _ = max(self.noted, key=lambda moment: sum(moment[2].values()))
         return phase, step, held
 
+    def largest(self) -> dict[str, int]:
+        """The most that each name ever holds."""
+        most: dict[str, int] = {}
+        for _, _, held, _ in self.noted:
+            for name, size in held.items():
+                if size > most.get(name, 0):
+                    most[name] = size
+        return most
 
-def assemble(moments: Moments, facts: dict[str, Fact], device: Device, assumptions: tuple[str, ...] = ()) -> Estimate:
-    """Put the estimate together; every name in a moment must have its fact."""
+
+def assemble(
+    moments: Moments, facts: dict[str, Fact], device: Device, assumptions: tuple[str, ...] = (), other: int = 0
+) -> Estimate:
+    """Put the estimate together; every name in a moment must have its fact. `other` bytes lie outside the allocator."""
     phase, step, held = moments.fullest()
+    most = moments.largest()
     leaves = dict.fromkeys(CATEGORIES, 0)
     for name, size in held.items():
         line = facts[name].line
@@ -53,12 +65,12 @@ def assemble(moments: Moments, facts: dict[str, Fact], device: Device, assumptio
     allocated = sum(leaves.values())
     reserved = reserved_for(allocated, sum(size for line, size in leaves.items() if line not in LASTING))
     context = cuda_context_bytes(device.capability)
-    parts = [_part(name, fact, held.get(name, 0)) for name, fact in facts.items() if fact.bytes or held.get(name)]
+    parts = [_part(name, fact, held.get(name, 0), most.get(name, 0)) for name, fact in facts.items() if most.get(name)]
     parts += _outer_parts(allocated, reserved, context, device)
     return Estimate(
         method="analytic",
         parts=tuple(parts),
-        ledger=ledger_from_parts(leaves, reserved=reserved, context=context),
+        ledger=ledger_from_parts(leaves, reserved=reserved, context=context, other=other),
         peak_phase=phase,
         peak_step=step,
         timeline=_timeline(moments, facts),
@@ -72,11 +84,11 @@ def reserved_for(allocated: int, passing: int) -> int:
     return -(-(allocated + int(passing * CACHED_SHARE)) // SEGMENT) * SEGMENT
 
 
-def _part(name: str, fact: Fact, at_peak: int) -> Part:
+def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:
     return Part(
         name=name,
         line=fact.line,
-        bytes=fact.bytes,
+        bytes=max(fact.bytes, most),
         at_peak=at_peak,
         formula=fact.formula,
         source=fact.source,

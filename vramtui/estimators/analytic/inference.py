@@ -1,132 +1,154 @@
-"""Generation: weights, the KV cache, and the fullest moment of the prefill."""
+"""Generation: weights, the KV cache, and the fullest moment of the prefill and of a token after it."""
 
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
 from vramtui.core.models import TransformerModel
 from vramtui.core.workload import InferRun
 from vramtui.estimators.analytic.assembly import Fact, Moments, assemble
-from vramtui.estimators.analytic.blocks import rounded, tail
-from vramtui.estimators.analytic.job import Job, job_of
-from vramtui.estimators.analytic.precision import DTYPE_BYTES
+from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.decoder import Decoder
+from vramtui.estimators.analytic.decoding import buffers_of
+from vramtui.estimators.analytic.job import sequence_of
+from vramtui.estimators.analytic.meter import Held as Bytes
+from vramtui.estimators.analytic.passes import Pass, prefilled
+from vramtui.estimators.analytic.precision import DTYPE_BYTES, recipe
+from vramtui.estimators.analytic.program import Program
+from vramtui.estimators.analytic.replay import SCRATCH, Stage
 from vramtui.estimators.analytic.states import held
-from vramtui.estimators.analytic.tensors import model_tensors, parameter_count
+from vramtui.estimators.analytic.tensors import model_tensors
+from vramtui.estimators.analytic.training_parts import model_facts
 from vramtui.estimators.analytic.workspaces import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.analytic.workspaces import workspace_bytes
+from vramtui.estimators.analytic.writer import GROWTH, KV_CACHE, Cache, Setting
+
+NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
+
+
+class Generation:
+    """One call of generate(): the prompt at once, then one token after another with a growing cache."""
+
+    def __init__(self, model: TransformerModel, run: InferRun, device: Device) -> None:
+        self.model, self.run, self.device = model, run, device
+        self.sequence = sequence_of(model, run)
+        self.recipe = recipe(run.precision, lora=False)
+        self.width = DTYPE_BYTES[run.kv_cache] if run.kv_cache else self.recipe.compute
+        self.tokens = run.batch_size * self.sequence
+        tensors = model_tensors(model)
+        buffers = buffers_of(model, self.recipe, eager=run.attention == "eager")
+        self.program = Program(
+            frozen=tensors,
+            trained=(),
+            recipe=self.recipe,
+            stages=(),
+            buffers=buffers[0],
+            buffers_formula=buffers[1],
+            inputs=rounded(8 * self.tokens),
+            inputs_formula=f"token ids, {run.batch_size} x {self.sequence:,} x 8 B",
+        )
+        self.weights = held(tensors, self.recipe.frozen)
+        self.workspace = workspace_bytes(device.capability)
+
+    def estimate(self) -> Estimate:
+        """Follow the prefill and the last token, for which the cache is longest."""
+        moments = Moments()
+        built = {"weights": self.weights.bytes, "weight tails": self.weights.tails, "buffers": self.program.buffers}
+        moments.note("build", 0, built)
+        fed = built | {"inputs": self.program.inputs}
+        working = fed | {"workspaces": self.workspace}
+        prefill = self._pass(self.sequence, 0)
+        moments.note("prefill", 0, _sum(fed, prefill.early), end=False)
+        moments.note("prefill", 0, _sum(working, prefill.late), end=False)
+        moments.note("prefill", 0, _sum(working, prefill.end))
+        if self.run.new_tokens > 1:
+            length = self.sequence + self.run.new_tokens - 1
+            cache = {KV_CACHE: self._cache(length)}
+            decode = self._pass(1, length - 1)
+            moments.note("decode", 0, _sum(working, cache, decode.late), end=False)
+            moments.note("decode", 0, _sum(working, cache))
+        return assemble(moments, self._facts(), self.device, NOTES)
+
+    def _pass(self, sequence: int, past: int) -> Pass:
+        setting = Setting(
+            recipe=self.recipe,
+            capability=self.device.capability,
+            batch=self.run.batch_size,
+            sequence=sequence,
+            eager=self.run.attention == "eager",
+            cache=Cache(past=past, width=self.width),
+        )
+        writer = Decoder(self.model, setting)
+        blocks = Stage(writer.block(tracked=False), self.model.num_hidden_layers)
+        return prefilled([Stage(writer.embeddings()), blocks, Stage(writer.answer())])
+
+    def _cache(self, length: int) -> int:
+        """Keys and values of every layer, each in a tensor of its own."""
+        width = self.model.kv_heads * self.model.head_size
+        return 2 * self.model.num_hidden_layers * rounded(self.run.batch_size * width * length * self.width)
+
+    def _facts(self) -> dict[str, Fact]:
+        model, run = self.model, self.run
+        length = self.sequence + max(run.new_tokens - 1, 0)
+        code, passing = "the model's code", "within one pass"
+        groups = ("embeddings", "residual stream", "norms", "attention", "MLP", "output layer and loss")
+        return {
+            **model_facts(self.program, self.weights),
+            KV_CACHE: Fact(
+                line="kv_cache",
+                bytes=0,
+                formula=f"2 x {model.num_hidden_layers} layers x {run.batch_size} x {length:,} tokens x "
+                f"{model.kv_heads} heads x {model.head_size} x {self.width} B",
+                source="Shazeer 2019 (arXiv 1911.02150); Ainslie et al. 2023 (arXiv 2305.13245)",
+                lifetime="one generation",
+                count=2 * model.num_hidden_layers,
+            ),
+            GROWTH: Fact(
+                line="temporaries",
+                bytes=0,
+                formula="one layer's keys or values again: torch.cat makes the longer ones before the old ones go",
+                source="transformers, cache_utils.py, DynamicLayer.update",
+                lifetime="within each new token",
+            ),
+            **{
+                f"activations: {group}": Fact(
+                    line="activations",
+                    bytes=0,
+                    formula=f"tensors on their way through one block over {self.tokens:,} tokens; none is kept",
+                    source=code,
+                    lifetime=passing,
+                )
+                for group in groups
+            },
+            SCRATCH: Fact(line="temporaries", bytes=0, formula="operators' own", source=code, lifetime=passing),
+            "inputs": Fact(
+                line="inputs",
+                bytes=self.program.inputs,
+                formula=self.program.inputs_formula,
+                source="torch.int64",
+                lifetime="one generation",
+            ),
+            "workspaces": Fact(
+                line="workspaces",
+                bytes=self.workspace,
+                formula=f"{self.workspace:,} B: one thread multiplies matrices",
+                source=WORKSPACE_SOURCE,
+                lifetime="from the first matrix product to the end",
+                count=1,
+            ),
+        }
 
 
 def estimate_inference(model: TransformerModel, run: InferRun, device: Device) -> Estimate:
-    """The estimate for `generate()`: the prompt at once, then one token after another with a growing cache.
+    """The estimate for `generate()`.
 
     Raises:
         UserError: the workload contradicts itself.
     """
-    job = job_of(model, run)
-    weights = held(model_tensors(model), job.recipe.frozen)
-    workspace = workspace_bytes(device.capability)
-    element = DTYPE_BYTES[run.kv_cache] if run.kv_cache else job.recipe.compute
-    prompt, whole = (_cache(job, length, element) for length in (job.sequence, job.sequence + run.new_tokens))
-    grown = 2 * rounded(job.batch * job.keys * (job.sequence + run.new_tokens) * element) if run.new_tokens else 0
-    prefill = _prefill(job)
-    inputs = rounded(8 * job.tokens)
-    resting = {"weights": weights.bytes, "weight tails": weights.tails, "workspaces": workspace, "inputs": inputs}
-    moments = Moments()
-    moments.note("build", 0, {"weights": weights.bytes, "weight tails": weights.tails})
-    moments.note("prefill", 0, resting | {"kv cache": prompt, "prefill": prefill}, end=False)
-    moments.note("prefill", 0, resting | {"kv cache": prompt, "logits": _logits(job)})
-    moments.note("decode", 0, resting | {"kv cache": whole, "cache growth": grown, "logits": _logits(job)})
-    facts = _facts(job, run, element) | {
-        "workspaces": Fact(
-            line="workspaces",
-            bytes=workspace,
-            formula=f"{workspace:,} B: one thread multiplies matrices",
-            source=WORKSPACE_SOURCE,
-            lifetime="from the first matrix product to the end",
-            count=1,
-        )
-    }
-    sizes = {"weights": weights.bytes, "weight tails": weights.tails, "kv cache": whole, "cache growth": grown}
-    sizes |= {"prefill": prefill, "logits": _logits(job), "inputs": inputs, "workspaces": workspace}
-    sized = {name: _with_bytes(fact, sizes[name]) for name, fact in facts.items()}
-    notes = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
-    return assemble(moments, sized, device, notes)
+    return Generation(model, run, device).estimate()
 
 
-def _cache(job: Job, length: int, element: int) -> int:
-    """Keys and values of every layer, each in a tensor of its own."""
-    size = job.batch * job.keys * length * element
-    return 2 * job.model.num_hidden_layers * (rounded(size) + tail(size))
-
-
-def _prefill(job: Job) -> int:
-    """The fullest moment of one block over the whole prompt: its input, its output and the MLP's or the heads'."""
-    wide = rounded(job.tokens * job.model.hidden_size * job.recipe.stream)
-    inner = rounded(job.tokens * job.model.ffn_size * job.recipe.compute)
-    norm = wide * 4 // job.recipe.stream if job.model.norm == "rmsnorm" and not job.plain else wide
-    heads = rounded(job.tokens * job.queries * job.recipe.compute) * 2
-    scores = 2 * rounded(job.scores * 4) if job.eager else 0
-    return wide + max(wide + inner * (3 if job.model.gated_mlp else 2), wide + heads + scores, 2 * norm)
-
-
-def _logits(job: Job) -> int:
-    count = job.batch * job.model.vocab_size
-    return rounded(count * job.recipe.compute) + rounded(count * 4)
-
-
-def _with_bytes(fact: Fact, size: int) -> Fact:
-    return Fact(
-        line=fact.line,
-        bytes=size,
-        formula=fact.formula,
-        source=fact.source,
-        lifetime=fact.lifetime,
-        count=fact.count,
-    )
-
-
-def _facts(job: Job, run: InferRun, element: int) -> dict[str, Fact]:
-    model = job.model
-    length = job.sequence + run.new_tokens
-    shapes, allocator = "the model's shapes", "PyTorch, c10/cuda/CUDACachingAllocator.cpp"
-    weights = f"{parameter_count(model):,} parameters x {job.recipe.frozen} B, each tensor in blocks of 512 B"
-    cache = (
-        f"2 x {model.num_hidden_layers} layers x {job.batch} x {length:,} tokens x {model.kv_heads} heads x "
-        f"{model.head_size} x {element} B"
-    )
-    always = "from build to the end"
-    return {
-        "weights": Fact(line="weights", bytes=0, formula=weights, source=shapes, lifetime=always),
-        "weight tails": Fact(
-            line="weights",
-            bytes=0,
-            formula="what large blocks hold beyond their tensors (segments come in steps of 2 MiB)",
-            source=allocator,
-            lifetime=always,
-        ),
-        "kv cache": Fact(
-            line="kv_cache", bytes=0, formula=cache, source="Shazeer 2019; Ainslie et al. 2023", lifetime="a generation"
-        ),
-        "cache growth": Fact(
-            line="temporaries",
-            bytes=0,
-            formula="one layer's keys and values again: torch.cat makes the longer cache before the old one goes",
-            source="transformers, DynamicLayer.update",
-            lifetime="within each new token",
-        ),
-        "prefill": Fact(
-            line="activations",
-            bytes=0,
-            formula=f"one block's tensors over {job.tokens:,} tokens at their fullest; nothing is saved for a backward",
-            source="the model's code",
-            lifetime="within the prefill",
-        ),
-        "logits": Fact(
-            line="activations",
-            bytes=0,
-            formula=f"{job.batch} x {model.vocab_size:,} in the compute type and in fp32",
-            source="transformers, GenerationMixin",
-            lifetime="within each token",
-        ),
-        "inputs": Fact(
-            line="inputs", bytes=0, formula=f"{job.tokens:,} token ids x 8 B", source="torch.int64", lifetime="a prompt"
-        ),
-    }
+def _sum(*parts: Bytes) -> Bytes:
+    total: Bytes = {}
+    for part in parts:
+        for name, size in part.items():
+            total[name] = total.get(name, 0) + size
+    return total

@@ -1,156 +1,164 @@
 """The parts of a training estimate in words: formula, source and lifetime of each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from vramtui.core.ledger import Line
 from vramtui.core.workload import TrainRun
 from vramtui.estimators.analytic.assembly import Fact
-from vramtui.estimators.analytic.blocks import rounded
-from vramtui.estimators.analytic.job import Job
-from vramtui.estimators.analytic.loss import Loss
-from vramtui.estimators.analytic.saved import Saved, saved_by_norm
-from vramtui.estimators.analytic.states import STATES, Held
+from vramtui.estimators.analytic.operators import CASTS
+from vramtui.estimators.analytic.optimizers import States
+from vramtui.estimators.analytic.passes import Kept, kept_by_group, passing_groups
+from vramtui.estimators.analytic.program import Program
+from vramtui.estimators.analytic.replay import BACKWARD, SCRATCH
+from vramtui.estimators.analytic.states import Held
 from vramtui.estimators.analytic.tensors import Tensor
 from vramtui.estimators.analytic.workspaces import SOURCE as WORKSPACE_SOURCE
 
 ALLOCATOR_SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp"
-AUTOGRAD_SOURCE = "PyTorch, tools/autograd/derivatives.yaml and the model's code"
-LINES: dict[str, Line] = {"autocast weight copies": "temporaries"}
+AUTOGRAD_SOURCE = "PyTorch, tools/autograd/derivatives.yaml, and the model's code"
+LINES: dict[str, Line] = {CASTS: "temporaries"}
 
 
 class Sizes(Protocol):
     """What a trainer knows; see `training.Trainer`."""
 
-    job: Job
+    program: Program
     run: TrainRun
-    base: tuple[Tensor, ...]
-    trained: tuple[Tensor, ...]
     weights: Held
     gradients: Held
-    states: Held
-    temporaries: Held
-    layer: list[Saved]
-    loss: Loss
-    inputs: int
+    states: States
     workspace: int
 
 
 def training_facts(sizes: Sizes) -> dict[str, Fact]:
     """The facts of every part that a training job can hold, in the order they are shown."""
-    return {**_state_facts(sizes), **_activation_facts(sizes), **_passing_facts(sizes)}
+    return {
+        **model_facts(sizes.program, sizes.weights),
+        **_state_facts(sizes),
+        **activation_facts(sizes.program, checkpointed=sizes.run.checkpointing != "none"),
+        **_passing_facts(sizes),
+    }
 
 
-def _numel(tensors: Iterable[Tensor]) -> int:
+def numel(tensors: Iterable[Tensor]) -> int:
+    """Numbers in all of `tensors`."""
     return sum(tensor.numel * tensor.count for tensor in tensors)
 
 
-def _state_facts(sizes: Sizes) -> dict[str, Fact]:
-    recipe, run = sizes.job.recipe, sizes.run
-    base, trained = _numel(sizes.base), _numel(sizes.trained)
-    weights = f"{base:,} parameters x {recipe.weights} B"
-    if run.lora:
-        weights = f"{base:,} frozen x {recipe.frozen} B + {trained:,} in adapters x {recipe.weights} B"
-    each = STATES[run.optimizer]
-    rest = "what large blocks hold beyond their tensors (segments come in steps of 2 MiB)"
+def model_facts(program: Program, weights: Held) -> dict[str, Fact]:
+    """Weights and what else belongs to the model."""
+    recipe, frozen, trained = program.recipe, numel(program.frozen), numel(program.trained)
+    terms = [f"{trained:,} parameters x {recipe.weights} B"] if trained else []
+    if frozen:
+        terms.insert(0, f"{frozen:,} {'frozen ' if trained else ''}parameters x {recipe.frozen} B")
+    always = "from build to the end"
     return {
         "weights": Fact(
             line="weights",
-            bytes=sizes.weights.bytes,
-            formula=f"{weights}, each tensor in blocks of 512 B",
+            bytes=weights.bytes,
+            formula=f"{' + '.join(terms)}, each tensor in blocks of 512 B",
             source="the model's shapes",
-            lifetime="from build to the end",
-            count=sizes.weights.count,
+            lifetime=always,
+            count=weights.count,
         ),
         "weight tails": Fact(
-            line="weights", bytes=sizes.weights.tails, formula=rest, lifetime="as the weights", source=ALLOCATOR_SOURCE
+            line="weights",
+            bytes=weights.tails,
+            formula="what tensors of 10 MiB and more hold beyond their size: segments come in steps of 2 MiB, and "
+            "up to 1 MiB is not split off",
+            source=ALLOCATOR_SOURCE,
+            lifetime=always,
         ),
+        "buffers": Fact(
+            line="weights",
+            bytes=program.buffers,
+            formula=program.buffers_formula,
+            source="the model's code",
+            lifetime=always,
+        ),
+    }
+
+
+def _state_facts(sizes: Sizes) -> dict[str, Fact]:
+    width, states = sizes.program.recipe.weights, sizes.states
+    since = "build" if states.from_build else "the first optimizer step"
+    return {
         "gradients": Fact(
             line="gradients",
             bytes=sizes.gradients.bytes,
-            formula=f"{trained:,} trained parameters x {recipe.weights} B, of the weights' type",
+            formula=f"{numel(sizes.program.trained):,} trained parameters x {width} B, of the weights' type",
             source="torch.autograd: a gradient has its parameter's type and shape",
             lifetime="from each layer's backward to zero_grad(set_to_none=True)",
             count=sizes.gradients.count,
         ),
-        "gradient tails": Fact(
-            line="gradients",
-            bytes=sizes.gradients.tails,
-            formula=rest,
-            lifetime="as the gradients",
-            source=ALLOCATOR_SOURCE,
-        ),
         "optimizer": Fact(
             line="optimizer",
-            bytes=sizes.states.bytes,
-            formula=f"{each} state(s) of {run.optimizer} x {trained:,} x {recipe.weights} B",
-            source=f"PyTorch, torch/optim/{'sgd' if run.optimizer in {'sgd', 'momentum'} else 'adam'}.py",
-            lifetime="from the first optimizer step to the end",
-            count=sizes.states.count,
+            bytes=states.bytes,
+            formula=f"{sizes.run.optimizer}: {states.formula}",
+            source=states.source,
+            lifetime=f"from {since} to the end",
+            count=states.count,
         ),
-        "optimizer tails": Fact(
-            line="optimizer",
-            bytes=sizes.states.tails,
-            formula=rest,
-            lifetime="as the optimizer's states",
-            source=ALLOCATOR_SOURCE,
+        "step temporaries": Fact(
+            line="temporaries",
+            bytes=states.step,
+            formula=f"{sizes.run.optimizer_implementation} {sizes.run.optimizer}: {states.step_formula}",
+            source=states.source,
+            lifetime="within the optimizer step",
         ),
     }
 
 
-def _activation_facts(sizes: Sizes) -> dict[str, Fact]:
-    layers = sizes.job.model.num_hidden_layers
-    groups: dict[str, list[Saved]] = {}
-    for saved in sizes.layer:
-        groups.setdefault(saved.group, []).append(saved)
-    checkpointed = sizes.run.checkpointing == "full"
-    facts = {
-        group: _activation_fact(sizes, group, entries, layers, checkpointed=checkpointed)
-        for group, entries in groups.items()
+def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]:
+    """Every group of tensors that autograd keeps."""
+    lifetime = "made again in the backward pass of its block" if checkpointed else "from forward to backward"
+    return {
+        group: Fact(
+            line=LINES.get(group, "activations"),
+            bytes=sum(kept.size * kept.count for kept in tensors),
+            formula=formula_of(tensors),
+            source=AUTOGRAD_SOURCE,
+            lifetime="from the first block to the last" if group.endswith("stream") else lifetime,
+            count=sum(kept.count for kept in tensors),
+        )
+        for group, tensors in kept_by_group(program.stages).items()
+    } | {
+        group: Fact(
+            line=LINES.get(group, "activations"),
+            bytes=0,
+            formula="passed on at once; autograd keeps none of it",
+            source=AUTOGRAD_SOURCE,
+            lifetime="within its operators",
+        )
+        for group in passing_groups(program.stages)
     }
-    job = sizes.job
-    head = rounded(job.tokens * job.model.hidden_size * job.recipe.compute)
-    facts["activations: output layer and loss"] = Fact(
-        line="activations",
-        bytes=sizes.loss.in_backward + head,
-        formula=f"{job.tokens:,} tokens x {job.model.vocab_size:,} words: {sizes.loss.formula}; "
-        f"and the output layer's input",
-        source="PyTorch, aten/src/ATen/native/LossNLL.cpp (cross_entropy_loss) and SoftMax.cu",
-        lifetime="from the loss to the start of the backward pass",
-    )
-    return facts
 
 
-def _activation_fact(sizes: Sizes, group: str, entries: list[Saved], layers: int, *, checkpointed: bool) -> Fact:
-    terms = " + ".join(f"{e.count} x {e.bytes:,}" if e.count > 1 else f"{e.bytes:,}" for e in entries)
-    names = "; ".join(entry.what for entry in entries)
-    once = sum(entry.total for entry in entries)
-    ends = sum(saved.total for saved in saved_by_norm(sizes.job) if saved.group == group)
-    stored = 1 if checkpointed else layers
-    total = once * stored + ends
-    if checkpointed and group == "activations: residual stream":
-        total += rounded(sizes.job.tokens * sizes.job.model.hidden_size * sizes.job.recipe.stream) * layers
-    if group == "autocast weight copies":
-        job = sizes.job
-        total += rounded(job.model.vocab_size * job.model.hidden_size * job.recipe.compute)
-    held = f"one block at a time, recomputed; {layers} block inputs stay" if checkpointed else f"{layers} blocks"
-    return Fact(
-        line=LINES.get(group, "activations"),
-        bytes=total,
-        formula=f"({terms}) B for a block, {held}: {names}",
-        source=AUTOGRAD_SOURCE,
-        lifetime="recomputed in the backward pass" if checkpointed else "from forward to backward of its block",
-    )
+def formula_of(tensors: Sequence[Kept]) -> str:
+    """The tensors of a group by how often they stand: `12 x (queries 196,608 x 2 B + ...)`."""
+    by_count: dict[int, dict[tuple[int, int], list[str]]] = {}
+    for kept in tensors:
+        by_count.setdefault(kept.count, {}).setdefault((kept.numel, kept.width), []).append(kept.label)
+    terms = []
+    for count, sizes in by_count.items():
+        inner = " + ".join(
+            f"{len(labels)} x {elements:,} x {width} B ({', '.join(dict.fromkeys(labels))})"
+            if len(labels) > 1
+            else f"{elements:,} x {width} B ({labels[0]})"
+            for (elements, width), labels in sizes.items()
+        )
+        terms.append(f"{count} x ({inner})" if count > 1 else inner)
+    return " + ".join(terms)
 
 
 def _passing_facts(sizes: Sizes) -> dict[str, Fact]:
-    moving = "the largest of a block's gradients that are alive together"
     return {
         "inputs": Fact(
             line="inputs",
-            bytes=sizes.inputs,
-            formula=f"token ids and labels, {sizes.job.tokens:,} x 8 B each",
-            source="torch.int64 tensors",
+            bytes=sizes.program.inputs,
+            formula=sizes.program.inputs_formula,
+            source="one batch; the next is made while the last is alive",
             lifetime="one step",
         ),
         "workspaces": Fact(
@@ -161,18 +169,18 @@ def _passing_facts(sizes: Sizes) -> dict[str, Fact]:
             lifetime="from each thread's first matrix product to the end",
             count=2,
         ),
-        "gradients of activations": Fact(
+        BACKWARD: Fact(
             line="temporaries",
             bytes=0,
-            formula=moving,
+            formula="the gradients of activations alive together at the fullest moment of the backward pass",
             source=AUTOGRAD_SOURCE,
-            lifetime="within a block's backward pass",
+            lifetime="within the backward pass of its block",
         ),
-        "step temporaries": Fact(
+        SCRATCH: Fact(
             line="temporaries",
-            bytes=sizes.temporaries.whole,
-            formula=f"{sizes.run.optimizer_implementation} {sizes.run.optimizer}: square roots of the second moments",
-            source="PyTorch, torch/optim/adam.py",
-            lifetime="within the optimizer step",
+            bytes=0,
+            formula="what the operator at the fullest moment needs for itself: partial sums, products on the way",
+            source="PyTorch, aten/src/ATen/native/cuda",
+            lifetime="within one operator",
         ),
     }

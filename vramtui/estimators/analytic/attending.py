@@ -1,0 +1,114 @@
+"""Attention on a tape: torch's fused kernels, or the matrix of scores spelt out."""
+
+import msgspec
+
+from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.operators import Operators
+from vramtui.estimators.analytic.scratch import fused_attention_backward_scratch
+from vramtui.estimators.analytic.tape import Tape, Tensor
+
+
+class Heads(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes of one attention.
+
+    Attributes:
+        queries: positions that ask; `keys` positions that are looked at.
+        head_dim: width of queries and keys; `value_dim` of values.
+        causal: whether a mask of (queries, keys) is laid over the scores.
+    """
+
+    batch: int
+    queries: int
+    keys: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    dropout: float = 0.0
+
+    @property
+    def scores(self) -> int:
+        """Elements of the matrix of scores."""
+        return self.batch * self.heads * self.queries * self.keys
+
+    @property
+    def out(self) -> int:
+        """Elements of the answer."""
+        return self.batch * self.queries * self.heads * self.value_dim
+
+
+def fused_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """scaled_dot_product_attention's fused kernels: they save q, k, v, the answer and one number for each row."""
+    q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    tape = ops.tape
+    out = tape.new(heads.out, q.width, "attention output", tracked=q.tracked or k.tracked or v.tracked)
+    rows = tape.new(heads.batch * heads.heads * heads.queries, 4, "log-sum-exp of each row of scores", tracked=False)
+    seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
+    scratch = fused_attention_backward_scratch(heads.batch, heads.heads, heads.queries, heads.head_dim, q.width)
+    if heads.kv_heads < heads.heads:
+        per_head = heads.batch * heads.keys * heads.heads
+        scratch += rounded(per_head * heads.head_dim * q.width) + rounded(per_head * heads.value_dim * q.width)
+    tape.op(
+        [q, k, v],
+        [out],
+        saves=[q, k, v, out],
+        beside=[rows, *seeds],
+        flows=[(q, True), (k, True), (v, True)],
+        back_scratch=scratch,
+    )
+    return out
+
+
+def spelled_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool) -> Tensor:
+    """Eager attention: softmax(q kᵀ / √d + mask) v, each operator by itself, heads copied to stand together."""
+    tape, before = ops.tape, (q, k, v)
+    q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    wide = heads.batch * heads.keys * heads.heads
+    q = _contiguous(tape, q, q.numel, "queries, contiguous")
+    k = _contiguous(tape, k, wide * heads.head_dim, "keys, contiguous")
+    scores = _product(tape, q, k, heads.scores, "scores")
+    scores = ops.pointwise(scores, "scores, scaled", saves="nothing")
+    masked = _mask(tape, scores, heads, plain=plain)
+    weights = _softmax(ops, masked, plain=plain)
+    weights = ops.dropout(weights, heads.dropout, "attention dropout")
+    weights = ops.lowered(weights, "softmax, cast")
+    if not plain:
+        weights = ops.cast(weights, v.width, "softmax, cast")
+    v = _contiguous(tape, v, wide * heads.value_dim, "values, contiguous")
+    answer = _product(tape, weights, v, heads.out, "attention output, by head")
+    out = _contiguous(tape, answer, heads.out, "attention output")
+    tape.touch(answer, *before)
+    if plain:
+        tape.touch(masked)
+    return out
+
+
+def _contiguous(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
+    """A copy in which each head stands together, or repeated for the queries that share it."""
+    out = tape.new(numel, x.width, label, tracked=x.tracked)
+    tape.op([x], [out], flows=[(x, numel != x.numel)])
+    return out
+
+
+def _product(tape: Tape, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
+    out = tape.new(numel, a.width, label, tracked=a.tracked or b.tracked)
+    saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
+    tape.op([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True)
+    return out
+
+
+def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
+    out = tape.new(scores.numel, scores.width, "scores, masked", tracked=scores.tracked)
+    if plain:
+        mask = tape.new(heads.queries * heads.keys, 1, "mask", tracked=False)
+        tape.op([scores], [out], beside=[mask], flows=[(scores, True)])
+    else:
+        tape.op([scores], [out], flows=[(scores, False)])
+    return out
+
+
+def _softmax(ops: Operators, scores: Tensor, *, plain: bool) -> Tensor:
+    """In fp32 under autocast and in transformers; its backward multiplies gradient and output first."""
+    width = 4 if ops.autocast is not None or not plain else scores.width
+    scores = ops.cast(scores, width, "scores in fp32")
+    return ops.pointwise(scores, "softmax", saves="output", back_scratch=rounded(scores.numel * width))

@@ -1,0 +1,91 @@
+"""A decoder-only transformer as tapes: embeddings, one block, output layer and loss."""
+
+from vramtui.core.models import TransformerModel
+from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.head import cross_entropy
+from vramtui.estimators.analytic.self_attention import self_attention
+from vramtui.estimators.analytic.tape import Tape, Tensor
+from vramtui.estimators.analytic.writer import EMBEDDINGS, HEAD, MLP, STREAM, Setting, Writer
+
+
+class Decoder:
+    """Writes the tapes of one model in one setting."""
+
+    def __init__(self, model: TransformerModel, setting: Setting) -> None:
+        self.model = model
+        self.setting = setting
+
+    def embeddings(self) -> Tape:
+        """Token and position embeddings; a tied weight's second gradient is added to the output layer's."""
+        writer = Writer(self.model, self.setting, EMBEDDINGS)
+        tape, trained, width = writer.tape, self.setting.trained, self.setting.recipe.stream
+        table = self._gradient(self.model.vocab_size)
+        tied = self.model.tie_word_embeddings
+        x = tape.new(self.setting.tokens * self.model.hidden_size, width, "token embeddings", tracked=trained)
+        tape.op([], [x], into=0 if tied else table, back_scratch=table if tied else 0)
+        if self.model.position == "learned":
+            one = self.setting.sequence * self.model.hidden_size
+            places = tape.new(one, width, "position embeddings", tracked=trained)
+            tape.op([], [places], into=self._gradient(self.model.max_position_embeddings or 0))
+            x = writer.ops.add(x, places, "residual stream")
+        x = writer.dropout(x, "embedding dropout")
+        tape.close(x)
+        return tape
+
+    def _gradient(self, rows: int) -> int:
+        size = rounded(rows * self.model.hidden_size * self.setting.parameter)
+        return size if self.setting.trained else 0
+
+    def block(self, *, tracked: bool = True) -> Tape:
+        """One layer; `tracked` is false where no gradient is wanted of its input, below the first adapter."""
+        writer = Writer(self.model, self.setting, STREAM)
+        tape, x = writer.tape, writer.enter(tracked=tracked)
+        for part in (self_attention, mlp):
+            normed = writer.norm(x, "norm")
+            y = part(writer, normed)
+            tape.touch(normed)
+            if self.model.norms_per_layer == 4:
+                y = writer.norm(y, "norm after")
+            y = writer.dropout(y, "dropout")
+            tape.group = STREAM
+            x = writer.ops.add(x, y, "residual stream")
+        tape.close(x)
+        return tape
+
+    def answer(self) -> Tape:
+        """The last norm, and the output layer for the last token of each sequence, raised to fp32 by generate()."""
+        writer = Writer(self.model, self.setting, STREAM)
+        tape, d = writer.tape, self.model.hidden_size
+        x = writer.norm(writer.enter(tracked=False), "last norm")
+        tape.group = HEAD
+        last = tape.new(self.setting.batch * d, x.width, "last token", tracked=False)
+        tape.op([x], [last])
+        logits = writer.ops.linear(last, d, self.model.vocab_size, "output layer", trained=False)
+        wide = writer.ops.cast(logits, 4, "logits in fp32")
+        tape.touch(logits, wide)
+        tape.close(None)
+        return tape
+
+    def loss(self) -> Tape:
+        """The last norm, the output layer and cross entropy over the vocabulary."""
+        writer = Writer(self.model, self.setting, STREAM)
+        tape = writer.tape
+        x = writer.norm(writer.enter(), "last norm")
+        tape.group = HEAD
+        words = self.model.vocab_size
+        logits = writer.ops.linear(x, self.model.hidden_size, words, "output layer", trained=self.setting.trained)
+        cross_entropy(writer.ops, logits, upcast=not writer.plain)
+        tape.close(None)
+        return tape
+
+
+def mlp(writer: Writer, x: Tensor) -> Tensor:
+    """The MLP: up and down with an activation between, or gated (SwiGLU, GeGLU)."""
+    model, writer.tape.group = writer.model, MLP
+    d, f, bias = model.hidden_size, model.ffn_size, model.mlp_bias
+    if not model.gated_mlp:
+        y = writer.activation(writer.linear(x, d, f, "up_proj", bias=bias))
+        return writer.linear(y, f, d, "down_proj", bias=bias)
+    gate = writer.activation(writer.linear(x, d, f, "gate_proj", bias=bias))
+    y = writer.ops.multiply(gate, writer.linear(x, d, f, "up_proj", bias=bias), "gate x up")
+    return writer.linear(y, f, d, "down_proj", bias=bias)

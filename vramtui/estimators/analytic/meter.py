@@ -1,0 +1,80 @@
+"""Bytes held by group while a pass is replayed, and the fullest moment of it."""
+
+from collections.abc import Callable
+
+Held = dict[str, int]
+
+
+class Meter:
+    """Counts what is taken and freed.
+
+    The first matrix product of a thread takes its cuBLAS workspace, so the fullest moment before it and the one after
+    are kept apart: `early` and `late`, each with what was held then.
+    """
+
+    __slots__ = ("early", "held", "late", "multiplied", "total")
+
+    def __init__(self) -> None:
+        self.held: Held = {}
+        self.total = 0
+        self.early: tuple[int, Held] = (0, {})
+        self.late: tuple[int, Held] = (0, {})
+        self.multiplied = False
+
+    def take(self, group: str, size: int) -> None:
+        """Allocate `size` bytes."""
+        self.total += size
+        self.held[group] = self.held.get(group, 0) + size
+
+    def free(self, group: str, size: int) -> None:
+        """Free `size` bytes."""
+        self.total -= size
+        self.held[group] -= size
+
+    def gemm(self) -> None:
+        """A matrix product runs: from here on the thread has its workspace."""
+        self.multiplied = True
+
+    def look(self, scratch: int) -> None:
+        """Note the moment if it is the fullest so far, with `scratch` bytes of an operator's own beside."""
+        total = self.total + scratch
+        if self.multiplied:
+            if total > self.late[0]:
+                self.late = (total, self._with(scratch))
+        elif total > self.early[0]:
+            self.early = (total, self._with(scratch))
+
+    def _with(self, scratch: int) -> Held:
+        held = self.held.copy()
+        if scratch:
+            held["temporaries of operators"] = held.get("temporaries of operators", 0) + scratch
+        return held
+
+    def begin(self) -> None:
+        """Start a new pass: forget the fullest moments, keep what is held."""
+        self.multiplied = False
+        self.early = self.late = (0, {})
+
+    def repeat(self, once: Callable[[], None], count: int) -> None:
+        """Let `once` happen `count` times, of which it is called only once."""
+        if count == 1:
+            once()
+            return
+        before = self.late
+        start, start_held = self.total, self.held.copy()
+        self.late = (0, {})
+        once()
+        grown = self.total - start
+        more = {group: size - start_held.get(group, 0) for group, size in self.held.items()}
+        peak, at = self.late
+        last = peak + grown * (count - 1)
+        if last > peak:
+            peak, at = (
+                last,
+                {group: at.get(group, 0) + size * (count - 1) for group, size in more.items()}
+                | {group: size for group, size in at.items() if group not in more},
+            )
+        self.late = max(before, (peak, at), key=lambda moment: moment[0])
+        self.total += grown * (count - 1)
+        for group, size in more.items():
+            self.held[group] += size * (count - 1)

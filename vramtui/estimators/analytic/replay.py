@@ -1,0 +1,205 @@
+"""Replay tapes forward and backward, counting bytes as PyTorch's reference counts and autograd's engine would.
+
+A block that repeats is replayed once: what every repetition adds is the same, so the fullest moment lies in the first
+repetition or in the last.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from vramtui.estimators.analytic.meter import Meter
+from vramtui.estimators.analytic.tape import Node, Storage, Tape, Tensor
+
+BACKWARD = "gradients of activations"
+SCRATCH = "temporaries of operators"
+GRADIENTS = "gradients"
+STAYS = "kv cache"
+
+
+class Stage:
+    """A tape that runs `count` times in a row; `checkpointed` keeps only its input and runs it again for backward."""
+
+    __slots__ = ("checkpointed", "count", "tape")
+
+    def __init__(self, tape: Tape, count: int = 1, *, checkpointed: bool = False) -> None:
+        self.tape = tape
+        self.count = count
+        self.checkpointed = checkpointed
+
+
+def forward(stages: Sequence[Stage], meter: Meter, *, training: bool) -> None:
+    """Run every stage. What is held for the whole pass is let go at its end."""
+    at_end: dict[str, int] = {}
+    borrowed = False
+    handed: Storage | None = None
+    for stage in stages:
+        tape = stage.tape
+        if tape.input is not None and not borrowed and handed is not None:
+            meter.free(handed.group, handed.size)
+            meter.take(tape.input.storage.group, handed.size)
+        if tape.input is not None:
+            tape.input.storage.refs = 1
+            tape.input.storage.borrowed = borrowed
+        keep = training and not stage.checkpointed
+
+        def once(tape: Tape = tape, keep: bool = keep, stage: Stage = stage) -> None:
+            if training and stage.checkpointed and tape.input is not None:
+                tape.input.storage.refs += 1
+            _run(tape.nodes, meter, keep=keep)
+
+        meter.repeat(once, stage.count)
+        for storage in tape.held:
+            if storage.refs == 1 and storage.group != STAYS:
+                at_end[storage.group] = at_end.get(storage.group, 0) + storage.size * stage.count
+            storage.refs -= 1
+        handed = tape.output.storage if tape.output is not None else None
+        borrowed = tape.output is not None and tape.output.storage.refs > 1
+        if borrowed and tape.output is not None:
+            tape.output.storage.refs -= 1
+    for group, size in at_end.items():
+        meter.free(group, size)
+
+
+def _run(nodes: Iterable[Node], meter: Meter, *, keep: bool) -> None:
+    for node in nodes:
+        if node.gemm:
+            meter.gemm()
+        for storage in node.makes:
+            storage.refs = 2 if storage.held else 1
+            meter.take(storage.group, storage.size)
+        meter.look(node.scratch)
+        if keep:
+            for storage in node.saves:
+                storage.refs += 1
+        for storage in node.lets_go:
+            _drop(storage, meter)
+
+
+def _drop(storage: Storage, meter: Meter) -> None:
+    storage.refs -= 1
+    if storage.refs == 0 and not storage.borrowed:
+        meter.free(storage.group, storage.size)
+
+
+def backward(stages: Sequence[Stage], meter: Meter, *, accumulate: bool = False) -> None:
+    """Run every stage's backward, last first; gradients of parameters stay, added to older ones if `accumulate`."""
+    incoming = 0
+    for stage in reversed(stages):
+        tape = stage.tape
+        start = incoming
+
+        def once(tape: Tape = tape, stage: Stage = stage, start: int = start) -> None:
+            nodes: Sequence[Node] = tape.nodes
+            if stage.checkpointed:
+                nodes = _again(tape, meter)
+            _back(tape, nodes, meter, start, accumulate=accumulate, recomputed=stage.checkpointed)
+            if stage.checkpointed and tape.input is not None:
+                _drop(tape.input.storage, meter)
+
+        meter.repeat(once, stage.count)
+        incoming = _size(tape.input) if tape.input is not None and tape.input.tracked else 0
+
+
+def _again(tape: Tape, meter: Meter) -> Sequence[Node]:
+    """Recompute a checkpointed block up to the last tensor that its backward needs."""
+    end = max((i for i, node in enumerate(tape.nodes) if node.saves), default=-1) + 1
+    nodes = tape.nodes[:end]
+    if nodes:
+        nodes[-1] = _stopped(nodes[-1])
+    reached = {storage for node in nodes for storage in node.makes}
+    _run(nodes, meter, keep=True)
+    for node in tape.nodes[end:]:
+        for storage in node.lets_go:
+            if storage in reached:
+                _drop(storage, meter)
+    if tape.output is not None and tape.output.storage in reached:
+        _drop(tape.output.storage, meter)
+    for storage in tape.held:
+        if storage in reached:
+            _drop(storage, meter)
+    return tape.nodes
+
+
+def _stopped(last: Node) -> Node:
+    """The last operator of a recomputation: it stops once its inputs are saved, before making what is not."""
+    node = Node()
+    node.makes = tuple(storage for storage in last.makes if storage in last.saves)
+    node.saves, node.gemm = last.saves, last.gemm
+    node.lets_go = [storage for storage in last.lets_go if storage in node.makes or storage not in last.makes]
+    return node
+
+
+def _size(tensor: Tensor) -> int:
+    return -(-tensor.numel * tensor.width // 512) * 512
+
+
+def _back(
+    tape: Tape, nodes: Sequence[Node], meter: Meter, incoming: int, *, accumulate: bool, recomputed: bool
+) -> None:
+    if tape.output is not None and incoming:
+        tape.output.gradient = [incoming, 1]
+    for node in reversed(nodes):
+        arrived = [out.gradient for out in node.outs if out.gradient is not None]
+        for out in node.outs:
+            out.gradient = None
+        _gradients(node, arrived, meter, accumulate=accumulate, recomputed=recomputed)
+    if tape.input is not None:
+        tape.input.gradient = None
+
+
+def _gradients(node: Node, arrived: list[list[int]], meter: Meter, *, accumulate: bool, recomputed: bool) -> None:
+    """One operator's backward. What it saved goes when it is through; a recomputed tensor already before a bias's
+    gradient is summed, because nothing but the operator holds it.
+    """
+    if node.gemm:
+        meter.gemm()
+    fresh: list[tuple[Tensor, list[int]]] = []
+    for tensor, own in node.flows:
+        if own:
+            buffer = [_size(tensor), 1]
+            meter.take(BACKWARD, buffer[0])
+        else:
+            buffer = arrived[0] if arrived else [_size(tensor), 0]
+            buffer[1] += 1
+        fresh.append((tensor, buffer))
+    meter.take(BACKWARD if accumulate else GRADIENTS, node.into)
+    meter.look(node.back_scratch)
+    if not recomputed:
+        meter.look(node.sum_scratch)
+    for storage in node.saves:
+        _drop(storage, meter)
+    if recomputed:
+        meter.look(node.sum_scratch)
+    for buffer in arrived:
+        _release(buffer, meter)
+    for tensor, buffer in fresh:
+        _arrive(tensor, buffer, meter)
+    if accumulate:
+        meter.free(BACKWARD, node.into)
+
+
+def _arrive(tensor: Tensor, buffer: list[int], meter: Meter) -> None:
+    """Add to the gradient that waits for the tensor: in place when nobody else holds it, else into a new tensor."""
+    waiting = tensor.gradient
+    if waiting is None:
+        tensor.gradient = buffer
+    elif waiting[1] == 1:
+        _release(buffer, meter)
+    elif buffer[1] == 1:
+        meter.take(BACKWARD, buffer[0])
+        meter.look(0)
+        meter.free(BACKWARD, buffer[0])
+        _release(waiting, meter)
+        tensor.gradient = buffer
+    else:
+        size = buffer[0]
+        meter.take(BACKWARD, size)
+        meter.look(0)
+        _release(buffer, meter)
+        _release(waiting, meter)
+        tensor.gradient = [size, 1]
+
+
+def _release(buffer: list[int], meter: Meter) -> None:
+    buffer[1] -= 1
+    if buffer[1] == 0:
+        meter.free(BACKWARD, buffer[0])

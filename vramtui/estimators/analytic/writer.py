@@ -1,0 +1,131 @@
+"""What the parts of a transformer share in writing their tapes: norms, linear layers with adapters, activations."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from vramtui.core.models import TransformerModel
+from vramtui.core.workload import Lora
+from vramtui.estimators.analytic.operators import Operators
+from vramtui.estimators.analytic.precision import Recipe
+from vramtui.estimators.analytic.tape import Tape, Tensor
+
+EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
+    "activations: embeddings",
+    "activations: residual stream",
+    "activations: norms",
+    "activations: attention",
+    "activations: MLP",
+    "activations: adapters",
+    "activations: output layer and loss",
+)
+KV_CACHE, GROWTH = "kv cache", "cache growth"
+
+
+class Cache(msgspec.Struct, frozen=True, kw_only=True):
+    """A KV cache before a pass: `past` tokens in it, `width` bytes a number."""
+
+    past: int = 0
+    width: int = 2
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """How one pass runs.
+
+    Attributes:
+        batch: sequences; `sequence` tokens in each.
+        eager: whether attention is spelt out.
+        lora: adapters beside frozen weights; None trains everything.
+        cache: what stands in the KV cache already; None when the model is trained.
+    """
+
+    recipe: Recipe
+    capability: tuple[int, int]
+    batch: int
+    sequence: int
+    eager: bool
+    lora: Lora | None = None
+    cache: Cache | None = None
+
+    @property
+    def training(self) -> bool:
+        """Whether autograd is on and dropout drops."""
+        return self.cache is None
+
+    @property
+    def trained(self) -> bool:
+        """Whether the model's own parameters get gradients."""
+        return self.training and self.lora is None
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the batch."""
+        return self.batch * self.sequence
+
+    @property
+    def parameter(self) -> int:
+        """Bytes of one of the model's own parameters."""
+        return self.recipe.weights if self.trained else self.recipe.frozen
+
+
+class Writer:
+    """Writes on one tape for one model."""
+
+    def __init__(self, model: TransformerModel, setting: Setting, group: str) -> None:
+        self.model = model
+        self.setting = setting
+        self.plain = model.implementation == "plain"
+        self.tape = Tape(group)
+        self.ops = Operators(
+            self.tape,
+            autocast=setting.recipe.compute if setting.recipe.autocast else None,
+            parameter=setting.parameter,
+            frozen=setting.recipe.frozen,
+            capability=setting.capability,
+        )
+
+    def enter(self, *, tracked: bool = True) -> Tensor:
+        """The residual stream from the block before."""
+        wide = self.setting.tokens * self.model.hidden_size
+        return self.tape.enter(wide, self.setting.recipe.stream, tracked=tracked and self.setting.training)
+
+    def norm(self, x: Tensor, label: str, size: int | None = None) -> Tensor:
+        """The model's kind of norm over the last `size` numbers."""
+        self.tape.group = NORMS
+        write: Callable[..., Tensor] = self.ops.layer_norm
+        if self.model.norm == "rmsnorm":
+            write = self.ops.fused_rms_norm if self.plain else self.ops.rms_norm
+        return write(x, size or self.model.hidden_size, label, trained=self.setting.trained)
+
+    def dropout(self, x: Tensor, label: str) -> Tensor:
+        """Dropout on the residual stream, in training."""
+        return self.ops.dropout(x, self.model.hidden_dropout if self.setting.training else 0.0, label)
+
+    def activation(self, x: Tensor) -> Tensor:
+        """The MLP's activation function."""
+        kind = self.model.hidden_act
+        if kind == "gelu_new" and not self.plain:
+            return self.ops.gelu_new(x)
+        return self.ops.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
+
+    def linear(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = False) -> Tensor:
+        """A linear layer called `module`, with its adapter where it has one."""
+        out = self.ops.linear(x, inner, outer, module, bias=bias, trained=self.setting.trained)
+        lora = self.setting.lora
+        if lora is None or module not in lora.target_modules:
+            return out
+        return self._adapted(x, out, lora, inner=inner, outer=outer, module=module)
+
+    def _adapted(self, x: Tensor, out: Tensor, lora: Lora, *, inner: int, outer: int, module: str) -> Tensor:
+        """LoRA as peft has it: out + B(A(dropout(x))) * scaling, in the adapter's type."""
+        ops, width = self.ops, self.setting.recipe.weights
+        group, self.tape.group = self.tape.group, ADAPTERS
+        own, ops.parameter = ops.parameter, width
+        x = ops.cast(x, width, f"{module} adapter's input")
+        x = ops.dropout(x, lora.dropout, f"{module} adapter's dropout")
+        low = ops.linear(x, inner, lora.rank, f"{module} lora_A")
+        high = ops.linear(low, lora.rank, outer, f"{module} lora_B")
+        high = ops.pointwise(high, f"{module} adapter, scaled", saves="nothing")
+        total = ops.add(out, high, f"{module} with adapter")
+        ops.parameter, self.tape.group = own, group
+        return ops.cast(total, out.width, f"{module} with adapter")
