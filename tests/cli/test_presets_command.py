@@ -19,6 +19,7 @@ num_attention_heads = 4
 vocab_size = 100
 [run]
 kind = "infer"
+sequence_length = 128
 """
 
 
@@ -97,6 +98,15 @@ def test_checking_files_and_folders_tells_every_mistake(own_folder: Path) -> Non
         "6: model.num_hidden_layers is 0; it must be at least 1",
         "3: model.hidden_size is missing; a transformer model needs it",
     ]
+
+
+def test_checking_finds_what_no_single_key_is_wrong_with(own_folder: Path) -> None:
+    path = own_folder / "odd.toml"
+    path.write_text(PRESET.replace("num_attention_heads = 4", "num_attention_heads = 7"))
+    done = RUNNER.invoke(app, ["check"])
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert "odd.toml:7: model.num_attention_heads" in line
 
 
 def test_checking_what_is_not_there(own_folder: Path) -> None:

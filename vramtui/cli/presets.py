@@ -8,7 +8,7 @@ import typer
 
 from vramtui.cli.console import print_json, print_table
 from vramtui.cli.exits import BAD_INPUT, spoken_errors
-from vramtui.core.preset import PresetFile
+from vramtui.core.preset import Preset, PresetFile
 from vramtui.core.text import printable
 
 app = typer.Typer(no_args_is_help=True, help="List, show and check presets.")
@@ -65,14 +65,24 @@ def check(
 def _check(files: list[Path]) -> tuple[int, list[str]]:
     from vramtui.presets import PresetLibrary, check_file, preset_files  # noqa: PLC0415 - as above
 
-    if not files:
+    problems = []
+    if files:
+        paths = [path for given in files for path in (preset_files(given) if given.is_dir() else (given,))]
+        if not paths:
+            problems.append(f"{printable(str(files[0]))} holds no TOML files")
+    else:
         library = PresetLibrary()
-        return len(library.all()), list(library.problems)
-    paths = [path for given in files for path in (preset_files(given) if given.is_dir() else (given,))]
-    problems = [problem for path in paths for problem in check_file(path)]
-    if not paths:
-        problems.append(f"{printable(str(files[0]))} holds no TOML files")
-    return len(paths), problems
+        paths = list(library.files())
+        problems += library.doubles
+    return len(paths), [*problems, *(problem for path in paths for problem in check_file(path, _try_out))]
+
+
+def _try_out(preset: Preset) -> None:
+    """Estimate it, which finds what no single key is wrong with: heads that do not divide, a sequence too long."""
+    from vramtui.core.devices import DEFAULT_CARD, card  # noqa: PLC0415 - as above
+    from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as above
+
+    estimates_by(None, preset.workload, card(DEFAULT_CARD))
 
 
 def _entry(found: PresetFile) -> dict[str, object]:

@@ -56,6 +56,10 @@ class PresetLibrary:
         """The keys of all files, sorted; none of them is read for this."""
         return tuple(self._found())
 
+    def files(self) -> tuple[Path, ...]:
+        """The files of all keys, in their order."""
+        return tuple(file.path for file in self._found().values())
+
     def get(self, name_or_path: str) -> PresetFile:
         """The preset called so, or in the file at that path (anything with a `/`, or ending in `.toml`).
 
@@ -80,7 +84,13 @@ class PresetLibrary:
     def problems(self) -> tuple[str, ...]:
         """A sentence for each file that is no preset, or whose key another file has."""
         broken = (str(read) for read in map(self._load, self._found()) if isinstance(read, UserError))
-        return (*broken, *self._doubles)
+        return (*broken, *self.doubles)
+
+    @property
+    def doubles(self) -> tuple[str, ...]:
+        """A sentence for each file whose name another file of the same folder has."""
+        self._found()
+        return tuple(self._doubles)
 
     def refresh(self) -> bool:
         """Look at the folders again; what changed is read anew when it is next asked for. True when anything did."""

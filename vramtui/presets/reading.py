@@ -3,6 +3,7 @@
 import re
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from vramtui.core.preset import Preset
 from vramtui.core.text import printable
 from vramtui.presets import toml
 from vramtui.presets.patterns import pattern_fault
-from vramtui.presets.positions import key_lines
+from vramtui.presets.positions import Key, key_lines
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
 
 LARGEST = 1 << 20
@@ -55,20 +56,28 @@ def parse_preset(text: str, path: Path | str) -> Preset:
     return problems.preset
 
 
-def find_problems(text: str) -> tuple[Problem, ...]:
+def find_problems(text: str, try_out: Callable[[Preset], object] | None = None) -> tuple[Problem, ...]:
     """Everything that is wrong with `text` as a preset, in the order of its lines and then what is missing; empty
     when it is one.
+
+    Args:
+        text: TOML.
+        try_out: what else the preset has to go through, an estimator say; it raises UserError with a sentence that
+            begins with the key it is about.
     """
-    return _Parsed(text).found
+    parsed = _Parsed(text)
+    if parsed.preset is not None and try_out is not None:
+        parsed.go_through(try_out)
+    return parsed.found
 
 
-def check_file(path: Path) -> list[str]:
-    """A sentence, with file and line, for everything that is wrong with the file at `path`."""
+def check_file(path: Path, try_out: Callable[[Preset], object] | None = None) -> list[str]:
+    """A sentence, with file and line, for everything that is wrong with the file at `path`; see `find_problems`."""
     try:
         text = read_text(path)
     except UserError as error:
         return [str(error)]
-    return [problem.at(path) for problem in find_problems(text)]
+    return [problem.at(path) for problem in find_problems(text, try_out)]
 
 
 def read_text(path: Path) -> str:
@@ -137,9 +146,17 @@ class _Parsed:
             else:
                 self.preset = preset
 
+    def go_through(self, try_out: Callable[[Preset], object]) -> None:
+        """Let something else look at the preset, which may find it contradictory."""
+        try:
+            if self.preset is not None:
+                try_out(self.preset)
+        except UserError as error:
+            self._explain([_fault_of(error)])
+
     def _explain(self, faults: list[Fault]) -> None:
         lines = key_lines(self.text)
-        problems = [Problem(lines.get(fault.key), dotted(fault.key), fault.sentence) for fault in faults]
+        problems = [Problem(_line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
         # A misspelt key is also a missing one: what stands there is told before what does not.
         order = {
             problem: (fault.missing, problem.line or sys.maxsize)
@@ -160,6 +177,11 @@ def match_faults(preset: Preset) -> list[Fault]:
     patterns = msgspec.structs.asdict(preset.match)
     checked = [(name, pattern_fault(pattern)) for name, pattern in patterns.items() if pattern is not None]
     return [Fault(("match", name), f"match.{name} is {fault}") for name, fault in checked if fault]
+
+
+def _line_of(key: Key, lines: dict[Key, int]) -> int | None:
+    """The line of `key`, or of the table that it would stand in."""
+    return next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), None)
 
 
 def _fault_of(error: UserError) -> Fault:
