@@ -46,7 +46,7 @@ class Frame:
         writer = _Writer(console._color_system or ColorSystem.TRUECOLOR)  # noqa: SLF001 - its public name is a string
         for y, x, strip in pieces:
             if 0 <= y < size[1]:
-                self._lay(writer, y, x, list(_cells(strip)))
+                self._lay(writer, y, x, _cells(strip))
         return writer.finish()
 
     def _lay(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
@@ -119,25 +119,34 @@ def _chop_pieces(update: ChopsUpdate) -> Iterator[tuple[int, int, Iterable[Segme
                 yield y, x, strip
 
 
-def _cells(segments: Iterable[Segment]) -> Iterator[Cell]:
+def _cells(segments: Iterable[Segment]) -> list[Cell]:
     """One entry a column: a wide character is followed by an empty one, a combining one joins its base."""
-    last: Cell | None = None
+    cells: list[Cell] = []
     for text, style, control in segments:
         if control:
             continue
+        if text.isascii():
+            cells.extend([(character, style) for character in text])
+            continue
         for character in text:
-            width = 1 if character < "\x7f" else get_character_cell_size(character)
-            if width == 0 and last is not None:
-                last = (last[0] + character, last[1])
+            width = get_character_cell_size(character)
+            if width == 0:
+                _combine(cells, character)
                 continue
-            if last is not None:
-                yield last
-            last = (character, style)
+            cells.append((character, style))
             if width == 2:
-                yield last
-                last = ("", style)
-    if last is not None:
-        yield last
+                cells.append(("", style))
+    return cells
+
+
+def _combine(cells: list[Cell], character: str) -> None:
+    """Join a character without a width to the one before; without one it would sit on whatever was written last."""
+    at = len(cells) - 1
+    if at >= 0 and not cells[at][0]:
+        at -= 1
+    if at >= 0:
+        text, style = cells[at]
+        cells[at] = (text + character, style)
 
 
 def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int, int]]:

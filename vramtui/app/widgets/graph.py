@@ -1,6 +1,7 @@
 """The memory of the chosen process over time, in braille, under a ceiling that stands still."""
 
-from bisect import bisect_right
+import math
+from bisect import bisect_left, bisect_right
 
 from textual.strip import Strip
 
@@ -24,13 +25,13 @@ def buckets(series: Series, count: int) -> list[int | None]:
     Stretches lie on whole multiples of their length, so that the picture moves in steps and never trembles.
     """
     length = (series.end - series.start) / count
-    last = int(series.end // length)
+    last = math.ceil(series.end / length) - 1
     found: list[int | None] = []
     times, values = series.times, series.values
     for k in range(last - count + 1, last + 1):
         begin, end = k * length, min((k + 1) * length, series.end)
         i = bisect_right(times, begin) - 1
-        j = bisect_right(times, end)
+        j = bisect_right(times, end) if k == last else bisect_left(times, end)
         inside = values[max(i, 0) : j]
         found.append(max(inside) if len(inside) else None)
     return found

@@ -1,0 +1,119 @@
+"""Only the cells that differ are sent, and what the terminal shows is what Textual drew."""
+
+import pyte
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.color import ColorSystem
+from rich.console import Console
+from rich.segment import Segment
+from rich.style import Style
+from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
+from textual.geometry import Region
+from textual.strip import Strip
+
+from vramtui.app.frame import Frame, transition
+
+CONSOLE = Console(color_system="truecolor", force_terminal=True)
+WIDTH, HEIGHT = 24, 4
+NO_WRAP = "\x1b[?7l"  # as Textual sets it
+STYLES = (
+    None,
+    Style(color="red"),
+    Style(bold=True),
+    Style(color="red", bgcolor="blue"),
+    Style(bgcolor="#102030", reverse=True),
+)
+
+
+def lines_of(*texts: str) -> LayoutUpdate:
+    strips = [[Strip([Segment(text.ljust(WIDTH)[:WIDTH])])] for text in texts]
+    return LayoutUpdate([*strips], Region(0, 0, WIDTH, len(texts)))
+
+
+def sent(frame: Frame, update: CompositorUpdate) -> str:
+    made = frame.update(update, (WIDTH, HEIGHT), CONSOLE)
+    return "" if made is None else made.render_segments(CONSOLE)
+
+
+def test_nothing_changed_means_nothing_sent() -> None:
+    frame = Frame()
+    assert sent(frame, lines_of("one", "two"))
+    assert sent(frame, lines_of("one", "two")) == ""
+
+
+def test_one_changed_digit_is_one_move_and_one_character() -> None:
+    frame = Frame()
+    sent(frame, lines_of("now 58.1 GiB"))
+    assert sent(frame, lines_of("now 58.2 GiB")) == "\x1b[1;8H2"
+
+
+def test_changes_close_together_are_one_run() -> None:
+    frame = Frame()
+    sent(frame, lines_of("12:00:03"))
+    assert sent(frame, lines_of("12:01:13")) == "\x1b[1;5H1:1"
+
+
+def test_a_jump_within_a_line_is_relative() -> None:
+    frame = Frame()
+    sent(frame, lines_of("a..............b"))
+    assert sent(frame, lines_of("x..............y")) == "\x1b[1;1Hx\x1b[14Cy"
+
+
+def test_a_piece_is_cut_at_both_ends() -> None:
+    """Textual would write the line from its beginning."""
+    frame = Frame()
+    sent(frame, lines_of("abcdefghij"))
+    chops: list[dict[int, Strip | None]] = [{0: Strip([Segment("abcdeXghij".ljust(WIDTH))])}]
+    assert sent(frame, ChopsUpdate(chops, [(0, 5, 6)], [[WIDTH]])) == "\x1b[1;6HX"
+
+
+def test_another_size_sends_everything() -> None:
+    frame = Frame()
+    sent(frame, lines_of("one"))
+    made = frame.update(lines_of("one"), (WIDTH, HEIGHT + 1), CONSOLE)
+    assert made is not None
+    assert "one" in made.render_segments(CONSOLE)
+
+
+def test_forgetting_sends_everything_again() -> None:
+    frame = Frame()
+    sent(frame, lines_of("one"))
+    frame.forget()
+    assert "one" in sent(frame, lines_of("one"))
+
+
+def test_a_style_is_changed_by_what_differs() -> None:
+    red, red_on_blue = Style(color="red"), Style(color="red", bgcolor="blue")
+    assert transition(red, red_on_blue, ColorSystem.STANDARD) == "\x1b[44m"
+    assert transition(red_on_blue, red, ColorSystem.STANDARD) == "\x1b[49m"
+    assert transition(red, Style(color="red", bold=True), ColorSystem.STANDARD) == "\x1b[0;1;31m"
+    assert transition(red, None, ColorSystem.STANDARD) == "\x1b[m"
+
+
+texts = st.text(alphabet="ab 1░█é漢字e\u0301", max_size=WIDTH)
+segments = st.lists(st.tuples(texts, st.sampled_from(STYLES)), max_size=5)
+frames = st.lists(st.lists(segments, min_size=HEIGHT, max_size=HEIGHT), min_size=1, max_size=6)
+
+
+@given(frames)
+@settings(max_examples=60, deadline=None)
+def test_the_terminal_shows_the_last_frame(moments: list[list[list[tuple[str, Style | None]]]]) -> None:
+    """A terminal that was fed every difference shows what one shows that was sent the last frame whole."""
+    frame, followed, fresh = Frame(), pyte.Screen(WIDTH, HEIGHT), pyte.Screen(WIDTH, HEIGHT)
+    stream = pyte.Stream(followed)
+    stream.feed(NO_WRAP)
+    for moment in moments:
+        update = _layout(moment)
+        stream.feed(sent(frame, update))
+    pyte.Stream(fresh).feed(NO_WRAP + sent(Frame(), _layout(moments[-1])))
+    assert followed.display == fresh.display
+    assert _attributes(followed) == _attributes(fresh)
+
+
+def _layout(moment: list[list[tuple[str, Style | None]]]) -> LayoutUpdate:
+    strips = [[Strip([Segment(*piece) for piece in line]).adjust_cell_length(WIDTH)] for line in moment]
+    return LayoutUpdate([*strips], Region(0, 0, WIDTH, HEIGHT))
+
+
+def _attributes(screen: "pyte.Screen") -> list[list[object]]:
+    return [[screen.buffer[y][x]._replace(data="") for x in range(WIDTH)] for y in range(HEIGHT)]

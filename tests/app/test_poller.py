@@ -1,0 +1,95 @@
+"""The polling thread: what it posts, and that nothing waits for it."""
+
+import queue
+import threading
+
+from textual.message import Message
+
+from tests.app import moments
+from vramtui.app.messages import ReadFailed, SampleTaken, SourceStuck
+from vramtui.app.poller import Poller
+from vramtui.core.errors import SourceFailed
+from vramtui.core.readings import Sample
+
+WAIT = 10.0
+
+
+class Scripted:
+    """Answers, fails or hangs as the script says; then hangs until it is released."""
+
+    name = "scripted"
+
+    def __init__(self, *script: Sample | Exception) -> None:
+        self._script = list(script)
+        self.hangs = threading.Event()
+        self.release = threading.Event()
+
+    def read(self) -> Sample:
+        if self._script:
+            step = self._script.pop(0)
+            if isinstance(step, Exception):
+                raise step
+            return step
+        self.hangs.set()
+        self.release.wait()
+        return moments.usual()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 100.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def start(source: Scripted, clock: Clock | None = None) -> tuple[Poller, "queue.Queue[Message]"]:
+    posted: queue.Queue[Message] = queue.Queue()
+    poller = Poller(source, 0.001, posted.put, clock=clock or Clock())
+    poller.start()
+    return poller, posted
+
+
+def test_samples_and_failures_in_their_order() -> None:
+    source = Scripted(moments.usual(1), SourceFailed("no driver", "load it"), RuntimeError("a bug"), moments.usual(2))
+    poller, posted = start(source)
+    got = [posted.get(timeout=WAIT) for _ in range(4)]
+    poller.stop()
+    source.release.set()
+    assert got[0] == SampleTaken(moments.usual(1))
+    assert got[1] == ReadFailed("no driver", "load it")
+    assert got[2] == ReadFailed("the scripted source broke: RuntimeError: a bug")
+    assert got[3] == SampleTaken(moments.usual(2))
+
+
+def test_a_read_past_its_deadline_is_told_and_waited_for() -> None:
+    clock = Clock()
+    source = Scripted()
+    poller, posted = start(source, clock)
+    assert source.hangs.wait(WAIT)
+    poller.check()
+    assert posted.empty()
+    clock.at += 60
+    poller.check()
+    stuck = posted.get(timeout=WAIT)
+    assert isinstance(stuck, SourceStuck)
+    assert stuck.since == 100.0
+    source.release.set()
+    assert isinstance(posted.get(timeout=WAIT), SampleTaken)
+    poller.stop()
+
+
+def test_stopping_waits_for_nothing() -> None:
+    source = Scripted()
+    poller, posted = start(source)
+    assert source.hangs.wait(WAIT)
+    poller.stop()
+    assert poller.is_alive()
+    assert poller.daemon
+    source.release.set()
+    poller.join(WAIT)
+    assert not poller.is_alive()
+    assert posted.empty()

@@ -1,0 +1,79 @@
+"""The steppers of the estimate panel."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.app.stand_ins import MODEL, PRESETS
+from vramtui.app.tuning import FIELDS, changed_fields, fields_of, step, value_of
+from vramtui.core.workload import InferRun, TrainRun, Workload
+
+TRAIN, SERVE = (found.preset.workload for found in PRESETS)
+
+
+def test_each_kind_of_run_has_its_own_fields() -> None:
+    assert [field.name for field in fields_of(TRAIN)] == [
+        "batch_size",
+        "sequence_length",
+        "gradient_accumulation_steps",
+        "precision",
+        "optimizer",
+        "attention",
+        "checkpointing",
+    ]
+    assert [field.name for field in fields_of(SERVE)] == [
+        "batch_size",
+        "sequence_length",
+        "new_tokens",
+        "precision",
+        "attention",
+        "kv_cache",
+    ]
+
+
+def test_a_batch_goes_by_ones_and_never_below_one() -> None:
+    assert step(TRAIN, "batch_size", 1).run.batch_size == 5
+    one = Workload(model=MODEL, run=TrainRun(batch_size=1))
+    assert step(one, "batch_size", -1) == one
+
+
+def test_tokens_go_up_a_ladder() -> None:
+    workload = Workload(model=MODEL, run=TrainRun(sequence_length=4000))
+    up = step(workload, "sequence_length", 1)
+    assert up.run.sequence_length == 4096
+    assert step(up, "sequence_length", 1).run.sequence_length == 6144
+    assert step(up, "sequence_length", -1).run.sequence_length == 3072
+    unset = Workload(model=MODEL, run=TrainRun())
+    assert step(unset, "sequence_length", 1).run.sequence_length == 1
+    new = Workload(model=MODEL, run=InferRun(new_tokens=16))
+    assert step(new, "new_tokens", -1) == Workload(model=MODEL, run=InferRun(new_tokens=0))
+
+
+def test_choices_go_round() -> None:
+    seen = [TRAIN]
+    for _ in range(4):
+        seen.append(step(seen[-1], "optimizer", 1))
+    assert seen[-1] == TRAIN
+    assert len({str(workload) for workload in seen}) == 4
+
+
+def test_a_field_the_run_does_not_have_is_left_alone() -> None:
+    assert step(SERVE, "optimizer", 1) == SERVE
+
+
+steps = st.lists(st.tuples(st.sampled_from([field.name for field in FIELDS]), st.sampled_from([-1, 1])), max_size=30)
+
+
+@given(st.sampled_from([TRAIN, SERVE]), steps)
+def test_any_steps_leave_a_run_that_a_preset_could_hold(start: Workload, taken: list[tuple[str, int]]) -> None:
+    workload = start
+    for name, direction in taken:
+        workload = step(workload, name, direction)
+    changed = changed_fields(workload, start)
+    for field in fields_of(workload):
+        value = value_of(workload, field)
+        assert (field.name in changed) == (value != value_of(start, field))
+        if field.choices:
+            assert value is None or value in field.choices
+        else:
+            assert value is None or value >= field.least
+    assert workload.model == start.model
