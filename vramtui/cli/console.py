@@ -1,7 +1,6 @@
 """Tables for people, on a terminal or in a pipe; JSON for programs."""
 
 import json
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -24,7 +23,7 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else int(os.environ.get("COLUMNS", PIPE_WIDTH))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
     widths = [max(cell_len(row[number]) for row in (headings, *rows)) for number in range(len(headings))]
     # Only the last column gives way, and where the terminal is too narrow for the others it wraps them.
     widths[-1] = min(widths[-1], max(NARROWEST, width - sum(widths[:-1]) - GAP * (len(headings) - 1)))

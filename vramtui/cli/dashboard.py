@@ -1,5 +1,6 @@
 """`vramtui` alone: the dashboard."""
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,9 @@ def dashboard(*, demo: bool, replay: Path | None, interval: float, preset: str |
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         leave(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
+    for name in ("COLUMNS", "LINES"):
+        # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
+        os.environ.pop(name, None)
     opened = open_source(demo=demo, replay=replay, fall_back=True)
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - after the cheap refusals
 
