@@ -366,7 +366,7 @@ def test_every_rule_says_where_it_is_from() -> None:
         ('id = "kv-cach"', r"a.toml:8: rule.id is 'kv-cach' \(did you mean kv-cache\?\)"),
         ('id = "zero"\nparameters = 10\nranks = 2\nstage = 4', "a.toml:11: rule.stage is 4; it must be at most 3"),
         ('id = "blocks"\nshapes = [[0]]', "rule.shapes"),
-        ('id = "deepspeed"\nparameters = 1\nranks = 1\nstage = 3', "a.toml: rule.largest_layer_parameters is needed"),
+        ('id = "deepspeed"\nparameters = 1\nranks = 1\nstage = 3', "a.toml:7: rule.largest_layer_parameters is needed"),
         (
             'id = "deepspeed"\nparameters = 1\nranks = 1\nstage = 2\noffload_parameters = true',
             "a.toml:12: rule.offload",
