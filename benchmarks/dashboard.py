@@ -119,7 +119,7 @@ def _quit(terminal: Terminal, program: Program) -> float:
     return time.monotonic() - asked_at
 
 
-def _print(figures: list[Figures], missing: list[str]) -> None:
+def _print(figures: list[Figures], skipped: dict[str, str]) -> None:
     headings = ("", "first paint", "best", "CPU", "to the terminal", "RSS", "quit")
     rows = [
         (
@@ -135,8 +135,8 @@ def _print(figures: list[Figures], missing: list[str]) -> None:
     ]
     for row in (headings, *rows):
         print(f"{row[0]:10}" + "".join(f"{cell:>17}" for cell in row[1:]))
-    for name in missing:
-        print(f"{name:10}  not installed, skipped")
+    for name, why in skipped.items():
+        print(f"{name:10}  skipped: {why}")
 
 
 def _options() -> argparse.Namespace:
@@ -166,20 +166,26 @@ def main() -> None:
     """Measure and print."""
     options = _options()
     programs = [OURS, *(OTHERS[name] for name in options.against.split(",") if name)]
-    figures, missing = [], []
+    figures: list[Figures] = []
+    skipped: dict[str, str] = {}
     with crowd(options.gpus, options.processes) as host:
         for program in programs:
             command = program.command(options.interval)
             if command is None:
-                missing.append(program.name)
+                skipped[program.name] = "not installed"
                 continue
-            _launch(command, host, options, program)  # so that nobody is timed while Python compiles its files
-            figures.append(measure(program, command, host, options))
+            try:
+                _launch(command, host, options, program)  # so that nobody is timed while Python compiles its files
+                figures.append(measure(program, command, host, options))
+            except AssertionError as error:
+                if program is OURS:
+                    raise
+                skipped[program.name] = str(error).partition(":")[0]
     if options.json:
         facts = {"gpus": options.gpus, "processes": options.processes, "idle": options.idle, "size": options.size}
-        print(json.dumps({**facts, "figures": [asdict(one) for one in figures], "missing": missing}, indent=2))
+        print(json.dumps({**facts, "figures": [asdict(one) for one in figures], "skipped": skipped}, indent=2))
     else:
-        _print(figures, missing)
+        _print(figures, skipped)
 
 
 if __name__ == "__main__":
