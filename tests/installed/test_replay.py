@@ -1,0 +1,58 @@
+"""A recording in place of this machine: looked at once, and played in the dashboard."""
+
+import json
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.installed.conftest import Open, Run
+from tests.installed.stand_in import GIB, HARMLESS, HOSTILE
+from vramtui.core.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.records.recording import Header, RecordingWriter
+
+
+@pytest.fixture(params=["plain.jsonl", "zipped.jsonl.gz"])
+def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A job that grows by a GiB every fifth of a second."""
+    path = tmp_path / str(request.param)
+    with closing(RecordingWriter(path, Header(started_at=1000.0, interval=0.2))) as writer:
+        for tick in range(20):
+            job = Process(
+                pid=77, type="C", used_memory=(10 + tick) * GIB, user="eve", command=f"{HOSTILE} rehearsed.py"
+            )
+            memory = Memory(total=80 * GIB, used=(11 + tick) * GIB, reserved=GIB, free=(68 - tick) * GIB)
+            gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", memory=memory, processes=(job,))
+            writer.write(Sample(taken_at=1000 + tick / 5, source="nvml", host=Host(name="elsewhere"), gpus=(gpu,)))
+    return path
+
+
+def test_a_recording_is_looked_at_as_a_host(run: Run, recording: Path) -> None:
+    document = json.loads(run("ps", "--json", "--replay", str(recording)).stdout)
+    assert (document["host"], document["taken_at"]) == ("elsewhere", 1000.0)
+    (process,) = document["gpus"][0]["processes"]
+    assert (process["used_memory"], process["command"]) == (10 * GIB, f"{HARMLESS} rehearsed.py")
+
+
+def test_the_dashboard_plays_it_at_its_pace(open_terminal: Open, recording: Path) -> None:
+    terminal = open_terminal("--interval", "0.1", "--replay", str(recording), size=(160, 40))
+    terminal.wait_for("elsewhere", "rehearsed.py", "eve", recording.name)
+    terminal.wait_for("29.0")
+    terminal.send("q")
+    assert terminal.ended() == 0
+    assert terminal.left_behind() == []
+
+
+def test_a_recording_that_was_cut_off_plays_to_the_cut(open_terminal: Open, recording: Path) -> None:
+    recording.write_bytes(recording.read_bytes()[:-25])
+    terminal = open_terminal("--replay", str(recording), size=(160, 40))
+    terminal.wait_for("rehearsed.py", "cut off in line")
+    terminal.send("q")
+    assert terminal.ended() == 0
+
+
+def test_a_bad_line_is_named(run: Run, recording: Path) -> None:
+    recording.write_text(recording.read_bytes().decode(errors="replace")[:40] + "\nnonsense\n")
+    ended = run("ps", "--replay", str(recording), code=2)
+    assert ended.stderr.startswith(f"vramtui: {recording}, line 1: ")
+    assert ended.stderr.count("\n") == 1
