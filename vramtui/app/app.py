@@ -1,6 +1,7 @@
 """The dashboard: what the keys, the mouse and the command palette can ask for."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from textual.app import SystemCommand
 from textual.binding import Binding
@@ -198,7 +199,7 @@ class Dashboard(Watching):
         self.forget_frame()
         self.screen.refresh()
 
-    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Every action with a name, for the command palette."""
         yield from self._commands()
         yield from (

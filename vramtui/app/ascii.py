@@ -54,7 +54,8 @@ def _other(character: str) -> str:
     code = ord(character)
     if 0x2800 <= code <= 0x28FF:
         return _DENSITY[(code - 0x2800).bit_count()]
-    return "?"
+    # Pictures of control characters.
+    return "^" if 0x2400 <= code <= 0x2421 else "?"
 
 
 class AsciiFilter(LineFilter):

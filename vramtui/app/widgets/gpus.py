@@ -35,8 +35,10 @@ class GpuPanel(Lines):
 
     def lines_for(self, view: View, width: int, most: int) -> int:
         """How many lines the panel wants in `width` columns, at most `most`."""
-        if view.sample is None or not view.bars:
+        if view.sample is None:
             return 2
+        if not view.bars:
+            return sum(len(wrap(sentence, width - 2)) for sentence in EMPTY)
         return min(most, len(view.bars) * _lines_each(len(view.bars), width, most))
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:

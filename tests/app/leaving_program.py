@@ -1,0 +1,32 @@
+"""A dashboard for the tests that leave it: its source answers once and then hangs, as a stuck driver does."""
+
+import sys
+import threading
+
+from tests.app import moments
+from tests.app.stand_ins import FixedPresets, RoundEstimator
+from vramtui.app import Dashboard, run_dashboard
+from vramtui.core.readings import Sample
+
+
+class Hangs:
+    name = "hangs"
+
+    def __init__(self) -> None:
+        self._answered = False
+
+    def read(self) -> Sample:
+        if self._answered:
+            threading.Event().wait()
+        self._answered = True
+        return moments.usual()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+if __name__ == "__main__":
+    dashboard = Dashboard(Hangs(), FixedPresets(), interval=0.05, estimator=RoundEstimator())
+    if "break" in sys.argv:
+        dashboard.call_later(lambda: 1 / 0)
+    sys.exit(run_dashboard(dashboard))

@@ -1,0 +1,182 @@
+"""What a person chooses, and the View that follows from it."""
+
+import msgspec
+
+from tests.app import moments
+from tests.app.driving import climbing
+from tests.app.stand_ins import PRESETS, RoundEstimator
+from vramtui.app.desk import Desk
+from vramtui.app.predicting import Predictor
+from vramtui.app.state import View
+from vramtui.core.readings import ProcessKey
+from vramtui.core.units import GIB
+
+PREDICTED = RoundEstimator().estimate(PRESETS[0].preset.workload, None).process  # type: ignore[arg-type]  # not looked at
+
+
+def key(pid: int, gpu: str = "GPU-0") -> ProcessKey:
+    return ProcessKey("gpu01", gpu, pid, moments.START - 600)
+
+
+def desk_with(*samples: object) -> Desk:
+    desk = Desk(Predictor(RoundEstimator()))
+    desk.take_presets(PRESETS)
+    for sample in samples or (moments.usual(),):
+        desk.take(sample)  # type: ignore[arg-type]  # samples
+    return desk
+
+
+def pids(view: View) -> list[int]:
+    return [row.process.pid for row in view.rows if row.process]
+
+
+def test_a_matched_process_is_chosen_and_set_beside_its_preset() -> None:
+    view = desk_with(*climbing()).view()
+    assert view.chosen is not None
+    assert view.panel is not None
+    assert view.series is not None
+    assert (view.chosen.id, view.chosen.predicted) == (key(4213), PREDICTED)
+    assert view.panel.preset.key == "llama-3.1-8b-lora"
+    assert view.panel.comparison is not None
+    assert view.panel.comparison.peak == 58 * GIB
+    assert view.series.predicted == PREDICTED
+    assert view.panel.room == 80 * GIB - (600 << 20) - 1 * GIB
+
+
+def test_a_step_moves_everything_at_once() -> None:
+    desk = desk_with()
+    before = desk.view()
+    desk.step("batch_size", 1)
+    after = desk.view()
+    grown = 4096 * 11 * (1 << 20) // 4
+    assert before.panel is not None
+    assert before.panel.estimate is not None
+    assert after.panel is not None
+    assert after.panel.estimate is not None
+    assert after.chosen is not None
+    assert after.series is not None
+    assert after.panel.estimate.process == before.panel.estimate.process + grown
+    assert after.chosen.predicted == PREDICTED + grown
+    assert after.series.predicted == PREDICTED + grown
+    assert after.bars[0].predicted == 59 * GIB + PREDICTED + grown - 58 * GIB
+    assert after.panel.changed == {"batch_size"}
+    assert desk.undo_steps()
+    undone = desk.view().panel
+    assert undone is not None
+    assert undone.workload == PRESETS[0].preset.workload
+    assert not desk.undo_steps()
+
+
+def test_matching_by_hand_and_back() -> None:
+    desk = desk_with()
+    desk.assign(key(977), "qwen2.5-7b-serve")
+    view = desk.view()
+    assert next(row for row in view.rows if row.id == key(977)).preset == "qwen2.5-7b-serve"
+    assert view.panel is not None
+    assert view.panel.preset.key == "qwen2.5-7b-serve"
+    desk.assign(key(4213), None)
+    assert next(row for row in desk.view().rows if row.id == key(4213)).preset is None
+    desk.assign(key(4213), None, automatic=True)
+    assert next(row for row in desk.view().rows if row.id == key(4213)).preset == "llama-3.1-8b-lora"
+
+
+def test_a_preset_nobody_runs_is_marked_where_it_would_start() -> None:
+    desk = desk_with()
+    desk.choose(key(5120, "GPU-1"), hold=True)
+    desk.panel_key = "qwen2.5-7b-serve"
+    view = desk.view()
+    assert view.panel is not None
+    assert view.panel.estimate is not None
+    assert view.panel.process is None
+    assert view.bars[1].predicted == 23 * GIB + view.panel.estimate.process
+
+
+def test_another_row_of_the_same_gpu_keeps_the_comparison() -> None:
+    desk = desk_with()
+    desk.view()
+    desk.choose(key(977), hold=True)
+    view = desk.view()
+    assert view.panel is not None
+    assert view.panel.process is not None
+    assert view.panel.process.pid == 4213
+
+
+def test_the_order_stays_while_a_row_is_chosen_by_hand() -> None:
+    small, large = moments.process(1, 1 * GIB, "a"), moments.process(2, 2 * GIB, "b")
+    desk = desk_with(moments.sample(moments.gpu(0, small, large)))
+    desk.sort_by("now")
+    assert pids(desk.view()) == [2, 1]
+    desk.choose(key(1), hold=True)
+    grown = msgspec.structs.replace(small, used_memory=9 * GIB)
+    newcomer = moments.process(3, 20 * GIB, "c")
+    desk.take(moments.sample(moments.gpu(0, grown, large, newcomer), at=1))
+    view = desk.view()
+    assert pids(view) == [2, 1, 3]
+    assert view.held
+    assert desk.let_go()
+    assert pids(desk.view()) == [3, 1, 2]
+    assert not desk.let_go()
+
+
+def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
+    desk = desk_with(moments.usual(0, trained=10 * GIB))
+    assert desk.toggle_pause()
+    desk.take(moments.usual(1, trained=50 * GIB))
+    desk.take(moments.usual(2, trained=20 * GIB))
+    held = desk.view()
+    assert held.sample == moments.usual(0, trained=10 * GIB)
+    assert held.chosen is not None
+    assert (held.chosen.now, held.chosen.peak) == (10 * GIB, 10 * GIB)
+    assert held.series is not None
+    assert list(held.series.values) == [10 * GIB]
+    desk.step("batch_size", 1)
+    stepped = desk.view()
+    assert stepped.chosen is not None
+    assert stepped.chosen.predicted != held.chosen.predicted
+    assert not desk.toggle_pause()
+    live = desk.view()
+    assert live.chosen is not None
+    assert (live.chosen.now, live.chosen.peak) == (20 * GIB, 50 * GIB)
+
+
+def test_a_lost_gpu_keeps_its_last_figures_with_their_age() -> None:
+    desk = desk_with(moments.usual(0), moments.troubled(30))
+    lost = desk.view().bars[0]
+    assert lost.gpu.state == "lost"
+    assert lost.age == 30
+    assert lost.last is not None
+    assert lost.last.memory.used == 59 * GIB
+
+
+def test_sorting_twice_by_one_column_turns_it_round() -> None:
+    desk = desk_with()
+    desk.sort_by("pid")
+    assert pids(desk.view()) == [977, 4213, 5120]
+    desk.sort_by("pid")
+    assert pids(desk.view()) == [5120, 4213, 977]
+    desk.sort_next(1)
+    assert (desk.sort, desk.reverse) == ("gpu", False)
+
+
+def test_a_snapshot_holds_the_changed_prediction() -> None:
+    desk = desk_with()
+    desk.view()
+    desk.step("batch_size", 1)
+    taken = desk.snapshot()
+    assert taken is not None
+    first = taken.holdings[0]
+    assert first.preset == "llama-3.1-8b-lora"
+    assert first.estimate is not None
+    assert first.estimate.process > PREDICTED
+
+
+def test_before_the_first_sample_there_is_a_view_all_the_same() -> None:
+    desk = Desk(Predictor(RoundEstimator()))
+    assert desk.view().rows == ()
+    assert desk.snapshot() is None
+    desk.take_presets(PRESETS)
+    desk.panel_key = "qwen2.5-7b-serve"
+    view = desk.view()
+    assert view.panel is not None
+    assert view.panel.gpu is None
+    assert view.panel.estimate is not None

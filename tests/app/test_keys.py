@@ -1,0 +1,416 @@
+"""Every key does what the help says it does; so do the mouse and the command palette."""
+
+from collections.abc import Callable
+
+import pytest
+from textual.widgets import Input, OptionList
+
+from tests.app import moments
+from tests.app.driving import Clock, Driver, climbing, dashboard, give, screen_text, settle
+from tests.app.stand_ins import FixedPresets
+from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
+from vramtui.app.messages import ReadFailed, SourceStuck
+from vramtui.app.screens.details import Details
+from vramtui.app.screens.help import Help
+from vramtui.app.screens.presets import PresetChooser
+from vramtui.app.screens.problems import Problems
+from vramtui.app.screens.watch import Watch
+from vramtui.app.state import View
+from vramtui.app.widgets.estimate import EstimatePanel
+from vramtui.app.widgets.gpus import GpuPanel
+from vramtui.app.widgets.keybar import KeyBar
+from vramtui.app.widgets.table import Heading, Rows
+from vramtui.core.errors import UserError
+from vramtui.core.snapshot import Snapshot
+from vramtui.core.units import GIB
+from vramtui.core.workload import TrainRun
+
+
+def view_of(driver: Driver) -> View:
+    screen = driver[0].watch_screen
+    assert screen is not None
+    return screen.view
+
+
+async def press(driver: Driver, *keys: str) -> View:
+    await driver[1].press(*keys)
+    await settle(*driver)
+    return view_of(driver)
+
+
+def batch(view: View) -> int:
+    assert view.panel is not None
+    assert isinstance(view.panel.workload.run, TrainRun)
+    return view.panel.workload.run.batch_size
+
+
+def length(view: View) -> int | None:
+    assert view.panel is not None
+    return view.panel.workload.run.sequence_length
+
+
+def pids(view: View) -> list[int]:
+    return [row.process.pid for row in view.rows if row.process]
+
+
+def chosen(view: View) -> int | None:
+    return view.chosen.process.pid if view.chosen and view.chosen.process else None
+
+
+async def test_batch_and_sequence_and_undo() -> None:
+    async with dashboard(climbing()) as driver:
+        assert batch(await press(driver, "]", "]")) == 6
+        assert batch(await press(driver, "[")) == 5
+        assert length(await press(driver, "}")) == 6144
+        assert length(await press(driver, "{", "{")) == 3072
+        view = await press(driver, "u")
+        assert (batch(view), length(view)) == (4, 4096)
+
+
+async def test_a_step_without_a_preset_says_what_to_do() -> None:
+    async with dashboard([moments.usual()], presets=FixedPresets(()), notifications=True) as driver:
+        await press(driver, "]")
+        assert "Choose a preset first" in screen_text(driver[0])
+
+
+async def test_a_contradiction_is_a_sentence_in_the_panel() -> None:
+    async with dashboard(climbing()) as driver:
+        for _ in range(3):
+            await press(driver, "{")
+        assert length(view_of(driver)) == 1536
+        assert "max_position_embeddings" in screen_text(driver[0])
+
+
+async def test_sorting_and_turning_round() -> None:
+    async with dashboard(climbing()) as driver:
+        assert (await press(driver, ">")).sort == "user"
+        assert (await press(driver, "<")).sort == "gpu"
+        view = await press(driver, "<")
+        assert (view.sort, pids(view)) == ("pid", [977, 4213, 5120])
+        assert pids(await press(driver, "o")) == [5120, 4213, 977]
+
+
+async def test_rows_by_keys_and_the_held_order() -> None:
+    async with dashboard(climbing()) as driver:
+        assert chosen(await press(driver, "down")) == 977
+        assert chosen(await press(driver, "k")) == 4213
+        view = await press(driver, "end")
+        assert view.chosen is view.rows[-1]
+        assert view.held
+        view = await press(driver, "home")
+        assert view.chosen is view.rows[0]
+        view = await press(driver, "pagedown")
+        assert view.chosen is view.rows[-1]
+        view = await press(driver, "pageup")
+        assert view.chosen is view.rows[0]
+        assert not (await press(driver, "escape")).held
+
+
+async def test_filter() -> None:
+    async with dashboard(climbing()) as driver:
+        view = await press(driver, "slash", *"vllm")
+        assert pids(view) == [5120]
+        view = await press(driver, "enter")
+        assert pids(view) == [5120]
+        assert isinstance(driver[0].focused, Rows)
+        assert len(pids(await press(driver, "escape"))) == 3
+        assert pids(await press(driver, "slash", *"jup")) == [977]
+        assert len(pids(await press(driver, "escape"))) == 3
+        await press(driver, "slash", *"nothing at all")
+        assert "No row holds" in screen_text(driver[0])
+
+
+async def test_pause_is_shown_and_holds() -> None:
+    async with dashboard([moments.usual(0)]) as driver:
+        await press(driver, "space")
+        await give(*driver, moments.usual(5, trained=70 * GIB))
+        assert "PAUSED" in screen_text(driver[0])
+        assert view_of(driver).sample == moments.usual(0)
+        assert (await press(driver, "space")).sample == moments.usual(5, trained=70 * GIB)
+
+
+async def test_choosing_a_preset_by_its_name() -> None:
+    async with dashboard(climbing()) as driver:
+        await press(driver, "p")
+        assert isinstance(driver[0].screen, PresetChooser)
+        assert "61.0 GiB" in screen_text(driver[0])
+        view = await press(driver, *"qwen", "enter")
+        assert isinstance(driver[0].screen, Watch)
+        assert view.panel is not None
+        assert view.panel.preset.key == "qwen2.5-7b-serve"
+        await press(driver, "p", *"zzz")
+        assert "no preset holds that" in screen_text(driver[0])
+        await press(driver, "enter")
+        view = await press(driver, "escape")
+        assert view.panel is not None
+        assert view.panel.preset.key == "qwen2.5-7b-serve"
+
+
+async def test_matching_by_hand() -> None:
+    async with dashboard(climbing()) as driver:
+        view = await press(driver, "down", "m", *"qwen", "enter")
+        assert {row.preset for row in view.rows if row.process and row.process.pid == 977} == {"qwen2.5-7b-serve"}
+        view = await press(driver, "m", "down", "enter")
+        assert {row.preset for row in view.rows if row.process and row.process.pid == 977} == {None}
+        await press(driver, "up", "m", "down", "enter")
+        assert chosen(view_of(driver)) == 4213
+        assert view_of(driver).chosen.preset is None  # type: ignore[union-attr]  # a row is chosen
+        view = await press(driver, "m", "enter")
+        assert view.chosen is not None
+        assert view.chosen.preset == "llama-3.1-8b-lora"
+
+
+async def test_only_a_process_can_be_matched() -> None:
+    async with dashboard(climbing(), notifications=True) as driver:
+        await press(driver, "end", "m")
+        assert isinstance(driver[0].screen, Watch)
+        assert "only processes can run a preset" in screen_text(driver[0])
+
+
+@pytest.mark.parametrize(
+    ("key", "window", "says"),
+    [
+        ("i", Details, "lifetime peak"),
+        ("enter", Details, "throttled by"),
+        ("exclamation_mark", Problems, "fell off the bus"),
+        ("question_mark", Help, "Every key and what it does"),
+    ],
+)
+async def test_windows_open_and_close(key: str, window: type, says: str) -> None:
+    async with dashboard([moments.usual(-1), moments.troubled()], (120, 60)) as driver:
+        await press(driver, key)
+        assert isinstance(driver[0].screen, window)
+        assert says in screen_text(driver[0])
+        await press(driver, "escape")
+        assert isinstance(driver[0].screen, Watch)
+
+
+async def test_help_names_every_key() -> None:
+    async with dashboard(climbing(), (120, 90)) as driver:
+        await press(driver, "question_mark")
+        text = screen_text(driver[0])
+        for binding in [*WATCH_BINDINGS, *APP_BINDINGS, *Rows.BINDINGS, *EstimatePanel.BINDINGS]:
+            told = binding.tooltip or binding.description  # type: ignore[union-attr]  # all are Bindings
+            assert told in text
+
+
+async def test_every_key_has_an_id_of_its_own() -> None:
+    ids = [
+        binding.id  # type: ignore[union-attr]  # all are Bindings
+        for binding in [*WATCH_BINDINGS, *APP_BINDINGS, *Rows.BINDINGS, *EstimatePanel.BINDINGS]
+    ]
+    assert None not in ids
+    assert len(set(ids)) == len(ids)
+
+
+async def test_keys_can_be_remapped() -> None:
+    async with dashboard(climbing()) as driver:
+        driver[0].set_keymap({"watch.pause": "f5"})
+        assert (await press(driver, "f5")).paused
+
+
+async def test_pages_of_a_narrow_terminal() -> None:
+    async with dashboard(climbing(), (80, 24)) as driver:
+        assert "COMMAND" in screen_text(driver[0])
+        await press(driver, "v")
+        assert "activations" in screen_text(driver[0])
+        await press(driver, "v")
+        assert "predicted peak" in screen_text(driver[0])
+        await press(driver, "v")
+        assert "COMMAND" in screen_text(driver[0])
+
+
+async def test_the_panel_takes_the_keys_with_tab() -> None:
+    async with dashboard(climbing()) as driver:
+        view = await press(driver, "tab", "right", "right")
+        assert isinstance(driver[0].focused, EstimatePanel)
+        assert batch(view) == 6
+        assert batch(await press(driver, "left")) == 5
+        assert length(await press(driver, "down", "plus")) == 6144
+        view = await press(driver, "down", "down", "down", "right")
+        assert view.panel is not None
+        assert isinstance(view.panel.workload.run, TrainRun)
+        assert view.panel.workload.run.optimizer == "sgd"
+        assert length(await press(driver, "up", "up", "up", "minus")) == 4096
+
+
+async def test_span_theme_and_redraw() -> None:
+    async with dashboard(climbing()) as driver:
+        first = view_of(driver).series
+        second = (await press(driver, "t")).series
+        assert first is not None
+        assert second is not None
+        assert (first.end - first.start, second.end - second.start) == (120, 600)
+        await press(driver, "ctrl+t")
+        assert driver[0].theme == "vramtui-light"
+        await press(driver, "ctrl+l")
+        assert "vramtui" in screen_text(driver[0])
+
+
+@pytest.mark.parametrize(("key", "code"), [("q", 0), ("ctrl+c", 130)])
+async def test_leaving(key: str, code: int) -> None:
+    async with dashboard(climbing()) as (app, pilot):
+        await pilot.press(key)
+    assert app.return_code == code
+
+
+def saver(taken: list[tuple[Snapshot, str]], problem: str = "") -> Callable[[Snapshot, str], list[str]]:
+    def save(snapshot: Snapshot, svg: str) -> list[str]:
+        if problem:
+            raise UserError(problem)
+        taken.append((snapshot, svg))
+        return ["here/vramtui-[1].json"]
+
+    return save
+
+
+async def settled_toast(driver: Driver) -> str:
+    for _ in range(50):
+        await settle(*driver)
+        if driver[0]._notifications:
+            break
+    await settle(*driver)
+    return screen_text(driver[0])
+
+
+async def test_snapshot_says_where_it_is() -> None:
+    taken: list[tuple[Snapshot, str]] = []
+    async with dashboard(climbing(), save=saver(taken), notifications=True) as driver:
+        await press(driver, "s")
+        assert "here/vramtui-[1].json" in await settled_toast(driver)
+    snapshot, svg = taken[0]
+    assert snapshot.holdings[0].preset == "llama-3.1-8b-lora"
+    assert svg.startswith("<svg")
+
+
+async def test_a_snapshot_that_fails_says_why() -> None:
+    async with dashboard(climbing(), save=saver([], "the folder is full"), notifications=True) as driver:
+        await press(driver, "s")
+        assert "the folder is full" in await settled_toast(driver)
+
+
+async def test_the_palette_has_every_action() -> None:
+    async with dashboard(climbing()) as (app, _):
+        assert app.watch_screen is not None
+        titles = {command.title for command in app.get_system_commands(app.watch_screen)}
+        told = {binding.tooltip for binding in [*WATCH_BINDINGS, *APP_BINDINGS]}  # type: ignore[union-attr]  # Bindings
+        assert told - titles <= {"Next page of a narrow terminal"}
+        assert "Theme" in titles
+
+
+async def test_a_palette_command_runs() -> None:
+    async with dashboard(climbing()) as driver:
+        await press(driver, "ctrl+p")
+        await press(driver, *"hold what is shown")
+        await driver[1].pause(0.2)
+        await press(driver, "enter")
+        await driver[1].pause(0.2)
+        assert driver[0].desk.paused
+
+
+async def test_mouse() -> None:
+    async with dashboard(climbing()) as driver:
+        app, pilot = driver
+        await pilot.click(Rows, offset=(20, 1))
+        await settle(*driver)
+        assert chosen(view_of(driver)) == 977
+        await pilot.click(Heading, offset=(3, 0))
+        await settle(*driver)
+        assert view_of(driver).sort == "pid"
+        await pilot.click(GpuPanel, offset=(10, 2))
+        await settle(*driver)
+        assert view_of(driver).chosen.gpu.index == 1  # type: ignore[union-attr]  # a row is chosen
+        line = screen_text(app).splitlines()[app.query_one(KeyBar).region.y]
+        await pilot.click(KeyBar, offset=(line.index("pause"), 0))
+        await settle(*driver)
+        assert view_of(driver).paused
+
+
+async def test_the_mouse_steps_a_field() -> None:
+    async with dashboard(climbing()) as driver:
+        app, pilot = driver
+        panel = app.screen.query_one(EstimatePanel)
+        line = panel.shown[0].text
+        await pilot.click(EstimatePanel, offset=(1 + line.index("›"), 1))
+        await settle(*driver)
+        assert batch(view_of(driver)) == 5
+        await pilot.click(EstimatePanel, offset=(1 + line.index("‹"), 1))
+        await settle(*driver)
+        assert batch(view_of(driver)) == 4
+
+
+async def test_a_click_chooses_a_preset() -> None:
+    async with dashboard(climbing()) as driver:
+        await press(driver, "p")
+        await driver[1].click(OptionList, offset=(3, 1))
+        await settle(*driver)
+        view = view_of(driver)
+        assert view.panel is not None
+        assert view.panel.preset.key == "qwen2.5-7b-serve"
+
+
+async def test_a_stuck_driver_leaves_everything_else_alive() -> None:
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as driver:
+        app, pilot = driver
+        clock.at += 12
+        app.post_message(SourceStuck(0.0))
+        await settle(*driver)
+        assert "no answer from the driver for 12 s" in screen_text(app)
+        assert batch(await press(driver, "]")) == 5
+        await give(app, pilot, moments.usual(13))
+        assert "no answer" not in screen_text(app)
+
+
+async def test_a_source_that_fails_says_so_in_its_own_words() -> None:
+    async with dashboard([moments.usual()]) as driver:
+        driver[0].post_message(ReadFailed("the driver was unloaded.", "Reload the module."))
+        await settle(*driver)
+        assert "the driver was unloaded. Reload the module." in screen_text(driver[0])
+        await give(*driver, moments.usual(1))
+        assert "unloaded" not in screen_text(driver[0])
+
+
+async def test_a_hostile_name_is_only_text_everywhere() -> None:
+    async with dashboard([moments.troubled()], (200, 50)) as driver:
+        for keys in ((), ("i",)):
+            await press(driver, *keys)
+            text = screen_text(driver[0])
+            assert "[red]x[/] ␛[2J␛]0;pwn␇" in text
+            assert "\x1b" not in text
+            assert "\x07" not in text
+        assert "\x1b" not in driver[0].picture()
+
+
+async def test_the_preset_given_at_the_start() -> None:
+    async with dashboard([moments.usual()], preset="qwen2.5-7b-serve") as driver:
+        view = view_of(driver)
+        assert view.panel is not None
+        assert view.panel.preset.key == "qwen2.5-7b-serve"
+
+
+@pytest.mark.parametrize("sample", [moments.sample(), moments.sample(moments.gpu(0))])
+async def test_empty_hosts_say_what_to_do(sample: object) -> None:
+    async with dashboard([sample], presets=FixedPresets(())) as driver:  # type: ignore[list-item]  # a sample
+        text = screen_text(driver[0])
+        assert "Press p to choose one" in text
+        assert ("No GPUs are listed" in text) == (not sample.gpus)  # type: ignore[attr-defined]  # a sample
+
+
+async def test_thousands_of_rows_scroll_and_only_the_visible_are_drawn() -> None:
+    crowd = moments.gpu(0, *(moments.process(pid, 1 << 20, f"job {pid}") for pid in range(1000, 4000)))
+    async with dashboard([moments.sample(crowd)]) as driver:
+        rows = driver[0].screen.query_one(Rows)
+        view = await press(driver, "end")
+        assert len(view.rows) == 3001
+        assert len(rows._drawn) <= rows.size.height
+        assert rows.scroll_offset.y == 3001 - rows.size.height
+        assert chosen(await press(driver, "home")) == 1000
+        assert rows.scroll_offset.y == 0
+
+
+async def test_typing_in_the_filter_is_not_a_command() -> None:
+    async with dashboard(climbing()) as driver:
+        await press(driver, "slash", "q", "s", "p")
+        assert isinstance(driver[0].focused, Input)
+        assert driver[0].focused.value == "qsp"
