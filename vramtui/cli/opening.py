@@ -7,6 +7,8 @@ import msgspec
 from vramtui.core.errors import SourceFailed, UserError
 from vramtui.core.source import Source
 
+DEMO = "This is the built-in demo, its GPUs are not real"
+
 
 class Opened(msgspec.Struct, frozen=True):
     """A source, and the sentence to show above it (or None)."""
@@ -32,7 +34,7 @@ def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False) -> 
     if replay is not None:
         return _open_recording(replay)
     if demo:
-        return Opened(_demo(), "the built-in demo: these GPUs are not real")
+        return Opened(_demo(), f"{DEMO}.")
     from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
     try:
@@ -40,7 +42,7 @@ def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False) -> 
     except SourceFailed as error:
         if not fall_back:
             raise
-        return Opened(_demo(), f"{error.message} Showing the built-in demo: these GPUs are not real. {error.hint}")
+        return Opened(_demo(), " ".join(filter(None, (f"{DEMO}: {error.message}", error.hint))))
 
 
 def _demo() -> Source:
