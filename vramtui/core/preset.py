@@ -4,6 +4,7 @@ import msgspec
 
 from vramtui.core.errors import UserError
 from vramtui.core.models import Model, RuleModel
+from vramtui.core.parallel import Parallel
 from vramtui.core.rule_inputs import RuleInputs
 from vramtui.core.workload import Run, Workload
 
@@ -34,6 +35,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     notes: str = ""
     model: Model
     run: Run
+    parallel: Parallel | None = None
     rule: RuleInputs | None = None
     match: Match | None = None
     measured: Measured | None = None
@@ -46,7 +48,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def workload(self) -> Workload:
         """What an estimator may look at."""
-        return Workload(model=self.model, run=self.run, rule=self.rule)
+        return Workload(model=self.model, run=self.run, parallel=self.parallel, rule=self.rule)
 
 
 class PresetFile(msgspec.Struct, frozen=True, kw_only=True):

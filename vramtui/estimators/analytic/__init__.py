@@ -1,10 +1,10 @@
-"""Closed forms for each part of a job's memory: microseconds, no torch."""
+"""Each part of a job's memory from its shapes: operators followed one by one, microseconds, no torch."""
 
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
-from vramtui.core.models import TransformerModel
-from vramtui.core.workload import TrainRun, Workload
+from vramtui.core.models import Model, TransformerModel
+from vramtui.core.workload import InferRun, Run, TrainRun, Workload
 from vramtui.estimators.analytic.decoding import decoder_training
 from vramtui.estimators.analytic.inference import estimate_inference
 from vramtui.estimators.analytic.tensors import parameter_count
@@ -22,21 +22,54 @@ class Analytic:
         """Predict from the shapes alone.
 
         Raises:
-            UserError: the workload is contradictory, or of a kind that has no closed form here.
+            UserError: the workload is contradictory, or of a kind that is not modelled here.
         """
         model, run = workload.model, workload.run
         if not isinstance(model, TransformerModel):
-            kind = type(model).__struct_config__.tag
-            raise UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
+            raise _unknown_model(model)
         counted = parameter_count(model)
         if model.parameters is not None and model.parameters != counted:
             raise UserError(
                 f"model.parameters = {model.parameters:,} but the shapes give {counted:,}; "
                 "one of the sizes is not the card's"
             )
+        _refuse_unknown(model, run)
         if isinstance(run, TrainRun):
             return estimate_training(decoder_training(model, run, device), run, device)
-        return estimate_inference(model, run, device)
+        if isinstance(run, InferRun):
+            return estimate_inference(model, run, device)
+        raise UserError("the analytic estimator does not model run.kind = 'serve'; try --method rules")
+
+
+def _unknown_model(model: Model) -> UserError:
+    kind = type(model).__struct_config__.tag
+    return UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
+
+
+def _refuse_unknown(model: TransformerModel, run: Run) -> None:
+    """Say what is not modelled rather than leave it out of the sum."""
+    asked = {
+        "model.num_experts": model.num_experts,
+        "model.kv_lora_rank": model.kv_lora_rank,
+        "model.sliding_window": model.sliding_window,
+    }
+    if isinstance(run, TrainRun):
+        asked |= {
+            "run.quantization": run.quantization,
+            "run.frozen_layers": run.frozen_layers,
+            "run.lora.use_dora": run.lora and run.lora.use_dora,
+            "run.cross_entropy": run.cross_entropy != "full",
+            "run.checkpointing = 'selective'": run.checkpointing == "selective",
+        }
+    if isinstance(run, InferRun):
+        asked |= {
+            "run.quantization": run.quantization,
+            "run.draft": run.draft,
+            "run.cache_implementation": run.cache_implementation != "dynamic",
+        }
+    given = [key for key, value in asked.items() if value]
+    if given:
+        raise UserError(f"the analytic estimator does not model {given[0]} for this kind of model and run")
 
 
 ANALYTIC = Analytic()

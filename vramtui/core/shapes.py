@@ -1,0 +1,13 @@
+"""Types that the shapes of all models share."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+Count = Annotated[int, Meta(ge=1, le=2**40)]
+Probability = Annotated[float, Meta(ge=0.0, lt=1.0)]
+
+Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "relu", "silu"]
+Norm = Literal["layernorm", "rmsnorm", "gemma_rmsnorm"]
+Position = Literal["learned", "rope", "none"]
+Implementation = Literal["huggingface", "plain"]
