@@ -1,0 +1,134 @@
+"""Blocks, and the pools that keep the free ones in order of best fit."""
+
+from bisect import bisect_left, insort
+
+Key = tuple[int, int, int, "Block"]
+"""(size, the segment's number, address, block): no two share an address, so blocks are never compared."""
+
+
+class Block:
+    """A stretch of addresses, linked to its neighbours in the same segment.
+
+    Attributes:
+        number: the id it was handed out under.
+        segment: the number of its segment in the order the device gave them, which breaks ties between equal sizes.
+        area: the start of the reservation it grows in, or None outside expandable segments.
+        mapped: whether memory stands behind the addresses; always true outside expandable segments.
+        pending: events of other streams it waits for.
+        base: the pool's count of searches when it became free.
+    """
+
+    __slots__ = (
+        "address", "allocated", "area", "base", "mapped", "next", "number", "pending", "pool", "prev", "requested",
+        "segment", "size", "stream", "users",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0917 - made for every request, where names would cost time
+        self, pool: "Pool", stream: int, address: int, size: int, segment: int, area: "Area | None" = None
+    ) -> None:
+        self.pool = pool
+        self.stream = stream
+        self.address = address
+        self.size = size
+        self.segment = segment
+        self.area = area
+        self.requested = 0
+        self.number = 0
+        self.allocated = False
+        self.mapped = True
+        self.pending = 0
+        self.users: set[int] | None = None
+        self.base = 0
+        self.prev: Block | None = None
+        self.next: Block | None = None
+
+    def put_before(self, other: "Block") -> None:
+        """Link this block in just before `other`."""
+        self.prev, self.next = other.prev, other
+        if self.prev is not None:
+            self.prev.next = self
+        other.prev = self
+
+    def put_after(self, other: "Block") -> None:
+        """Link this block in just after `other`."""
+        self.prev, self.next = other, other.next
+        if self.next is not None:
+            self.next.prev = self
+        other.next = self
+
+
+class Area:
+    """Addresses reserved for one expandable segment; memory is mapped behind them one granule at a time."""
+
+    __slots__ = ("address", "granule", "number", "size")
+
+    def __init__(self, address: int, size: int, granule: int, number: int) -> None:
+        self.address = address
+        self.size = size
+        self.granule = granule
+        self.number = number
+
+
+class Pool:
+    """Free blocks of one pool. Each stream has its own; a block never serves another stream than its own.
+
+    Attributes:
+        free: for each stream the free blocks with memory behind them, in order of best fit.
+        unmapped: for each stream the addresses without memory, in order.
+        searches: how often a free block was looked for, the clock that idle blocks age by.
+    """
+
+    __slots__ = ("free", "searches", "small", "unmapped")
+
+    def __init__(self, *, small: bool) -> None:
+        self.small = small
+        self.free: dict[int, list[Key]] = {}
+        self.unmapped: dict[int, list[tuple[int, Block]]] = {}
+        self.searches = 0
+
+    def insert(self, block: Block) -> None:
+        """Make a block available, as new in age."""
+        block.base = self.searches
+        keys = self.free.get(block.stream)
+        if keys is None:
+            keys = self.free[block.stream] = []
+        insort(keys, (block.size, block.segment, block.address, block))
+
+    def remove(self, block: Block) -> None:
+        """Take a free block out."""
+        keys = self.free[block.stream]
+        # A key without its block sorts just before the whole key.
+        del keys[bisect_left(keys, (block.size, block.segment, block.address))]
+
+    def insert_unmapped(self, block: Block) -> None:
+        """Keep addresses that have no memory behind them."""
+        insort(self.unmapped.setdefault(block.stream, []), (block.address, block))
+
+    def remove_unmapped(self, block: Block) -> None:
+        """Take addresses without memory out."""
+        rows = self.unmapped[block.stream]
+        del rows[bisect_left(rows, (block.address,))]
+
+    def blocks(self) -> list[Block]:
+        """All free blocks with memory behind them, by stream and then in order of best fit."""
+        return [key[3] for stream in sorted(self.free) for key in self.free[stream]]
+
+    def merge(self, block: Block, other: Block | None) -> int:
+        """Let `block` swallow a free neighbour; the bytes it gained, 0 if it could not."""
+        if other is None or other.allocated or other.pending or other.mapped != block.mapped:
+            return 0
+        if block.prev is other:
+            block.address = other.address
+            block.prev = other.prev
+            if block.prev is not None:
+                block.prev.next = block
+        else:
+            block.next = other.next
+            if block.next is not None:
+                block.next.prev = block
+        if other.mapped:
+            self.remove(other)
+        else:
+            self.remove_unmapped(other)
+        block.size += other.size
+        return other.size

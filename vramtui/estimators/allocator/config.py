@@ -1,0 +1,210 @@
+"""The settings of `PYTORCH_CUDA_ALLOC_CONF`, and the sizes they lead to."""
+
+import re
+from dataclasses import dataclass
+
+from vramtui.core.errors import UserError, nearest
+from vramtui.core.units import MIB
+
+MIN_BLOCK = 512
+SMALL_LIMIT = MIB
+"""The largest request, once rounded, that the small pool serves."""
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+LARGE_EXACT = 10 * MIB
+"""From here on a segment is the request rounded up to `SEGMENT_ROUNDING`."""
+SEGMENT_ROUNDING = 2 * MIB
+INTERVALS = 16
+"""Power-of-two intervals of `roundup_power2_divisions`: 1 MiB, 2 MiB, … 32 GiB and above."""
+
+WITHOUT_EFFECT = (
+    "graph_capture_record_stream_reuse",
+    "pinned_free_catch_all",
+    "pinned_num_register_threads",
+    "pinned_reserve_segment_size_mb",
+    "pinned_use_background_threads",
+    "pinned_use_cuda_host_register",
+    "release_lock_on_cudamalloc",
+    "throw_on_cudamalloc_oom",
+)
+"""Settings of host memory, locks and graph capture: read, and of no consequence here."""
+SIZES = {
+    "large_segment_size_mb": "large_segment_size",
+    "max_non_split_rounding_mb": "max_non_split_rounding",
+    "max_split_size_mb": "max_split_size",
+}
+FRACTIONS = {
+    "garbage_collection_threshold": "garbage_collection_threshold",
+    "per_process_memory_fraction": "memory_fraction",
+}
+KEYS = ("backend", "expandable_segments", "roundup_power2_divisions", *SIZES, *FRACTIONS, *WITHOUT_EFFECT)
+
+_LIST = re.compile(r"\[[^\[\]]*\]")
+_INTEGER = re.compile(r"\d{1,15}")
+_NUMBER = re.compile(r"\d{1,15}(?:\.\d*)?|\.\d+")
+
+
+@dataclass(frozen=True)
+class AllocatorConfig:
+    """What the allocator was told. Sizes in bytes; None is "off".
+
+    Attributes:
+        max_split_size: blocks of this size or more are neither split nor given to smaller requests.
+        max_non_split_rounding: how much larger than an unsplittable request its block may be.
+        garbage_collection_threshold: share of the allowed memory beyond which idle blocks are freed; only acts
+            together with a memory fraction, as in PyTorch.
+        expandable_segments: one growing segment for each pool and stream.
+        large_segment_size: what is taken from the device for requests between 1 and 10 MiB.
+        memory_fraction: share of the device this process may reserve.
+        roundup_divisions: divisions of each power-of-two interval from 1 MiB up; empty when off.
+    """
+
+    max_split_size: int | None = None
+    max_non_split_rounding: int = LARGE_SEGMENT
+    garbage_collection_threshold: float = 0.0
+    expandable_segments: bool = False
+    large_segment_size: int = LARGE_SEGMENT
+    memory_fraction: float | None = None
+    roundup_divisions: tuple[int, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> "AllocatorConfig":
+        """Read `key:value,key:value` as PyTorch does, only that nothing unknown passes.
+
+        Raises:
+            UserError: an unknown key, or a value PyTorch would refuse.
+        """
+        found: dict[str, object] = {}
+        seen: set[str] = set()
+        for key, value in _pairs(text):
+            if key not in KEYS:
+                raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key!r} is no setting of the allocator{nearest(key, KEYS)}")
+            if key in seen:
+                raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key} is set twice")
+            seen.add(key)
+            found.update(_read(key, value))
+        config = cls(**found)  # type: ignore[arg-type] # `_read` gives each field its own type
+        _check(config)
+        return config
+
+    def rounded(self, size: int) -> int:
+        """The size of the block that serves a request of `size` bytes, before any remainder it keeps."""
+        if size < MIN_BLOCK:
+            return MIN_BLOCK
+        if self.roundup_divisions:
+            interval = min(max(size.bit_length() - 21, 0), INTERVALS - 1)
+            divisions = self.roundup_divisions[interval]
+            if divisions > 1 and size > MIN_BLOCK * divisions:
+                return next_division(size, divisions)
+        return (size + MIN_BLOCK - 1) // MIN_BLOCK * MIN_BLOCK
+
+    def segment_size(self, size: int) -> int:
+        """What is taken from the device for a rounded request that no cached block fits."""
+        if size <= SMALL_LIMIT:
+            return SMALL_SEGMENT
+        if size < LARGE_EXACT:
+            return self.large_segment_size
+        return (size + SEGMENT_ROUNDING - 1) // SEGMENT_ROUNDING * SEGMENT_ROUNDING
+
+
+def next_division(size: int, divisions: int) -> int:
+    """`size` rounded up to the next of `divisions` equal steps between its powers of two."""
+    if size & (size - 1) == 0:
+        return size
+    floor = 1 << (size.bit_length() - 1)
+    step = floor >> (divisions.bit_length() - 1)
+    if step == 0:
+        return 2 * floor
+    return (size + step - 1) // step * step
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """The settings in order; a list in brackets is one value."""
+    whole = "".join(text.split())
+    # Commas and colons inside a list are set aside so that the outer ones can be split at.
+    bare = _LIST.sub(lambda match: match[0].replace(",", ";").replace(":", "="), whole)
+    pairs = []
+    for part in bare.split(","):
+        if not part:
+            continue
+        key, colon, value = part.partition(":")
+        if not colon or not value:
+            raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: {part!r} is not of the form key:value{nearest(key, KEYS)}")
+        pairs.append((key, value))
+    return pairs
+
+
+def _read(key: str, value: str) -> dict[str, object]:
+    """The field, if any, that a setting fills."""
+    if key in FRACTIONS:
+        share = _number(key, value)
+        if not 0 <= share <= 1 or (key == "garbage_collection_threshold" and share in {0, 1}):
+            raise _refusal(key, value, "it lies between 0 and 1")
+        return {FRACTIONS[key]: share}
+    if key in SIZES:
+        return {SIZES[key]: _megabytes(key, value)}
+    if key == "roundup_power2_divisions":
+        return {"roundup_divisions": _divisions(key, value)}
+    if key == "expandable_segments":
+        if value not in {"True", "False"}:
+            raise _refusal(key, value, "it is True or False")
+        return {"expandable_segments": value == "True"}
+    if key == "backend" and value != "native":
+        raise _refusal(key, value, "only the native backend is this allocator; cudaMallocAsync bypasses it")
+    return {}
+
+
+def _check(config: AllocatorConfig) -> None:
+    """Sizes that only make sense beside one another."""
+    least = config.large_segment_size
+    if least <= SMALL_SEGMENT:
+        raise UserError("PYTORCH_CUDA_ALLOC_CONF: large_segment_size_mb must be above 2")
+    if config.max_split_size is not None and config.max_split_size <= least:
+        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb must be above {least // MIB}")
+    if config.max_non_split_rounding < LARGE_SEGMENT:
+        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_non_split_rounding_mb must be above {LARGE_SEGMENT // MIB}")
+
+
+def _refusal(key: str, value: str, reason: str) -> UserError:
+    return UserError(f"PYTORCH_CUDA_ALLOC_CONF: {key}:{value} is refused; {reason}")
+
+
+def _number(key: str, value: str) -> float:
+    if not _NUMBER.fullmatch(value):
+        raise _refusal(key, value, "it is a number")
+    return float(value)
+
+
+def _megabytes(key: str, value: str) -> int:
+    if not _INTEGER.fullmatch(value):
+        raise _refusal(key, value, "it is a whole number of MiB")
+    return int(value) * MIB
+
+
+def _divisions(key: str, value: str) -> tuple[int, ...]:
+    """Divisions for every interval, from one number or from `[256:1,512:2,>:8]` (upper bounds in MiB)."""
+    if not value.startswith("["):
+        return (_power(key, value, value),) * INTERVALS
+    filled = [0] * INTERVALS
+    last: int | None = None
+    for entry in value.strip("[]").split(";"):
+        bound, equals, text = entry.partition("=")
+        if not equals:
+            raise _refusal(key, value, "a list holds entries like 256:4, and >:8 for all above")
+        divisions = _power(key, value, text)
+        if bound == ">":
+            start = 0 if last is None else last + 1
+            filled[start:] = [divisions] * (INTERVALS - start)
+            continue
+        index = min(_power(key, value, bound).bit_length() - 1, INTERVALS - 1)
+        if last is None:
+            filled[:index] = [divisions] * index
+        filled[index] = divisions
+        last = index
+    return tuple(filled)
+
+
+def _power(key: str, value: str, text: str) -> int:
+    if not _INTEGER.fullmatch(text) or int(text) == 0 or int(text) & (int(text) - 1):
+        raise _refusal(key, value.replace(";", ",").replace("=", ":"), f"{text!r} is not a power of two")
+    return int(text)
