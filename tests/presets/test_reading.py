@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from vramtui.core.errors import UserError
 from vramtui.core.preset import Preset
+from vramtui.core.workload import TrainRun
 from vramtui.presets import find_problems, load_preset, parse_preset
 from vramtui.presets.schema import find_faults
 
@@ -48,6 +49,7 @@ def broken(old: str, new: str) -> str:
 def test_a_good_preset() -> None:
     preset = parse_preset(GOOD, "small.toml")
     assert preset.name == "Small"
+    assert isinstance(preset.run, TrainRun)
     assert preset.run.batch_size == 2
     assert preset.match is not None
     assert preset.match.command == "train"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from vramtui.core.errors import UserError
+from vramtui.core.workload import TrainRun
 from vramtui.presets import parse_preset, preset_files, set_values, write_preset_text
 from vramtui.presets.library import bundled_folder
 
@@ -33,7 +34,8 @@ def test_comments_and_spacing_stay() -> None:
 def test_tables_come_and_keys_go() -> None:
     more = set_values(TEXT, {"run.lora.rank": 4, "run.lora.target_modules": ("q_proj",), "run.batch_size": None})
     run = parse_preset(more, "small.toml").run
-    assert getattr(run, "lora", None) is not None
+    assert isinstance(run, TrainRun)
+    assert run.lora is not None
     assert run.batch_size == 1
     less = set_values(more, {"run.lora": None, "run.nothing": None})
     assert getattr(parse_preset(less, "small.toml").run, "lora", 0) is None

@@ -19,7 +19,10 @@ def fit(
     preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.")],
     gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or its memory: 24GiB.")] = None,
-    vary: Annotated[str, typer.Option(metavar="KEY", help="What to find the largest of.")] = "run.batch_size",
+    gpus: Annotated[int, typer.Option(min=1, max=65536, help="How many such cards could share the job.")] = 1,
+    vary: Annotated[
+        str | None, typer.Option(metavar="KEY", help="What to find the largest of; run.batch_size by default.")
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.")
     ] = None,
@@ -35,22 +38,22 @@ def fit(
         found = changed_preset(preset, settings or [])
         device = chosen_device(gpu, memory)
         with named(found):
-            plan = _plan(found, device, vary)
+            plan = _plan(found, device, gpus, vary)
         if json:
-            print_json(fit_document(found, device, plan))
+            print_json(fit_document(found, device, gpus, plan))
         else:
             _print_plan(found, device, plan)
         if not plan.fits:
             raise typer.Exit(NO)
 
 
-def _plan(found: PresetFile, device: Device, vary: str) -> Plan:
+def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:
     from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
 
-    return Planner(ANALYTIC, found.preset.workload, device).plan(vary)
+    return Planner(ANALYTIC, found.preset.workload, device, gpus).plan(vary)
 
 
-def fit_document(found: PresetFile, device: Device, plan: Plan) -> dict[str, object]:
+def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:
     """The planner's answer as JSON has it; sizes in bytes, `cheapest` null when nothing is enough."""
     cheapest = None
     if plan.cheapest is not None:
@@ -63,6 +66,7 @@ def fit_document(found: PresetFile, device: Device, plan: Plan) -> dict[str, obj
         "schema": 1,
         "preset": found.key,
         "device": {"name": device.name, "total_memory": device.total_memory},
+        "gpus": gpus,
         "fits": plan.fits,
         "process": plan.process,
         "spare": plan.room - plan.process,

@@ -10,7 +10,7 @@ import msgspec
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError, nearest
 from vramtui.core.estimate import Estimator
-from vramtui.core.workload import Workload
+from vramtui.core.workload import ServeRun, Workload
 from vramtui.estimators.levers import Lever, levers_for
 
 CEILING = 1 << 24
@@ -67,18 +67,19 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 class Planner:
     """Asks one estimator about variations of one workload on one card."""
 
-    def __init__(self, estimator: Estimator, workload: Workload, device: Device) -> None:
+    def __init__(self, estimator: Estimator, workload: Workload, device: Device, gpus: int = 1) -> None:
         self._estimator = estimator
         self._workload = workload
         self._device = device
-        self._levers = levers_for(workload)
+        self._levers = levers_for(workload, gpus)
 
-    def plan(self, key: str = "run.batch_size") -> Plan:
-        """Everything at once.
+    def plan(self, key: str | None = None) -> Plan:
+        """Everything at once; the largest batch where no `key` is given, or a server's longest context.
 
         Raises:
             UserError: the workload cannot be estimated, or `key` is no whole number of it.
         """
+        key = key or usual_key(self._workload)
         process = self._process(self._workload)
         cheapest = () if process <= self.room else self.cheapest()
         with_them = None if cheapest is None else self._process(_changed(self._workload, *cheapest))
@@ -190,6 +191,14 @@ def largest_that(fits: Callable[[int], bool], start: int = 1) -> int:
         if later is None:
             return low
         low = later
+
+
+def usual_key(workload: Workload) -> str:
+    """What people ask the largest of."""
+    run = workload.run
+    if not isinstance(run, ServeRun):
+        return "run.batch_size"
+    return "run.max_num_seqs" if run.max_model_len is None else "run.max_model_len"
 
 
 def value_at(workload: Workload, key: str) -> int:

@@ -28,6 +28,7 @@ class Known:
     def estimate(self, workload: Workload, device: Device) -> Estimate:
         del device
         self.asked += 1
+        assert isinstance(workload.run, TrainRun)
         length = workload.run.sequence_length or 0
         if length > 512:
             raise UserError("too long")

@@ -9,9 +9,10 @@ from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
 from vramtui.core.ledger import Ledger
 from vramtui.core.models import TransformerModel
-from vramtui.core.workload import InferRun, Lora, TrainRun, Workload
+from vramtui.core.parallel import Parallel
+from vramtui.core.workload import InferRun, Lora, ServeRun, TrainRun, Workload
 from vramtui.estimators.levers import levers_for
-from vramtui.estimators.planner import CEILING, Planner, largest_that, value_at, with_values
+from vramtui.estimators.planner import CEILING, Planner, largest_that, usual_key, value_at, with_values
 
 MODEL = TransformerModel(
     hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100, max_position_embeddings=512
@@ -32,6 +33,7 @@ class Known:
         del device
         self.asked += 1
         run = workload.run
+        assert not isinstance(run, ServeRun)
         tokens = (run.sequence_length or 0) * run.batch_size
         if (run.sequence_length or 0) > 512:
             raise UserError("run.sequence_length is more than the model's 512 positions")
@@ -95,6 +97,12 @@ def test_a_key_that_is_no_number() -> None:
             value_at(TRAIN, key)
 
 
+def test_what_is_asked_the_largest_of() -> None:
+    assert usual_key(TRAIN) == usual_key(INFER) == "run.batch_size"
+    assert usual_key(SERVE) == "run.max_model_len"
+    assert usual_key(Workload(model=MODEL, run=ServeRun())) == "run.max_num_seqs"
+
+
 def test_levers_say_what_they_free() -> None:
     plan = Planner(Known(), TRAIN, card(4000)).plan()
     assert (plan.fits, plan.process, plan.room) == (False, 5000, 4000)
@@ -128,10 +136,17 @@ def test_the_cheapest_set_of_changes(room: int, names: list[str] | None) -> None
         assert plan.cheapest_process <= room
 
 
-@pytest.mark.parametrize("workload", [TRAIN, INFER])
-def test_every_lever_is_a_change_that_the_schema_knows(workload: Workload) -> None:
-    levers = levers_for(workload)
+SERVE = Workload(model=MODEL, run=ServeRun(max_model_len=1024))
+LORA = Workload(model=MODEL, run=TrainRun(precision="tf32", lora=Lora(rank=8, target_modules=("q_proj",))))
+
+
+@pytest.mark.parametrize("workload", [TRAIN, INFER, SERVE, LORA])
+@pytest.mark.parametrize("gpus", [1, 8])
+def test_every_lever_is_a_change_that_the_schema_knows(workload: Workload, gpus: int) -> None:
+    levers = levers_for(workload, gpus)
     assert levers
+    assert len({lever.name for lever in levers}) == len(levers)
+    assert any("8 cards" in lever.name for lever in levers) == (gpus == 8)
     for lever in levers:
         assert with_values(workload, lever.changes) != workload
         assert lever.cost
@@ -142,9 +157,13 @@ def test_what_is_done_already_is_not_offered() -> None:
         optimizer_implementation="fused",
         checkpointing="full",
         precision="bf16",
+        optimizer="adamw_8bit",
+        cross_entropy="fused",
+        quantization="nf4-double",
         lora=Lora(rank=8, target_modules=("q_proj",)),
     )
     assert levers_for(Workload(model=MODEL, run=run)) == ()
+    assert levers_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4)), gpus=4) == ()
 
 
 def test_a_changed_shape_is_no_longer_the_cards() -> None:
