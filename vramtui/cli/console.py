@@ -1,6 +1,5 @@
 """Tables for people, on a terminal or in a pipe; JSON for programs."""
 
-import json
 import shutil
 import sys
 from collections.abc import Sequence
@@ -12,7 +11,9 @@ GAP = 3
 
 def print_json(document: object) -> None:
     """One JSON document on standard output, indented for a person who looks."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=True) + "\n")
+    import msgspec  # noqa: PLC0415 - only where JSON is asked for
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:

@@ -1,8 +1,7 @@
 """One look at a host with everything the program knows of it, for the commands that are not the dashboard."""
 
-from vramtui.cli.versions import versions
 from vramtui.core.history import History
-from vramtui.core.matching import match_presets
+from vramtui.core.matching import Matcher
 from vramtui.core.snapshot import Snapshot, take_snapshot
 from vramtui.core.source import Source
 from vramtui.estimators.predict import Predictor
@@ -14,7 +13,7 @@ class Looker:
 
     def __init__(self, source: Source, library: PresetLibrary) -> None:
         self._source = source
-        self._library = library
+        self._matcher = Matcher(library.matching())
         self._history = History()
         self._predict = Predictor()
 
@@ -26,5 +25,5 @@ class Looker:
         """
         sample = self._source.read()
         self._history.add(sample)
-        matched = match_presets(sample, self._library.all(), {})
-        return take_snapshot(sample, self._history, matched, self._predict, versions(sample))
+        matched = self._matcher.match(sample, {})
+        return take_snapshot(sample, self._history, matched, self._predict, {})

@@ -66,11 +66,10 @@ def _print_document(snapshot: Snapshot, *, single: bool) -> None:
 
 
 def _print_tables(snapshot: Snapshot) -> None:
-    rows = [
-        row
-        for gpu in snapshot.sample.gpus
-        for row in _gpu_rows(gpu, [h for h in snapshot.holdings if h.key.gpu_uuid == gpu.uuid])
-    ]
+    held: dict[str, list[Holding]] = {}
+    for holding in snapshot.holdings:
+        held.setdefault(holding.key.gpu_uuid, []).append(holding)
+    rows = [row for gpu in snapshot.sample.gpus for row in _gpu_rows(gpu, held.get(gpu.uuid, []))]
     print_table(HEADINGS, rows, right=NUMBERS)
     sys.stdout.write("NOW, PEAK and PREDICTED in GiB; PEAK is the most seen since this command began.\n")
     for problem in snapshot.sample.problems:

@@ -4,6 +4,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from vramtui.cli.exits import spoken_errors
@@ -36,12 +37,14 @@ def snapshot(
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
     from vramtui.cli.looking import Looker  # noqa: PLC0415 - estimators and presets take time to load
+    from vramtui.cli.versions import versions  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
     from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
     opened = open_source(demo=demo, replay=replay)
     library = PresetLibrary()
-    taken = Looker(opened.source, library).look()
+    seen = Looker(opened.source, library).look()
+    taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if "svg" in formats:
         from vramtui.app.picture import picture  # noqa: PLC0415 - only a picture needs the screen

@@ -76,6 +76,12 @@ class PresetLibrary:
             raise read
         return read
 
+    def matching(self) -> tuple[PresetFile, ...]:
+        """The presets that can know their process by themselves. The others are not parsed, only looked through."""
+        named = [key for key, file in self._found().items() if _mentions_match(file.path)]
+        loaded = (self._load(key) for key in named)
+        return tuple(found for found in loaded if not isinstance(found, UserError) and found.preset.match)
+
     def all(self) -> tuple[PresetFile, ...]:
         """Every preset that could be read, by key; a broken one hides no other, it is told of in `problems`."""
         return tuple(read for read in map(self._load, self._found()) if isinstance(read, PresetFile))
@@ -159,3 +165,10 @@ def _walk(folder: Path) -> Iterator[Path]:
 
 def _visible(names: Iterable[str]) -> list[str]:
     return [name for name in names if not name.startswith(".")]
+
+
+def _mentions_match(path: Path) -> bool:
+    try:
+        return b"match" in path.read_bytes()
+    except OSError:
+        return False
