@@ -39,7 +39,7 @@ FRACTIONS = {
 }
 KEYS = ("backend", "expandable_segments", "roundup_power2_divisions", *SIZES, *FRACTIONS, *WITHOUT_EFFECT)
 
-_LIST = re.compile(r"\[[^\[\]]*\]")
+_OUTER_COMMA = re.compile(r",(?![^\[]*\])")
 _INTEGER = re.compile(r"\d{1,15}")
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d*)?|\.\d+")
 
@@ -120,11 +120,8 @@ def next_division(size: int, divisions: int) -> int:
 
 def _pairs(text: str) -> list[tuple[str, str]]:
     """The settings in order; a list in brackets is one value."""
-    whole = "".join(text.split())
-    # Commas and colons inside a list are set aside so that the outer ones can be split at.
-    bare = _LIST.sub(lambda match: match[0].replace(",", ";").replace(":", "="), whole)
     pairs = []
-    for part in bare.split(","):
+    for part in _OUTER_COMMA.split("".join(text.split())):
         if not part:
             continue
         key, colon, value = part.partition(":")
@@ -157,12 +154,13 @@ def _read(key: str, value: str) -> dict[str, object]:
 def _check(config: AllocatorConfig) -> None:
     """Sizes that only make sense beside one another."""
     least = config.large_segment_size
-    if least <= SMALL_SEGMENT:
-        raise UserError("PYTORCH_CUDA_ALLOC_CONF: large_segment_size_mb must be above 2")
-    if config.max_split_size is not None and config.max_split_size <= least:
-        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb must be above {least // MIB}")
-    if config.max_non_split_rounding < LARGE_SEGMENT:
-        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_non_split_rounding_mb must be above {LARGE_SEGMENT // MIB}")
+    if least <= LARGE_EXACT:
+        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: large_segment_size_mb must be above {LARGE_EXACT // MIB}")
+    if config.max_split_size is not None and config.max_split_size < least:
+        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_split_size_mb must be at least {least // MIB}")
+    # PyTorch's default for this stays as it is when segments are made larger.
+    if config.max_non_split_rounding < least and config.max_non_split_rounding != LARGE_SEGMENT:
+        raise UserError(f"PYTORCH_CUDA_ALLOC_CONF: max_non_split_rounding_mb must be at least {least // MIB}")
 
 
 def _refusal(key: str, value: str, reason: str) -> UserError:
@@ -182,29 +180,30 @@ def _megabytes(key: str, value: str) -> int:
 
 
 def _divisions(key: str, value: str) -> tuple[int, ...]:
-    """Divisions for every interval, from one number or from `[256:1,512:2,>:8]` (upper bounds in MiB)."""
+    """Divisions for every interval, from one number or from `[256:1,512:2,>:8]` (lower bounds in MiB).
+
+    A first bound also stands for all below it, and `>` for all above the last; in between nothing is filled in.
+    """
     if not value.startswith("["):
-        return (_power(key, value, value),) * INTERVALS
+        return (_power(key, value),) * INTERVALS
     filled = [0] * INTERVALS
-    last: int | None = None
-    for entry in value.strip("[]").split(";"):
-        bound, equals, text = entry.partition("=")
-        if not equals:
+    last = 0
+    for number, entry in enumerate(value.strip("[]").split(",")):
+        bound, colon, text = entry.partition(":")
+        if not colon:
             raise _refusal(key, value, "a list holds entries like 256:4, and >:8 for all above")
-        divisions = _power(key, value, text)
+        divisions = 0 if text == "0" else _power(key, text)
         if bound == ">":
-            start = 0 if last is None else last + 1
-            filled[start:] = [divisions] * (INTERVALS - start)
+            filled[last + 1 :] = [divisions] * (INTERVALS - last - 1)
             continue
-        index = min(_power(key, value, bound).bit_length() - 1, INTERVALS - 1)
-        if last is None:
-            filled[:index] = [divisions] * index
-        filled[index] = divisions
-        last = index
+        last = min(_power(key, bound).bit_length() - 1, INTERVALS - 1)
+        if number == 0:
+            filled[:last] = [divisions] * last
+        filled[last] = divisions
     return tuple(filled)
 
 
-def _power(key: str, value: str, text: str) -> int:
+def _power(key: str, text: str) -> int:
     if not _INTEGER.fullmatch(text) or int(text) == 0 or int(text) & (int(text) - 1):
-        raise _refusal(key, value.replace(";", ",").replace("=", ":"), f"{text!r} is not a power of two")
+        raise _refusal(key, text, "it takes powers of two")
     return int(text)

@@ -5,12 +5,12 @@ from bisect import bisect_left
 FIRST_ADDRESS = 0x2000_0000_0000
 """Where the first segment lies. Nothing depends on the value; a fixed one makes addresses comparable."""
 LAST_ADDRESS = 1 << 63
+ALIGNMENT = 2 << 20
+"""Segments begin at multiples of this."""
 
 
 class DeviceMemory:
     """Bytes and addresses of one device. Segments lie in the lowest gap that holds them.
-
-    Every size here is a whole number of 2 MiB, so every address is aligned to it.
 
     Args:
         total: bytes.
@@ -28,6 +28,7 @@ class DeviceMemory:
 
     def take_addresses(self, size: int) -> int:
         """The start of the lowest gap of `size` bytes, which is then taken."""
+        size = _aligned(size)
         for index, (start, end) in enumerate(self._gaps):
             if end - start >= size:
                 if end - start == size:
@@ -40,7 +41,7 @@ class DeviceMemory:
     def return_addresses(self, address: int, size: int) -> None:
         """Make addresses available again, joined with the gaps beside them."""
         gaps = self._gaps
-        start, end = address, address + size
+        start, end = address, address + _aligned(size)
         index = bisect_left(gaps, (start, end))
         if index < len(gaps) and gaps[index][0] == end:
             end = gaps.pop(index)[1]
@@ -48,3 +49,7 @@ class DeviceMemory:
             index -= 1
             start = gaps.pop(index)[0]
         gaps.insert(index, (start, end))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

@@ -1,5 +1,7 @@
 """Freed blocks that other streams still use, and the events they wait for."""
 
+from collections.abc import Iterator
+
 from vramtui.estimators.allocator.blocks import Block
 
 
@@ -26,16 +28,17 @@ class Waiting:
         for each in [stream] if stream is not None else sorted(self._events):
             self.finished.extend(self._events.pop(each, ()))
 
-    def collect(self) -> list[Block]:
-        """The blocks that wait for nothing more, now that the finished events are looked at."""
+    def collect(self) -> Iterator[Block]:
+        """The blocks that wait for nothing more, now that the finished events are looked at.
+
+        One at a time: until it is its turn a block still counts as waiting, so that no neighbour swallows it.
+        """
         finished, self.finished = self.finished, []
-        ready = []
         for block in finished:
             block.pending -= 1
             if block.pending == 0:
                 del self._blocks[block.number]
-                ready.append(block)
-        return ready
+                yield block
 
     def drop(self, number: int) -> Block | None:
         """Take one block out, whatever it waits for; None if it does not wait."""
