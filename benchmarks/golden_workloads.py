@@ -1,10 +1,13 @@
-"""The transformer workloads whose true peaks are known, as Workloads: what the estimators are measured against.
+"""The workloads whose true peaks are known, as Workloads: what the estimators are measured against.
 
 A name is that of a recorded run: model, attention, precision, optimizer, checkpointing.
 """
 
+from typing import Literal
+
+from vramtui.core.layer_models import Act, ConvNetModel, Layer, Linear, Norm, Repeat, SequentialModel, Stage
 from vramtui.core.models import Implementation, TransformerModel
-from vramtui.core.workload import Attention, Precision, TrainRun, Workload
+from vramtui.core.workload import Attention, Optimizer, OptimizerImplementation, Precision, TrainRun, Workload
 
 PRECISIONS: dict[str, Precision] = {"fp32": "fp32", "bf16amp": "bf16-mixed", "bf16": "bf16"}
 ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "flash"}
@@ -105,4 +108,55 @@ def workload(name: str) -> Workload:
     )
 
 
-WORKLOADS = {name: workload(name) for name in NAMES}
+def _mlp(norm: Literal["layer", "manual"] | None = None) -> SequentialModel:
+    """Four layers of 1024 and ten classes."""
+    inner: tuple[Layer, ...] = (Linear(out_features=1024), *((Norm(norm=norm),) if norm else ()), Act())
+    return SequentialModel(input_shape=(1024,), layers=(Repeat(layers=inner, times=4), Linear(out_features=10)))
+
+
+def _layers(
+    model: SequentialModel | ConvNetModel,
+    batch: int,
+    optimizer: Optimizer,
+    implementation: OptimizerImplementation = "foreach",
+    *,
+    precision: Precision = "fp32",
+    accumulation: int = 1,
+) -> Workload:
+    return Workload(
+        model=model,
+        run=TrainRun(
+            batch_size=batch,
+            precision=precision,
+            optimizer=optimizer,
+            optimizer_implementation=implementation,
+            gradient_accumulation_steps=accumulation,
+        ),
+    )
+
+
+_LINEAR = SequentialModel(input_shape=(256,), layers=(Linear(out_features=250),), loss="sum")
+_WIDE = SequentialModel(input_shape=(4096,), layers=(Linear(out_features=4096),))
+_STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
+_RESNET = ConvNetModel(stages=tuple(Stage(blocks=b, channels=c, stride=s) for b, c, s in _STAGES), cudnn=False)
+
+TRANSFORMERS = {name: workload(name) for name in NAMES}
+LAYER_LISTS = {
+    "linear_fp32_sgd": _layers(_LINEAR, 1, "sgd"),
+    "linear_fp32_adamw": _layers(_WIDE, 64, "adamw"),
+    "mlp_fp32_sgd": _layers(_mlp(), 256, "sgd"),
+    "mlp_fp32_momentum": _layers(_mlp(), 256, "momentum"),
+    "mlp_fp32_adam": _layers(_mlp(), 256, "adam"),
+    "mlp_fp32_adamw": _layers(_mlp(), 256, "adamw"),
+    "mlp_fp32_adamw_fused": _layers(_mlp(), 256, "adamw", "fused"),
+    "mlp_fp32_adamw_foreach": _layers(_mlp(), 256, "adamw"),
+    "mlp_fp32_adamw_loop": _layers(_mlp(), 256, "adamw", "loop"),
+    "mlp_fp32_rmsprop": _layers(_mlp(), 256, "rmsprop"),
+    "mlp_bf16amp_adamw": _layers(_mlp(), 256, "adamw", precision="bf16-mixed"),
+    "mlp_bf16_adamw": _layers(_mlp(), 256, "adamw", precision="bf16"),
+    "mlp_accum4_adamw": _layers(_mlp(), 256, "adamw", accumulation=4),
+    "layernorm_fp32_sgd": _layers(_mlp("layer"), 256, "sgd"),
+    "manualnorm_fp32_sgd": _layers(_mlp("manual"), 256, "sgd"),
+    "resnet50_native_fp32_momentum": _layers(_RESNET, 16, "momentum"),
+}
+WORKLOADS = TRANSFORMERS | LAYER_LISTS

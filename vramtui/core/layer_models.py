@@ -107,12 +107,14 @@ class SequentialModel(
         layers: the layers in order.
         loss: `cross_entropy` over classes in the last dimension, `mse` against a target of the output's shape, or the
             `sum` of the output.
+        cudnn: convolutions by cuDNN; without it PyTorch lays the patches of one sample out in a matrix.
         parameters: the exact count; checked against the layers when given.
     """
 
     input_shape: Shape
     layers: tuple[Layer | Repeat, ...]
     loss: Literal["cross_entropy", "mse", "sum"] = "cross_entropy"
+    cudnn: bool = True
     parameters: Count | None = None
 
 
@@ -136,6 +138,7 @@ class ConvNetModel(
         image_size: height and width of an image.
         num_channels: channels of an image.
         embedding_size: channels of the first convolution (7x7, stride 2), which a max pooling follows.
+        cudnn: convolutions by cuDNN; without it PyTorch lays the patches of one sample out in a matrix.
         parameters: the exact count; checked against the stages when given.
     """
 
@@ -145,4 +148,5 @@ class ConvNetModel(
     image_size: Count = 224
     num_channels: Count = 3
     embedding_size: Count = 64
+    cudnn: bool = True
     parameters: Count | None = None

@@ -8,13 +8,17 @@ from typing import Any
 
 import pytest
 
-from benchmarks.golden_workloads import WORKLOADS
+from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
 from vramtui.core.devices import card
 from vramtui.core.estimate import Estimate
-from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic import ANALYTIC, parameter_count
 
 RECORDED = Path(__file__).parents[2] / "golden" / "training"
-ON_A100 = ("gpt_124m_sdpa_bf16amp_adamw", "gpt_tiny_eager_fp32_adamw")
+ON_A100 = tuple(path.stem for path in sorted((RECORDED / "a100").glob("*.json")))
+
+# A block that fills a gap in a segment keeps what is left of it, up to 1 MiB, and only the allocator knows which do.
+# That is under 1 % of any job worth the name, but a toy of 100 MiB shows it.
+LEFT_OVER = 3.25 * (1 << 20)
 
 
 @lru_cache
@@ -34,11 +38,17 @@ def off(name: str) -> float:
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_peak_of_allocated(name: str) -> None:
-    assert abs(off(name)) <= 0.02
+    assert estimated(name).allocated == pytest.approx(recorded(name)["peak_allocated"], rel=0.0125, abs=LEFT_OVER)
 
 
 def test_the_median_error() -> None:
-    assert statistics.median(abs(off(name)) for name in WORKLOADS) <= 0.005
+    assert statistics.median(abs(off(name)) for name in TRANSFORMERS) <= 0.001
+    assert statistics.median(abs(off(name)) for name in WORKLOADS) <= 0.01
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_the_parameters(name: str) -> None:
+    assert parameter_count(WORKLOADS[name].model) == recorded(name)["parameters"]
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
@@ -51,23 +61,27 @@ def test_the_phase_of_the_peak(name: str) -> None:
 @pytest.mark.parametrize("name", WORKLOADS)
 @pytest.mark.parametrize("step", [0, 1])
 def test_every_phase(name: str, step: int) -> None:
-    rows = {(row[0], row[1]): row for row in recorded(name)["rows"]}
-    for moment in estimated(name).timeline:
-        if moment.step != step or moment.phase in {"build", "input"}:
-            continue
-        _, _, end, _, peak, *_ = rows[moment.phase, step]
-        assert moment.allocated == pytest.approx(end, rel=0.035)
-        assert moment.peak_allocated == pytest.approx(peak, rel=0.035)
+    """The ends and the peaks of each phase; with accumulation the fullest micro-batch stands for all."""
+    ends, peaks = {}, {}
+    for phase, at, end, _, peak, *_ in recorded(name)["rows"]:
+        if at == step:
+            ends[phase], peaks[phase] = end, max(peak, peaks.get(phase, 0))
+    for phase in ("forward", "backward", "step", "zero_grad"):
+        moments = [moment for moment in estimated(name).timeline if moment.step == step and moment.phase == phase]
+        assert moments[-1].allocated == pytest.approx(ends[phase], rel=0.035, abs=LEFT_OVER)
+        assert max(moment.peak_allocated for moment in moments) == pytest.approx(peaks[phase], rel=0.035, abs=LEFT_OVER)
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_the_model_to_the_byte(name: str) -> None:
+    if "eager" in name:
+        return  # its masks of 4 MiB share segments, and one in five keeps what is left
     built = next(row for row in recorded(name)["rows"] if row[0] == "model")
     weights = sum(part.bytes for part in estimated(name).parts if part.line == "weights")
-    assert weights == built[2] or "eager" in name  # masks of 4 MiB share segments, and one in five keeps its remainder
+    assert weights == built[2]
 
 
 @pytest.mark.parametrize("name", ON_A100)
 def test_another_card(name: str) -> None:
     peak = recorded(name, "a100")["peak_allocated"]
-    assert estimated(name, "A100").allocated == pytest.approx(peak, rel=0.02)
+    assert estimated(name, "A100").allocated == pytest.approx(peak, rel=0.0125, abs=LEFT_OVER)

@@ -5,9 +5,8 @@ from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
 from vramtui.core.models import Model, TransformerModel
 from vramtui.core.workload import InferRun, Run, TrainRun, Workload
-from vramtui.estimators.analytic.decoding import decoder_training
-from vramtui.estimators.analytic.inference import estimate_inference
-from vramtui.estimators.analytic.tensors import parameter_count
+from vramtui.estimators.analytic.families import check_parameters, parameter_count, program_of
+from vramtui.estimators.analytic.inference import estimate_forward, estimate_inference
 from vramtui.estimators.analytic.training import estimate_training
 
 __all__ = ["ANALYTIC", "Analytic", "parameter_count"]
@@ -25,34 +24,28 @@ class Analytic:
             UserError: the workload is contradictory, or of a kind that is not modelled here.
         """
         model, run = workload.model, workload.run
-        if not isinstance(model, TransformerModel):
-            raise _unknown_model(model)
-        counted = parameter_count(model)
-        if model.parameters is not None and model.parameters != counted:
-            raise UserError(
-                f"model.parameters = {model.parameters:,} but the shapes give {counted:,}; "
-                "one of the sizes is not the card's"
-            )
+        check_parameters(model)
         _refuse_unknown(model, run)
         if isinstance(run, TrainRun):
-            return estimate_training(decoder_training(model, run, device), run, device)
-        if isinstance(run, InferRun):
+            return estimate_training(program_of(model, run, device), run, device)
+        if not isinstance(run, InferRun):
+            raise UserError("the analytic estimator does not model run.kind = 'serve'; try --method rules")
+        if isinstance(model, TransformerModel):
             return estimate_inference(model, run, device)
-        raise UserError("the analytic estimator does not model run.kind = 'serve'; try --method rules")
+        return estimate_forward(program_of(model, run, device), run, device)
 
 
-def _unknown_model(model: Model) -> UserError:
-    kind = type(model).__struct_config__.tag
-    return UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
-
-
-def _refuse_unknown(model: TransformerModel, run: Run) -> None:
+def _refuse_unknown(model: Model, run: Run) -> None:
     """Say what is not modelled rather than leave it out of the sum."""
-    asked = {
-        "model.num_experts": model.num_experts,
-        "model.kv_lora_rank": model.kv_lora_rank,
-        "model.sliding_window": model.sliding_window,
-    }
+    asked: dict[str, object] = {}
+    if isinstance(model, TransformerModel):
+        asked |= {
+            "model.num_experts": model.num_experts,
+            "model.kv_lora_rank": model.kv_lora_rank,
+            "model.sliding_window": model.sliding_window,
+        }
+    elif isinstance(run, TrainRun):
+        asked |= {"run.lora": run.lora}
     if isinstance(run, TrainRun):
         asked |= {
             "run.quantization": run.quantization,

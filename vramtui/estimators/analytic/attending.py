@@ -59,7 +59,9 @@ def fused_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tenso
     return out
 
 
-def spelled_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool) -> Tensor:
+def spelled_attention(
+    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool, masked: bool = True
+) -> Tensor:
     """Eager attention: softmax(q kᵀ / √d + mask) v, each operator by itself, heads copied to stand together."""
     tape, before = ops.tape, (q, k, v)
     q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
@@ -68,8 +70,9 @@ def spelled_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Ten
     k = _contiguous(tape, k, wide * heads.head_dim, "keys, contiguous")
     scores = _product(tape, q, k, heads.scores, "scores")
     scores = ops.pointwise(scores, "scores, scaled", saves="nothing")
-    masked = _mask(tape, scores, heads, plain=plain)
-    weights = _softmax(ops, masked, plain=plain)
+    if masked:
+        scores = _mask(tape, scores, heads, plain=plain)
+    weights = _softmax(ops, scores, plain=plain)
     weights = ops.dropout(weights, heads.dropout, "attention dropout")
     weights = ops.lowered(weights, "softmax, cast")
     if not plain:
@@ -79,7 +82,7 @@ def spelled_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Ten
     out = _contiguous(tape, answer, heads.out, "attention output")
     tape.touch(answer, *before)
     if plain:
-        tape.touch(masked)
+        tape.touch(scores)
     return out
 
 

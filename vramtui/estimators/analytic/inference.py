@@ -10,7 +10,8 @@ from vramtui.estimators.analytic.decoder import Decoder
 from vramtui.estimators.analytic.decoding import buffers_of
 from vramtui.estimators.analytic.job import sequence_of
 from vramtui.estimators.analytic.meter import Held as Bytes
-from vramtui.estimators.analytic.passes import Pass, prefilled
+from vramtui.estimators.analytic.operators import CASTS
+from vramtui.estimators.analytic.passes import prefilled
 from vramtui.estimators.analytic.precision import DTYPE_BYTES, recipe
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.replay import SCRATCH, Stage
@@ -39,7 +40,7 @@ class Generation:
             frozen=tensors,
             trained=(),
             recipe=self.recipe,
-            stages=(),
+            stages=self._stages(self.sequence, 0),
             buffers=buffers[0],
             buffers_formula=buffers[1],
             inputs=rounded(8 * self.tokens),
@@ -55,19 +56,19 @@ class Generation:
         moments.note("build", 0, built)
         fed = built | {"inputs": self.program.inputs}
         working = fed | {"workspaces": self.workspace}
-        prefill = self._pass(self.sequence, 0)
+        prefill = prefilled(self.program.stages)
         moments.note("prefill", 0, _sum(fed, prefill.early), end=False)
         moments.note("prefill", 0, _sum(working, prefill.late), end=False)
         moments.note("prefill", 0, _sum(working, prefill.end))
         if self.run.new_tokens > 1:
             length = self.sequence + self.run.new_tokens - 1
             cache = {KV_CACHE: self._cache(length)}
-            decode = self._pass(1, length - 1)
+            decode = prefilled(self._stages(1, length - 1))
             moments.note("decode", 0, _sum(working, cache, decode.late), end=False)
             moments.note("decode", 0, _sum(working, cache))
         return assemble(moments, self._facts(), self.device, NOTES)
 
-    def _pass(self, sequence: int, past: int) -> Pass:
+    def _stages(self, sequence: int, past: int) -> list[Stage]:
         setting = Setting(
             recipe=self.recipe,
             capability=self.device.capability,
@@ -78,7 +79,7 @@ class Generation:
         )
         writer = Decoder(self.model, setting)
         blocks = Stage(writer.block(tracked=False), self.model.num_hidden_layers)
-        return prefilled([Stage(writer.embeddings()), blocks, Stage(writer.answer())])
+        return [Stage(writer.embeddings()), blocks, Stage(writer.answer())]
 
     def _cache(self, length: int) -> int:
         """Keys and values of every layer, each in a tensor of its own."""
@@ -88,8 +89,7 @@ class Generation:
     def _facts(self) -> dict[str, Fact]:
         model, run = self.model, self.run
         length = self.sequence + max(run.new_tokens - 1, 0)
-        code, passing = "the model's code", "within one pass"
-        groups = ("embeddings", "residual stream", "norms", "attention", "MLP", "output layer and loss")
+        passing = _passing_facts(self.program, self.workspace, f"{self.tokens:,} tokens")
         return {
             **model_facts(self.program, self.weights),
             KV_CACHE: Fact(
@@ -108,33 +108,57 @@ class Generation:
                 source="transformers, cache_utils.py, DynamicLayer.update",
                 lifetime="within each new token",
             ),
-            **{
-                f"activations: {group}": Fact(
-                    line="activations",
-                    bytes=0,
-                    formula=f"tensors on their way through one block over {self.tokens:,} tokens; none is kept",
-                    source=code,
-                    lifetime=passing,
-                )
-                for group in groups
-            },
-            SCRATCH: Fact(line="temporaries", bytes=0, formula="operators' own", source=code, lifetime=passing),
-            "inputs": Fact(
-                line="inputs",
-                bytes=self.program.inputs,
-                formula=self.program.inputs_formula,
-                source="torch.int64",
-                lifetime="one generation",
-            ),
-            "workspaces": Fact(
-                line="workspaces",
-                bytes=self.workspace,
-                formula=f"{self.workspace:,} B: one thread multiplies matrices",
-                source=WORKSPACE_SOURCE,
-                lifetime="from the first matrix product to the end",
-                count=1,
-            ),
+            **passing,
         }
+
+
+def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimate:
+    """The estimate for one forward pass of a model that generates nothing."""
+    weights = held(program.frozen, program.recipe.frozen)
+    workspace = workspace_bytes(device.capability)
+    built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}
+    fed = built | {"inputs": program.inputs}
+    working = fed | {"workspaces": workspace}
+    done = prefilled(program.stages)
+    moments = Moments()
+    moments.note("build", 0, built)
+    moments.note("input", 0, fed)
+    moments.note("forward", 0, _sum(fed, done.early), end=False)
+    moments.note("forward", 0, _sum(working, done.late), end=False)
+    moments.note("forward", 0, _sum(working, done.end))
+    facts = model_facts(program, weights) | _passing_facts(program, workspace, f"a batch of {run.batch_size}")
+    return assemble(moments, facts, device, program.notes)
+
+
+def _passing_facts(program: Program, workspace: int, what: str) -> dict[str, Fact]:
+    """What comes and goes in a forward pass of which nothing is kept."""
+    code, passing = "the model's code", "within one pass"
+    groups = dict.fromkeys(s.group for stage in program.stages for node in stage.tape.nodes for s in node.makes)
+    return {
+        **{
+            group: Fact(
+                line="activations",
+                bytes=0,
+                formula=f"tensors on their way over {what}, at their fullest; none is kept",
+                source=code,
+                lifetime=passing,
+            )
+            for group in groups
+        },
+        SCRATCH: Fact(line="temporaries", bytes=0, formula="operators' own", source=code, lifetime=passing),
+        CASTS: Fact(line="temporaries", bytes=0, formula="autocast's copies", source=code, lifetime=passing),
+        "inputs": Fact(
+            line="inputs", bytes=program.inputs, formula=program.inputs_formula, source="the batch", lifetime=passing
+        ),
+        "workspaces": Fact(
+            line="workspaces",
+            bytes=workspace,
+            formula=f"{workspace:,} B: one thread multiplies matrices",
+            source=WORKSPACE_SOURCE,
+            lifetime="from the first matrix product to the end",
+            count=1,
+        ),
+    }
 
 
 def estimate_inference(model: TransformerModel, run: InferRun, device: Device) -> Estimate:

@@ -84,11 +84,11 @@ def _elementwise(
 
 def _loop(tensors: Sequence[Tensor], width: int, at_once: int) -> int:
     """A loop's variables still hold the tensor before when the next one's are made."""
-    before, most = 0, 0
-    for tensor in tensors:
+    before = most = 0
+    for tensor in (*tensors, *tensors):
         size = rounded(tensor.numel * width)
-        most = max(most, before + at_once * size, (at_once + (tensor.count > 1 and at_once > 1)) * size)
-        before = size if at_once > 1 else 0
+        most = max(most, before + at_once * size)
+        before = size
     return most
 
 

@@ -33,12 +33,12 @@ def forward(stages: Sequence[Stage], meter: Meter, *, training: bool) -> None:
     handed: Storage | None = None
     for stage in stages:
         tape = stage.tape
-        if tape.input is not None and not borrowed and handed is not None:
+        if tape.input is not None and not borrowed and handed is not None and not tape.given:
             meter.free(handed.group, handed.size)
             meter.take(tape.input.storage.group, handed.size)
         if tape.input is not None:
             tape.input.storage.refs = 1
-            tape.input.storage.borrowed = borrowed
+            tape.input.storage.borrowed = borrowed or tape.given
         keep = training and not stage.checkpointed
 
         def once(tape: Tape = tape, keep: bool = keep, stage: Stage = stage) -> None:
@@ -152,15 +152,7 @@ def _gradients(node: Node, arrived: list[list[int]], meter: Meter, *, accumulate
     """
     if node.gemm:
         meter.gemm()
-    fresh: list[tuple[Tensor, list[int]]] = []
-    for tensor, own in node.flows:
-        if own:
-            buffer = [_size(tensor), 1]
-            meter.take(BACKWARD, buffer[0])
-        else:
-            buffer = arrived[0] if arrived else [_size(tensor), 0]
-            buffer[1] += 1
-        fresh.append((tensor, buffer))
+    fresh = [(tensor, _own(tensor, meter) if own else _passed_on(arrived, meter)) for tensor, own in node.flows]
     meter.take(BACKWARD if accumulate else GRADIENTS, node.into)
     meter.look(node.back_scratch)
     if not recomputed:
@@ -175,6 +167,21 @@ def _gradients(node: Node, arrived: list[list[int]], meter: Meter, *, accumulate
         _arrive(tensor, buffer, meter)
     if accumulate:
         meter.free(BACKWARD, node.into)
+
+
+def _own(tensor: Tensor, meter: Meter) -> list[int]:
+    size = _size(tensor)
+    meter.take(BACKWARD, size)
+    return [size, 1]
+
+
+def _passed_on(arrived: list[list[int]], meter: Meter) -> list[int]:
+    """The gradient that came in, held once more; where none did it is that of the loss itself, a single 1."""
+    if not arrived:
+        meter.take(BACKWARD, 512)
+        arrived.append([512, 0])
+    arrived[0][1] += 1
+    return arrived[0]
 
 
 def _arrive(tensor: Tensor, buffer: list[int], meter: Meter) -> None:

@@ -86,6 +86,12 @@ class Tape:
         self.input: Tensor | None = None
         self.output: Tensor | None = None
         self.held: list[Storage] = []
+        self.given = False
+
+    def take_in(self, numel: int, width: int) -> Tensor:
+        """The batch itself, which belongs to whoever made it."""
+        self.given = True
+        return self.enter(numel, width, tracked=False)
 
     def enter(self, numel: int, width: int, *, tracked: bool = True) -> Tensor:
         """The tensor that the block before handed on."""

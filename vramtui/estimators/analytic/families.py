@@ -1,0 +1,56 @@
+"""Which program belongs to which kind of model, and how many parameters each has."""
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import UserError
+from vramtui.core.models import ConvNetModel, Model, SequentialModel, TransformerModel
+from vramtui.core.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.decoding import decoder_training
+from vramtui.estimators.analytic.layer_list import layer_list_program
+from vramtui.estimators.analytic.program import Program
+from vramtui.estimators.analytic.resnet import resnet_program
+from vramtui.estimators.analytic.tensors import model_tensors
+
+ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
+
+
+def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Program:
+    """The tensors and passes of `model` under `run`; a decoder that generates has its own, in `inference`.
+
+    Raises:
+        UserError: the workload contradicts itself, or the kind of model is not modelled.
+    """
+    if isinstance(model, TransformerModel) and isinstance(run, TrainRun):
+        return decoder_training(model, run, device)
+    if isinstance(model, SequentialModel):
+        return layer_list_program(model, run, device)
+    if isinstance(model, ConvNetModel):
+        return resnet_program(model, run, device)
+    kind = type(model).__struct_config__.tag
+    raise UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
+
+
+def parameter_count(model: Model) -> int:
+    """Parameters of the model, tied weights counted once, as model cards count them.
+
+    Raises:
+        UserError: the shapes contradict each other, or the kind of model has no shapes.
+    """
+    if isinstance(model, TransformerModel):
+        tensors = model_tensors(model)
+    else:
+        tensors = program_of(model, InferRun(precision="fp32"), ANY_CARD).frozen
+    return sum(tensor.numel * tensor.count for tensor in tensors)
+
+
+def check_parameters(model: Model) -> None:
+    """Hold the card's count against the shapes.
+
+    Raises:
+        UserError: they differ.
+    """
+    given = getattr(model, "parameters", None)
+    counted = parameter_count(model) if given is not None else None
+    if given != counted:
+        raise UserError(
+            f"model.parameters = {given:,} but the shapes give {counted:,}; one of the sizes is not the card's"
+        )
