@@ -73,7 +73,7 @@ def test_a_preset_that_is_no_more_matches_nothing() -> None:
 def test_only_what_is_new_is_searched() -> None:
     matcher = Matcher([preset("a", command="train"), preset("b", command="serve")])
     moment = sample(*(process(pid, f"train {pid % 5}") for pid in range(100)))
-    with patch.object(matching, "matches", wraps=matches) as searched:
+    with patch.object(matching, "_hold", wraps=matching._hold) as searched:
         first = matcher.match(moment, {})
         made = searched.call_count
         assert made <= 10

@@ -1,12 +1,13 @@
 """Which preset a process is a run of: chosen by hand, or by the preset's own `[match]`."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from vramtui.core.preset import Match, PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample, process_key
 
 SEARCHED = 4096
+_Rules = tuple[tuple[int, Callable[[str], re.Match[str] | None]], ...]
 _Seen = tuple[float | None, str | None, str | None, PresetFile | None]
 
 
@@ -29,6 +30,7 @@ class Matcher:
     def __init__(self, presets: Iterable[PresetFile]) -> None:
         self._known = {found.key: found for found in presets}
         self._automatic = sorted((f for f in self._known.values() if f.preset.match), key=lambda f: (f.bundled, f.key))
+        self._rules = [(found, _rules(found.preset.match)) for found in self._automatic if found.preset.match]
         self._answers: dict[tuple[str | None, str | None, str | None, str], PresetFile | None] = {}
         self._seen: dict[str, dict[int, _Seen]] = {}
 
@@ -62,9 +64,8 @@ class Matcher:
         if text not in self._answers:
             if len(self._answers) > 1 << 16:
                 self._answers.clear()
-            self._answers[text] = next(
-                (f for f in self._automatic if f.preset.match and matches(f.preset.match, gpu, process)), None
-            )
+            texts = _texts(gpu, process)
+            self._answers[text] = next((found for found, rules in self._rules if _hold(rules, texts)), None)
         return self._answers[text]
 
 
@@ -83,11 +84,21 @@ def _keys_of(sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> set[Pr
 
 def matches(match: Match, gpu: Gpu, process: Process) -> bool:
     """Whether every rule of `match` holds; a match without rules holds for nothing."""
-    rules = (
-        (match.command, process.command or process.name),
-        (match.user, process.user),
-        (match.gpu, gpu.name),
-    )
-    given = [(pattern, text) for pattern, text in rules if pattern is not None]
-    # A hostile command line is bounded before a pattern runs over it.
-    return bool(given) and all(re.search(pattern, (text or "")[:SEARCHED]) is not None for pattern, text in given)
+    return _hold(_rules(match), _texts(gpu, process))
+
+
+def _rules(match: Match) -> _Rules:
+    given = enumerate((match.command, match.user, match.gpu))
+    return tuple((number, re.compile(pattern).search) for number, pattern in given if pattern is not None)
+
+
+def _texts(gpu: Gpu, process: Process) -> tuple[str, str, str]:
+    """What the rules are searched in; a hostile command line is bounded before a pattern runs over it."""
+    return (process.command or process.name or "")[:SEARCHED], process.user or "", gpu.name
+
+
+def _hold(rules: _Rules, texts: tuple[str, str, str]) -> bool:
+    for number, search in rules:  # a loop, not `all(...)`: this runs for every process and every preset
+        if search(texts[number]) is None:
+            return False
+    return bool(rules)
