@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
+from vramtui.estimators.allocator import OutOfMemory
 from vramtui.estimators.traced.storages import Entry, StorageBook
 
 
@@ -19,10 +22,12 @@ class Memory:
         self.device = device
         self.book = StorageBook(self._born, self.release)
         self.journal: list[Entry] = []
+        self._alive: dict[int, Entry] = {}
+        self.changes: list[tuple[int, int]] = []
         self.events = 0
         self.peak_event = 0
         self.peak = 0
-        self.phase = "model"
+        self.phase: Callable[[], str] = lambda: "model"
         self.operator: Any = None
         self.stream = 0
         self.warnings: list[str] = []
@@ -41,19 +46,22 @@ class Memory:
 
     def _born(self, entry: Entry) -> None:
         allocator = self.allocator
-        entry.block = allocator.malloc(entry.nbytes, self.stream)
+        try:
+            entry.block = allocator.malloc(entry.nbytes, self.stream)
+        except OutOfMemory as error:
+            raise torch.OutOfMemoryError(str(error)) from None
         entry.size = allocator.block_size(entry.block)
         self.events += 1
         entry.birth = self.events
-        entry.phase = self.phase
+        entry.phase = self.phase()
         entry.operator = str(self.operator)
         self.locate(entry)
         self.journal.append(entry)
+        self._alive[entry.birth] = entry
         if allocator.stats.allocated > self.peak:
             self.peak = allocator.stats.allocated
             self.peak_event = self.events
-        if self.on_event:
-            self.on_event("a", entry)
+        self._note("a", entry)
 
     def warn(self, sentence: str) -> None:
         """Say once what the figures leave out."""
@@ -71,12 +79,20 @@ class Memory:
             return
         self.allocator.free(entry.block)
         entry.block = None
+        entry.mirror = None
         self.events += 1
         entry.death = self.events
+        self._alive.pop(entry.birth, None)
+        self._note("f", entry)
+
+    def _note(self, kind: str, entry: Entry) -> None:
+        stats = self.allocator.stats
+        self.changes.append((stats.allocated, stats.reserved))
         if self.on_event:
-            self.on_event("f", entry)
+            self.on_event(kind, entry)
 
     def live(self, event: int | None = None) -> list[Entry]:
         """What was alive just after event number `event`; now, if that is None."""
-        at = self.events if event is None else event
-        return [e for e in self.journal if e.birth <= at and (e.death is None or e.death > at)]
+        if event is None:
+            return list(self._alive.values())
+        return [e for e in self.journal if e.birth <= event and (e.death is None or e.death > event)]

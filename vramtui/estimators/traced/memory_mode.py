@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramtui.estimators.traced import values
@@ -13,6 +14,7 @@ from vramtui.estimators.traced.device import inside, to_sim
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.memory import Memory
 from vramtui.estimators.traced.storages import Entry
+from vramtui.estimators.traced.where import Whereabouts
 
 _TO_COPY = torch.ops.aten._to_copy.default
 
@@ -35,11 +37,17 @@ class Call:
 
     def run(self) -> Any:
         """Run the operator on fake tensors; its new storages are allocated in the order of its outputs."""
-        return self.take(self.func(*self.args, **self.kwargs))
+        return self.take(self.untracked())
 
     def untracked(self) -> Any:
         """Run the operator; the rule allocates what it returns, through `take`."""
-        return self.func(*self.args, **self.kwargs)
+        try:
+            return self.func(*self.args, **self.kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            real = values.truly(self.memory.book, (self.func, self.args, self.kwargs))
+            if real is None:
+                raise
+            return fakes_like(real, self.args)
 
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""
@@ -73,9 +81,10 @@ _Mode: Any = TorchDispatchMode
 class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     """Stands above the fake mode."""
 
-    def __init__(self, memory: Memory, accumulation: Accumulation) -> None:
+    def __init__(self, memory: Memory, where: Whereabouts, accumulation: Accumulation) -> None:
         super().__init__()
         self.memory = memory
+        self._where = where
         self._accumulation = accumulation
 
     @classmethod
@@ -88,7 +97,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if old is not None:
             entry = self.memory.book.find(old)
             if entry is not None:
-                entry.mirror = None
+                entry.guessed = True
             return old
         kwargs = dict(kwargs) if kwargs else {}
         with inside():
@@ -102,6 +111,8 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         known = values.read(self.memory.book, func, args)
         if known is not values.NOT_A_READ:
             return known
+        if torch.is_grad_enabled():
+            self._where.remember()
         call = Call(self.memory, func, args, kwargs)
         self.memory.operator = func
         with _finished(call):
@@ -125,6 +136,16 @@ def _changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
         return False
     device = kwargs["device"]
     return bool(device.type == source.device.type and device.type != "cpu")
+
+
+def fakes_like(real: Any, args: tuple[Any, ...]) -> Any:
+    """Fake tensors of the shapes in `real`, on the device of the first tensor in `args`."""
+    if isinstance(real, (list, tuple)):
+        return type(real)(fakes_like(part, args) for part in real)
+    if not isinstance(real, torch.Tensor):
+        return real
+    device = next(tensors_of(args)).device
+    return torch.ops.aten.empty_strided.default(real.size(), real.stride(), dtype=real.dtype, device=device)
 
 
 def tensors_of(values_: Iterable[Any]) -> Iterator[torch.Tensor]:

@@ -1,53 +1,77 @@
-"""One trace: modes, patches and memory put together."""
+"""One trace: modes, patches, hooks and memory put together."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
 import torch
 from typing_extensions import Self
 
+from vramtui.core.devices import Device
 from vramtui.estimators.traced import autocast, cuda_api, device, names, sdpa, steering
 from vramtui.estimators.traced.accumulation import Accumulation, measure_sole_owner
+from vramtui.estimators.traced.cards import card_of
+from vramtui.estimators.traced.categories import Categories
 from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.memory import Memory
 from vramtui.estimators.traced.memory_mode import MemoryMode
 from vramtui.estimators.traced.patching import Patches
+from vramtui.estimators.traced.phases import Phases
+from vramtui.estimators.traced.recorder import Recorder
+from vramtui.estimators.traced.results import Progress
+from vramtui.estimators.traced.where import Whereabouts
 from vramtui.estimators.traced.workspaces import Workspaces
 
 
-@dataclass
-class Card:
-    """What kernels ask of the card."""
-
-    name: str
-    capability: tuple[int, int]
-    total_memory: int
-    multiprocessors: int = 132
-    threads_per_multiprocessor: int = 2048
-    workspaces: Any = None
+def _no_progress(_progress: Progress) -> None:
+    """Nobody listens."""
 
 
 class Session:
-    """Within it, "cuda" is the simulated card."""
+    """Within it, "cuda" is the simulated card.
 
-    def __init__(self, allocator: Any, capability: tuple[int, int], name: str, total_memory: int) -> None:
-        self.card = Card(name, capability, total_memory)
-        self.memory = Memory(allocator, self.card)
-        self.card.workspaces = Workspaces(self.memory, capability)
-        self.patches = Patches()
-        device.register()
-        load_all()
+    Args:
+        allocator: a `CachingAllocator`.
+        card: the device to stand in for.
+        steps: after how many optimizer steps the code is ended, by TraceFinished.
+        progress: told of each phase that has ended.
+        separate_lt_workspace: a cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.
+    """
+
+    def __init__(
+        self,
+        allocator: Any,
+        card: Device,
+        *,
+        steps: int = 3,
+        progress: Callable[[Progress], None] = _no_progress,
+        separate_lt_workspace: bool = False,
+    ) -> None:
+        facts = card_of(card)
+        self.memory = Memory(allocator, facts)
+        facts.workspaces = Workspaces(self.memory, facts.capability, separate_lt=separate_lt_workspace)
+        self.where = Whereabouts()
+        self.recorder = Recorder(self.memory, progress)
+        self.phases = Phases(self.where, steps, self.recorder.ended)
+        self.recorder.categories = Categories(self.memory, self.phases)
+        self._patches = Patches()
         self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True)
         self._mode: Any = None
         self._libraries: list[Any] = []
 
     def __enter__(self) -> Self:
-        names.install(self.patches)
-        cuda_api.install(self.patches, self.memory)
-        self._libraries = [autocast.install(self.patches), sdpa.install(self.card.capability), steering.install()]
+        device.register()
+        load_all()
+        names.install(self._patches)
+        cuda_api.install(self._patches, self.memory)
+        card = self.memory.device
+        self._libraries = [autocast.install(self._patches), sdpa.install(card.capability), steering.install()]
         self._fake.__enter__()
-        self._mode = MemoryMode(self.memory, Accumulation(measure_sole_owner()))
+        self._mode = MemoryMode(self.memory, self.where, Accumulation(measure_sole_owner()))
+        self.where.install()
+        self.phases.install(self._patches)
+        self.memory.locate = self.where.locate
+        self.memory.phase = lambda: self.phases.now
         self._mode.__enter__()
         return self
 
@@ -57,5 +81,7 @@ class Session:
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
         self._fake.__exit__(kind, error, trace)
-        self.patches.undo()
+        self.phases.remove()
+        self.where.remove()
+        self._patches.undo()
         torch._C._set_grad_enabled(True)

@@ -22,12 +22,25 @@ class Entry:
         category: what the bytes are, where that is known; None until then.
         operator: the operator that made it.
         module, line: the module and the user's line that made it.
-        mirror: a real CPU storage that holds the same values, where they are known.
+        mirror: a real CPU storage that holds the same values, for small tensors.
+        guessed: whether those follow from data that nobody has.
     """
 
     __slots__ = (
-        "birth", "block", "category", "death", "line", "mirror", "module", "nbytes", "operator", "phase", "ref", "size",
-    )  # fmt: skip
+        "birth",
+        "block",
+        "category",
+        "death",
+        "guessed",
+        "line",
+        "mirror",
+        "module",
+        "nbytes",
+        "operator",
+        "phase",
+        "ref",
+        "size",
+    )
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -40,6 +53,7 @@ class Entry:
         self.operator = ""
         self.module = ""
         self.line = ""
+        self.guessed = False
         self.mirror: torch.UntypedStorage | None = None
         self.ref: Any = None
 

@@ -1,7 +1,9 @@
-"""Values that are known although tensors are fake: small ones that follow from constants, carried in mirrors.
+"""Values of small tensors, carried although tensors are fake: in mirrors, on the CPU.
 
 Libraries branch on them: counters of optimizers, position ids, attention masks, random orders of samples. A mirror
-belongs to a storage, so every view of it is known with it, and writing through one is seen through all.
+belongs to a storage, so every view of it is known with it, and writing through one is seen through all. What follows
+from constants is known; what follows from data is guessed as if the data held nothing remarkable (zeros, and `all`
+holds), which is enough for conditions such as `isnan`, but never for the shape of a tensor.
 """
 
 from typing import Any
@@ -11,14 +13,14 @@ import torch
 from vramtui.estimators.traced.storages import Entry, StorageBook
 
 NOT_A_READ: Any = object()
+Asked = tuple[Any, tuple[Any, ...], dict[str, Any]]
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _MOST_INTEGERS = 1 << 16
 _MOST_FLOATS = 1 << 10
-_COPIES = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default)
 
 
 def value_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
-    """A real tensor that shares `tensor`'s known values; None where they are not known. Only without dispatch."""
+    """A real tensor that shares `tensor`'s values; None where there are none. Only without dispatch."""
     entry = book.find(tensor)
     if entry is None or entry.mirror is None:
         return None
@@ -27,32 +29,17 @@ def value_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
 
 
 def read(book: StorageBook, func: Any, args: tuple[Any, ...]) -> Any:
-    """What `.item()` gives: the value where it is known, else zero; NOT_A_READ for every other operator."""
+    """What `.item()` gives: the value, zero where there is none; NOT_A_READ for every other operator."""
     if func is not _ITEM:
         return NOT_A_READ
     tensor = args[0]
     with torch._C._DisableTorchDispatch():
         value = tensor if type(tensor) is torch.Tensor else value_of(book, tensor)
-        if value is not None:
-            return value.item()
-    return _zero(tensor.dtype)
+        return torch.zeros((), dtype=tensor.dtype).item() if value is None else value.item()
 
 
-def _zero(dtype: torch.dtype) -> Any:
-    if dtype is torch.bool:
-        return False
-    if dtype.is_complex:
-        return 0j
-    return 0.0 if dtype.is_floating_point else 0
-
-
-def follow(
-    book: StorageBook,
-    fresh: list[tuple[torch.Tensor, Entry]],
-    asked: tuple[Any, tuple[Any, ...], dict[str, Any]],
-    out: Any,
-) -> None:
-    """Compute an operator truly where everything it reads is known and small; forget what it overwrites otherwise.
+def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, Entry]], asked: Asked, out: Any) -> None:
+    """Carry the values of small tensors through an operator.
 
     Args:
         book: the storages.
@@ -60,19 +47,27 @@ def follow(
         asked: the operator, its arguments and its keywords.
         out: what it gave.
     """
-    func, args, kwargs = asked
-    mutable = func._schema.is_mutable
-    if not mutable and not any(_small(tensor) for tensor, _entry in fresh):
+    mutable = asked[0]._schema.is_mutable
+    small = [(tensor, entry) for tensor, entry in fresh if _small(tensor)]
+    if not small and not mutable:
         return
     with torch._C._DisableTorchDispatch():
-        real = _real((args, kwargs), book)
-        if real is None:
-            if mutable:
-                _forget(book, func, args, kwargs)
-            return
-        result = func(*real[0], **real[1])
-        if fresh:
-            _keep(book, fresh, out, result)
+        known, result = _compute(book, asked)
+        for tensor, entry in small:
+            _keep(book, tensor, entry, _beside(tensor, out, result), asked[0])
+            entry.guessed = not known
+        if mutable and not known:
+            for tensor in _written(asked):
+                held = book.find(tensor)
+                if held is not None:
+                    held.guessed = True
+
+
+def truly(book: StorageBook, asked: Asked) -> Any:
+    """The operator's result on real tensors, if all that it reads is known for certain; None if not."""
+    with torch._C._DisableTorchDispatch():
+        known, result = _compute(book, asked)
+        return result if known else None
 
 
 def _small(tensor: torch.Tensor) -> bool:
@@ -80,58 +75,79 @@ def _small(tensor: torch.Tensor) -> bool:
     return tensor.numel() <= most
 
 
-class _Unknown(Exception):
+class _NoValue(Exception):
     pass
 
 
-def _real(value: Any, book: StorageBook) -> Any:
-    """`value` with every tensor replaced by its known values, on the CPU; None when one is not known."""
+class _Substitution:
+    """Replaces tensors by their values; remembers whether all of them were certain."""
+
+    def __init__(self, book: StorageBook) -> None:
+        self._book = book
+        self.certain = True
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, dict):
+            return {key: self.of(item) for key, item in value.items() if key != "pin_memory"}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.of(item) for item in value)
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        return value
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if type(tensor) is torch.Tensor and tensor.device.type == "cpu":
+            return tensor
+        entry = self._book.find(tensor)
+        if entry is None or entry.mirror is None:
+            raise _NoValue
+        self.certain &= not entry.guessed
+        value = value_of(self._book, tensor)
+        assert value is not None
+        return value
+
+
+def _compute(book: StorageBook, asked: Asked) -> tuple[bool, Any]:
+    """Whether the result is certain, and the result; None where it cannot be had."""
+    func, args, kwargs = asked
+    substitution = _Substitution(book)
     try:
-        return _substitute(value, book)
-    except _Unknown:
-        return None
+        real_args, real_kwargs = substitution.of(args), substitution.of(kwargs)
+        return substitution.certain, func(*real_args, **real_kwargs)
+    except (_NoValue, RuntimeError, NotImplementedError, IndexError, ValueError, TypeError):
+        return False, None  # without a value, or none that the CPU's operator takes
 
 
-def _substitute(value: Any, book: StorageBook) -> Any:
-    if isinstance(value, torch.Tensor):
-        known = value if type(value) is torch.Tensor and value.device.type == "cpu" else value_of(book, value)
-        if known is None:
-            raise _Unknown
-        return known
-    if isinstance(value, dict):
-        return {key: _substitute(item, book) for key, item in value.items() if key != "pin_memory"}
-    if isinstance(value, (list, tuple)):
-        return type(value)(_substitute(item, book) for item in value)
-    if isinstance(value, torch.device):
-        return torch.device("cpu")
-    if isinstance(value, torch.Generator) and value.device.type != "cpu":
-        return None
-    return value
-
-
-def _keep(book: StorageBook, fresh: list[tuple[torch.Tensor, Entry]], out: Any, result: Any) -> None:
-    """Give the fresh entries of `out` mirrors with the values of `result`."""
+def _beside(tensor: torch.Tensor, out: Any, result: Any) -> torch.Tensor | None:
+    """The part of `result` that stands where `tensor` stands in `out`."""
     outs = out if isinstance(out, (list, tuple)) else (out,)
     results = result if isinstance(result, (list, tuple)) else (result,)
-    wanted = {id(tensor): entry for tensor, entry in fresh}
     for fake, real in zip(outs, results, strict=False):
-        entry = wanted.get(id(fake))
-        if entry is None or not isinstance(real, torch.Tensor) or not _small(fake):
-            continue
-        entry.mirror = torch.UntypedStorage(max(entry.nbytes, 1))
-        value = value_of(book, fake)
-        if value is not None and value.shape == real.shape:
-            value.copy_(real)
+        if fake is tensor and isinstance(real, torch.Tensor) and real.shape == tensor.shape:
+            return real
+    return None
 
 
-def _forget(book: StorageBook, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _keep(book: StorageBook, tensor: torch.Tensor, entry: Entry, value: torch.Tensor | None, func: Any) -> None:
+    entry.mirror = torch.UntypedStorage(max(entry.nbytes, tensor.element_size()))
+    mirror = value_of(book, tensor)
+    assert mirror is not None
+    if value is not None:
+        mirror.copy_(value)
+    else:
+        mirror.fill_(1 if func.overloadpacket is torch.ops.aten.all else 0)
+
+
+def _written(asked: Asked) -> list[torch.Tensor]:
+    """The tensors an operator writes to."""
+    func, args, kwargs = asked
+    found: list[torch.Tensor] = []
     for i, argument in enumerate(func._schema.arguments):
         info = argument.alias_info
         if info is None or not info.is_write:
             continue
         value = args[i] if i < len(args) else kwargs.get(argument.name)
-        for tensor in value if isinstance(value, (list, tuple)) else (value,):
-            if isinstance(tensor, torch.Tensor):
-                entry = book.find(tensor)
-                if entry is not None:
-                    entry.mirror = None
+        found += [t for t in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(t, torch.Tensor)]
+    return found

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-_MODULES = ("attention", "convolution", "dropout", "embedding", "matmul", "reductions", "scans", "softmax")
+_MODULES = ("attention", "convolution", "dropout", "embedding", "foreach", "matmul", "reductions", "scans", "softmax")
 
 
 def load_all() -> None:

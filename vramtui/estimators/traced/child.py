@@ -1,0 +1,90 @@
+"""The child process: reads a request, runs the code on the simulated card, writes lines of JSON.
+
+`python -m vramtui.estimators.traced.child` with a TraceRequest on standard input. What the code itself prints goes
+to standard error.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from vramtui.core.errors import UserError
+from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
+from vramtui.estimators.context import cuda_context_bytes
+from vramtui.estimators.traced.results import Line, Progress, TraceRequest, TraceResult
+
+
+def main() -> None:
+    """Answer one request and end the process at once, whatever threads the code has left behind."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    request = msgspec.json.decode(sys.stdin.buffer.read(), type=TraceRequest)
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
+
+    def say(line: Line) -> None:
+        answers.write(msgspec.json.encode(line) + b"\n")
+
+    try:
+        say(Line(result=trace_here(request, lambda progress: say(Line(progress=progress)))))
+    except UserError as error:
+        say(Line(error=str(error)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def trace_here(request: TraceRequest, progress: Callable[[Progress], None]) -> TraceResult:
+    """Trace in this process, which is of no use for anything else with torch afterwards.
+
+    Raises:
+        UserError: the code failed, did what cannot be followed, or ran out of the card's memory.
+    """
+    from vramtui.estimators.traced.failures import in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
+    from vramtui.estimators.traced.phases import TraceFinished  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.session import Session  # noqa: PLC0415 - as above
+
+    device = request.device
+    allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf))
+    session = Session(
+        allocator,
+        device,
+        steps=request.steps,
+        progress=progress,
+        separate_lt_workspace=request.separate_lt_workspace,
+    )
+    with session:
+        full: str | None = None
+        try:
+            kept = _run(request)
+            session.phases.finish()
+        except TraceFinished as finished:
+            kept = finished
+        except BaseException as error:  # whatever stopped the code is put in words
+            kept = error
+            full = out_of_memory(error, session)
+            if full is None:
+                raise in_words(error, session) from error
+            session.phases.abandon()
+        result = session.recorder.result(cuda_context_bytes(device.capability), full)
+        del kept
+    return result
+
+
+def _run(request: TraceRequest) -> Any:
+    from vramtui.estimators.traced import script  # noqa: PLC0415 - the code's own imports come with it
+
+    if request.function is not None:
+        return script.run_function(request.path, request.function, request.arguments)
+    try:
+        return script.run_script(request.path, request.arguments)
+    except SystemExit as stop:
+        if stop.code:
+            raise
+        return None
+
+
+if __name__ == "__main__":
+    main()
