@@ -4,15 +4,24 @@ import sys
 
 
 def main() -> None:
-    """Run the command line. `--version` alone answers before anything is imported: scripts ask it often."""
-    if sys.argv[1:] in (["--version"], ["-V"]):
+    """Run the command line.
+
+    The two ways it is most often started, `vramtui` alone and `--version`, go past the parser: loading that takes
+    longer than their own work.
+    """
+    arguments = sys.argv[1:]
+    if arguments in (["--version"], ["-V"]):
         from vramtui import __version__  # noqa: PLC0415 - the only import this answer needs
 
         sys.stdout.write(f"vramtui {__version__}\n")
-        return
-    from vramtui.cli.main import run  # noqa: PLC0415 - as above
+    elif not arguments:
+        from vramtui.cli.dashboard import open_dashboard  # noqa: PLC0415 - as above
 
-    run()
+        open_dashboard()
+    else:
+        from vramtui.cli.main import run  # noqa: PLC0415 - as above
+
+        run()
 
 
 if __name__ == "__main__":

@@ -7,17 +7,20 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.cli.exits import BAD_INPUT, leave
+from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
 from vramtui.cli.opening import open_source
 from vramtui.core.snapshot import Snapshot
 
 
-def dashboard(*, demo: bool, replay: Path | None, interval: float, preset: str | None) -> None:
-    """Open the dashboard on this machine's GPUs, the demo or a recording; never returns.
+def open_dashboard(
+    *, demo: bool = False, replay: Path | None = None, interval: float = 1.0, preset: str | None = None
+) -> None:
+    """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
+    with spoken_errors():
+        _open(demo=demo, replay=replay, interval=interval, preset=preset)
 
-    Raises:
-        UserError: the options or the preset are wrong.
-    """
+
+def _open(*, demo: bool, replay: Path | None, interval: float, preset: str | None) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         leave(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
     for name in ("COLUMNS", "LINES"):

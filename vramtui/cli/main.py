@@ -7,7 +7,6 @@ import typer
 
 from vramtui import __version__
 from vramtui.cli.estimate import estimate
-from vramtui.cli.exits import spoken_errors
 from vramtui.cli.fit import fit
 from vramtui.cli.presets import app as presets
 from vramtui.cli.ps import ps
@@ -50,10 +49,9 @@ def _root(
     """
     if context.invoked_subcommand is not None:
         return
-    from vramtui.cli.dashboard import dashboard  # noqa: PLC0415 - only this needs the screen
+    from vramtui.cli.dashboard import open_dashboard  # noqa: PLC0415 - only this needs the screen
 
-    with spoken_errors():
-        dashboard(demo=demo, replay=replay, interval=interval, preset=preset)
+    open_dashboard(demo=demo, replay=replay, interval=interval, preset=preset)
 
 
 def run() -> None:
