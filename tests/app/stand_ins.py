@@ -26,6 +26,7 @@ class RoundEstimator:
         del device
         self.asked += 1
         run = workload.run
+        assert isinstance(run, TrainRun | InferRun)
         if run.sequence_length == 1536:
             raise UserError("model.max_position_embeddings = 1024 is shorter than run.sequence_length = 1536")
         trains = isinstance(run, TrainRun)

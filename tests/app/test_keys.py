@@ -46,6 +46,7 @@ def batch(view: View) -> int:
 
 def length(view: View) -> int | None:
     assert view.panel is not None
+    assert isinstance(view.panel.workload.run, TrainRun)
     return view.panel.workload.run.sequence_length
 
 
@@ -230,7 +231,7 @@ async def test_the_panel_takes_the_keys_with_tab() -> None:
         view = await press(driver, "down", "down", "down", "right")
         assert view.panel is not None
         assert isinstance(view.panel.workload.run, TrainRun)
-        assert view.panel.workload.run.optimizer == "sgd"
+        assert view.panel.workload.run.optimizer == "amsgrad"
         assert length(await press(driver, "up", "up", "up", "minus")) == 4096
 
 

@@ -1,11 +1,13 @@
 """The steppers of the estimate panel."""
 
+from typing import get_args
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.stand_ins import MODEL, PRESETS
 from vramtui.app.tuning import FIELDS, changed_fields, fields_of, step, value_of
-from vramtui.core.workload import InferRun, TrainRun, Workload
+from vramtui.core.workload import InferRun, Optimizer, TrainRun, Workload
 
 TRAIN, SERVE = (found.preset.workload for found in PRESETS)
 
@@ -30,8 +32,13 @@ def test_each_kind_of_run_has_its_own_fields() -> None:
     ]
 
 
+def trained(workload: Workload) -> TrainRun:
+    assert isinstance(workload.run, TrainRun)
+    return workload.run
+
+
 def test_a_batch_goes_by_ones_and_never_below_one() -> None:
-    assert step(TRAIN, "batch_size", 1).run.batch_size == 5
+    assert trained(step(TRAIN, "batch_size", 1)).batch_size == 5
     one = Workload(model=MODEL, run=TrainRun(batch_size=1))
     assert step(one, "batch_size", -1) == one
 
@@ -39,21 +46,23 @@ def test_a_batch_goes_by_ones_and_never_below_one() -> None:
 def test_tokens_go_up_a_ladder() -> None:
     workload = Workload(model=MODEL, run=TrainRun(sequence_length=4000))
     up = step(workload, "sequence_length", 1)
-    assert up.run.sequence_length == 4096
-    assert step(up, "sequence_length", 1).run.sequence_length == 6144
-    assert step(up, "sequence_length", -1).run.sequence_length == 3072
+    assert trained(up).sequence_length == 4096
+    assert trained(step(up, "sequence_length", 1)).sequence_length == 6144
+    assert trained(step(up, "sequence_length", -1)).sequence_length == 3072
     unset = Workload(model=MODEL, run=TrainRun())
-    assert step(unset, "sequence_length", 1).run.sequence_length == 1
+    assert trained(step(unset, "sequence_length", 1)).sequence_length == 1024
     new = Workload(model=MODEL, run=InferRun(new_tokens=16))
     assert step(new, "new_tokens", -1) == Workload(model=MODEL, run=InferRun(new_tokens=0))
 
 
 def test_choices_go_round() -> None:
+    names = get_args(Optimizer)
     seen = [TRAIN]
-    for _ in range(4):
+    for _ in names:
         seen.append(step(seen[-1], "optimizer", 1))
     assert seen[-1] == TRAIN
-    assert len({str(workload) for workload in seen}) == 4
+    assert {trained(workload).optimizer for workload in seen} == set(names)
+    assert step(seen[1], "optimizer", -1) == TRAIN
 
 
 def test_a_field_the_run_does_not_have_is_left_alone() -> None:

@@ -62,7 +62,8 @@ def test_the_phase_of_the_peak(name: str) -> None:
 @pytest.mark.parametrize("step", [0, 1])
 def test_every_phase(name: str, step: int) -> None:
     """The ends and the peaks of each phase; with accumulation the fullest micro-batch stands for all."""
-    ends, peaks = {}, {}
+    ends: dict[str, int] = {}
+    peaks: dict[str, int] = {}
     for phase, at, end, _, peak, *_ in recorded(name)["rows"]:
         if at == step:
             ends[phase], peaks[phase] = end, max(peak, peaks.get(phase, 0))
