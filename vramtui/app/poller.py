@@ -40,6 +40,12 @@ class Poller(threading.Thread):
         self._clock = clock
         self._stop_asked = threading.Event()
         self._asked_at: float | None = None
+        self._answered = threading.Event()
+        self._first: Message | None = None
+
+    def first_answer(self, seconds: float) -> Message | None:
+        """What came of the first read, waiting for it at most `seconds`; it is posted as well."""
+        return self._first if self._answered.wait(seconds) else None
 
     def run(self) -> None:
         """Read until told to stop."""
@@ -47,6 +53,9 @@ class Poller(threading.Thread):
             begun = self._asked_at = self._clock()
             message = self._read()
             self._asked_at = None
+            if not self._answered.is_set():
+                self._first = message
+                self._answered.set()
             if self._stop_asked.is_set():
                 return
             self._post(message)

@@ -29,6 +29,8 @@ FIELDS = (
     Field("checkpointing", "checkpointing", get_args(Checkpointing)),
     Field("kv_cache", "KV cache", get_args(CacheType)),
 )
+# Where a sequence begins whose length the preset leaves open.
+USUAL_LENGTH = 1024
 _LADDERS = {"sequence_length", "new_tokens"}
 
 
@@ -60,7 +62,9 @@ def _next(field: Field, value: Any, direction: int) -> Any:  # noqa: ANN401 - as
         at = field.choices.index(value) if value in field.choices else (-1 if direction > 0 else 0)
         return field.choices[(at + direction) % len(field.choices)]
     if field.name in _LADDERS:
-        return _rung(value or 0, direction, field.least)
+        if value is None:
+            return USUAL_LENGTH
+        return _rung(value, direction, field.least)
     return min(MOST, max(field.least, (value or 0) + direction))
 
 

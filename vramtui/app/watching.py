@@ -25,6 +25,8 @@ from vramtui.core.estimate import Estimator
 from vramtui.core.source import Source
 
 LEAST_BETWEEN_DRAWINGS = 0.5
+# Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
+HEAD_START = 0.12
 
 
 class Watching(App[None]):
@@ -108,6 +110,9 @@ class Watching(App[None]):
         self.theme_changed_signal.subscribe(self, self._on_theme)
         self.palette = Palette(self.theme_variables)
         self.set_interval(1.0, self._look_at_clock)
+        first = self.poller.first_answer(HEAD_START) if self.poller.is_alive() else None
+        if isinstance(first, messages.SampleTaken):
+            self.desk.take(first.sample)
         self.draw()
 
     def suit_terminal(self) -> None:
@@ -211,9 +216,8 @@ class Watching(App[None]):
     def draw(self) -> None:
         """Make a View of everything known and show it."""
         self._drawing_due = False
-        self._drawn_at = self._now()
         screen = self.watch_screen
-        if screen is None or self.palette is None or not screen.is_mounted:
+        if screen is None or self.palette is None:
             return
         view = msgspec.structs.replace(
             self.desk.view(),
@@ -225,6 +229,8 @@ class Watching(App[None]):
         )
         screen.palette = self.palette
         screen.view = view
+        if view.sample is not None:
+            self._drawn_at = self._now()
 
     def _age(self) -> float | None:
         if not self._stuck or self._answered_at is None:

@@ -16,6 +16,8 @@ from vramtui.app.widgets.header import Header
 from vramtui.app.widgets.keybar import KeyBar
 from vramtui.app.widgets.table import ProcessTable, Rows
 
+WIDE, VERY_WIDE = 112, 170
+BESIDE = {VERY_WIDE: 68, WIDE: 50, 0: 0}
 PAGES = ("processes", "estimate", "memory")
 
 
@@ -25,7 +27,7 @@ class Watch(Screen[None]):
     Wide terminals show all panels; narrow and low ones some of them, and `v` turns the page.
     """
 
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (112, "-wide"), (170, "-very-wide")]
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
     VERTICAL_BREAKPOINTS = [(0, "-low"), (28, "-medium"), (42, "-tall")]
     DEFAULT_CSS = """
     Watch {
@@ -57,6 +59,7 @@ class Watch(Screen[None]):
         super().__init__()
         self.add_class("page-processes")
         self.palette: Palette | None = None
+        self._is_composed = False
 
     def compose(self) -> ComposeResult:
         """All panels."""
@@ -71,12 +74,14 @@ class Watch(Screen[None]):
         yield KeyBar()
 
     def on_mount(self) -> None:
-        """The table has the keys."""
+        """Show what there is already. The table has the keys."""
+        self._is_composed = True
+        self.watch_view(self.view)
         self.query_one(Rows).focus()
 
     def watch_view(self, view: View) -> None:
         """Hand the view to every panel."""
-        if self.palette is not None:
+        if self.palette is not None and self._is_composed:
             self.show(view, self.palette)
 
     def show(self, view: View, palette: Palette) -> None:
@@ -90,10 +95,11 @@ class Watch(Screen[None]):
     def _fit_heights(self, view: View) -> None:
         """Give banner and GPU panel the lines they need; a layout only where that changed."""
         banner, gpus = self.query_one(Banner), self.query_one(GpuPanel)
-        _set_height(banner, banner.lines_for(view, self.size.width), border=0)
-        most = max(2, (self.size.height - 4) * 2 // 5)
-        left = self.query_one("#left").size.width or self.size.width
-        _set_height(gpus, gpus.lines_for(view, left - 2, most), border=2)
+        width, height = self.app.size
+        _set_height(banner, banner.lines_for(view, width), border=0)
+        most = max(2, (height - 4) * 2 // 5)
+        beside = next(taken for least, taken in BESIDE.items() if width >= least)
+        _set_height(gpus, gpus.lines_for(view, width - beside - 2, most), border=2)
 
     def on_resize(self) -> None:
         """Other sizes, other heights."""

@@ -44,11 +44,9 @@ class EstimatePanel(Lines, can_focus=True):
         super().__init__(id=id)
         self._at = 0
         self._spots: list[tuple[int, int, int, str, int]] = []
-        self._titles = ("", "")
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Everything that fits."""
-        self._entitle(view.panel, view)
         self._spots = []
         if view.panel is None:
             lines = [line for sentence in NO_PRESET for line in [*wrap(sentence, width - 2), ""]]
@@ -66,19 +64,15 @@ class EstimatePanel(Lines, can_focus=True):
         made += _formulas(panel.estimate, palette, width, height - len(made))
         return made[:height]
 
-    def _entitle(self, panel: Panel | None, view: View) -> None:
-        title, method = "Estimate", ""
-        if panel is not None:
-            where = f" · GPU {panel.gpu.index}" if panel.gpu is not None else f" · {panel.device.name}"
-            title = f"Estimate · {printable(panel.preset.key)}{where}"
-            method = panel.estimate.method if panel.estimate is not None else ""
-            if panel.changed:
-                method += " · * changed, u undoes"
-        del view
-        if (title, method) != self._titles:
-            self._titles = (title, method)
-            self.border_title = fit(title, max(8, self.size.width - 4)).rstrip().replace("[", "\\[")
-            self.border_subtitle = method.replace("[", "\\[")
+    def titles(self, view: View) -> tuple[str, str]:
+        """The preset and its GPU; the method, and whether something was changed."""
+        panel = view.panel
+        if panel is None:
+            return "Estimate", ""
+        where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
+        method = panel.estimate.method if panel.estimate is not None else ""
+        changed = " · * changed, u undoes" if panel.changed else ""
+        return f"Estimate · {printable(panel.preset.key)} · {where}", method + changed
 
     # --- fields --------------------------------------------------------------------------------------------------
 

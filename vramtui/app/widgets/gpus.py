@@ -29,6 +29,7 @@ class GpuPanel(Lines):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
+        self._titles = ("GPUs", "")
         self.border_title = "GPUs"
         self._first = 0
         self._owners: list[str] = []

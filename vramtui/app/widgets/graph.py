@@ -7,7 +7,7 @@ from textual.strip import Strip
 
 from vramtui.app.state import Series, View
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.widgets.lines import Lines, Piece, right, strip, wrap
 from vramtui.app.words import why
 from vramtui.core.units import GIB, format_bytes, format_duration
 
@@ -64,14 +64,9 @@ class MemoryGraph(Lines):
     MemoryGraph { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; height: 8; }
     """
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
-        super().__init__(id=id)
-        self._titles = ("", "")
-
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Rows of the plot and the time axis below them."""
         series = view.series
-        self._entitle(series)
         if series is None or not len(series.values):
             lines = wrap(_empty(view), width - 2)
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
@@ -90,12 +85,9 @@ class MemoryGraph(Lines):
         lines_made.append(_time_axis(series, palette, width))
         return [*legend, *lines_made]
 
-    def _entitle(self, series: Series | None) -> None:
-        titles = (f"Memory · {series.title}" if series is not None else "Memory", "")
-        if titles != self._titles:
-            self._titles = titles
-            width = max(10, self.size.width - 6)
-            self.border_title = fit(titles[0], width).rstrip().replace("[", "\\[")
+    def titles(self, view: View) -> tuple[str, str]:
+        """Whose memory it is."""
+        return (f"Memory · {view.series.title}" if view.series is not None else "Memory", "")
 
 
 def _row_of(value: int | None, ceiling: int, height: int) -> int | None:

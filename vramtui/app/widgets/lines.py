@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -25,6 +25,8 @@ class Lines(Widget, can_focus=False):
         self.shown: list[Strip] = []
         self.view = View()
         self.palette: Palette | None = None
+        self._built_for = Size(0, 0)
+        self._titles = ("", "")
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """The lines of `width` columns to show."""
@@ -33,7 +35,16 @@ class Lines(Widget, can_focus=False):
     def take(self, view: View, palette: Palette) -> None:
         """Show `view` from now on. A panel that cannot be seen only remembers it."""
         self.view, self.palette = view, palette
+        titles = self.titles(view)
+        if titles != self._titles:
+            self._titles = titles
+            self.border_title, self.border_subtitle = map(plain, titles)
         self.redraw()
+
+    def titles(self, view: View) -> tuple[str, str]:
+        """What stands in the frame above and below, where the panel has one."""
+        del view
+        return self._titles
 
     def redraw(self) -> None:
         """Build the lines again and draw those that differ from the ones on the screen."""
@@ -41,6 +52,7 @@ class Lines(Widget, can_focus=False):
         if self.palette is None or not size.width or not size.height or not self.display:
             return
         lines = self.build(self.view, self.palette, size.width, size.height)
+        self._built_for = size
         former, self.shown = self.shown, lines
         regions = [
             Region(0, y, size.width, 1)
@@ -51,14 +63,24 @@ class Lines(Widget, can_focus=False):
             self.refresh(*regions)
 
     def on_resize(self) -> None:
-        """Fill the new size."""
-        self.redraw()
+        """Fill the new size, unless drawing it did so already."""
+        if self._built_for != self.scrollable_content_region.size:
+            self.redraw()
 
     def render_line(self, y: int) -> Strip:
-        """One finished line."""
+        """One finished line. The first time in a new size they are built here: the picture is being drawn already."""
+        size = self.scrollable_content_region.size
+        if self._built_for != size and self.palette is not None and size.width and size.height:
+            self._built_for = size
+            self.shown = self.build(self.view, self.palette, size.width, size.height)
         if y < len(self.shown):
             return self.shown[y]
         return Strip.blank(self.size.width, self.rich_style)
+
+
+def plain(text: str) -> str:
+    """`text` as markup that shows exactly `text`."""
+    return text.replace("[", "\\[")
 
 
 def strip(pieces: Iterable[Piece], width: int, fill: Style) -> Strip:

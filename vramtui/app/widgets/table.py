@@ -12,7 +12,7 @@ from vramtui.app.messages import RowChosen, SortChosen
 from vramtui.app.state import Row, View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.columns import columns_for, heading, row_strip, sort_column_at
-from vramtui.app.widgets.lines import Lines, strip, wrap
+from vramtui.app.widgets.lines import Lines, plain, strip, wrap
 
 
 class Heading(Lines):
@@ -197,8 +197,3 @@ class ProcessTable(Vertical):
             self._titles = titles
             self.border_title = plain(titles[0])
             self.border_subtitle = plain(titles[1])
-
-
-def plain(text: str) -> str:
-    """`text` as markup that shows exactly `text`."""
-    return text.replace("[", "\\[")
