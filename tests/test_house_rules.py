@@ -12,7 +12,7 @@ PACKAGE_HOST = re.compile(
     r"(?:pypi|pythonhosted|npmjs|conda)\.(?:org|com)|https?://[^\s\"'<>]*/simple\b|index[-_]url", re.IGNORECASE
 )
 SILENCED = re.compile(r"#\s*(?:noqa|type:\s*ignore)\b(.*)")
-WITH_REASON = re.compile(r"(?:: [A-Z]+\d+(?:, [A-Z]+\d+)*|\[[\w, -]+\])\s+[-#] \w")
+WITH_REASON = re.compile(r"(?:: [A-Z]+\d+(?:, ?[A-Z]+\d+)*|\[[\w, -]+\])\s+[-#] [\w`]")
 
 
 def _tracked() -> list[Path]:
