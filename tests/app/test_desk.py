@@ -46,7 +46,7 @@ def test_a_matched_process_is_chosen_and_set_beside_its_preset() -> None:
 def test_a_step_moves_everything_at_once() -> None:
     desk = desk_with()
     before = desk.view()
-    desk.step("batch_size", 1)
+    desk.step(("batch_size",), 1)
     after = desk.view()
     grown = 4096 * 11 * (1 << 20) // 4
     assert before.panel is not None
@@ -129,7 +129,7 @@ def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
     assert (held.chosen.now, held.chosen.peak) == (10 * GIB, 10 * GIB)
     assert held.series is not None
     assert list(held.series.values) == [10 * GIB]
-    desk.step("batch_size", 1)
+    desk.step(("batch_size",), 1)
     stepped = desk.view()
     assert stepped.chosen is not None
     assert stepped.chosen.predicted != held.chosen.predicted
@@ -161,7 +161,7 @@ def test_sorting_twice_by_one_column_turns_it_round() -> None:
 def test_a_snapshot_holds_the_changed_prediction() -> None:
     desk = desk_with()
     desk.view()
-    desk.step("batch_size", 1)
+    desk.step(("batch_size",), 1)
     taken = desk.snapshot()
     assert taken is not None
     first = taken.holdings[0]

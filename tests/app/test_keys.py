@@ -228,11 +228,11 @@ async def test_the_panel_takes_the_keys_with_tab() -> None:
         assert batch(view) == 6
         assert batch(await press(driver, "left")) == 5
         assert length(await press(driver, "down", "plus")) == 6144
-        view = await press(driver, "down", "down", "down", "right")
+        view = await press(driver, "down", "down", "down", "down", "right")
         assert view.panel is not None
         assert isinstance(view.panel.workload.run, TrainRun)
         assert view.panel.workload.run.optimizer == "amsgrad"
-        assert length(await press(driver, "up", "up", "up", "minus")) == 4096
+        assert length(await press(driver, "up", "up", "up", "up", "minus")) == 4096
 
 
 async def test_span_theme_and_redraw() -> None:

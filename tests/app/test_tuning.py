@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.stand_ins import MODEL, PRESETS
-from vramtui.app.tuning import FIELDS, changed_fields, fields_of, step, value_of
-from vramtui.core.workload import InferRun, Optimizer, TrainRun, Workload
+from vramtui.app.tuning import FIELDS, LENGTHS, SIZES, changed_fields, fields_of, first_of, step, value_of
+from vramtui.core.workload import InferRun, Optimizer, ServeRun, TrainRun, Workload
 
 TRAIN, SERVE = (found.preset.workload for found in PRESETS)
 
@@ -18,6 +18,7 @@ def test_each_kind_of_run_has_its_own_fields() -> None:
         "sequence_length",
         "gradient_accumulation_steps",
         "precision",
+        "quantization",
         "optimizer",
         "attention",
         "checkpointing",
@@ -27,6 +28,7 @@ def test_each_kind_of_run_has_its_own_fields() -> None:
         "sequence_length",
         "new_tokens",
         "precision",
+        "quantization",
         "attention",
         "kv_cache",
     ]
@@ -72,7 +74,19 @@ def test_a_field_the_run_does_not_have_is_left_alone() -> None:
 steps = st.lists(st.tuples(st.sampled_from([field.name for field in FIELDS]), st.sampled_from([-1, 1])), max_size=30)
 
 
-@given(st.sampled_from([TRAIN, SERVE]), steps)
+SERVER = Workload(model=MODEL, run=ServeRun())
+
+
+def test_a_server_is_stepped_by_its_own_fields() -> None:
+    assert first_of(SERVER, SIZES) == "max_num_seqs"
+    assert first_of(SERVER, LENGTHS) == "max_model_len"
+    assert isinstance(SERVER.run, ServeRun)
+    less = step(SERVER, "gpu_memory_utilization", -1).run
+    assert isinstance(less, ServeRun)
+    assert less.gpu_memory_utilization == 0.85
+
+
+@given(st.sampled_from([TRAIN, SERVE, SERVER]), steps)
 def test_any_steps_leave_a_run_that_a_preset_could_hold(start: Workload, taken: list[tuple[str, int]]) -> None:
     workload = start
     for name, direction in taken:
@@ -82,7 +96,7 @@ def test_any_steps_leave_a_run_that_a_preset_could_hold(start: Workload, taken: 
         value = value_of(workload, field)
         assert (field.name in changed) == (value != value_of(start, field))
         if field.choices:
-            assert value is None or value in field.choices
+            assert value in field.choices
         else:
-            assert value is None or value >= field.least
+            assert value is None or value > 0 or value == field.least
     assert workload.model == start.model

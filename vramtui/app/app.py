@@ -1,15 +1,16 @@
 """The dashboard: what the keys, the mouse and the command palette can ask for."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from textual.app import SystemCommand
-from textual.binding import Binding
 from textual.screen import Screen
 
 from vramtui.app import messages
+from vramtui.app.commands import commands, keys_shown
 from vramtui.app.keys import APP_BINDINGS
 from vramtui.app.themes import THEMES
+from vramtui.app.tuning import LENGTHS, SIZES
 from vramtui.app.watching import Watching
 from vramtui.core.readings import ProcessKey
 from vramtui.core.units import format_duration
@@ -97,14 +98,22 @@ class Dashboard(Watching):
 
     def on_field_stepped(self, message: messages.FieldStepped) -> None:
         """A stepper was used."""
-        self.action_step(message.field, message.direction)
+        self.desk.step((message.field,), message.direction)
+        self.draw()
 
-    def action_step(self, field: str, direction: int) -> None:
-        """Step a field of the preset in the panel."""
+    def action_step_size(self, direction: int) -> None:
+        """One sequence or sample less or more at once."""
+        self._step(SIZES, direction)
+
+    def action_step_length(self, direction: int) -> None:
+        """Shorter or longer sequences."""
+        self._step(LENGTHS, direction)
+
+    def _step(self, fields: tuple[str, ...], direction: int) -> None:
         if self.desk.panel_key is None:
             self.notify("Choose a preset first: p", markup=False)
             return
-        self.desk.step(field, direction)
+        self.desk.step(fields, direction)
         self.draw()
 
     def action_undo(self) -> None:
@@ -170,19 +179,7 @@ class Dashboard(Watching):
         """Every key."""
         from vramtui.app.screens.help import Help  # noqa: PLC0415 - as above
 
-        self.push_screen(Help(self.keys_shown()))
-
-    def keys_shown(self) -> list[tuple[str, Binding]]:
-        """Every binding with an id of the Watch screen, its panels and the app, with its key or keys as written."""
-        screen = self.watch_screen
-        nodes = [screen, *screen.query("Rows, EstimatePanel"), self] if screen is not None else [self]
-        found: dict[str, tuple[list[str], Binding]] = {}
-        for node in nodes:
-            for binding in (binding for _, binding in node._bindings):  # noqa: SLF001 - there is no public list of them
-                if binding.id:
-                    keys, _ = found.setdefault(binding.id, ([], binding))
-                    keys.append(self.get_key_display(binding))
-        return [(" ".join(keys), binding) for keys, binding in found.values()]
+        self.push_screen(Help(keys_shown(self)))
 
     def action_snapshot(self) -> None:
         """Write what is shown to files."""
@@ -201,27 +198,7 @@ class Dashboard(Watching):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Every action with a name, for the command palette."""
-        yield from self._commands()
+        yield from commands(self)
         yield from (
             command for command in super().get_system_commands(screen) if command.title in ("Theme", "Screenshot")
         )
-
-    def _commands(self) -> Iterable[SystemCommand]:
-        screen = self.watch_screen
-        if screen is None:
-            return
-        for active in screen.active_bindings.values():
-            binding = active.binding
-            if not binding.system and active.node in (screen, self) and active.enabled:
-                title = (binding.tooltip or binding.description).rstrip(".")
-                yield SystemCommand(
-                    title, f"{binding.description} ({self.get_key_display(binding)})", _runner(self, binding)
-                )
-
-
-def _runner(app: Dashboard, binding: Binding) -> Callable[[], object]:
-    async def run() -> None:
-        screen = app.watch_screen
-        await app.run_action(binding.action, screen)
-
-    return run

@@ -4,7 +4,7 @@ from vramtui.app.building import bars, device_for, panel, row_for_panel, series
 from vramtui.app.predicting import Predictor
 from vramtui.app.rows import all_rows, filtered, in_order, predicted_rows
 from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
-from vramtui.app.tuning import changed_fields, step
+from vramtui.app.tuning import changed_fields, first_of, step
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
 from vramtui.core.history import History
@@ -130,11 +130,11 @@ class Desk:
         if found is not None:
             self.panel_key = found.key
 
-    def step(self, field: str, direction: int) -> None:
-        """Step a field of the panel's preset."""
+    def step(self, fields: tuple[str, ...], direction: int) -> None:
+        """Step the first of these fields that the panel's preset has."""
         found = self.presets.get(self.panel_key or "")
         if found is not None:
-            self._edits[found.key] = step(self.workload(found), field, direction)
+            self._edits[found.key] = step(self.workload(found), first_of(self.workload(found), fields), direction)
 
     def undo_steps(self) -> bool:
         """Back to what the panel's preset file says; False when nothing had been changed."""

@@ -24,7 +24,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _key("m", "app.match", "match", "watch.match", "Say which preset the chosen process runs"),
     _key(
         "left_square_bracket",
-        "app.step('batch_size', -1)",
+        "app.step_size(-1)",
         "batch",
         "watch.batch_less",
         "One sequence less a batch",
@@ -32,7 +32,7 @@ WATCH_BINDINGS: list[BindingType] = [
     ),
     _key(
         "right_square_bracket",
-        "app.step('batch_size', 1)",
+        "app.step_size(1)",
         "batch",
         "watch.batch_more",
         "One sequence more a batch",
@@ -42,8 +42,8 @@ WATCH_BINDINGS: list[BindingType] = [
     _key("s", "app.snapshot", "snapshot", "watch.snapshot", "Write what is shown to files"),
     _key("space", "app.pause", "pause", "watch.pause", "Hold what is shown; the history goes on"),
     _key("i", "app.details", "info", "watch.details", "All about the chosen process and its GPU"),
-    _key("left_curly_bracket", "app.step('sequence_length', -1)", "seq", "watch.seq_less", "A shorter sequence", "{"),
-    _key("right_curly_bracket", "app.step('sequence_length', 1)", "seq", "watch.seq_more", "A longer sequence", "}"),
+    _key("left_curly_bracket", "app.step_length(-1)", "seq", "watch.seq_less", "A shorter sequence", "{"),
+    _key("right_curly_bracket", "app.step_length(1)", "seq", "watch.seq_more", "A longer sequence", "}"),
     _quiet("tab", "app.focus_next", "Give the keys to the next panel", "watch.focus_next"),
     _quiet("u", "app.undo", "Back to what the preset's file says", "watch.undo"),
     _quiet("less_than_sign", "app.sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),

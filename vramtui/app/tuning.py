@@ -4,40 +4,78 @@ from typing import Any, get_args
 
 import msgspec
 
-from vramtui.core.workload import Attention, CacheType, Checkpointing, Optimizer, Precision, Workload
+from vramtui.core.workload import (
+    Attention,
+    CacheType,
+    Checkpointing,
+    Optimizer,
+    Precision,
+    Quantization,
+    TrainRun,
+    Workload,
+)
 
 MOST = 2**31
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One field of `[run]`: `name` as the preset writes it, `label` as the panel does; `choices` when not a number."""
+    """One field of `[run]`: `name` as the preset writes it, `label` as the panel does.
+
+    Attributes:
+        choices: what it can be, when it is not a number; None among them where the preset may leave it open.
+        least: the smallest number.
+        tokens: a number of tokens, which goes up and down a ladder.
+        share: a fraction of 1, which goes by twentieths.
+        attends: only models with attention have a use for it.
+    """
 
     name: str
     label: str
-    choices: tuple[str, ...] = ()
+    choices: tuple[str | None, ...] = ()
     least: int = 1
+    tokens: bool = False
+    share: bool = False
+    attends: bool = False
 
 
 FIELDS = (
     Field("batch_size", "batch"),
-    Field("sequence_length", "seq"),
-    Field("new_tokens", "new tokens", least=0),
+    Field("max_num_seqs", "sequences"),
+    Field("sequence_length", "seq", tokens=True, attends=True),
+    Field("max_model_len", "context", tokens=True, attends=True),
+    Field("new_tokens", "new tokens", least=0, tokens=True, attends=True),
+    Field("gpu_memory_utilization", "share", share=True),
     Field("gradient_accumulation_steps", "accumulate"),
     Field("precision", "precision", get_args(Precision)),
+    Field("quantization", "quantized", (None, *get_args(Quantization)), attends=True),
     Field("optimizer", "optimizer", get_args(Optimizer)),
-    Field("attention", "attention", get_args(Attention)),
-    Field("checkpointing", "checkpointing", get_args(Checkpointing)),
-    Field("kv_cache", "KV cache", get_args(CacheType)),
+    Field("attention", "attention", get_args(Attention), attends=True),
+    Field("checkpointing", "checkpointing", get_args(Checkpointing), attends=True),
+    Field("kv_cache", "KV cache", (None, *get_args(CacheType)), attends=True),
 )
 # Where a sequence begins whose length the preset leaves open.
 USUAL_LENGTH = 1024
-_LADDERS = {"sequence_length", "new_tokens"}
+# What the keys for batch and sequence step, in the order in which a run is looked at.
+SIZES = ("batch_size", "max_num_seqs")
+LENGTHS = ("sequence_length", "max_model_len")
 
 
 def fields_of(workload: Workload) -> tuple[Field, ...]:
-    """The fields that this kind of run has."""
+    """The fields that this kind of run has and this kind of model uses."""
     known = {field.name for field in msgspec.structs.fields(workload.run)}
-    return tuple(field for field in FIELDS if field.name in known)
+    attends = hasattr(workload.model, "num_attention_heads")
+    frozen = not isinstance(workload.run, TrainRun) or workload.run.lora is not None
+    return tuple(
+        field
+        for field in FIELDS
+        if field.name in known and (attends or not field.attends) and (frozen or field.name != "quantization")
+    )
+
+
+def first_of(workload: Workload, names: tuple[str, ...]) -> str:
+    """The first of these fields that the run has; the first of all where it has none."""
+    known = {field.name for field in fields_of(workload)}
+    return next((name for name in names if name in known), names[0])
 
 
 def value_of(workload: Workload, field: Field) -> Any:  # noqa: ANN401 - a number or one of the choices
@@ -61,7 +99,9 @@ def _next(field: Field, value: Any, direction: int) -> Any:  # noqa: ANN401 - as
     if field.choices:
         at = field.choices.index(value) if value in field.choices else (-1 if direction > 0 else 0)
         return field.choices[(at + direction) % len(field.choices)]
-    if field.name in _LADDERS:
+    if field.share:
+        return min(20, max(1, round((value or 0) * 20) + direction)) / 20
+    if field.tokens:
         if value is None:
             return USUAL_LENGTH
         return _rung(value, direction, field.least)

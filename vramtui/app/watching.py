@@ -1,26 +1,19 @@
 """The dashboard: takes what the poller posts, lets the desk make a View of it, and hands that to the screen."""
 
-import os
 import time
 from collections.abc import Callable
 
 import msgspec
-from textual._compositor import CompositorUpdate
-from textual.app import App
-from textual.driver import Driver
 from textual.screen import Screen
-from textual.theme import Theme
 
 from vramtui.app import messages
-from vramtui.app.ascii import AsciiFilter, ascii_wanted
 from vramtui.app.aside import Save, read_aside, save_aside
 from vramtui.app.desk import Desk
-from vramtui.app.frame import Frame
 from vramtui.app.library import Presets
+from vramtui.app.painting import Painted
 from vramtui.app.poller import Poller
 from vramtui.app.predicting import LazyAnalytic, Predictor
 from vramtui.app.screens.watch import Watch
-from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
 from vramtui.core.estimate import Estimator
 from vramtui.core.source import Source
 
@@ -29,7 +22,7 @@ LEAST_BETWEEN_DRAWINGS = 0.5
 HEAD_START = 0.12
 
 
-class Watching(App[None]):
+class Watching(Painted):
     """A dashboard without keys: everything that happens by itself.
 
     Args:
@@ -46,12 +39,6 @@ class Watching(App[None]):
         UserError: there is no such preset.
     """
 
-    TITLE = "vramtui"
-    ENABLE_COMMAND_PALETTE = True
-    CSS = """
-    Toast { background: $panel; }
-    """
-
     def __init__(
         self,
         source: Source,
@@ -64,9 +51,7 @@ class Watching(App[None]):
         now: Callable[[], float] = time.time,
         estimator: Estimator | None = None,
     ) -> None:
-        self._plain = "NO_COLOR" in os.environ
-        super().__init__(ansi_color=True if self._plain else None)
-        self.animation_level = "none"
+        super().__init__()
         self.desk = Desk(Predictor(estimator or LazyAnalytic()))
         self.leave: Callable[[int], None] | None = None
         self._source = source
@@ -75,7 +60,6 @@ class Watching(App[None]):
         self._banner = banner or ""
         self._save = save
         self._now = now
-        self._frame = Frame()
         self._failure = ""
         self._notes: tuple[str, ...] = ()
         self._answered_at: float | None = None
@@ -83,17 +67,11 @@ class Watching(App[None]):
         self._drawn_at = float("-inf")
         self._drawing_due = False
         self._reading_presets = False
-        self.palette: Palette | None = None
         self.poller = Poller(source, interval, self.post_message)
         if preset is not None:
             found = presets.get(preset)
             self.desk.add_preset(found)
             self.desk.panel_key = found.key
-        for theme in THEMES:
-            self.register_theme(theme)
-        if ascii_wanted():
-            self._filters.append(AsciiFilter())
-        self.theme = "vramtui-dark"
 
     # --- life ----------------------------------------------------------------------------------------------------
 
@@ -106,18 +84,13 @@ class Watching(App[None]):
         self.start_reading()
 
     def on_mount(self) -> None:
-        """Follow the theme, and look at the clock now and then."""
-        self.theme_changed_signal.subscribe(self, self._on_theme)
-        self.palette = Palette(self.theme_variables)
+        """Follow the theme, look at the clock now and then, and draw what the source has said by now."""
+        self.follow_theme()
         self.set_interval(1.0, self._look_at_clock)
         first = self.poller.first_answer(HEAD_START) if self.poller.is_alive() else None
         if isinstance(first, messages.SampleTaken):
             self.desk.take(first.sample)
         self.draw()
-
-    def suit_terminal(self) -> None:
-        """Begin with a theme that this terminal can show."""
-        self.theme = theme_for(self.console.color_system, plain=self._plain)
 
     def start_reading(self) -> None:
         """Let the poller run."""
@@ -126,21 +99,6 @@ class Watching(App[None]):
     def stop_reading(self) -> None:
         """Let the poller end by itself; nothing waits for it."""
         self.poller.stop()
-
-    def get_css_variables(self) -> dict[str, str]:
-        """The theme's variables and those that it does not have."""
-        self.theme_variables = palette_variables(super().get_css_variables(), dark=self.current_theme.dark)
-        return self.theme_variables
-
-    def _on_theme(self, theme: Theme) -> None:
-        del theme
-        self.palette = Palette(self.theme_variables)
-        self.draw()
-
-    @property
-    def driver(self) -> Driver | None:
-        """What speaks to the terminal."""
-        return self._driver
 
     @property
     def watch_screen(self) -> Watch | None:
@@ -236,13 +194,3 @@ class Watching(App[None]):
         if not self._stuck or self._answered_at is None:
             return None
         return max(0.0, self._now() - self._answered_at)
-
-    def _display(self, screen: Screen[object], renderable: object) -> None:
-        """Send only the cells that differ from what the terminal shows."""
-        if isinstance(renderable, CompositorUpdate) and not self.is_headless and not self._batch_count:
-            renderable = self._frame.update(renderable, (self.size.width, self.size.height), self.console)
-        super()._display(screen, renderable)  # type: ignore[arg-type]  # Textual's own type is rich's renderable
-
-    def forget_frame(self) -> None:
-        """Send everything again with the next update."""
-        self._frame.forget()

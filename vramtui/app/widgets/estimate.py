@@ -132,7 +132,7 @@ def _field(field: Field, panel: Panel, palette: Palette, *, focused: bool) -> li
     value = value_of(panel.workload, field)
     changed = field.name in panel.changed
     label = "" if field.choices and field.name in ("precision", "optimizer") else f"{field.label} "
-    text = UNKNOWN if value is None else str(value)
+    text = ("none" if field.choices else UNKNOWN) if value is None else str(value)
     style = palette.ink("accent" if changed else "foreground", "cursor" if focused else "background", bold=True)
     arrow = palette.ink("primary", "cursor" if focused else "background")
     return [

@@ -1,5 +1,6 @@
 """The GPU panel: one bar for each GPU with what is used, reserved and free, and where the prediction would take it."""
 
+from rich.cells import cell_len
 from rich.style import Style
 from textual import events
 from textual.strip import Strip
@@ -15,10 +16,11 @@ from vramtui.core.units import format_duration, format_gib
 
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
 ONE_LINE = 66
-NAME_MOST, NAME_LEAST = 18, 12
+# Columns that a bar and the figures beside it want before a name is shortened for them.
+BAR_AND_FIGURES, FIGURES_ALONE = 54, 18
 EMPTY = (
     "No GPUs are listed.",
-    "Try `vramtui doctor` to see what the driver says, or `vramtui --demo` for a host that has some.",
+    "Try `vramtui ps` to see what the driver says, or `vramtui --demo` for a host that has some.",
 )
 
 
@@ -51,11 +53,11 @@ class GpuPanel(Lines):
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in words][:height]
         each = _lines_each(len(view.bars), width, height)
         self._first = max(0, min(self._first, len(view.bars) - height // each))
-        name_width = min(NAME_MOST if width >= 90 else NAME_LEAST, max(len(short_name(bar.gpu)) for bar in view.bars))
+        names = _names(view.bars, width - 5 - (BAR_AND_FIGURES if each == 1 else FIGURES_ALONE))
         lines: list[Strip] = []
         self._owners = []
-        for bar in view.bars[self._first :]:
-            for line in _bar_lines(bar, palette, width, name_width, each):
+        for bar, name in zip(view.bars[self._first :], names[self._first :], strict=True):
+            for line in _bar_lines(bar, name, palette, width, each):
                 lines.append(line)
                 self._owners.append(bar.gpu.uuid)
         if len(lines) <= height:
@@ -88,25 +90,30 @@ def _lines_each(count: int, width: int, most: int) -> int:
     return 1 if width >= ONE_LINE or count * 2 > most else 2
 
 
-def short_name(gpu: Gpu) -> str:
-    """The card's name without what all of them share; a MIG instance by its profile."""
-    if gpu.mig_profile:
-        return printable(f"└ MIG {gpu.mig_profile}")
-    name = printable(gpu.name)
-    for maker in ("NVIDIA ", "GeForce "):
-        name = name.removeprefix(maker)
-    return name
+def _names(bars: tuple[Bar, ...], room: int) -> list[str]:
+    """The cards' names in columns of one width: as the driver gives them, or where that is more than `room` without
+    what most of them share; a MIG instance by its profile.
+    """
+    names = [_name(bar.gpu) for bar in bars]
+    if max(map(cell_len, names)) > room:
+        names = [name.removeprefix("NVIDIA ").removeprefix("GeForce ") for name in names]
+    width = min(max(map(cell_len, names)), max(room, 8))
+    return [fit(name, width) for name in names]
 
 
-def _bar_lines(bar: Bar, palette: Palette, width: int, name_width: int, each: int) -> list[Strip]:
+def _name(gpu: Gpu) -> str:
+    return printable(f"└ MIG {gpu.mig_profile}" if gpu.mig_profile else gpu.name)
+
+
+def _bar_lines(bar: Bar, name: str, palette: Palette, width: int, each: int) -> list[Strip]:
     gpu = bar.gpu
     mark = palette.ink("primary", bold=True) if bar.chosen else palette.dim
     head: list[Piece] = [
         ("▸" if bar.chosen else " ", mark),
         (right(str(gpu.index), 2), palette.strong),
-        (" " + fit(short_name(gpu), name_width) + " ", palette.text),
+        (f" {name} ", palette.text),
     ]
-    used = 4 + name_width + 1
+    used = 4 + cell_len(name) + 1
     if gpu.state != "ok":
         return [strip([*head, *_lost(bar, palette)], width, palette.text)][:each]
     memory = _memory_text(gpu)

@@ -1,0 +1,41 @@
+"""What the help and the command palette list: every binding that has an id."""
+
+from collections.abc import Callable, Iterable
+
+from textual.app import SystemCommand
+from textual.binding import Binding
+
+from vramtui.app.watching import Watching
+
+
+def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
+    """Every binding with an id of the Watch screen, its panels and the app, with its key or keys as written."""
+    screen = app.watch_screen
+    nodes = [screen, *screen.query("Rows, EstimatePanel"), app] if screen is not None else [app]
+    found: dict[str, tuple[list[str], Binding]] = {}
+    for node in nodes:
+        for binding in (binding for _, binding in node._bindings):  # noqa: SLF001 - there is no public list of them
+            if binding.id:
+                keys, _ = found.setdefault(binding.id, ([], binding))
+                keys.append(app.get_key_display(binding))
+    return [(" ".join(keys), binding) for keys, binding in found.values()]
+
+
+def commands(app: Watching) -> Iterable[SystemCommand]:
+    """Every action of the Watch screen and the app, as the palette lists them."""
+    screen = app.watch_screen
+    if screen is None:
+        return
+    for active in screen.active_bindings.values():
+        binding = active.binding
+        if not binding.system and active.node in (screen, app) and active.enabled:
+            title = (binding.tooltip or binding.description).rstrip(".")
+            yield SystemCommand(title, f"{binding.description} ({app.get_key_display(binding)})", _runner(app, binding))
+
+
+def _runner(app: Watching, binding: Binding) -> Callable[[], object]:
+    async def run() -> None:
+        screen = app.watch_screen
+        await app.run_action(binding.action, screen)
+
+    return run
