@@ -79,3 +79,23 @@ def test_peaks_of_real_training_runs(path: Path) -> None:
     assert stats.peak_reserved == document["peak_reserved"]
     assert stats.allocated == document["allocated_at_end"]
     assert stats.reserved == document["reserved_at_end"]
+
+
+@pytest.mark.parametrize("path", sorted((GOLDEN / "traces").glob("*.jsonl.gz")), ids=lambda path: path.name)
+def test_every_address_of_training_runs(path: Path) -> None:
+    """Requests of whole training steps: each gets the very address that PyTorch gave it."""
+    allocator = CachingAllocator(150_109_880_320)
+    live: dict[int, int] = {}
+    segments = 0
+    for line in gzip.decompress(path.read_bytes()).splitlines():
+        kind, *entry = json.loads(line)
+        if kind == "a":
+            address, size, stream = entry
+            live[address] = allocator.malloc(size, stream)
+            assert allocator.block_address(live[address]) == address
+        elif kind == "f":
+            allocator.free(live.pop(entry[0]))
+        elif kind == "A":
+            segments += 1
+    assert live
+    assert allocator.stats.segments == segments > 0

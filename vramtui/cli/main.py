@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from vramtui import __version__
+from vramtui.cli.allocator import allocator
 from vramtui.cli.estimate import estimate
 from vramtui.cli.fit import fit
 from vramtui.cli.presets import app as presets
@@ -23,6 +24,7 @@ app.command()(ps)
 app.command()(estimate)
 app.command()(fit)
 app.command()(snapshot)
+app.command()(allocator)
 app.add_typer(presets, name="presets")
 
 

@@ -4,7 +4,8 @@ from bisect import bisect_left
 
 FIRST_ADDRESS = 0x2000_0000_0000
 """Where the first segment lies. Nothing depends on the value; a fixed one makes addresses comparable."""
-LAST_ADDRESS = 1 << 63
+LAST_ADDRESS = 1 << 100
+"""Far beyond 64 bits, so that no number of reservations can run out."""
 ALIGNMENT = 2 << 20
 """Segments begin at multiples of this."""
 

@@ -1,0 +1,168 @@
+"""`vramtui allocator`: what another setting of PyTorch's allocator would have done with the same requests."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from vramtui.cli.console import print_table
+from vramtui.cli.exits import NO, spoken_errors
+from vramtui.core.text import printable
+from vramtui.core.units import UNKNOWN, format_bytes, parse_size
+
+if TYPE_CHECKING:
+    from vramtui.estimators.allocator import Replay
+    from vramtui.estimators.allocator.figures import Figures
+    from vramtui.records.allocator_trace import AllocatorTrace
+
+UNLIMITED = 1 << 50
+"""Stands for a device of unknown size: more than any card has, and few enough bytes to stay a sum of segments."""
+
+
+class Column(NamedTuple):
+    """One way the requests were, or would have been, served."""
+
+    title: str
+    alloc_conf: str
+    figures: "Figures"
+    replay: "Replay | None"
+
+
+def allocator(
+    file: Annotated[Path, typer.Argument(help="An event trace (JSON) or a memory snapshot (pickle), plain or .gz.")],
+    alloc_conf: Annotated[
+        list[str] | None,
+        typer.Option("--alloc-conf", help="Another PYTORCH_CUDA_ALLOC_CONF to try; may be given again."),
+    ] = None,
+    memory: Annotated[str | None, typer.Option(help="The device's memory, as 24GiB; else what the file says.")] = None,
+    gpu: Annotated[int | None, typer.Option(min=0, help="Which GPU of a memory snapshot.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="With --json: the counters after every event.")] = False,
+) -> None:
+    """What another allocator setting would have done with the requests of a recorded job.
+
+    Ends with 1 where a setting that was asked about refuses more requests than the recording does.
+    """
+    with spoken_errors():
+        refused = _compare(file, alloc_conf or [], memory, gpu, json=json, rows=rows)
+    if refused:
+        raise typer.Exit(NO)
+
+
+def _compare(file: Path, settings: list[str], memory: str | None, gpu: int | None, *, json: bool, rows: bool) -> bool:
+    from vramtui.core.errors import UserError  # noqa: PLC0415 - beside what it is raised for
+    from vramtui.records.allocator_trace import read_allocator_trace  # noqa: PLC0415 - only this command needs it
+
+    if rows and not json:
+        raise UserError("--rows goes with --json")
+    total = None if memory is None else parse_size(memory)
+    if total == 0:
+        raise UserError("--memory 0 leaves nothing to allocate from")
+    trace = read_allocator_trace(file, gpu)
+    columns = _columns(trace, settings, total or trace.total_memory or UNLIMITED, keep_rows=rows)
+    for warning in trace.warnings:
+        sys.stderr.write(f"vramtui: {warning}\n")
+    if json:
+        _print_document(trace, columns, rows=rows, total=total or trace.total_memory)
+    else:
+        _print_columns(trace, columns, total or trace.total_memory)
+    suffered = (trace.recorded.ooms if trace.recorded else None) or 0
+    asked = columns[: max(1, len(settings))]
+    return any((column.figures.ooms or 0) > suffered for column in asked)
+
+
+def _columns(trace: "AllocatorTrace", settings: list[str], total: int, *, keep_rows: bool) -> list[Column]:
+    """The simulated columns: what was asked for first, then what it is to be compared with."""
+    from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator, replay  # noqa: PLC0415 - as above
+    from vramtui.estimators.allocator.figures import simulated  # noqa: PLC0415 - as above
+
+    wanted = [(printable(text), text) for text in settings]
+    own = ("as recorded" if trace.recorded else "as in the file", trace.alloc_conf)
+    wanted.append(own if trace.alloc_conf else ("default", ""))
+    if trace.alloc_conf:
+        wanted.append(("default", ""))
+    configs = [(title, text, AllocatorConfig.parse(text)) for title, text in wanted]
+    columns = []
+    for number, (title, text, config) in enumerate(configs):
+        result = replay(
+            trace.events, CachingAllocator(total, config), trace.placed, keep_rows=keep_rows and number == 0
+        )
+        columns.append(Column(title, text, simulated(result), result))
+    return columns
+
+
+def _print_document(trace: "AllocatorTrace", columns: list[Column], *, rows: bool, total: int | None) -> None:
+    import msgspec  # noqa: PLC0415 - only where it is asked for
+
+    from vramtui.estimators.allocator import COLUMNS  # noqa: PLC0415 - as above
+
+    document: dict[str, object] = {
+        "schema": 1,
+        "total_memory": total,
+        "events": len(trace.events),
+        "simulated": _described(columns[0]),
+        "recorded": trace.recorded.as_dict() if trace.recorded else None,
+        "others": [_described(column) for column in columns[1:]],
+        "warnings": list(trace.warnings),
+    }
+    text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    if rows and columns[0].replay is not None:
+        # A row is a line: they are many, and a person may still look.
+        lines = ",\n    ".join(msgspec.json.encode(row).decode() for row in columns[0].replay.rows)
+        names = msgspec.json.encode(COLUMNS).decode()
+        text = f'{text[:-2]},\n  "columns": {names},\n  "rows": [\n    {lines}\n  ]\n}}'
+    sys.stdout.write(text + "\n")
+
+
+def _described(column: Column) -> dict[str, object]:
+    return {"alloc_conf": column.alloc_conf, **column.figures.as_dict(), "first_refusal": _refusal(column)}
+
+
+def _refusal(column: Column) -> dict[str, int] | None:
+    """The first refused request: the number of its event (from 0; -1 before the first), and its bytes."""
+    if column.replay is None or not column.replay.refusals:
+        return None
+    first = column.replay.refusals[0]
+    error = first.error
+    return {
+        "event": first.event,
+        "requested": error.requested,
+        "segment_size": error.segment_size,
+        "free": error.free,
+        "allocated": error.allocated,
+        "reserved": error.reserved,
+    }
+
+
+def _print_columns(trace: "AllocatorTrace", columns: list[Column], total: int | None) -> None:
+    shown = list(reversed(columns))
+    if trace.recorded is not None:
+        shown.insert(0, Column("recorded", trace.alloc_conf, trace.recorded, None))
+    lines: list[tuple[str, ...]] = [
+        ("peak reserved", *(format_bytes(c.figures.peak_reserved, 2) for c in shown)),
+        ("peak allocated", *(format_bytes(c.figures.peak_allocated, 2) for c in shown)),
+        ("unused at the peak", *(format_bytes(c.figures.unused_at_peak, 2) for c in shown)),
+        ("fragmentation", *(_share(c.figures.fragmentation) for c in shown)),
+        ("reserved at the end", *(format_bytes(c.figures.reserved, 2) for c in shown)),
+        ("out of memory", *(_times(c.figures.ooms, "no") for c in shown)),
+        ("retries", *(_times(c.figures.retries, "none") for c in shown)),
+    ]
+    print_table(("", *(column.title for column in shown)), lines, right=range(1, len(shown) + 1))
+    size = "a device without limit" if total is None else format_bytes(total, 2)
+    sys.stdout.write(
+        f"{len(trace.events)} events on {size}. Fragmentation: the share of what was reserved that no block used, at\n"
+        "the first moment at which most was reserved.\n"
+    )
+    for column in shown:
+        if column.replay is not None and column.replay.refusals:
+            first = column.replay.refusals[0]
+            sys.stdout.write(f"{column.title}: event {first.event}: {first.error}\n")
+
+
+def _share(fraction: float | None) -> str:
+    return UNKNOWN if fraction is None else f"{fraction * 100:.1f} %"
+
+
+def _times(count: int | None, never: str) -> str:
+    return UNKNOWN if count is None else never if count == 0 else str(count)
