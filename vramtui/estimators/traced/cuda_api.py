@@ -34,6 +34,7 @@ def install(patches: Patches, memory: Memory) -> None:
         patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
     _accelerator(patches)
     patches.set(torch, "Generator", _Generator)
+    patches.set(torch.Tensor, "record_stream", memory.record_stream)
 
 
 class _GeneratorType(type(torch.Generator)):  # type: ignore[misc] # its metaclass is plain `type`
@@ -74,7 +75,6 @@ def _presence(memory: Memory) -> dict[str, Any]:
         "is_current_stream_capturing": lambda: False,
         "init": nothing,
         "_lazy_init": nothing,
-        "synchronize": nothing,
         "ipc_collect": nothing,
         "set_device": nothing,
         "device_count": lambda: 1,
@@ -133,7 +133,8 @@ def _memory_figures(memory: Memory) -> dict[str, Any]:
         "reset_peak_memory_stats": reset_peaks,
         "reset_max_memory_allocated": reset_peaks,
         "empty_cache": allocator.empty_cache,
-        "set_per_process_memory_fraction": lambda *_args: None,
+        "synchronize": lambda *_args: allocator.synchronize(),
+        "set_per_process_memory_fraction": lambda fraction, *_args: allocator.set_memory_fraction(fraction),
     }
 
 
@@ -240,7 +241,7 @@ def _accelerator(patches: Patches) -> None:
     patches.set(accelerator, "is_available", lambda: True)
     patches.set(accelerator, "device_count", lambda: 1)
     patches.set(accelerator, "current_device_index", lambda: 0)
-    patches.set(accelerator, "synchronize", lambda *_args: None)
+    patches.set(accelerator, "synchronize", torch.cuda.synchronize)
     for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
                  "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
         patches.set(accelerator, name, getattr(torch.cuda, name))

@@ -22,6 +22,7 @@ class Memory:
         self.device = device
         self.book = StorageBook(self._born, self.release)
         self.journal: list[Entry] = []
+        self._shared: set[int] = set()
         self._alive: dict[int, Entry] = {}
         self.changes: list[tuple[int, int]] = []
         self.events = 0
@@ -68,6 +69,13 @@ class Memory:
         if sentence not in self.warnings:
             self.warnings.append(sentence)
 
+    def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
+        """Another stream uses this memory too; its work is taken to be done by the time the memory is given back."""
+        entry = self.book.find(tensor)
+        if entry is not None and entry.block is not None:
+            self.allocator.record_stream(entry.block, stream.stream_id)
+            self._shared.add(entry.block)
+
     def note_peaks(self) -> None:
         """The user's code is about to reset the allocator's peaks: keep them for the phase's own row."""
         self.lost_allocated = max(self.lost_allocated, self.allocator.stats.peak_allocated)
@@ -78,6 +86,9 @@ class Memory:
         if entry.block is None:
             return
         self.allocator.free(entry.block)
+        if entry.block in self._shared:
+            self._shared.discard(entry.block)
+            self.allocator.complete(entry.block)
         entry.block = None
         entry.mirror = None
         self.events += 1

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 _HALF = (torch.float16, torch.bfloat16)
+_MASK_ALIGNMENT = 8
 _OPS: Any = torch.ops.aten
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
@@ -123,18 +124,13 @@ def _efficient(call: Attention) -> bool:
 
 def attend(call: Attention) -> Any:
     """Run the call on the kernel CUDA would take."""
-    mask = _additive(call.mask, call.query.dtype)
     backend = choose(call)
     if backend == "cudnn":
-        return _run_cudnn(call, mask)
+        return _run_cudnn(call, _additive_for_cudnn(call.mask, call.query.dtype))
     if backend == "flash":
         return _run_flash(call)
-    if backend == "efficient":
-        return _run_efficient(call, mask)
-    return _OPS._scaled_dot_product_attention_math.default(
-        call.query, call.key, call.value, call.mask, call.dropout, call.causal, None,
-        scale=call.scale, enable_gqa=call.grouped,
-    )[0]  # fmt: skip
+    mask = _additive(call.mask, call.query.dtype)
+    return _run_efficient(call, mask) if backend == "efficient" else _run_math(call, mask)
 
 
 def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
@@ -144,6 +140,35 @@ def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | N
     bias = torch.zeros_like(mask, dtype=dtype)
     bias.masked_fill_(mask.logical_not(), -math.inf)
     return bias
+
+
+def _additive_for_cudnn(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """The same in one piece, with a finite number (`convert_boolean_attn_mask_cudnn`)."""
+    if mask is None or mask.dtype is not torch.bool:
+        return mask
+    return torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=dtype))
+
+
+def _run_math(call: Attention, mask: torch.Tensor | None) -> Any:
+    """Attention out of plain operators, halves in float unless allowed otherwise."""
+    query, key, value = call.query, call.key, call.value
+    if query.dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
+        query, key, value = query.float(), key.float(), value.float()
+    scale = call.scale if call.scale is not None else 1 / math.sqrt(query.shape[-1])
+    root = math.sqrt(abs(scale))
+    query = query * (root if scale >= 0 else -root)
+    if call.causal:
+        ones = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
+        mask = _additive(ones.tril(), query.dtype)
+    if call.grouped and key.shape[-3] != query.shape[-3]:
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    scores = torch.matmul(query, key.transpose(-2, -1) * root)
+    if mask is not None:
+        scores.add_(mask)
+    weights = _OPS._safe_softmax.default(scores, -1)
+    if call.dropout:
+        weights = torch.dropout(weights, call.dropout, train=True)
+    return torch.matmul(weights, value).to(call.query.dtype)
 
 
 def _run_cudnn(call: Attention, mask: torch.Tensor | None) -> Any:
@@ -172,10 +197,11 @@ def _run_efficient(call: Attention, mask: torch.Tensor | None) -> Any:
 
 
 def _aligned(mask: torch.Tensor, call: Attention) -> torch.Tensor:
-    """The kernel reads the mask in rows of 16 elements: shorter ones are padded and cut back to a view."""
-    width = mask.shape[-1]
-    if width % 16:
-        mask = torch.nn.functional.pad(mask, (0, 16 - width % 16))[..., :width]
+    """The kernel reads the mask in pieces of 8 elements: other strides are padded and cut back to a view."""
+    if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
+        width = mask.shape[-1]
+        padding = _MASK_ALIGNMENT - width % _MASK_ALIGNMENT
+        mask = torch.nn.functional.pad(mask, (0, padding))[..., :width]
     q, k = call.query.shape, call.key.shape
     return mask.expand(q[0], q[1], q[2], k[2])
 

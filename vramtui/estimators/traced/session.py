@@ -8,7 +8,7 @@ import torch
 from typing_extensions import Self
 
 from vramtui.core.devices import Device
-from vramtui.estimators.traced import autocast, cuda_api, device, names, sdpa, steering
+from vramtui.estimators.traced import autocast, cuda_api, device, names, refusals, sdpa, steering
 from vramtui.estimators.traced.accumulation import Accumulation, measure_sole_owner
 from vramtui.estimators.traced.cards import card_of
 from vramtui.estimators.traced.categories import Categories
@@ -64,12 +64,14 @@ class Session:
         load_all()
         names.install(self._patches)
         cuda_api.install(self._patches, self.memory)
+        refusals.install(self._patches, self.memory, self.where)
         card = self.memory.device
         self._libraries = [autocast.install(self._patches), sdpa.install(card.capability), steering.install()]
         self._fake.__enter__()
         self._mode = MemoryMode(self.memory, self.where, Accumulation(measure_sole_owner()))
         self.where.install()
         self.phases.install(self._patches)
+        self.where.warn = self.memory.warn
         self.memory.locate = self.where.locate
         self.memory.phase = lambda: self.phases.now
         self._mode.__enter__()

@@ -55,7 +55,7 @@ def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, Entry]], asked: As
         known, result = _compute(book, asked)
         for tensor, entry in small:
             _keep(book, tensor, entry, _beside(tensor, out, result), asked[0])
-            entry.guessed = not known
+            entry.guessed = not known or torch.Tag.nondeterministic_seeded in asked[0].tags
         if mutable and not known:
             for tensor in _written(asked):
                 held = book.find(tensor)

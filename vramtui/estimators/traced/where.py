@@ -4,6 +4,7 @@ import os
 import sys
 import sysconfig
 import threading
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch.nn.modules.module as hooks
 from vramtui.estimators.traced.storages import Entry
 
 _OURS = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100,PTH120 - compared with code objects' plain strings
+_RECURRENT = "recurrent layers run on cuDNN, whose reserve is its own secret; they are traced as PyTorch's own kernels"
 _LIBRARIES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
@@ -22,6 +24,7 @@ class Whereabouts:
     def __init__(self) -> None:
         self.names: dict[int, str] = {}
         self.last_line = ""
+        self.warn: Callable[[str], None] = lambda _sentence: None
         self._stacks = threading.local()
         self._users: dict[CodeType, bool] = {}
         self._by_sequence: dict[int, tuple[str, str]] = {}
@@ -62,6 +65,10 @@ class Whereabouts:
         if sequence not in self._by_sequence:
             self._by_sequence[sequence] = self._module(), self.user_line()
 
+    def called_by_user(self) -> bool:
+        """Whether the caller of the function that asks is the user's own code."""
+        return is_users(sys._getframe(2).f_code.co_filename)
+
     def user_line(self) -> str:
         """The nearest frame outside torch, libraries and this program, as `file:line`; empty when there is none."""
         frame: FrameType | None = sys._getframe(1)
@@ -94,6 +101,8 @@ class Whereabouts:
 
     def _entered(self, module: torch.nn.Module, _args: Any) -> None:
         key = id(module)
+        if isinstance(module, torch.nn.RNNBase):
+            self.warn(_RECURRENT)
         if key not in self.names:
             self.learn(module)
         self._stack().append(key)

@@ -2,7 +2,20 @@
 
 from importlib import import_module
 
-_MODULES = ("attention", "convolution", "dropout", "embedding", "foreach", "matmul", "reductions", "scans", "softmax")
+_MODULES = (
+    "attention",
+    "convolution",
+    "copies",
+    "dropout",
+    "embedding",
+    "foreach",
+    "indexing",
+    "matmul",
+    "norms",
+    "reductions",
+    "scans",
+    "softmax",
+)
 
 
 def load_all() -> None:

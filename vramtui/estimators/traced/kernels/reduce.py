@@ -99,7 +99,7 @@ def plan(
         accumulator: bytes of one partial result.
         vector: how many elements a thread loads at once along a contiguous reduced dimension.
     """
-    if not tensor.numel() or not out.numel():
+    if not tensor.dim() or not tensor.numel() or not out.numel():
         return Plan()
     found = merged(tensor, dims, out)
     reduced = [dim for dim in found if dim.out == 0]

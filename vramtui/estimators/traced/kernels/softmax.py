@@ -26,6 +26,16 @@ def log_softmax_backward(call: Any) -> Any:
     return out
 
 
+@kernel("_safe_softmax")
+def safe_softmax(call: Any) -> Any:
+    """Rows that are masked throughout come out as zeros: softmax, a mask of them, and a choice between."""
+    tensor, dim = call.args[:2]
+    call.scratch(tensor.numel() * tensor.element_size())
+    call.scratch(tensor.numel())
+    call.scratch(tensor.numel() // max(tensor.shape[dim], 1))
+    return call.run()
+
+
 @kernel("_softmax", "_log_softmax")
 def softmax(call: Any) -> Any:
     """The input is read in one piece (`host_softmax`)."""

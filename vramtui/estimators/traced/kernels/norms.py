@@ -1,0 +1,62 @@
+"""Normalisation layers."""
+
+from typing import Any
+
+import torch
+
+from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
+from vramtui.estimators.traced.kernels.registry import kernel
+
+_FLOAT = 4
+_MANY_ROWS = 64 * 1024
+_ROWS_PER_BLOCK = 32
+
+
+@kernel("native_layer_norm_backward")
+def layer_norm_backward(call: Any) -> Any:
+    """args: grad, input, normalized shape, mean, rstd, weight, bias, mask.
+
+    Over very many short rows the gradients of weight and bias are summed in two passes.
+    """
+    tensor, shape, weight = call.args[1], call.args[2], call.args[5]
+    out = call.run()
+    width = 1
+    for size in shape:
+        width *= size
+    rows = tensor.numel() // max(width, 1)
+    if weight is not None and rows > _MANY_ROWS and width // 32 < call.memory.device.multiprocessors // 2:
+        blocks = -(-rows // _ROWS_PER_BLOCK)
+        for grad in out[1:]:
+            if grad is not None:
+                call.scratch(blocks * width * grad.element_size())
+                sums = torch.ops.aten.empty.memory_format([blocks, width], dtype=grad.dtype, device=grad.device)
+                partial(call, sums, (0,), grad.view(-1), accumulator=accumulator_bytes(grad.dtype))
+    return out
+
+
+@kernel("native_group_norm")
+def group_norm(call: Any) -> Any:
+    """args: input, weight, bias, N, C, HxW, groups, eps; scale and shift are fused per channel first."""
+    out = call.run()
+    weight, bias, batch, channels, pixels = call.args[1:6]
+    if pixels != 1 and (weight is not None or bias is not None):
+        call.scratch(batch * channels * _FLOAT)
+        call.scratch(batch * channels * _FLOAT)
+    return out
+
+
+@kernel("native_group_norm_backward")
+def group_norm_backward(call: Any) -> Any:
+    """args: grad, input, mean, rstd, weight, N, C, HxW, groups, mask."""
+    weight, batch, channels, pixels, groups, mask = call.args[4:10]
+    out = call.run()
+    if pixels == 1:
+        return out
+    call.scratch(batch * channels * _FLOAT)
+    call.scratch(batch * channels * _FLOAT)
+    if mask[0]:
+        if weight is not None:
+            call.scratch(batch * channels * _FLOAT)
+        call.scratch(batch * groups * _FLOAT)
+        call.scratch(batch * groups * _FLOAT)
+    return out
