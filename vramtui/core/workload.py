@@ -8,6 +8,7 @@ from msgspec import Meta
 from vramtui.core.models import Model
 from vramtui.core.parallel import Parallel
 from vramtui.core.rule_inputs import RuleInputs
+from vramtui.core.serving import Stored
 
 Positive = Annotated[int, Meta(ge=1, le=2**40)]
 NotNegative = Annotated[int, Meta(ge=0, le=2**40)]
@@ -142,6 +143,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         block_size: tokens in one page of the cache.
         enforce_eager: no CUDA graphs.
         gpu_layers: blocks on the card, for llama.cpp; all when absent.
+        stored: what the model's file really holds, where it was looked at.
     """
 
     engine: Literal["vllm", "llama.cpp"] = "vllm"
@@ -155,6 +157,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     block_size: Positive = 16
     enforce_eager: bool = False
     gpu_layers: NotNegative | None = None
+    stored: Stored | None = None
 
 
 Run = TrainRun | InferRun | ServeRun

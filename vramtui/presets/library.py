@@ -8,6 +8,7 @@ from pathlib import Path
 import vramtui
 from vramtui.core.errors import UserError, nearest
 from vramtui.core.preset import PresetFile
+from vramtui.presets.model_files import is_model_file, preset_of
 from vramtui.presets.reading import load_preset, shown
 
 
@@ -61,11 +62,15 @@ class PresetLibrary:
         return tuple(file.path for file in self._found().values())
 
     def get(self, name_or_path: str) -> PresetFile:
-        """The preset called so, or in the file at that path (anything with a `/`, or ending in `.toml`).
+        """The preset called so, or in the file at that path (anything with a `/`, or ending in `.toml`), which may also
+        be a model's own: config.json, safetensors or GGUF.
 
         Raises:
             UserError: there is none (the sentence names the nearest), or its file is broken.
         """
+        if name_or_path not in self._found() and is_model_file(name_or_path):
+            path = Path(name_or_path).expanduser()
+            return PresetFile(key=path.stem, path=str(path.resolve()), bundled=False, preset=preset_of(path))
         if "/" in name_or_path or os.sep in name_or_path or name_or_path.endswith(".toml"):
             return self._at_path(Path(name_or_path).expanduser())
         if name_or_path not in self._found():

@@ -13,6 +13,7 @@ from vramtui.core.errors import UserError
 from vramtui.core.preset import Preset
 from vramtui.core.text import printable
 from vramtui.presets import toml
+from vramtui.presets.model_files.filling import filled
 from vramtui.presets.patterns import pattern_fault
 from vramtui.presets.positions import Key, key_lines
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
@@ -50,13 +51,15 @@ def parse_preset(text: str, path: Path | str) -> Preset:
     Raises:
         UserError: the text is no preset; the sentence names file, line and key.
     """
-    problems = _Parsed(text)
+    problems = _Parsed(text, path.parent if isinstance(path, Path) else None)
     if problems.preset is None:
         raise UserError(problems.found[0].at(path))
     return problems.preset
 
 
-def find_problems(text: str, try_out: Callable[[Preset], object] | None = None) -> tuple[Problem, ...]:
+def find_problems(
+    text: str, try_out: Callable[[Preset], object] | None = None, folder: Path | None = None
+) -> tuple[Problem, ...]:
     """Everything that is wrong with `text` as a preset, in the order of its lines and then what is missing; empty
     when it is one.
 
@@ -64,8 +67,9 @@ def find_problems(text: str, try_out: Callable[[Preset], object] | None = None) 
         text: TOML.
         try_out: what else the preset has to go through, an estimator say; it raises UserError with a sentence that
             begins with the key it is about.
+        folder: the preset's own, which a model's file is looked for from.
     """
-    parsed = _Parsed(text)
+    parsed = _Parsed(text, folder)
     if parsed.preset is not None and try_out is not None:
         parsed.go_through(try_out)
     return parsed.found
@@ -77,7 +81,7 @@ def check_file(path: Path, try_out: Callable[[Preset], object] | None = None) ->
         text = read_text(path)
     except UserError as error:
         return [str(error)]
-    return [problem.at(path) for problem in find_problems(text, try_out)]
+    return [problem.at(path) for problem in find_problems(text, try_out, path.parent)]
 
 
 def read_text(path: Path) -> str:
@@ -119,8 +123,9 @@ def shown(path: Path) -> str:
 class _Parsed:
     """One text: either `preset` or what is wrong, in `found`."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, folder: Path | None = None) -> None:
         self.text = text
+        self.folder = folder
         self.preset: Preset | None = None
         self.found: tuple[Problem, ...] = ()
         try:
@@ -134,6 +139,7 @@ class _Parsed:
 
     def _convert(self, tables: dict[str, Any]) -> None:
         try:
+            tables = filled(tables, self.folder)
             preset = msgspec.convert(tables, Preset)
         except msgspec.ValidationError as error:
             self._explain(find_faults(tables) or [Fault((), str(error))])

@@ -3,9 +3,10 @@
 import msgspec
 
 from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.nested import nested
 from vramtui.estimators.analytic.operators import Operators
 from vramtui.estimators.analytic.scratch import fused_attention_backward_scratch
-from vramtui.estimators.analytic.tape import Tape, Tensor
+from vramtui.estimators.analytic.tape import Storage, Tape, Tensor
 
 
 class Heads(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,6 +85,33 @@ def spelled_attention(
     if plain:
         tape.touch(scores)
     return out
+
+
+def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool) -> Tensor:
+    """Eager attention of which only q, k and v are kept; the scores are made again in the backward pass.
+
+    Selective recomputation of Korthikanti et al. 2022 (arXiv 2205.05198).
+    """
+    inner = Tape(ops.tape.group)
+    alone = ops.on(inner)
+    own = [Tensor(t.storage, t.numel, t.width, tracked=t.tracked) for t in (q, k, v)]
+    for t in own:
+        t.storage = Storage(t.numel, t.width, ops.tape.group, "input")
+        t.storage.borrowed = True
+    out = spelled_attention(alone, heads, own[0], own[1], own[2], plain=plain)
+    inner.close(out)
+    made, back = nested(inner, given_back=sum(t.storage.size for t in (q, k, v)))
+    answer = ops.tape.new(out.numel, out.width, "attention output", tracked=out.tracked)
+    ops.tape.op(
+        [q, k, v],
+        [answer],
+        saves=[q, k, v],
+        flows=[(q, True), (k, True), (v, True)],
+        scratch=made - answer.storage.size,
+        back_scratch=max(back, 0),
+        gemm=True,
+    )
+    return answer
 
 
 def _contiguous(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:

@@ -1,11 +1,17 @@
 """A decoder-only transformer as tapes: embeddings, one block, output layer and loss."""
 
+from collections.abc import Callable
+
 from vramtui.core.models import TransformerModel
 from vramtui.estimators.analytic.blocks import rounded
-from vramtui.estimators.analytic.head import cross_entropy
+from vramtui.estimators.analytic.head import output_and_loss
+from vramtui.estimators.analytic.latent import latent_attention
+from vramtui.estimators.analytic.mixture import mixture
 from vramtui.estimators.analytic.self_attention import self_attention
 from vramtui.estimators.analytic.tape import Tape, Tensor
 from vramtui.estimators.analytic.writer import EMBEDDINGS, HEAD, MLP, STREAM, Setting, Writer
+
+Part = Callable[[Writer, Tensor], Tensor]
 
 
 class Decoder:
@@ -36,11 +42,19 @@ class Decoder:
         size = rounded(rows * self.model.hidden_size * self.setting.parameter)
         return size if self.setting.trained else 0
 
-    def block(self, *, tracked: bool = True) -> Tape:
-        """One layer; `tracked` is false where no gradient is wanted of its input, below the first adapter."""
+    def block(self, *, tracked: bool = True, routed: bool = False) -> Tape:
+        """One layer, with experts if it is `routed`.
+
+        `tracked` is false where no gradient is wanted of its input, below the first adapter.
+        """
         writer = Writer(self.model, self.setting, STREAM)
         tape, x = writer.tape, writer.enter(tracked=tracked)
-        for part in (self_attention, mlp):
+        attention = self_attention if self.model.kv_lora_rank is None else latent_attention
+        feed_forward = mixture if routed else mlp
+        if self.model.parallel_residual:
+            tape.close(self._parallel(writer, x, attention, feed_forward))
+            return tape
+        for part in (attention, feed_forward):
             normed = writer.norm(x, "norm")
             y = part(writer, normed)
             tape.touch(normed)
@@ -51,6 +65,16 @@ class Decoder:
             x = writer.ops.add(x, y, "residual stream")
         tape.close(x)
         return tape
+
+    def _parallel(self, writer: Writer, x: Tensor, attention: Part, feed_forward: Part) -> Tensor:
+        """Attention and MLP side by side over the same input, with a norm each or one for both."""
+        normed = writer.norm(x, "norm")
+        other = normed if self.model.norms_per_layer == 1 else writer.norm(x, "second norm")
+        y = writer.dropout(attention(writer, normed), "attention dropout")
+        z = writer.dropout(feed_forward(writer, other), "MLP dropout")
+        writer.tape.touch(normed, other)
+        writer.tape.group = STREAM
+        return writer.ops.add(writer.ops.add(y, z, "attention and MLP"), x, "residual stream")
 
     def answer(self) -> Tape:
         """The last norm, and the output layer for the last token of each sequence, raised to fp32 by generate()."""
@@ -72,9 +96,7 @@ class Decoder:
         tape = writer.tape
         x = writer.norm(writer.enter(), "last norm")
         tape.group = HEAD
-        words = self.model.vocab_size
-        logits = writer.ops.linear(x, self.model.hidden_size, words, "output layer", trained=self.setting.trained)
-        cross_entropy(writer.ops, logits, upcast=not writer.plain)
+        output_and_loss(writer, x)
         tape.close(None)
         return tape
 

@@ -1,6 +1,11 @@
 """A decoder-only transformer that is trained, as a program."""
 
+from itertools import pairwise
+
+import msgspec
+
 from vramtui.core.devices import Device
+from vramtui.core.errors import UserError
 from vramtui.core.models import TransformerModel
 from vramtui.core.workload import TrainRun
 from vramtui.estimators.analytic.blocks import rounded
@@ -9,7 +14,14 @@ from vramtui.estimators.analytic.job import sequence_of
 from vramtui.estimators.analytic.precision import Recipe, recipe
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.replay import Stage
-from vramtui.estimators.analytic.tensors import adapter_tensors, model_tensors
+from vramtui.estimators.analytic.tensors import (
+    Tensor,
+    adapter_tensors,
+    embedding_tensors,
+    head_tensors,
+    layer_tensors,
+    model_tensors,
+)
 from vramtui.estimators.analytic.writer import Setting
 
 
@@ -19,36 +31,91 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     Raises:
         UserError: the workload contradicts itself.
     """
-    sequence = sequence_of(model, run)
+    _check(model, run)
     base = model_tensors(model)
     setting = Setting(
         recipe=recipe(run.precision, lora=run.lora is not None),
         capability=device.capability,
         batch=run.batch_size,
-        sequence=sequence,
+        sequence=sequence_of(model, run),
         eager=run.attention == "eager",
         lora=run.lora,
+        packed=run.quantization,
+        cross_entropy=run.cross_entropy,
+        selective=run.checkpointing == "selective",
     )
-    writer = Decoder(model, setting)
-    checkpointed = run.checkpointing == "full"
-    layers = model.num_hidden_layers
-    if run.lora is None:
-        blocks = [Stage(writer.block(), layers, checkpointed=checkpointed)]
-    else:
-        blocks = [Stage(writer.block(tracked=False), 1, checkpointed=checkpointed)]
-        if layers > 1:
-            blocks.append(Stage(writer.block(), layers - 1, checkpointed=checkpointed))
+    frozen, trained = _split(model, run, base)
     buffers, buffers_formula = buffers_of(model, setting.recipe, eager=setting.eager)
     return Program(
-        frozen=base if run.lora else (),
-        trained=adapter_tensors(model, run.lora) if run.lora else base,
+        frozen=frozen,
+        trained=trained,
         recipe=setting.recipe,
-        stages=[Stage(writer.embeddings()), *blocks, Stage(writer.loss())],
+        quantization=run.quantization,
+        layers=model.num_hidden_layers,
+        stages=_stages(model, run, setting),
         inputs=2 * rounded(8 * setting.tokens),
-        inputs_formula=f"token ids and labels, {run.batch_size} x {sequence:,} x 8 B each",
+        inputs_formula=f"token ids and labels, {run.batch_size} x {setting.sequence:,} x 8 B each",
         buffers=buffers,
         buffers_formula=buffers_formula,
+        notes=_notes(run),
     )
+
+
+def _check(model: TransformerModel, run: TrainRun) -> None:
+    if run.quantization is not None and run.lora is None:
+        raise UserError(f"run.quantization = {run.quantization!r} keeps weights that cannot be trained; add [run.lora]")
+    if run.frozen_layers > model.num_hidden_layers:
+        raise UserError(
+            f"run.frozen_layers = {run.frozen_layers} is more than model.num_hidden_layers = {model.num_hidden_layers}"
+        )
+    if run.frozen_layers and run.lora is not None:
+        raise UserError("run.frozen_layers and [run.lora] contradict each other: adapters freeze every layer already")
+
+
+def _split(model: TransformerModel, run: TrainRun, base: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], ...]:
+    """The frozen tensors and the trained ones."""
+    if run.lora is not None:
+        return base, adapter_tensors(model, run.lora)
+    if not run.frozen_layers:
+        return (), base
+    first, layers = run.frozen_layers, model.num_hidden_layers
+    below = (*embedding_tensors(model), *layer_tensors(model, 0, first))
+    return below, (*layer_tensors(model, first, layers), *head_tensors(model))
+
+
+def _stages(model: TransformerModel, run: TrainRun, setting: Setting) -> list[Stage]:
+    """Stretches of equal blocks: below the first gradient, the first one with it, dense ones, ones with experts."""
+    frozen = msgspec.structs.replace(setting, below=True)
+    start = Decoder(model, frozen if run.frozen_layers else setting).embeddings()
+    stages = [Stage(start)]
+    for first, count, routed in stretches(model, {run.frozen_layers, 1 if run.lora else run.frozen_layers}):
+        below = first < run.frozen_layers
+        tracked = not below and (first > run.frozen_layers or not (run.frozen_layers or run.lora))
+        tape = Decoder(model, frozen if below else setting).block(tracked=tracked, routed=routed)
+        stages.append(Stage(tape, count, checkpointed=run.checkpointing == "full" and not below))
+    stages.append(Stage(Decoder(model, setting).loss()))
+    return stages
+
+
+def stretches(model: TransformerModel, cuts: set[int]) -> list[tuple[int, int, bool]]:
+    """Runs of equal blocks as (first, count, with experts); a run also ends where a cut is."""
+    found: list[tuple[int, int, bool]] = []
+    edges = {0, model.num_hidden_layers, *cuts}
+    if model.num_experts is not None:
+        edges.add(min(model.first_k_dense_replace, model.num_hidden_layers))
+    ordered = sorted(edge for edge in edges if edge <= model.num_hidden_layers)
+    for first, after in pairwise(ordered):
+        found.append((first, after - first, model.routes(first)))
+    return found
+
+
+def _notes(run: TrainRun) -> tuple[str, ...]:
+    notes = []
+    if run.checkpointing == "selective" and run.attention != "eager":
+        notes.append("selective checkpointing changes nothing here: fused attention keeps no scores to make again")
+    if run.attention == "flash" and run.precision in {"fp32", "tf32"}:
+        notes.append("flash attention needs half precision; in fp32 torch takes its memory-efficient kernel")
+    return tuple(notes)
 
 
 def buffers_of(model: TransformerModel, precision: Recipe, *, eager: bool) -> tuple[int, str]:

@@ -1,7 +1,83 @@
 """The loss as PyTorch computes it."""
 
+from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.nested import nested
 from vramtui.estimators.analytic.operators import Operators
-from vramtui.estimators.analytic.tape import Tensor
+from vramtui.estimators.analytic.tape import Tape, Tensor
+from vramtui.estimators.analytic.writer import Writer
+
+CHUNKS = 8
+
+
+def output_and_loss(writer: Writer, x: Tensor) -> None:
+    """The output layer and cross entropy over the vocabulary, in the way the job asks for."""
+    if writer.setting.cross_entropy == "chunked":
+        _chunked(writer, x)
+    elif writer.setting.cross_entropy == "fused":
+        _fused(writer, x)
+    else:
+        cross_entropy(writer.ops, _logits(writer, writer.ops, x), upcast=not writer.plain)
+
+
+def _logits(writer: Writer, ops: Operators, x: Tensor) -> Tensor:
+    model = writer.model
+    logits = ops.linear(
+        x,
+        model.hidden_size,
+        model.vocab_size,
+        "output layer",
+        bias=model.lm_head_bias,
+        trained=writer.setting.trained,
+    )
+    if model.final_logit_softcapping is None:
+        return logits
+    logits = ops.pointwise(logits, "logits, divided", saves="nothing")
+    logits = ops.pointwise(logits, "logits, squeezed", saves="output")
+    return ops.pointwise(logits, "logits, squeezed and scaled", saves="nothing")
+
+
+def _chunked(writer: Writer, x: Tensor) -> None:
+    """In chunks of tokens, each of which is made again in the backward pass (as torchtune's, 8 of them)."""
+    tape, model = writer.tape, writer.model
+    rows = -(-x.numel // model.hidden_size // CHUNKS)
+    inner = Tape(tape.group)
+    piece = inner.enter(rows * model.hidden_size, x.width, tracked=x.tracked)
+    ops = writer.ops.on(inner)
+    cross_entropy(ops, _logits(writer, ops, piece), upcast=not writer.plain)
+    inner.close(None)
+    made, back = nested(inner, given_back=piece.storage.size)
+    weight = rounded(model.vocab_size * model.hidden_size * writer.setting.parameter) if writer.setting.trained else 0
+    loss = tape.new(1, 4, "loss", tracked=True)
+    tape.op(
+        [x],
+        [loss],
+        saves=[x],
+        flows=[(x, True)],
+        into=weight,
+        scratch=made,
+        back_scratch=max(back, 0) + weight,
+        gemm=True,
+    )
+
+
+def _fused(writer: Writer, x: Tensor) -> None:
+    """Liger's fused linear cross entropy (arXiv 2410.10989): the gradients of input and weight are made in the forward
+    pass, chunk by chunk, over the logits themselves; as many chunks as the vocabulary is wider than the model.
+    """
+    tape, model, setting = writer.tape, writer.model, writer.setting
+    x = writer.ops.lowered(x, "output layer input, cast")
+    tokens = x.numel // model.hidden_size
+    rows = 1 << (-(-tokens // -(-model.vocab_size // model.hidden_size)) - 1).bit_length()
+    gradient = tape.new(x.numel, x.width, "gradient of the output layer's input", tracked=False)
+    loss = tape.new(1, 4, "loss", tracked=True)
+    beside, into = [gradient], 0
+    if setting.trained:
+        numel = model.vocab_size * model.hidden_size
+        weight = tape.new(numel, setting.parameter, "gradient of the output layer", tracked=False)
+        beside.append(weight)
+        into = weight.storage.size
+    chunk = rounded(min(rows, tokens) * model.vocab_size * x.width)
+    tape.op([x], [loss], beside=beside, flows=[(x, True)], into=into, scratch=2 * chunk, gemm=True, hands_over=True)
 
 
 def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:

@@ -10,9 +10,9 @@ from vramtui.estimators.analytic.decoder import Decoder
 from vramtui.estimators.analytic.decoding import buffers_of
 from vramtui.estimators.analytic.job import sequence_of
 from vramtui.estimators.analytic.meter import Held as Bytes
-from vramtui.estimators.analytic.operators import CASTS
 from vramtui.estimators.analytic.passes import prefilled
 from vramtui.estimators.analytic.precision import DTYPE_BYTES, recipe
+from vramtui.estimators.analytic.products import CASTS
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.replay import SCRATCH, Stage
 from vramtui.estimators.analytic.states import held

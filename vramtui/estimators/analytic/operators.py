@@ -5,82 +5,13 @@ derivatives.yaml), and what their backward makes.
 from collections.abc import Sequence
 
 from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.products import Products
 from vramtui.estimators.analytic.scratch import column_sum_scratch
-from vramtui.estimators.analytic.tape import Tape, Tensor
-
-CASTS = "autocast weight copies"
+from vramtui.estimators.analytic.tape import Tensor
 
 
-class Operators:
-    """Writes operators on one tape.
-
-    Args:
-        tape: where they go.
-        autocast: bytes of the type autocast casts matrix products to; None outside autocast.
-        parameter: bytes of one trained parameter.
-        frozen: bytes of one frozen parameter.
-        capability: of the card, for what kernels need while they run.
-    """
-
-    def __init__(
-        self, tape: Tape, *, autocast: int | None, parameter: int, frozen: int, capability: tuple[int, int]
-    ) -> None:
-        self.tape = tape
-        self.autocast = autocast
-        self.parameter = parameter
-        self.frozen = frozen
-        self.capability = capability
-
-    def cast(self, x: Tensor, width: int, label: str, *, group: str | None = None) -> Tensor:
-        """`x` in another type; itself when it already is of that width."""
-        if x.width == width:
-            return x
-        out = self.tape.new(x.numel, width, label, tracked=x.tracked, group=group)
-        self.tape.op([x], [out], flows=[(x, True)])
-        return out
-
-    def lowered(self, x: Tensor, label: str) -> Tensor:
-        """`x` as a matrix product takes it: cast under autocast."""
-        return x if self.autocast is None else self.cast(x, self.autocast, label)
-
-    def linear(
-        self, x: Tensor, inner: int, outer: int, label: str, *, bias: bool = False, trained: bool = True
-    ) -> Tensor:
-        """Multiply x (rows, inner) by a weight (outer, inner) and add a bias. Saves x for the weight's gradient."""
-        rows = x.numel // inner
-        x = self.lowered(x, f"{label} input, cast")
-        weight = self._weight(inner * outer, label, trained=trained)
-        added = self._weight(outer, f"{label} bias", trained=trained) if bias else None
-        tracked = x.tracked or trained
-        out = self.tape.new(rows * outer, x.width, label, tracked=tracked)
-        into = 0
-        flows = [(x, True)]
-        for tensor, numel in ((weight, inner * outer), (added, outer)):
-            if tensor is not None:
-                flows.append((tensor, True))
-            elif trained and (numel == inner * outer or bias):
-                into += rounded(numel * self.parameter)
-        self.tape.op(
-            [x, *(t for t in (weight, added) if t is not None)],
-            [out],
-            saves=([x] if trained else []) + ([weight] if weight is not None and x.tracked else []),
-            flows=flows,
-            into=into,
-            sum_scratch=column_sum_scratch(rows, outer, self.capability) if bias and trained else 0,
-            gemm=True,
-        )
-        return out
-
-    def _weight(self, numel: int, label: str, *, trained: bool) -> Tensor | None:
-        """Autocast's copy of an fp32 weight, kept in its cache to the end of the forward pass if it is trained."""
-        width = self.parameter if trained else self.frozen
-        if self.autocast is None or width == self.autocast:
-            return None
-        copy = self.tape.new(numel, self.autocast, f"{label} weight, cast", tracked=trained, group=CASTS)
-        if trained:
-            self.tape.hold(copy)
-        self.tape.op([], [copy], into=rounded(numel * width) if trained else 0)
-        return copy
+class Operators(Products):
+    """Writes any operator on one tape."""
 
     def add(self, a: Tensor, b: Tensor, label: str) -> Tensor:
         """Add a and b in the wider type; the gradient is passed on as it is, or cast for the narrower one."""
@@ -160,8 +91,13 @@ class Operators:
         )
         return out
 
-    def rms_norm(self, x: Tensor, size: int, label: str, *, trained: bool = True) -> Tensor:
-        """RMS norm as transformers spells it out: everything in fp32 before the weight is multiplied."""
+    def rms_norm(
+        self, x: Tensor, size: int, label: str, *, trained: bool = True, weight_in_fp32: bool = False
+    ) -> Tensor:
+        """RMS norm as transformers spells it out: everything in fp32 before the weight is multiplied.
+
+        Gemma multiplies by the weight, raised to fp32 and increased by 1, before it goes back.
+        """
         rows, full = x.numel // size, rounded(x.numel * 4)
         given = x.width
         wide = self.cast(x, 4, f"{label} input in fp32")
@@ -170,6 +106,9 @@ class Operators:
         self.tape.op([squares], [mean], flows=[(squares, True)])
         inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", scratch=rounded(rows * 4))
         normal = self.multiply(wide, inverse, f"{label} normalised in fp32")
+        if weight_in_fp32:
+            scaled = self.scale(normal, size, f"{label} in fp32", trained=trained)
+            return self.cast(scaled, given, label)
         normal = self.cast(normal, given, f"{label} normalised")
         return self.scale(normal, size, label, trained=trained)
 

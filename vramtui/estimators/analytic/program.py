@@ -4,8 +4,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from vramtui.core.workload import Quantization
 from vramtui.estimators.analytic.precision import Recipe
+from vramtui.estimators.analytic.quantized import quantized
 from vramtui.estimators.analytic.replay import Stage
+from vramtui.estimators.analytic.states import Held, held
 from vramtui.estimators.analytic.tensors import Tensor
 
 
@@ -14,6 +17,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         frozen: parameter tensors without gradients; `trained` those with.
+        quantization: how the frozen ones are kept, where that is not the recipe's type; `layers` of the model.
         stages: the forward pass in order.
         buffers: bytes of what belongs to the model and is no parameter; `buffers_formula` in words.
         inputs: bytes of one batch with its targets; `inputs_formula` in words.
@@ -23,9 +27,19 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     frozen: tuple[Tensor, ...]
     trained: tuple[Tensor, ...]
     recipe: Recipe
+    quantization: Quantization | None = None
+    layers: int = 1
     stages: Sequence[Stage]
     inputs: int
     inputs_formula: str
     buffers: int = 0
     buffers_formula: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def weights(self) -> Held:
+        """All parameters as they are kept."""
+        trained = held(self.trained, self.recipe.weights)
+        if self.quantization is None:
+            return trained + held(self.frozen, self.recipe.frozen)
+        return trained + quantized(self.frozen, self.recipe.frozen, self.quantization, self.layers)

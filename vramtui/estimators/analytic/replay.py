@@ -80,9 +80,11 @@ def _drop(storage: Storage, meter: Meter) -> None:
         meter.free(storage.group, storage.size)
 
 
-def backward(stages: Sequence[Stage], meter: Meter, *, accumulate: bool = False) -> None:
-    """Run every stage's backward, last first; gradients of parameters stay, added to older ones if `accumulate`."""
-    incoming = 0
+def backward(stages: Sequence[Stage], meter: Meter, *, accumulate: bool = False, incoming: int = 0) -> None:
+    """Run every stage's backward, last first; gradients of parameters stay, added to older ones if `accumulate`.
+
+    `incoming` bytes are the gradient of what the last stage hands on; the caller has counted them.
+    """
     for stage in reversed(stages):
         tape = stage.tape
         start = incoming
@@ -150,14 +152,17 @@ def _gradients(node: Node, arrived: list[list[int]], meter: Meter, *, accumulate
     """One operator's backward. What it saved goes when it is through; a recomputed tensor already before a bias's
     gradient is summed, because nothing but the operator holds it.
     """
-    if node.gemm:
+    if node.gemm and not node.hands_over:
         meter.gemm()
+    if node.hands_over:
+        for storage in node.saves:
+            _drop(storage, meter)
     fresh = [(tensor, _own(tensor, meter) if own else _passed_on(arrived, meter)) for tensor, own in node.flows]
     meter.take(BACKWARD if accumulate else GRADIENTS, node.into)
     meter.look(node.back_scratch)
     if not recomputed:
         meter.look(node.sum_scratch)
-    for storage in node.saves:
+    for storage in () if node.hands_over else node.saves:
         _drop(storage, meter)
     if recomputed:
         meter.look(node.sum_scratch)

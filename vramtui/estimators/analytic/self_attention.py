@@ -1,6 +1,6 @@
 """A decoder's self-attention on a tape: projections, positions, cache, scores, output projection."""
 
-from vramtui.estimators.analytic.attending import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.attending import Heads, fused_attention, recomputed_attention, spelled_attention
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.tape import Tensor
 from vramtui.estimators.analytic.writer import ATTENTION, GROWTH, KV_CACHE, Cache, Writer
@@ -16,10 +16,10 @@ def self_attention(writer: Writer, x: Tensor) -> Tensor:
         q, k = (writer.norm(t, f"{name} norm", model.head_size) for t, name in ((q, "query"), (k, "key")))
         tape.group = ATTENTION
     if model.position == "rope":
-        q, k = _rotated(writer, q, "queries, rotated"), _rotated(writer, k, "keys, rotated")
+        q, k = rotated(writer, q, "queries, rotated"), rotated(writer, k, "keys, rotated")
     before = (q, k, v)
     if setting.cache is not None:
-        k, v = _cached(writer, k, setting.cache), _cached(writer, v, setting.cache)
+        k, v = cached(writer, k, setting.cache), cached(writer, v, setting.cache)
     heads = Heads(
         batch=setting.batch,
         queries=setting.sequence,
@@ -30,13 +30,19 @@ def self_attention(writer: Writer, x: Tensor) -> Tensor:
         value_dim=model.head_size,
         dropout=model.attention_dropout if setting.training else 0.0,
     )
-    if setting.eager:
-        out = spelled_attention(writer.ops, heads, q, k, v, plain=writer.plain)
-    else:
-        out = fused_attention(writer.ops, heads, q, k, v)
+    out = attend(writer, heads, q, k, v)
     answer = writer.linear(out, queries, model.hidden_size, "o_proj", bias=model.output_bias)
     tape.touch(*before, q, k, v)
     return answer
+
+
+def attend(writer: Writer, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Scores and what they pick, in the way the job asks for."""
+    if not writer.setting.eager:
+        return fused_attention(writer.ops, heads, q, k, v)
+    if writer.setting.selective:
+        return recomputed_attention(writer.ops, heads, q, k, v, plain=writer.plain)
+    return spelled_attention(writer.ops, heads, q, k, v, plain=writer.plain)
 
 
 def _projections(writer: Writer, x: Tensor, queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -54,14 +60,14 @@ def _projections(writer: Writer, x: Tensor, queries: int, keys: int) -> tuple[Te
     return q, k, v
 
 
-def _rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
+def rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
     """Rotary positions in the residual stream's type: two products and a rotated copy on the way."""
     width = max(x.width, writer.setting.recipe.stream)
     full = rounded(x.numel * width)
     return writer.ops.pointwise(x, label, saves="nothing", width=width, scratch=2 * full, back_scratch=2 * full)
 
 
-def _cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
+def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
     """torch.cat of what is in the cache and what is new; the old one goes when the new one stands.
 
     At first the new one is the cache; later it stands beside the old one for a moment.

@@ -46,6 +46,7 @@ class Node:
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
         into: bytes of parameter gradients its backward makes; `back_scratch` bytes needed only meanwhile, `sum_scratch`
             afterwards, when a bias's gradient is summed.
+        hands_over: what it saved are the gradients themselves, made in the forward pass.
         lets_go: storages whose last use in the forward pass this is.
     """
 
@@ -53,6 +54,7 @@ class Node:
         "back_scratch",
         "flows",
         "gemm",
+        "hands_over",
         "into",
         "lets_go",
         "makes",
@@ -73,6 +75,7 @@ class Node:
         self.back_scratch = 0
         self.sum_scratch = 0
         self.gemm = False
+        self.hands_over = False
         self.uses: Sequence[Storage] = ()
         self.lets_go: list[Storage] = []
 
@@ -115,6 +118,7 @@ class Tape:
         back_scratch: int = 0,
         sum_scratch: int = 0,
         gemm: bool = False,
+        hands_over: bool = False,
     ) -> None:
         """Write one operator down. `beside` are further tensors it makes and saves, as a norm's statistics.
 
@@ -134,6 +138,7 @@ class Tape:
         node.back_scratch = back_scratch
         node.sum_scratch = sum_scratch
         node.gemm = gemm
+        node.hands_over = hands_over
         self.nodes.append(node)
 
     def view(self, of: Tensor, numel: int | None = None) -> Tensor:

@@ -1,15 +1,19 @@
 """A training job followed through its phases: what is held at each moment, and which moment is the fullest."""
 
+from collections.abc import Sequence
+
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate, Phase
 from vramtui.core.workload import TrainRun
 from vramtui.estimators.analytic.assembly import Moments, assemble
+from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.meter import Held as Bytes
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
 from vramtui.estimators.analytic.passes import Pass, Passes, replayed
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.replay import GRADIENTS
 from vramtui.estimators.analytic.states import Held, held
+from vramtui.estimators.analytic.tensors import Tensor
 from vramtui.estimators.analytic.training_parts import training_facts
 from vramtui.estimators.analytic.workspaces import workspace_bytes
 
@@ -20,11 +24,13 @@ class Trainer:
     def __init__(self, program: Program, run: TrainRun, device: Device) -> None:
         self.program, self.run, self.device = program, run, device
         recipe = program.recipe
-        self.weights = held(program.frozen, recipe.frozen) + held(program.trained, recipe.weights)
+        self.weights = program.weights
         self.gradients: Held = held(program.trained, recipe.weights)
         self.states: States = optimizer_states(
-            program.trained, recipe.weights, run.optimizer, run.optimizer_implementation
+            program.trained, recipe.states, run.optimizer, run.optimizer_implementation
         )
+        self.master = held(program.trained, 4) if recipe.master else Held()
+        self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0
         self.first: Passes = replayed(program.stages)
         self.later = self.first
         if run.gradient_accumulation_steps > 1:
@@ -51,7 +57,9 @@ class Trainer:
             done = self._micro_batch(moments, step, fed, self.later, kept, main=True, autograd=True)
         states = {} if self.states.from_build else {"optimizer": self.states.bytes}
         stepping = done if step else _sum(done, states)
-        moments.note("step", step, _sum(stepping, {"step temporaries": self.states.step}), end=False)
+        moments.note("step", step, _sum(done, {"gradient clipping": self.clipping}), end=False)
+        cast = {"fp32 gradients": self.master.bytes}
+        moments.note("step", step, _sum(stepping, cast, {"step temporaries": self.states.step}), end=False)
         moments.note("step", step, stepping)
         moments.note("zero_grad", step, {name: size for name, size in stepping.items() if name != GRADIENTS})
 
@@ -79,6 +87,7 @@ class Trainer:
             "weights": self.weights.bytes,
             "weight tails": self.weights.tails,
             "buffers": self.program.buffers,
+            "master weights": self.master.bytes,
         }
         if step or self.states.from_build:
             resting["optimizer"] = self.states.bytes
@@ -99,3 +108,9 @@ def _sum(*parts: Bytes) -> Bytes:
         for name, size in part.items():
             total[name] = total.get(name, 0) + size
     return total
+
+
+def clipping_bytes(tensors: Sequence[Tensor]) -> int:
+    """What clip_grad_norm_ needs: a norm for each gradient, twice (stacked), and their norm with its reciprocal."""
+    count = sum(tensor.count for tensor in tensors)
+    return count * rounded(4) + rounded(4 * count) + 3 * rounded(4)

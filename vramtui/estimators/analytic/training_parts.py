@@ -6,10 +6,11 @@ from typing import Protocol
 from vramtui.core.ledger import Line
 from vramtui.core.workload import TrainRun
 from vramtui.estimators.analytic.assembly import Fact
-from vramtui.estimators.analytic.operators import CASTS
 from vramtui.estimators.analytic.optimizers import States
 from vramtui.estimators.analytic.passes import Kept, kept_by_group, passing_groups
+from vramtui.estimators.analytic.products import CASTS
 from vramtui.estimators.analytic.program import Program
+from vramtui.estimators.analytic.quantized import words_for
 from vramtui.estimators.analytic.replay import BACKWARD, SCRATCH
 from vramtui.estimators.analytic.states import Held
 from vramtui.estimators.analytic.tensors import Tensor
@@ -28,6 +29,8 @@ class Sizes(Protocol):
     weights: Held
     gradients: Held
     states: States
+    master: Held
+    clipping: int
     workspace: int
 
 
@@ -51,7 +54,10 @@ def model_facts(program: Program, weights: Held) -> dict[str, Fact]:
     recipe, frozen, trained = program.recipe, numel(program.frozen), numel(program.trained)
     terms = [f"{trained:,} parameters x {recipe.weights} B"] if trained else []
     if frozen:
-        terms.insert(0, f"{frozen:,} {'frozen ' if trained else ''}parameters x {recipe.frozen} B")
+        kept = f"x {recipe.frozen} B"
+        if program.quantization:
+            kept = f"in {program.quantization}: {words_for(program.quantization)}, where it applies"
+        terms.insert(0, f"{frozen:,} {'frozen ' if trained else ''}parameters {kept}")
     always = "from build to the end"
     return {
         "weights": Fact(
@@ -99,6 +105,28 @@ def _state_facts(sizes: Sizes) -> dict[str, Fact]:
             source=states.source,
             lifetime=f"from {since} to the end",
             count=states.count,
+        ),
+        "master weights": Fact(
+            line="master_weights",
+            bytes=sizes.master.bytes,
+            formula=f"{numel(sizes.program.trained):,} x 4 B: the optimizer's own copy in fp32",
+            source="Micikevicius et al. 2018 (arXiv 1710.03740)",
+            lifetime="from build to the end",
+            count=sizes.master.count,
+        ),
+        "fp32 gradients": Fact(
+            line="temporaries",
+            bytes=sizes.master.bytes,
+            formula=f"{numel(sizes.program.trained):,} x 4 B: gradients raised to the master weights' type",
+            source="Micikevicius et al. 2018 (arXiv 1710.03740)",
+            lifetime="within the optimizer step",
+        ),
+        "gradient clipping": Fact(
+            line="temporaries",
+            bytes=sizes.clipping,
+            formula=f"a norm for each of {sizes.gradients.count:,} gradients, once alone and once stacked",
+            source="PyTorch, torch/nn/utils/clip_grad.py",
+            lifetime="before the optimizer step",
         ),
         "step temporaries": Fact(
             line="temporaries",

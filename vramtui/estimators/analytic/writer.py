@@ -1,11 +1,13 @@
 """What the parts of a transformer share in writing their tapes: norms, linear layers with adapters, activations."""
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 
 from vramtui.core.models import TransformerModel
-from vramtui.core.workload import Lora
+from vramtui.core.workload import CrossEntropy, Lora
+from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.operators import Operators
 from vramtui.estimators.analytic.precision import Recipe
 from vramtui.estimators.analytic.tape import Tape, Tensor
@@ -36,6 +38,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         batch: sequences; `sequence` tokens in each.
         eager: whether attention is spelt out.
         lora: adapters beside frozen weights; None trains everything.
+        packed: how the weights of linear layers are quantised.
+        below: whether this part of the model is frozen.
         cache: what stands in the KV cache already; None when the model is trained.
     """
 
@@ -45,6 +49,10 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     eager: bool
     lora: Lora | None = None
+    packed: str | None = None
+    below: bool = False
+    cross_entropy: CrossEntropy = "full"
+    selective: bool = False
     cache: Cache | None = None
 
     @property
@@ -55,7 +63,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def trained(self) -> bool:
         """Whether the model's own parameters get gradients."""
-        return self.training and self.lora is None
+        return self.training and self.lora is None and not self.below
 
     @property
     def tokens(self) -> int:
@@ -82,6 +90,7 @@ class Writer:
             parameter=setting.parameter,
             frozen=setting.recipe.frozen,
             capability=setting.capability,
+            fp8=setting.recipe.fp8,
         )
 
     def enter(self, *, tracked: bool = True) -> Tensor:
@@ -95,6 +104,8 @@ class Writer:
         write: Callable[..., Tensor] = self.ops.layer_norm
         if self.model.norm == "rmsnorm":
             write = self.ops.fused_rms_norm if self.plain else self.ops.rms_norm
+        elif self.model.norm == "gemma_rmsnorm":
+            write = partial(self.ops.rms_norm, weight_in_fp32=True)
         return write(x, size or self.model.hidden_size, label, trained=self.setting.trained)
 
     def dropout(self, x: Tensor, label: str) -> Tensor:
@@ -110,9 +121,10 @@ class Writer:
 
     def linear(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = False) -> Tensor:
         """A linear layer called `module`, with its adapter where it has one."""
-        out = self.ops.linear(x, inner, outer, module, bias=bias, trained=self.setting.trained)
-        lora = self.setting.lora
-        if lora is None or module not in lora.target_modules:
+        setting = self.setting
+        out = self.ops.linear(x, inner, outer, module, bias=bias, trained=setting.trained, packed=setting.packed)
+        lora = setting.lora
+        if lora is None or setting.below or module not in lora.target_modules:
             return out
         return self._adapted(x, out, lora, inner=inner, outer=outer, module=module)
 
@@ -126,6 +138,20 @@ class Writer:
         low = ops.linear(x, inner, lora.rank, f"{module} lora_A")
         high = ops.linear(low, lora.rank, outer, f"{module} lora_B")
         high = ops.pointwise(high, f"{module} adapter, scaled", saves="nothing")
+        if lora.use_dora:
+            high = self._with_magnitude(out, high, inner, outer, module)
         total = ops.add(out, high, f"{module} with adapter")
         ops.parameter, self.tape.group = own, group
         return ops.cast(total, out.width, f"{module} with adapter")
+
+    def _with_magnitude(self, base: Tensor, high: Tensor, inner: int, outer: int, module: str) -> Tensor:
+        """DoRA: (m / norm - 1) times the base's answer plus m / norm times the adapter's, m one number for each row.
+
+        The norm is that of the weight with its adapter multiplied out, in fp32 and without a gradient.
+        """
+        ops, width = self.ops, self.setting.recipe.weights
+        merged = self.tape.new(outer, width, f"{module} magnitude over norm", tracked=True)
+        self.tape.op([], [merged], into=rounded(outer * width), scratch=3 * rounded(inner * outer * 4), gemm=True)
+        first = ops.multiply(ops.cast(base, width, f"{module} in the adapter's type"), merged, f"{module}, scaled")
+        second = ops.multiply(high, merged, f"{module} adapter, with magnitude")
+        return ops.add(first, second, f"{module} adapter with magnitude")

@@ -1,0 +1,84 @@
+"""Reading the beginning of a large file: never more than a limit, never past its end, nothing but plain files."""
+
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from vramtui.core.errors import UserError
+from vramtui.core.text import printable
+
+MOST_HEADER = 100 * 1000 * 1000
+MOST_CONFIG = 1 << 20
+
+
+class Damaged(Exception):
+    """The bytes are not what their format says; the message goes on after the file's name."""
+
+
+def shown(path: Path) -> str:
+    """`path` made safe for a sentence."""
+    return printable(str(path))
+
+
+def open_plain(path: Path) -> tuple[BinaryIO, int]:
+    """An open file and its size in bytes.
+
+    Raises:
+        UserError: there is none, it is not a plain file, or it cannot be read.
+    """
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UserError(f"{shown(path)} is not a plain file")
+        return path.open("rb"), status.st_size
+    except FileNotFoundError:
+        raise UserError(f"{shown(path)} does not exist") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UserError(f"{shown(path)} cannot be read: {reason}") from None
+
+
+class Cursor:
+    """Reads a file front to back.
+
+    Args:
+        file: open at its beginning.
+        size: of the file in bytes.
+        limit: the most that may be read or passed over.
+    """
+
+    def __init__(self, file: BinaryIO, size: int, limit: int = MOST_HEADER) -> None:
+        self._file = file
+        self._end = min(size, limit)
+        self._cut = size <= limit
+        self.at = 0
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes.
+
+        Raises:
+            Damaged: the file ends before, or the header is larger than any header is.
+        """
+        self._reach(count)
+        taken = self._file.read(count)
+        if len(taken) < count:
+            raise Damaged("is cut short")
+        return taken
+
+    def skip(self, count: int) -> None:
+        """Pass over the next `count` bytes.
+
+        Raises:
+            Damaged: as `take`.
+        """
+        self._reach(count)
+        self._file.seek(count, 1)
+
+    def number(self, size: int, *, signed: bool = False) -> int:
+        """A little-endian whole number of `size` bytes."""
+        return int.from_bytes(self.take(size), "little", signed=signed)
+
+    def _reach(self, count: int) -> None:
+        self.at += count
+        if self.at > self._end:
+            raise Damaged("is cut short" if self._cut else "has a header larger than 100 MB, which no model file has")

@@ -1,0 +1,153 @@
+"""The header of a safetensors file: which tensors it holds, of which type. Their values are never read."""
+
+import re
+from collections import Counter
+from math import prod
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.errors import UserError, nearest
+from vramtui.core.text import printable
+from vramtui.presets.model_files.bounded import MOST_CONFIG, MOST_HEADER, Cursor, Damaged, open_plain, shown
+
+BITS: dict[str, int] = {
+    "BOOL": 8, "U8": 8, "I8": 8, "I16": 16, "U16": 16, "I32": 32, "U32": 32, "I64": 64, "U64": 64,
+    "F16": 16, "BF16": 16, "F32": 32, "F64": 64, "C64": 64,
+    "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6,
+}  # fmt: skip
+FLOATS = frozenset({"F64", "F32", "F16", "BF16"})
+# Saved beside the parameters by some checkpoints, though they are none: masks, positions, rotary frequencies.
+_BUFFER = re.compile(r"(rotary_emb\.inv_freq|masked_bias|position_ids|num_batches_tracked|running_(mean|var))$")
+_MASK = re.compile(r"attn(?:\.attention)?\.bias$")
+LARGEST_INDEX = 32 * MOST_CONFIG
+LARGEST_DIMENSION = 1 << 40
+
+
+class Weights(msgspec.Struct, frozen=True, kw_only=True):
+    """What the tensors of one file, or of all files of one checkpoint, come to.
+
+    Attributes:
+        parameters: numbers in all tensors but buffers.
+        bytes: bytes of all tensors.
+        types: numbers of each type, by safetensors' name of it.
+        names: of the tensors.
+    """
+
+    parameters: int
+    bytes: int
+    types: dict[str, int]
+    names: frozenset[str] = frozenset()
+
+    @property
+    def exact(self) -> bool:
+        """Whether every number stands for itself; packed and quantised weights hide how many there are."""
+        return set(self.types) <= FLOATS
+
+    @property
+    def main_type(self) -> str:
+        """The type that most numbers have."""
+        return max(self.types, key=self.types.__getitem__, default="")
+
+    def __add__(self, other: "Weights") -> "Weights":
+        return Weights(
+            parameters=self.parameters + other.parameters,
+            bytes=self.bytes + other.bytes,
+            types=dict(Counter(self.types) + Counter(other.types)),
+            names=self.names | other.names,
+        )
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    dtype: str
+    shape: tuple[int, ...]
+    data_offsets: tuple[int, int]
+
+
+def read_safetensors(path: Path) -> Weights:
+    """The tensors of the file at `path`.
+
+    Raises:
+        UserError: it cannot be read, or is no whole safetensors file.
+    """
+    file, size = open_plain(path)
+    with file:
+        try:
+            return _read(Cursor(file, size), size)
+        except Damaged as error:
+            raise UserError(f"{shown(path)} {error}") from None
+
+
+def read_index(path: Path) -> Weights:
+    """The tensors of all the files that a `model.safetensors.index.json` names, which stand beside it.
+
+    Raises:
+        UserError: one of them is missing or damaged.
+    """
+    file, size = open_plain(path)
+    with file:
+        if size > LARGEST_INDEX:
+            raise UserError(f"{shown(path)} is larger than 32 MiB, which no index is")
+        content = file.read()
+    try:
+        places = msgspec.json.decode(content, type=_Index).weight_map
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise UserError(f"{shown(path)} is no index of safetensors files: it has no weight_map of names") from None
+    names = sorted(set(places.values()))
+    for name in names:
+        if "/" in name or "\\" in name or not name.endswith(".safetensors"):
+            raise UserError(f"{shown(path)} names {printable(name[:80])!r}, which is no safetensors file beside it")
+    whole = Weights(parameters=0, bytes=0, types={})
+    for name in names:
+        whole += read_safetensors(path.with_name(name))
+    missing = set(places) - whole.names
+    if missing:
+        raise UserError(f"{shown(path)} names the tensor {printable(min(missing)[:80])!r}, which no file holds")
+    return whole
+
+
+class _Index(msgspec.Struct, frozen=True):
+    weight_map: dict[str, str]
+
+
+def _read(cursor: Cursor, size: int) -> Weights:
+    length = cursor.number(8)
+    if length > MOST_HEADER:
+        raise Damaged("is no safetensors file: its header would be larger than 100 MB")
+    try:
+        tables = msgspec.json.decode(cursor.take(length), type=dict[str, msgspec.Raw])
+        tables.pop("__metadata__", None)
+        entries = {name: msgspec.json.decode(table, type=_Entry) for name, table in tables.items()}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise Damaged("is no safetensors file: its header is not the table of tensors it should be") from None
+    types: Counter[str] = Counter()
+    parameters = total = 0
+    for name, entry in entries.items():
+        numel = _numel(name, entry, size - cursor.at)
+        total += entry.data_offsets[1] - entry.data_offsets[0]
+        if not _is_buffer(name, entry):
+            parameters += numel
+            types[entry.dtype] += numel
+    return Weights(parameters=parameters, bytes=total, types=dict(types), names=frozenset(entries))
+
+
+def _numel(name: str, entry: _Entry, room: int) -> int:
+    """Numbers in one tensor, of which all is said truly."""
+    said = printable(name[:80])
+    bits = BITS.get(entry.dtype)
+    if bits is None:
+        guess = nearest(entry.dtype, BITS)
+        raise Damaged(f"holds {said!r} in a type that is not known, {printable(entry.dtype[:20])!r}{guess}")
+    start, end = entry.data_offsets
+    if any(not 0 <= side <= LARGEST_DIMENSION for side in entry.shape):
+        raise Damaged(f"gives {said!r} an impossible shape")
+    numel = prod(entry.shape)
+    if not 0 <= start <= end or (end - start) * 8 != numel * bits:
+        raise Damaged(f"gives {said!r} a shape that its bytes do not have")
+    if end > room:
+        raise Damaged(f"is cut short: {said!r} ends {end - room:,} bytes after the file does")
+    return numel
+
+
+def _is_buffer(name: str, entry: _Entry) -> bool:
+    return bool(_BUFFER.search(name)) or (bool(_MASK.search(name)) and len(entry.shape) > 2)
