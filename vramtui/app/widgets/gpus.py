@@ -16,8 +16,8 @@ from vramtui.core.units import format_duration, format_gib
 
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
 ONE_LINE = 66
-# Columns that a bar and the figures beside it want before a name is shortened for them.
-BAR_AND_FIGURES, FIGURES_ALONE = 54, 18
+# Columns that a bar needs beside a name, the memory and the utilisation before the name is shortened.
+BAR_LEAST, BESIDE_NAME = 8, 37
 EMPTY = (
     "No GPUs are listed.",
     "Try `vramtui ps` to see what the driver says, or `vramtui --demo` for a host that has some.",
@@ -53,7 +53,7 @@ class GpuPanel(Lines):
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in words][:height]
         each = _lines_each(len(view.bars), width, height)
         self._first = max(0, min(self._first, len(view.bars) - height // each))
-        names = _names(view.bars, width - 5 - (BAR_AND_FIGURES if each == 1 else FIGURES_ALONE))
+        names = _names(view.bars, width - BESIDE_NAME)
         lines: list[Strip] = []
         self._owners = []
         for bar, name in zip(view.bars[self._first :], names[self._first :], strict=True):
@@ -118,12 +118,10 @@ def _bar_lines(bar: Bar, name: str, palette: Palette, width: int, each: int) -> 
         return [strip([*head, *_lost(bar, palette)], width, palette.text)][:each]
     memory = _memory_text(gpu)
     figures = _figures(gpu, palette)
-    figures_width = sum(len(text) for text, _ in figures)
     if each == 1:
-        room = width - used - len(memory) - 1 - figures_width - 1
-        if room < 8:
-            figures = figures[:1]
-            room = width - used - len(memory) - 1 - len(figures[0][0]) - 1
+        room = width - used - len(memory) - 2
+        figures = next((some for some in _fewer(figures) if room - _width(some) >= BAR_LEAST), figures[:1])
+        room -= _width(figures)
         return [
             strip([*head, *_track(bar, palette, room), (f" {memory}", palette.strong), *figures], width, palette.text)
         ]
@@ -133,6 +131,15 @@ def _bar_lines(bar: Bar, name: str, palette: Palette, width: int, each: int) -> 
         strip([*head, *_track(bar, palette, room), (f" {memory}", palette.strong)], width, palette.text),
         strip(second, width, palette.text),
     ]
+
+
+def _fewer(figures: list[Piece]) -> tuple[list[Piece], ...]:
+    """All figures, then without the power, then the utilisation alone."""
+    return figures, [figures[0], figures[-1]], figures[:1]
+
+
+def _width(pieces: list[Piece]) -> int:
+    return sum(cell_len(text) for text, _ in pieces)
 
 
 def _lost(bar: Bar, palette: Palette) -> list[Piece]:
