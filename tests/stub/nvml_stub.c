@@ -8,6 +8,7 @@
  *     uuid U  memory TOTAL USED RESERVED FREE  and so on: see `words` in read_line()
  *     records STRIDE                                      (bytes per process record; 0 scrambles them)
  *     process PID BYTES C|G GPU_INSTANCE COMPUTE_INSTANCE
+ *     accounted PID PEAK                                  (with `accounting 1`: the most the process ever held)
  *     mig PROFILE UUID GPU_INSTANCE COMPUTE_INSTANCE TOTAL USED RESERVED FREE GPU_SLICES COMPUTE_SLICES
  *   fault FUNCTION CODE   hang FUNCTION SECONDS           (of that gpu, or of every one when before the first;
  *                                                          FUNCTION * is every call, SECONDS -1 is for ever)
@@ -26,7 +27,7 @@ typedef unsigned long long u64;
 typedef unsigned int u32;
 
 enum { OK = 0, UNINITIALIZED = 1, INVALID = 2, UNSUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, NOT_LOADED = 9 };
-enum { GPUS = 64, MIGS = 8, FAULTS = 1024, TEXT = 96, NONE = 0xFFFFFFFFu };
+enum { GPUS = 64, MIGS = 8, FAULTS = 1024, ACCOUNTS = 128, TEXT = 96, NONE = 0xFFFFFFFFu };
 
 typedef struct { u64 total, used, reserved, free; } Memory;
 typedef struct { u32 pid; u64 used; char type; u32 instance, compute; } Row;
@@ -37,9 +38,10 @@ typedef struct Device {
     char name[TEXT], uuid[TEXT], bus[32], profile[32];
     Memory memory;
     u32 instance, compute, gpu_slices, compute_slices;
-    int records, major, minor, mig_mode;
+    int records, major, minor, mig_mode, accounted;
+    struct { u32 pid; u64 peak; } account[ACCOUNTS];
     u64 power, power_limit, temperature, utilization, memory_utilization, sm_clock, memory_clock, fan;
-    u64 pcie_generation, pcie_width, ecc, throttle;
+    u64 pcie_generation, pcie_width, ecc, throttle, accounting;
     int first_row, rows, migs;
     struct Device *mig[MIGS];
 } Device;
@@ -148,10 +150,14 @@ static Device *read_line(char *line, Device *device) {
         {"utilization", &device->utilization}, {"memory_utilization", &device->memory_utilization},
         {"sm_clock", &device->sm_clock}, {"memory_clock", &device->memory_clock}, {"fan", &device->fan},
         {"pcie_generation", &device->pcie_generation}, {"pcie_width", &device->pcie_width}, {"ecc", &device->ecc},
-        {"throttle", &device->throttle},
+        {"throttle", &device->throttle}, {"accounting", &device->accounting},
     };
     if (!strcmp(key, "process")) read_row(rest, device);
     else if (!strcmp(key, "mig")) read_mig(rest, device);
+    else if (!strcmp(key, "accounted") && device->accounted < ACCOUNTS) {
+        device->account[device->accounted].pid = (u32)number(&rest);
+        device->account[device->accounted++].peak = number(&rest);
+    }
     else if (!strcmp(key, "uuid")) word(&rest, device->uuid, sizeof device->uuid);
     else if (!strcmp(key, "bus")) word(&rest, device->bus, sizeof device->bus);
     else if (!strcmp(key, "memory")) device->memory = read_memory(&rest);
@@ -423,6 +429,23 @@ LISTS(, 16)
 LISTS(_v2, 24)
 LISTS(_v3, device->records)
 #endif
+
+/* ---- accounting ---- */
+
+NUMBER(nvmlDeviceGetAccountingMode, accounting)
+
+typedef struct { u32 gpu, memory; u64 peak, time, start; u32 running, reserved[5]; } AccountingStats;
+int nvmlDeviceGetAccountingStats(Device *device, u32 pid, AccountingStats *out) {
+    BEGIN_DEVICE;
+    if (!device->accounting) return UNSUPPORTED;
+    for (int i = 0; i < device->accounted; ++i)
+        if (device->account[i].pid == pid) {
+            memset(out, 0, sizeof *out);
+            out->peak = device->account[i].peak;
+            return OK;
+        }
+    return NOT_FOUND;
+}
 
 /* ---- MIG ---- */
 

@@ -45,7 +45,10 @@ class StubMig:
 
 @dataclass
 class StubGpu:
-    """One device; memory in bytes, power in milliwatts. A metric that is None is one the device does not support."""
+    """One device; memory in bytes, power in milliwatts. A metric that is None is one the device does not support.
+
+    With `accounting` 1, `accounted` has the most that each pid ever held, of those gone too.
+    """
 
     name: str = "NVIDIA H200"
     uuid: str = ""
@@ -66,6 +69,8 @@ class StubGpu:
     pcie_width: int | None = 16
     ecc: int | None = 0
     throttle: int | None = 0
+    accounting: int | None = 0
+    accounted: dict[int, int] = field(default_factory=dict)
     mig_mode: int = 0
     records: int = 24
     processes: list[StubProcess] = field(default_factory=list)
@@ -97,6 +102,7 @@ class StubGpu:
             else:
                 yield from (f"fault {function} {NOT_SUPPORTED}" for function in functions)
         yield f"records {self.records}"
+        yield from (f"accounted {pid} {peak}" for pid, peak in self.accounted.items())
         for mig in self.migs:
             free = mig.total - mig.used - mig.reserved
             yield (
@@ -119,6 +125,7 @@ _METRICS = {
     "pcie_generation": ("nvmlDeviceGetCurrPcieLinkGeneration",),
     "pcie_width": ("nvmlDeviceGetCurrPcieLinkWidth",),
     "ecc": ("nvmlDeviceGetTotalEccErrors",),
+    "accounting": ("nvmlDeviceGetAccountingMode",),
     "throttle": ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
 }
 

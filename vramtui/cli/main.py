@@ -7,6 +7,7 @@ import typer
 
 from vramtui import __version__
 from vramtui.cli.allocator import allocator
+from vramtui.cli.doctor import doctor
 from vramtui.cli.estimate import estimate
 from vramtui.cli.fit import fit
 from vramtui.cli.presets import app as presets
@@ -25,6 +26,7 @@ app.command()(estimate)
 app.command()(fit)
 app.command()(snapshot)
 app.command()(allocator)
+app.command()(doctor)
 app.add_typer(presets, name="presets")
 
 

@@ -58,9 +58,11 @@ class Track:
             self._thin()
 
     def note_peak(self, peak: Peak) -> None:
-        """Take a peak learnt in another way; only a larger one counts."""
+        """Take a peak learnt in another way. An equal one counts as better known; a smaller one is out of date."""
         if self.peak is None or peak.bytes > self.peak.bytes:
             self.peak = peak
+        elif peak.bytes == self.peak.bytes and self.peak.how == "sampled":
+            self.peak = Peak(bytes=peak.bytes, at=self.peak.at, how=peak.how)
 
     def _thin(self) -> None:
         times, values = array("d"), array("q")
@@ -123,13 +125,18 @@ class History:
             if track is None or track.key.started_at != process.started_at:
                 track = self._arrive(sample, gpu, process, here)
             track.process = process
+            if process.peak_memory is not None:
+                track.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
             if process.used_memory == track.last_used:
                 track.last_seen = at
             else:
                 track.add(at, process.used_memory, limit)
         if len(here) > len(listed):
             for pid in here.keys() - listed:
-                self._leave(here.pop(pid), at)
+                track = here.pop(pid)
+                if pid in gpu.final_peaks:
+                    track.note_peak(Peak(bytes=gpu.final_peaks[pid], at=at, how="accounting"))
+                self._leave(track, at)
 
     def _arrive(self, sample: Sample, gpu: Gpu, process: Process, here: dict[int, Track]) -> Track:
         former = here.get(process.pid)

@@ -48,11 +48,13 @@ class Process(Reading, frozen=True, kw_only=True):
 
     `state`: running; exited (the driver still lists it, the system does not); zombie; unseen (a pid outside this
     process namespace); unknown. `name` is the executable's, `command` the whole line: both are untrusted text.
+    `peak_memory` is the most it ever held in bytes, where the driver itself keeps that (NVML's accounting mode).
     """
 
     pid: int
     type: ProcessType
     used_memory: int | None = None
+    peak_memory: int | None = None
     user: str | None = None
     name: str | None = None
     command: str | None = None
@@ -71,6 +73,7 @@ class Gpu(Reading, frozen=True, kw_only=True):
     Percentages are 0–100, clocks MHz, power watts, temperature °C. `reason` is the sentence behind a state that is
     not ok. `processes_trusted` is False when the driver's process list is known to be scrambled. `mig_used` is what
     the card's MIG instances hold in bytes; they are rows of their own, and their processes are listed there only.
+    `final_peaks` has, by pid, the driver's own peaks in bytes of processes that have gone since the sample before.
     """
 
     index: int
@@ -98,6 +101,7 @@ class Gpu(Reading, frozen=True, kw_only=True):
     mig_parent: str | None = None
     mig_profile: str | None = None
     mig_used: int | None = None
+    final_peaks: dict[int, int] = {}
 
     @property
     def attributed(self) -> int:

@@ -144,6 +144,8 @@ class NvmlSource:
         problem = self._complaint(gpu, listing)
         if problem is not None:
             problems.append(problem)
+        if listing.final_peaks:
+            gpu = msgspec.structs.replace(gpu, final_peaks=listing.final_peaks)
         if not rows and listing.absent is None and listing.trusted and not gpu.memory.unified:
             return gpu
         memory, absent = gpu.memory, gpu.absent
@@ -158,7 +160,9 @@ class NvmlSource:
     def _row(self, pid: int, listing: Listing) -> Process:
         held = listing.held[pid]
         absent = Absence.NOT_SUPPORTED if held.used is None else None
-        return self._processes.row(pid, held.type, held.used, absent)
+        row = self._processes.row(pid, held.type, held.used, absent)
+        peak = listing.peaks.get(pid)
+        return row if peak is None else msgspec.structs.replace(row, peak_memory=peak)
 
     def _complaint(self, gpu: Gpu, listing: Listing) -> Problem | None:
         """What is to be said of the process list, if anything."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import msgspec
 
 from vramtui.core.readings import Absence, Gpu, Memory, Problem
+from vramtui.sources.nvml_accounting import Accounts
 from vramtui.sources.nvml_calls import Caller, Device, DeviceGone, DriverGone
 from vramtui.sources.nvml_metrics import (
     CHANGING,
@@ -110,6 +111,7 @@ class CardReader:
         self._tiers = (self._static, self._rare, self._changing)
         self._instances: tuple[Instance, ...] = ()
         self._lists: dict[str, ProcessLists] = {}
+        self._accounts = Accounts()
 
     def _read(self) -> list[Part]:
         if self._handle is None:
@@ -135,6 +137,9 @@ class CardReader:
             listing.held = {
                 pid: row for pid, row in listing.held.items() if pid not in below and row.instance not in cut
             }
+        if listing.absent is None and listing.trusted:
+            listing.final_peaks = self._accounts.read(self.caller, self._handle, listing.held, self._clock())
+            listing.peaks = self._accounts.peaks
         fields, reasons = dict(self._identity), dict(absent)
         for tier in self._tiers:
             fields |= tier.values

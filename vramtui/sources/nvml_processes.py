@@ -36,9 +36,14 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class Listing(msgspec.Struct, kw_only=True):
-    """The processes on one device by pid; `absent` says why there is no list, `note` what is odd about it."""
+    """The processes on one device by pid; `absent` says why there is no list, `note` what is odd about it.
+
+    `peaks` and, for those that have just gone, `final_peaks` are the driver's own, where it keeps them.
+    """
 
     held: dict[int, Held] = {}
+    peaks: dict[int, int] = {}
+    final_peaks: dict[int, int] = {}
     trusted: bool = True
     absent: Absence | None = None
     note: str = ""

@@ -1,0 +1,65 @@
+"""What the doctor finds in a machine, and how it ends."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from vramtui.cli.checks import machine, software
+from vramtui.cli.checks.check import Check, Finding, ask_all
+from vramtui.cli.doctor import exit_code
+
+
+def found(check: str, verdict: str) -> Finding:
+    return Finding(check=check, verdict=verdict, message="")  # type: ignore[arg-type]  # told in the test's words
+
+
+def test_the_exit_code_is_the_worst_of_what_is_known() -> None:
+    assert exit_code([found("a", "ok"), found("b", "unknown")]) == 0
+    assert exit_code([found("a", "ok"), found("b", "warning")]) == 1
+    assert exit_code([found("a", "failed"), found("b", "warning")]) == 2
+    assert exit_code([found("nvml", "failed"), found("nvidia-smi", "ok")]) == 1
+
+
+def test_a_check_that_hangs_or_breaks_is_a_finding() -> None:
+    never = threading.Event()
+
+    def hang() -> Finding:
+        never.wait()
+        return found("hang", "ok")
+
+    def broken() -> Finding:
+        raise ZeroDivisionError("by nothing")
+
+    hung, failed, fine = ask_all(
+        (Check("hang", hang), Check("broken", broken), Check("fine", lambda: found("fine", "ok"))), 0.1
+    )
+    never.set()
+    assert (hung.verdict, hung.message) == ("unknown", "no answer within 0.1 s")
+    assert failed.verdict == "unknown"
+    assert "ZeroDivisionError: by nothing" in failed.message
+    assert fine.verdict == "ok"
+
+
+def test_folders_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path / "new" / "config"))
+    monkeypatch.setenv("VRAMTUI_DATA_DIR", str(file))
+    finding = machine.folders()
+    assert finding.verdict == "warning"
+    assert str(file) in finding.message
+    assert "config" not in finding.message
+    assert not (tmp_path / "new").exists()
+
+
+def test_this_pythons_torch_is_found_without_importing_it() -> None:
+    finding = software.torch()
+    assert finding.verdict == "ok"
+    assert "torch 2." in finding.message
+
+
+@pytest.mark.parametrize(("TERM", "verdict"), [("dumb", "unknown"), ("xterm-256color", "unknown")])
+def test_a_pipe_is_no_terminal(monkeypatch: pytest.MonkeyPatch, TERM: str, verdict: str) -> None:  # noqa: N803 - the variable's name
+    monkeypatch.setenv("TERM", TERM)
+    assert machine.terminal().verdict == verdict
