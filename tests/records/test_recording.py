@@ -1,8 +1,14 @@
 """What was recorded comes back, whatever happened to the file; and a file that is none is said to be none."""
 
 import gzip
+import itertools
+import os
+import random
+import signal
+import time
 from contextlib import closing
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
@@ -43,6 +49,41 @@ def test_every_line_is_in_the_file_as_soon_as_it_is_written(name: str, tmp_path:
         for count, sample in enumerate(SAMPLES, 1):
             writer.write(sample)
             assert len(read_recording(tmp_path / name).samples) == count
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_writer_that_is_killed_leaves_all_it_wrote(name: str, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for turn in range(100):
+        path = tmp_path / f"{turn}-{name}"
+        told, tell = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _write_for_ever(path, tell)
+        os.close(tell)
+        while len(os.read(told, 1 << 12)) == 0:
+            pass
+        time.sleep(chance.random() / 200)  # how far it gets is what differs from turn to turn
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        written = 1
+        while more := os.read(told, 1 << 16):
+            written += len(more)
+        os.close(told)
+        recording = read_recording(path)
+        assert len(recording.samples) >= written
+        assert all("was cut off" in warning for warning in recording.warnings)
+
+
+def _write_for_ever(path: Path, tell: int) -> NoReturn:
+    try:
+        writer = RecordingWriter(path, HEADER)
+        for count in itertools.count():
+            writer.write(msgspec.structs.replace(SAMPLES[count % 5], taken_at=100.0 + count))
+            os.write(tell, b".")
+    finally:
+        os._exit(1)
+    raise AssertionError
 
 
 @pytest.mark.parametrize("name", NAMES)

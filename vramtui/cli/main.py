@@ -12,6 +12,7 @@ from vramtui.cli.estimate import estimate
 from vramtui.cli.fit import fit
 from vramtui.cli.presets import app as presets
 from vramtui.cli.ps import ps
+from vramtui.cli.record import record
 from vramtui.cli.snapshot import snapshot
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app.command()(estimate)
 app.command()(fit)
 app.command()(snapshot)
 app.command()(allocator)
+app.command()(record)
 app.command()(doctor)
 app.add_typer(presets, name="presets")
 

@@ -1,8 +1,9 @@
 """Recordings: the samples of a while, one JSON object a line, so that a torn file loses one line and no more.
 
 The first line is the header, `{"vramtui_recording": 1, "started_at": …, "interval": …, "versions": {…}}`; every other
-line is one Sample in its JSON form (`vramtui.core.readings`). A file whose name ends in `.gz` is compressed, flushed
-after each line; its gzip members may be several. The reader goes by what is in the file, not by its name.
+line is one Sample in its JSON form (`vramtui.core.readings`) or what changed since the one before
+(`vramtui.records.deltas`); a whole sample comes at least once a minute. A file whose name ends in `.gz` is compressed,
+flushed after each line; its gzip members may be several. The reader goes by what is in the file, not by its name.
 """
 
 import zlib
@@ -17,8 +18,10 @@ from vramtui.core.errors import UserError
 from vramtui.core.readings import SCHEMA, Sample, decode_sample, encode_sample
 from vramtui.core.text import printable
 from vramtui.records.cleaning import clean
+from vramtui.records.deltas import DeltaLine, difference, following
 from vramtui.records.lines import Line, LineTooLong, read_lines
 
+WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
 LATEST = 253_402_300_799.0  # the last second of the year 9999
 
 
@@ -59,15 +62,23 @@ class RecordingWriter:
         except OSError as error:
             raise self._failure(error) from None
         self._zipped = GzipFile(fileobj=self._file, mode="wb", filename="") if path.suffix == ".gz" else None
+        self._last: Sample | None = None
+        self._next_whole = float("-inf")
         self._line(msgspec.json.encode(header))
 
     def write(self, sample: Sample) -> None:
-        """Add one sample."""
+        """Add one sample: what changed since the last one where that will do."""
+        last, self._last = self._last, sample
+        delta = None
+        if last is not None and last.taken_at <= sample.taken_at < self._next_whole:
+            delta = difference(last, sample)
+        if delta is None:
+            self._next_whole = sample.taken_at + WHOLE_EVERY
         try:
-            line = encode_sample(sample)
+            line = encode_sample(sample) if delta is None else msgspec.json.encode(DeltaLine(delta))
         except UnicodeEncodeError:
             # A name that is no Unicode at all cannot stand in JSON.
-            line = msgspec.json.encode(clean(msgspec.to_builtins(sample)))
+            line = msgspec.json.encode(clean(msgspec.to_builtins(sample if delta is None else DeltaLine(delta))))
         self._line(line)
 
     def close(self) -> None:
@@ -149,12 +160,19 @@ class _Reading:
             self._header = self._read_header(line)
             if self._header is not None:
                 return
-        sample = decode_sample(line.text)
+        sample = self._sample(line)
         if sample.schema != SCHEMA:
             raise self._bad(line, f"made by another version (schema {sample.schema}, this one reads {SCHEMA})")
         if not 0 <= sample.taken_at <= LATEST:
             raise self._bad(line, f"taken_at is {sample.taken_at}, which is no time since 1970")
         self._samples.append(sample)
+
+    def _sample(self, line: Line) -> Sample:
+        if not line.text.startswith(b'{"delta":'):
+            return decode_sample(line.text)
+        if not self._samples:
+            raise msgspec.ValidationError("it says what changed, and there is no sample before it")
+        return following(self._samples[-1], msgspec.json.decode(line.text, type=DeltaLine).delta)
 
     def _read_header(self, line: Line) -> Header | None:
         """The header in the first line; None when there is a Sample in its place, as in a file put together by hand."""

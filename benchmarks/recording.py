@@ -1,0 +1,115 @@
+"""What a recording of a crowded host costs: bytes a day, time to write a sample, time and memory to read it back."""
+
+import argparse
+import random
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.records.recording import Header, RecordingWriter, read_recording
+
+GIB, MIB = 1 << 30, 1 << 20
+DAY = 86400
+
+
+def host(gpus: int, processes: int) -> Sample:
+    """A host of that many GPUs with that many processes on each."""
+    return Sample(
+        taken_at=1.7e9,
+        source="nvml",
+        host=Host(name="gpu01", driver_version="580.95.05", cuda_version="13.0", memory_total=GIB << 10),
+        gpus=tuple(
+            Gpu(
+                index=index,
+                uuid=f"GPU-{index:012d}",
+                name="NVIDIA H200",
+                memory=Memory(total=140 * GIB, used=64 * GIB, reserved=GIB, free=75 * GIB),
+                compute_capability=(9, 0),
+                processes=tuple(
+                    Process(
+                        pid=10_000 + 100 * index + number,
+                        type="C",
+                        used_memory=GIB,
+                        user="anna",
+                        name="python",
+                        command=f"python train.py --config configs/run_{index}_{number}.yaml --seed {number}",
+                        started_at=1.69e9 + number,
+                        state="running",
+                    )
+                    for number in range(processes)
+                ),
+            )
+            for index in range(gpus)
+        ),
+    )
+
+
+def a_second_later(sample: Sample, chance: random.Random) -> Sample:
+    """Metrics of every GPU and the CPU of every process differ; one process in twenty grew or shrank."""
+    return msgspec.structs.replace(
+        sample,
+        taken_at=sample.taken_at + 1,
+        host=msgspec.structs.replace(sample.host, cpu_percent=round(chance.uniform(0, 100), 1)),
+        gpus=tuple(_moved(gpu, chance) for gpu in sample.gpus),
+    )
+
+
+def _moved(gpu: Gpu, chance: random.Random) -> Gpu:
+    rows = tuple(
+        msgspec.structs.replace(
+            row,
+            cpu_percent=round(chance.uniform(0, 100), 1),
+            used_memory=GIB + chance.randrange(512) * MIB if chance.random() < 0.05 else row.used_memory,
+        )
+        for row in gpu.processes
+    )
+    used = sum(row.used_memory or 0 for row in rows)
+    return msgspec.structs.replace(
+        gpu,
+        processes=rows,
+        memory=Memory(total=140 * GIB, used=used, reserved=GIB, free=139 * GIB - used),
+        utilization=chance.randrange(101),
+        memory_utilization=chance.randrange(101),
+        power_watts=round(chance.uniform(70, 700), 1),
+        temperature_celsius=chance.randrange(30, 80),
+        sm_clock_mhz=chance.randrange(1200, 1980),
+    )
+
+
+def main() -> None:
+    """Write a recording, read it back, and say what both took."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=64)
+    parser.add_argument("--seconds", type=int, default=3600, help="how long the recording is")
+    options = parser.parse_args()
+    chance = random.Random(1)
+    sample = host(options.gpus, options.processes)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "host.jsonl.gz"
+        writer = RecordingWriter(path, Header(interval=1.0))
+        spent = 0.0
+        for _ in range(options.seconds):
+            sample = a_second_later(sample, chance)
+            began = time.process_time()
+            writer.write(sample)
+            spent += time.process_time() - began
+        writer.close()
+        size = path.stat().st_size
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began = time.perf_counter()
+        recording = read_recording(path)
+        took = time.perf_counter() - began
+        grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(f"{options.gpus} GPUs x {options.processes} processes, {options.seconds} samples")
+    print(f"file               {size / 1e6:8.1f} MB   {size * DAY / options.seconds / 1e6:.0f} MB a day")
+    print(f"writing a sample   {spent / options.seconds * 1e3:8.2f} ms")
+    print(f"reading it back    {took:8.1f} s    {len(recording.samples)} samples, {grown / 1e3:.0f} MB more memory")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""`vramtui record`: what this machine's GPUs do, into a file, without a screen."""
+
+import queue
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vramtui.cli.exits import spoken_errors
+from vramtui.cli.opening import open_source
+from vramtui.core.errors import SourceFailed
+from vramtui.core.readings import Sample
+from vramtui.core.source import Source
+from vramtui.core.units import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from vramtui.records.recording import RecordingWriter
+
+SAY_EVERY = 1.0
+PATIENCE = 10.0  # seconds without an answer before that is said
+
+
+class _Ended(Exception):
+    """A signal asked for the end."""
+
+
+def record(
+    file: Annotated[Path, typer.Argument(help="Where to; compressed when the name ends in .gz.")],
+    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between looks at the GPUs.")] = 1.0,
+    duration: Annotated[float | None, typer.Option(min=0, help="Seconds after which to end by itself.")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
+) -> None:
+    """Record until Ctrl-C (or for --duration seconds); play it back with `vramtui --replay FILE`."""
+    with spoken_errors():
+        source = open_source(demo=demo, replay=None).source
+        first = source.read()
+        writer = _open(file, interval, first)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _end)
+        progress = _Progress(file)
+        try:
+            _follow(writer, first, _Feed(source, interval), duration, progress)
+        except _Ended:
+            pass
+        finally:
+            writer.close()
+            progress.clear()
+        sys.stderr.write(f"{progress.summary()}: vramtui --replay {file}\n")
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    del number, frame
+    raise _Ended
+
+
+def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
+    from vramtui.cli.versions import versions  # noqa: PLC0415 - only where something is recorded
+    from vramtui.records.recording import Header, RecordingWriter  # noqa: PLC0415 - as above
+
+    return RecordingWriter(file, Header(started_at=first.taken_at, interval=interval, versions=versions(first)))
+
+
+def _follow(
+    writer: "RecordingWriter", first: Sample, feed: "_Feed", duration: float | None, progress: "_Progress"
+) -> None:
+    until = float("inf") if duration is None else time.monotonic() + duration
+    writer.write(first)
+    progress.took()
+    feed.start()
+    answered = time.monotonic()
+    while (now := time.monotonic()) < until:
+        taken = feed.next(min(SAY_EVERY, until - now))
+        if isinstance(taken, Sample):
+            answered = time.monotonic()
+            writer.write(taken)
+            progress.took()
+        elif isinstance(taken, SourceFailed):
+            progress.trouble(" ".join(filter(None, (taken.message, taken.hint))))
+        elif now - answered > max(PATIENCE, 2 * feed.interval):
+            progress.trouble("the driver does not answer; still waiting")
+
+
+class _Feed(threading.Thread):
+    """Takes samples on a thread of its own, so that a driver that hangs does not keep the program from ending."""
+
+    def __init__(self, source: Source, interval: float) -> None:
+        super().__init__(daemon=True)
+        self.interval = interval
+        self._source = source
+        self._taken: queue.Queue[Sample | SourceFailed] = queue.Queue()
+
+    def run(self) -> None:
+        due = time.monotonic()
+        while True:
+            due = max(due + self.interval, time.monotonic())
+            time.sleep(max(0.0, due - time.monotonic()))
+            try:
+                self._taken.put(self._source.read())
+            except SourceFailed as error:
+                self._taken.put(error)
+
+    def next(self, timeout: float) -> Sample | SourceFailed | None:
+        """What was taken next; None when that takes more than `timeout` seconds."""
+        try:
+            return self._taken.get(timeout=max(0.0, timeout))
+        except queue.Empty:
+            return None
+
+
+class _Progress:
+    """A line on a terminal that says how far it has come; troubles are said once each."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._began = time.monotonic()
+        self._samples = 0
+        self._said = ""
+        self._live = sys.stderr.isatty()
+
+    def took(self) -> None:
+        """Count a sample."""
+        self._samples += 1
+        if self._said:
+            self._said = ""
+            self._write("vramtui: it goes on\n")
+        if self._live:
+            sys.stderr.write(f"\r\x1b[K● {self.summary()}   Ctrl-C ends it")
+            sys.stderr.flush()
+
+    def trouble(self, sentence: str) -> None:
+        """Say what is wrong, unless it was said last."""
+        if sentence != self._said:
+            self._said = sentence
+            self._write(f"vramtui: {sentence}\n")
+
+    def summary(self) -> str:
+        """What there is so far."""
+        count = f"{self._samples} sample{'s' if self._samples != 1 else ''}"
+        passed = format_duration(time.monotonic() - self._began)
+        return f"{count} in {passed}, {format_bytes(self._file.stat().st_size, 1)}"
+
+    def clear(self) -> None:
+        """Take the line away."""
+        if self._live:
+            sys.stderr.write("\r\x1b[K")
+
+    def _write(self, text: str) -> None:
+        self.clear()
+        sys.stderr.write(text)
+        sys.stderr.flush()
