@@ -4,9 +4,11 @@ from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
 from vramtui.core.models import Model, TransformerModel
-from vramtui.core.workload import InferRun, Run, TrainRun, Workload
+from vramtui.core.workload import InferRun, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.families import check_parameters, parameter_count, program_of
 from vramtui.estimators.analytic.inference import estimate_forward, estimate_inference
+from vramtui.estimators.analytic.serving import estimate_serving
+from vramtui.estimators.analytic.sharding_shapes import ALONE
 from vramtui.estimators.analytic.training import estimate_training
 
 __all__ = ["ANALYTIC", "Analytic", "parameter_count"]
@@ -28,8 +30,8 @@ class Analytic:
         _refuse_unknown(model, run)
         if isinstance(run, TrainRun):
             return estimate_training(program_of(model, run, device), run, device)
-        if not isinstance(run, InferRun):
-            raise UserError("the analytic estimator does not model run.kind = 'serve'; try --method rules")
+        if isinstance(run, ServeRun):
+            return estimate_serving(model, run, device, workload.parallel or ALONE)
         if isinstance(model, TransformerModel):
             return estimate_inference(model, run, device)
         return estimate_forward(program_of(model, run, device), run, device)
@@ -38,7 +40,7 @@ class Analytic:
 def _refuse_unknown(model: Model, run: Run) -> None:
     """Say what is not modelled rather than leave it out of the sum."""
     asked: dict[str, object] = {}
-    if isinstance(model, TransformerModel):
+    if isinstance(model, TransformerModel) and not isinstance(run, ServeRun):
         asked |= {
             "model.num_experts": model.num_experts,
             "model.kv_lora_rank": model.kv_lora_rank,

@@ -1,0 +1,74 @@
+"""Models as their cards give them, for tests of servers, caches and shares."""
+
+from vramtui.core.models import TransformerModel
+
+LLAMA_8B = TransformerModel(
+    hidden_size=4096,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    intermediate_size=14336,
+    vocab_size=128256,
+    max_position_embeddings=131072,
+)
+LLAMA_70B = TransformerModel(
+    hidden_size=8192,
+    num_hidden_layers=80,
+    num_attention_heads=64,
+    num_key_value_heads=8,
+    intermediate_size=28672,
+    vocab_size=128256,
+    max_position_embeddings=131072,
+)
+LLAMA_2_7B = TransformerModel(
+    hidden_size=4096,
+    num_hidden_layers=32,
+    num_attention_heads=32,
+    intermediate_size=11008,
+    vocab_size=32000,
+    max_position_embeddings=4096,
+)
+QWEN_7B = TransformerModel(
+    hidden_size=3584,
+    num_hidden_layers=28,
+    num_attention_heads=28,
+    num_key_value_heads=4,
+    intermediate_size=18944,
+    vocab_size=152064,
+    max_position_embeddings=32768,
+    attention_bias=True,
+)
+DEEPSEEK_V3 = TransformerModel(
+    hidden_size=7168,
+    num_hidden_layers=61,
+    num_attention_heads=128,
+    vocab_size=129280,
+    intermediate_size=18432,
+    max_position_embeddings=163840,
+    num_experts=256,
+    num_experts_per_tok=8,
+    moe_intermediate_size=2048,
+    n_shared_experts=1,
+    first_k_dense_replace=3,
+    router_bias=True,
+    q_lora_rank=1536,
+    kv_lora_rank=512,
+    qk_nope_head_dim=128,
+    qk_rope_head_dim=64,
+    v_head_dim=128,
+)
+GEMMA_3_27B = TransformerModel(
+    hidden_size=5376,
+    num_hidden_layers=62,
+    num_attention_heads=32,
+    num_key_value_heads=16,
+    head_dim=128,
+    intermediate_size=21504,
+    vocab_size=262208,
+    max_position_embeddings=131072,
+    sliding_window=1024,
+    sliding_window_pattern=6,
+    norms_per_layer=4,
+    tie_word_embeddings=True,
+    qk_norm=True,
+)

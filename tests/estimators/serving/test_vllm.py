@@ -1,0 +1,151 @@
+"""vLLM's share of a card, and how many tokens of keys and values fit into it."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
+from vramtui.core.devices import Device, card
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Estimate
+from vramtui.core.models import EncoderModel, TransformerModel
+from vramtui.core.parallel import Parallel
+from vramtui.core.units import GIB
+from vramtui.core.workload import ServeRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic.serving_parts import TooLarge
+from vramtui.estimators.analytic.vllm import Server
+
+H100 = card("H100")
+
+
+def serve(model: TransformerModel, run: ServeRun, device: Device = H100, parallel: Parallel | None = None) -> Estimate:
+    return ANALYTIC.estimate(Workload(model=model, run=run, parallel=parallel), device)
+
+
+def size(estimate: Estimate, name: str) -> int:
+    return next((part.bytes for part in estimate.parts if part.name == name), 0)
+
+
+def test_the_model_takes_what_vllm_says_it_takes() -> None:
+    """It reports "model weights took 14.9888 GB" (GiB) for Llama 3.1 8B in bf16: the rotary table is in it."""
+    estimate = serve(LLAMA_8B, ServeRun())
+    assert (size(estimate, "weights") + size(estimate, "rotary table")) / GIB == pytest.approx(14.9888, abs=0.0002)
+
+
+@pytest.mark.parametrize(("tokens", "peak"), [(20000, 17.06), (29000, 17.98)])
+def test_the_profiled_batch_is_what_a_3090_was_seen_to_need(tokens: int, peak: float) -> None:
+    """Two reports of one user: torch's peak over weights of 14.9888 GiB, with so many tokens in a pass."""
+    run = ServeRun(max_model_len=tokens, max_num_batched_tokens=tokens, enforce_eager=True)
+    profiled = size(serve(LLAMA_8B, run), "profiled batch") / GIB
+    assert profiled == pytest.approx(peak - 14.9888, abs=0.02)
+
+
+def test_the_share_is_of_the_whole_card_and_the_context_lies_on_top() -> None:
+    for share in (0.5, 0.9):
+        estimate = serve(LLAMA_8B, ServeRun(gpu_memory_utilization=share, max_model_len=8192))
+        assert share * H100.total_memory < estimate.process < share * H100.total_memory + GIB
+        assert sum(part.at_peak for part in estimate.parts) == estimate.process
+
+
+def test_tokens_and_sequences_are_told() -> None:
+    server = Server(LLAMA_8B, ServeRun(max_model_len=8192), H100, Parallel())
+    tokens = server.worker.pages.tokens(server.blocks)
+    assert tokens == server.blocks * 16
+    said = " ".join(serve(LLAMA_8B, ServeRun(max_model_len=8192)).assumptions)
+    assert f"room for {tokens:,} tokens of keys and values: {tokens / 8192:.2f} sequences of 8,192 tokens" in said
+
+
+def test_four_cards_hold_a_quarter_each() -> None:
+    one = serve(LLAMA_70B, ServeRun(max_model_len=8192), card("B200"))
+    four = serve(LLAMA_70B, ServeRun(max_model_len=8192), card("B200"), Parallel(tensor=4))
+    assert size(four, "weights") >= size(one, "weights") / 4
+    assert size(four, "weights") == pytest.approx(size(one, "weights") / 4, rel=0.001)
+    assert size(four, "nccl") > 0
+    assert any("one card of 4" in note for note in four.assumptions)
+
+
+def test_pipeline_stages_name_the_tightest() -> None:
+    two = serve(LLAMA_70B, ServeRun(max_model_len=8192, max_num_seqs=1024), card("H200"), Parallel(pipeline=2))
+    assert any("the tightest: pipeline rank 1 of 2 (layers 40–79, output layer)" in note for note in two.assumptions)
+
+
+def test_latent_keys_are_as_many_on_every_card() -> None:
+    """MLA's latent belongs to all heads, so tensor ranks each keep all of it."""
+    estimate = serve(DEEPSEEK_V3, ServeRun(quantization="fp8", max_model_len=32768), card("H200"), Parallel(tensor=8))
+    pool = next(part for part in estimate.parts if part.name == "kv cache")
+    assert "16, 1,124,352 B each" in pool.formula  # 16 tokens x 70,272 B
+
+
+def test_sliding_layers_leave_room_for_more() -> None:
+    slid = Server(GEMMA_3_27B, ServeRun(max_model_len=32768), H100, Parallel())
+    full = msgspec.structs.replace(GEMMA_3_27B, sliding_window=None, sliding_window_pattern=None)
+    straight = Server(full, ServeRun(max_model_len=32768), H100, Parallel())
+    assert slid.blocks / slid.worker.pages.per_sequence > 1.5 * straight.blocks / straight.worker.pages.per_sequence
+
+
+@given(
+    tokens=st.sampled_from([2048, 8192]),
+    sequences=st.integers(1, 512),
+    share=st.floats(0.5, 1.0),
+    cache=st.sampled_from([None, "fp8"]),
+)
+def test_what_is_set_aside_is_within_the_share(tokens: int, sequences: int, share: float, cache: None) -> None:
+    run = ServeRun(
+        max_num_batched_tokens=tokens,
+        max_num_seqs=sequences,
+        gpu_memory_utilization=share,
+        kv_cache=cache,
+        max_model_len=4096,
+    )
+    estimate = serve(LLAMA_8B, run)
+    assert (estimate.reserved or 0) <= H100.total_memory * share
+    assert sum(part.at_peak for part in estimate.parts) == estimate.process
+
+
+def test_fewer_bits_leave_room_for_more() -> None:
+    def room(run: ServeRun) -> int:
+        return size(serve(LLAMA_8B, run), "kv cache")
+
+    plain = room(ServeRun())
+    assert room(ServeRun(quantization="fp8")) > plain + 6 * GIB
+    assert room(ServeRun(quantization="int4")) > room(ServeRun(quantization="fp8"))
+    assert room(ServeRun(enforce_eager=True)) > plain
+    assert room(ServeRun(max_num_batched_tokens=2048)) > plain
+
+
+def test_what_stays_as_it_is_under_a_quantisation_is_named() -> None:
+    weights = serve(LLAMA_8B, ServeRun(quantization="int4")).parts[0]
+    assert weights.formula.endswith("embed_tokens, layer_norm, lm_head, norm stay as they are")
+
+
+@pytest.mark.parametrize(
+    ("model", "run", "device", "sentence"),
+    [
+        (LLAMA_70B, ServeRun(), "H100", "which leaves nothing for keys and values; take more cards"),
+        (LLAMA_8B, ServeRun(), "RTX4090", "one sequence of run.max_model_len = 131,072 needs 16.0 GiB; the longest"),
+        (LLAMA_8B, ServeRun(gpu_layers=3), "H100", "run.gpu_layers is llama.cpp's"),
+        (LLAMA_8B, ServeRun(kv_cache="int4"), "H100", "vLLM keeps its cache in 16 bits or in fp8"),
+        (
+            msgspec.structs.replace(LLAMA_8B, max_position_embeddings=None),
+            ServeRun(),
+            "H100",
+            "max_model_len is missing",
+        ),
+        (EncoderModel(hidden_size=64, num_hidden_layers=2, num_attention_heads=4), ServeRun(), "H100", "for decoders"),
+    ],
+)
+def test_refusals(model: TransformerModel, run: ServeRun, device: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence.replace(".", r"\.")):
+        serve(model, run, card(device))
+
+
+def test_the_longest_sequence_it_names_does_fit() -> None:
+    with pytest.raises(TooLarge, match="the longest that fits is") as refused:
+        serve(LLAMA_8B, ServeRun(), card("RTX4090"))
+    longest = int(str(refused.value).rsplit(maxsplit=1)[1].replace(",", ""))
+    serve(LLAMA_8B, ServeRun(max_model_len=longest), card("RTX4090"))
+    with pytest.raises(TooLarge):
+        serve(LLAMA_8B, ServeRun(max_model_len=longest + 1), card("RTX4090"))
+    assert refused.value.needed > card("RTX4090").total_memory * 0.9
