@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from vramtui.cli.main import app
+from vramtui.cli.main import program
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRACES = sorted((GOLDEN / "allocator").glob("*.json.gz"))
@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def _run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, ["allocator", *map(str, arguments)])
+    return CliRunner().invoke(program(), ["allocator", *map(str, arguments)])
 
 
 def _json(*arguments: object, code: int = 0) -> Any:

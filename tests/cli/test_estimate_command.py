@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from vramtui.cli.main import app
+from vramtui.cli.main import program
 from vramtui.core.estimate import PHASE_TITLES
 
 RUNNER = CliRunner()
@@ -21,7 +21,7 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> Result:
-    return RUNNER.invoke(app, ["estimate", *arguments])
+    return RUNNER.invoke(program(), ["estimate", *arguments])
 
 
 def document(*arguments: str) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_a_setting_changes_the_estimate() -> None:
 
 
 def test_a_path_serves_as_well_as_a_name(own_folder: Path) -> None:
-    done = RUNNER.invoke(app, ["presets", "show", "tiny-gpt"])
+    done = RUNNER.invoke(program(), ["presets", "show", "tiny-gpt"])
     path = own_folder / "copy.toml"
     path.write_text(done.stdout, encoding="utf-8")
     copy, original = document(str(path)), document("tiny-gpt")
@@ -145,7 +145,7 @@ def test_a_rules_own_preset_answers_by_its_rule() -> None:
 
 def test_a_measured_figure_stands_beside_the_estimates(own_folder: Path) -> None:
     path = own_folder / "mine.toml"
-    shown = RUNNER.invoke(app, ["presets", "show", "tiny-gpt"]).stdout
+    shown = RUNNER.invoke(program(), ["presets", "show", "tiny-gpt"]).stdout
     path.write_text(shown + '\n[measured]\nprocess = 1073741824\nwhere = "here"\n', encoding="utf-8")
     text = run(str(path), "--method", "all").stdout
     (line,) = [line for line in text.splitlines() if line.startswith("measured")]

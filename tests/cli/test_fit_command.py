@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.cli.main import app
+from vramtui.cli.main import program
 
 RUNNER = CliRunner()
 
@@ -19,13 +19,13 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def document(*arguments: str) -> tuple[int, dict[str, Any]]:
-    done = RUNNER.invoke(app, ["fit", *arguments, "--json"])
+    done = RUNNER.invoke(program(), ["fit", *arguments, "--json"])
     return done.exit_code, json.loads(done.stdout)
 
 
 def process(preset: str, *settings: str) -> int:
     chosen = [part for setting in settings for part in ("--set", setting)]
-    done = RUNNER.invoke(app, ["estimate", preset, *chosen, "--gpu", "RTX4090", "--json"])
+    done = RUNNER.invoke(program(), ["estimate", preset, *chosen, "--gpu", "RTX4090", "--json"])
     size: int = json.loads(done.stdout)["estimates"][0]["process"]
     return size
 
@@ -51,10 +51,10 @@ def test_what_does_not_fit_is_told_how_it_would() -> None:
 
 
 def test_the_printed_settings_do_what_they_say() -> None:
-    done = RUNNER.invoke(app, ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4"])
+    done = RUNNER.invoke(program(), ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4"])
     assert done.exit_code == 1
     (settings,) = [line for line in done.stdout.splitlines() if line.strip().startswith("--set")]
-    again = RUNNER.invoke(app, ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4", *shlex.split(settings)])
+    again = RUNNER.invoke(program(), ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4", *shlex.split(settings)])
     assert again.exit_code == 0, again.stdout
     assert "Nothing has to be changed." in again.stdout
 
@@ -76,7 +76,7 @@ def test_another_key_can_be_varied() -> None:
     ],
 )
 def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
-    done = RUNNER.invoke(app, ["fit", *arguments])
+    done = RUNNER.invoke(program(), ["fit", *arguments])
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.cli.presets import app
+from vramtui.cli.presets import presets
 
 RUNNER = CliRunner()
 PRESET = """
@@ -34,7 +34,7 @@ def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def test_the_list_as_json(own_folder: Path) -> None:
     (own_folder / "mine.toml").write_text(PRESET)
     (own_folder / "broken.toml").write_text("name = 1")
-    done = RUNNER.invoke(app, ["list", "--json"])
+    done = RUNNER.invoke(presets, ["list", "--json"])
     assert done.exit_code == 0
     document = json.loads(done.stdout)
     assert document["schema"] == 1
@@ -55,7 +55,7 @@ def test_the_list_as_json(own_folder: Path) -> None:
 
 def test_the_list_for_people(own_folder: Path) -> None:
     (own_folder / "mine.toml").write_text(PRESET)
-    done = RUNNER.invoke(app, ["list"])
+    done = RUNNER.invoke(presets, ["list"])
     assert done.exit_code == 0
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("mine ")]
     assert line.strip().split(maxsplit=4) == ["mine", "transformer", "infer", "yours", "Mine [red]x[/]"]
@@ -63,7 +63,7 @@ def test_the_list_for_people(own_folder: Path) -> None:
 
 def test_showing_one(own_folder: Path) -> None:
     (own_folder / "mine.toml").write_text(encoding="utf-8", data=PRESET + "#\t\u202e\r\n")
-    done = RUNNER.invoke(app, ["show", "mine"])
+    done = RUNNER.invoke(presets, ["show", "mine"])
     assert done.exit_code == 0
     lines = done.stdout.splitlines()
     assert lines[0] == f"# {own_folder / 'mine.toml'}"
@@ -72,15 +72,15 @@ def test_showing_one(own_folder: Path) -> None:
 
 
 def test_showing_one_that_is_not_there() -> None:
-    done = RUNNER.invoke(app, ["show", "gpt2-125m"])
+    done = RUNNER.invoke(presets, ["show", "gpt2-125m"])
     assert done.exit_code == 2
     assert done.stderr.startswith("vramtui: no preset is called 'gpt2-125m' (did you mean gpt2-124m?)")
 
 
 def test_checking_everything_known(own_folder: Path) -> None:
-    assert RUNNER.invoke(app, ["check"]).exit_code == 0
+    assert RUNNER.invoke(presets, ["check"]).exit_code == 0
     (own_folder / "broken.toml").write_text("name = 1")
-    done = RUNNER.invoke(app, ["check"])
+    done = RUNNER.invoke(presets, ["check"])
     assert done.exit_code == 2
     assert "broken.toml:1: name is 1, text in quotes is needed" in done.stderr
 
@@ -88,10 +88,10 @@ def test_checking_everything_known(own_folder: Path) -> None:
 def test_checking_files_and_folders_tells_every_mistake(own_folder: Path) -> None:
     good = own_folder / "good.toml"
     good.write_text(PRESET)
-    assert RUNNER.invoke(app, ["check", str(good)]).stdout == "1 preset is right\n"
+    assert RUNNER.invoke(presets, ["check", str(good)]).stdout == "1 preset is right\n"
     bad = own_folder / "bad.toml"
     bad.write_text(PRESET.replace("hidden_size", "hiden_size").replace("= 2", "= 0"))
-    done = RUNNER.invoke(app, ["check", str(own_folder)])
+    done = RUNNER.invoke(presets, ["check", str(own_folder)])
     assert done.exit_code == 2
     assert [line.split("bad.toml:")[1] for line in done.stderr.splitlines()] == [
         "5: model.hiden_size is not a key of a transformer model (did you mean hidden_size?)",
@@ -103,14 +103,14 @@ def test_checking_files_and_folders_tells_every_mistake(own_folder: Path) -> Non
 def test_checking_finds_what_no_single_key_is_wrong_with(own_folder: Path) -> None:
     path = own_folder / "odd.toml"
     path.write_text(PRESET.replace("num_attention_heads = 4", "num_attention_heads = 7"))
-    done = RUNNER.invoke(app, ["check"])
+    done = RUNNER.invoke(presets, ["check"])
     assert done.exit_code == 2
     (line,) = done.stderr.splitlines()
     assert "odd.toml:7: model.num_attention_heads" in line
 
 
 def test_checking_what_is_not_there(own_folder: Path) -> None:
-    done = RUNNER.invoke(app, ["check", str(own_folder / "none.toml")])
+    done = RUNNER.invoke(presets, ["check", str(own_folder / "none.toml")])
     assert done.exit_code == 2
     assert "none.toml does not exist" in done.stderr
-    assert RUNNER.invoke(app, ["check", str(own_folder)]).exit_code == 2
+    assert RUNNER.invoke(presets, ["check", str(own_folder)]).exit_code == 2

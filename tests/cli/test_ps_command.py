@@ -4,14 +4,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vramtui.cli.main import app
+from vramtui.cli.main import program
 from vramtui.core.errors import SourceFailed
 
 run = CliRunner().invoke
 
 
 def test_the_document_keeps_its_contract() -> None:
-    result = run(app, ["ps", "--demo", "--json"])
+    result = run(program(), ["ps", "--demo", "--json"])
     assert result.exit_code == 0
     document = json.loads(result.stdout)
     assert document["schema"] == 1
@@ -29,7 +29,7 @@ def test_the_document_keeps_its_contract() -> None:
 
 
 def test_the_table_shows_who_holds_what() -> None:
-    result = run(app, ["ps", "--demo"])
+    result = run(program(), ["ps", "--demo"])
     assert result.exit_code == 0
     lines = result.stdout.splitlines()
     training = next(line for line in lines if "train.py" in line)
@@ -44,20 +44,20 @@ def test_no_driver_is_a_sentence_and_exit_code_3(monkeypatch: pytest.MonkeyPatch
         raise SourceFailed("NVML cannot be loaded: libnvidia-ml.so.1 was not found.", "Install the driver.")
 
     monkeypatch.setattr("vramtui.sources.pick.pick_source", no_driver)
-    result = run(app, ["ps"])
+    result = run(program(), ["ps"])
     assert result.exit_code == 3
     assert "libnvidia-ml.so.1 was not found. Install the driver." in result.stderr
     assert "Traceback" not in result.output
 
 
 def test_a_demo_of_a_recording_is_refused(tmp_path: Path) -> None:
-    result = run(app, ["ps", "--demo", "--replay", str(tmp_path / "x.jsonl")])
+    result = run(program(), ["ps", "--demo", "--replay", str(tmp_path / "x.jsonl")])
     assert result.exit_code == 2
     assert "give one of them" in result.stderr
 
 
 def test_a_recording_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
-    result = run(app, ["ps", "--replay", str(tmp_path / "none.jsonl")])
+    result = run(program(), ["ps", "--replay", str(tmp_path / "none.jsonl")])
     assert result.exit_code == 2
     assert "none.jsonl" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1

@@ -3,14 +3,14 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from vramtui.cli.main import app
+from vramtui.cli.main import program
 
 run = CliRunner().invoke
 
 
 def test_all_formats_are_written_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    first = run(app, ["snapshot", "--demo", "--folder", str(tmp_path)])
-    second = run(app, ["snapshot", "--demo", "--folder", str(tmp_path)])
+    first = run(program(), ["snapshot", "--demo", "--folder", str(tmp_path)])
+    second = run(program(), ["snapshot", "--demo", "--folder", str(tmp_path)])
     assert (first.exit_code, second.exit_code) == (0, 0)
     paths = [Path(line) for line in (first.stdout + second.stdout).splitlines()]
     assert len(set(paths)) == 8
@@ -19,13 +19,13 @@ def test_all_formats_are_written_and_nothing_is_overwritten(tmp_path: Path) -> N
 
 
 def test_the_snapshot_says_which_versions_stand_behind_it(tmp_path: Path) -> None:
-    result = run(app, ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path)])
+    result = run(program(), ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path)])
     document = json.loads(Path(result.stdout.strip()).read_text())
     assert {"vramtui", "python", "driver", "cuda"} <= set(document["versions"])
 
 
 def test_the_picture_shows_the_dashboard(tmp_path: Path) -> None:
-    result = run(app, ["snapshot", "--demo", "-f", "svg", "--folder", str(tmp_path)])
+    result = run(program(), ["snapshot", "--demo", "-f", "svg", "--folder", str(tmp_path)])
     svg = Path(result.stdout.strip()).read_text()
     assert "llama-3.1-8b-lora" in svg
     assert "train.py" in svg
@@ -33,7 +33,7 @@ def test_the_picture_shows_the_dashboard(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    result = run(app, ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path / "file")])
+    result = run(program(), ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path / "file")])
     assert result.exit_code == 2
     assert "file" in result.stderr
     assert "Traceback" not in result.output

@@ -1,35 +1,26 @@
 """The command line, put together: one line per command."""
 
+import sys
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vramtui import __version__
-from vramtui.cli.allocator import allocator
-from vramtui.cli.doctor import doctor
-from vramtui.cli.estimate import estimate
-from vramtui.cli.fit import fit
-from vramtui.cli.presets import app as presets
-from vramtui.cli.ps import ps
-from vramtui.cli.record import record
-from vramtui.cli.snapshot import snapshot
 
-app = typer.Typer(
-    name="vramtui",
-    no_args_is_help=False,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+# A command is a function or a Typer app of that name in the module of that name.
+COMMANDS = (
+    "ps",
+    "estimate",
+    "fit",
+    "snapshot",
+    "record",
+    "allocator",
+    "doctor",
+    "presets",
 )
-app.command()(ps)
-app.command()(estimate)
-app.command()(fit)
-app.command()(snapshot)
-app.command()(allocator)
-app.command()(record)
-app.command()(doctor)
-app.add_typer(presets, name="presets")
 
 
 def _print_version(wanted: bool) -> None:
@@ -38,7 +29,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False,
@@ -60,6 +50,26 @@ def _root(
     open_dashboard(demo=demo, replay=replay, interval=interval, preset=preset)
 
 
+def program(names: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The command line with these commands; each one's module is loaded for it."""
+    app = typer.Typer(
+        name="vramtui",
+        no_args_is_help=False,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(invoke_without_command=True)(_root)
+    for name in names:
+        command = getattr(import_module(f"vramtui.cli.{name}"), name)
+        if isinstance(command, typer.Typer):
+            app.add_typer(command, name=name)
+        else:
+            app.command()(command)
+    return app
+
+
 def run() -> None:
-    """Run the command line."""
-    app(prog_name="vramtui")
+    """Run the command line. Where a command is named first, the others need not be loaded."""
+    named = sys.argv[1:2]
+    program(named if named and named[0] in COMMANDS else COMMANDS)(prog_name="vramtui")

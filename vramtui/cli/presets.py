@@ -11,10 +11,10 @@ from vramtui.cli.exits import BAD_INPUT, spoken_errors
 from vramtui.core.preset import Preset, PresetFile
 from vramtui.core.text import printable
 
-app = typer.Typer(no_args_is_help=True, help="List, show and check presets.")
+presets = typer.Typer(no_args_is_help=True, help="List, show and check presets.")
 
 
-@app.command("list")
+@presets.command("list")
 def list_presets(
     json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
 ) -> None:
@@ -33,7 +33,7 @@ def list_presets(
             sys.stderr.write(f"vramtui: {problem}\n")
 
 
-@app.command()
+@presets.command()
 def show(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")]) -> None:
     """A preset's file: its path, then its text."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
@@ -46,7 +46,7 @@ def show(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")
             typer.echo("\t".join(map(printable, line.rstrip("\r").split("\t"))))
 
 
-@app.command()
+@presets.command()
 def check(
     files: Annotated[
         list[Path] | None, typer.Argument(help="TOML files or folders of them; all known presets by default.")

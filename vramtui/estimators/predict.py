@@ -5,7 +5,6 @@ from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
 from vramtui.core.preset import PresetFile
 from vramtui.core.workload import Workload
-from vramtui.estimators.analytic import ANALYTIC
 
 
 class Predictor:
@@ -23,6 +22,8 @@ class Predictor:
         return self._made[wanted]
 
     def _make(self, found: PresetFile, device: Device) -> Estimate | None:
+        from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - takes 40 ms, and often no preset matches
+
         try:
             return ANALYTIC.estimate(found.preset.workload, device)
         except UserError as error:

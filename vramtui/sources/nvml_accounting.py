@@ -42,12 +42,12 @@ class Accounts:
             mode, absence = caller.ask("nvmlDeviceGetAccountingMode", device)
             self._on = absence is None and bool(mode)
             self._next_mode = now + ASK_MODE_EVERY
+        if not self._on:
+            self.peaks, self._listed = {}, frozenset()
+            return {}
         listed = frozenset(pids)
         gone, arrived = self._listed - listed, listed - self._listed
         self._listed = listed
-        if not self._on:
-            self.peaks = {}
-            return {}
         last = self._ask(caller, device, gone)
         if now >= self._next_peaks:
             self.peaks = self._ask(caller, device, listed)
