@@ -18,6 +18,7 @@ COMMANDS = (
     "snapshot",
     "record",
     "allocator",
+    "history",
     "doctor",
     "presets",
 )

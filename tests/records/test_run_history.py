@@ -1,0 +1,147 @@
+"""Runs are kept once each, whoever writes them, and nothing that was kept is lost."""
+
+import os
+import random
+import signal
+import sqlite3
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vramtui.core.errors import UserError
+from vramtui.core.ledger import Ledger
+from vramtui.core.runs import Run, spreads
+from vramtui.records.run_history import MIGRATIONS, RunHistory
+
+GIB = 1 << 30
+RUN = Run(
+    key="gpu01|GPU-0|4213|100.0",
+    source="run",
+    host="gpu01",
+    gpu_uuid="GPU-0",
+    gpu_name="NVIDIA H200",
+    pid=4213,
+    command="python train.py",
+    started_at=100.0,
+    preset="gpt2-124m",
+    model_kind="transformer",
+    run_kind="train",
+    workload={"run": {"batch_size": 8}},
+    method="analytic",
+    predicted=Ledger(weights=GIB, process=20 * GIB),
+    observed=Ledger(process=19 * GIB),
+)
+
+
+def another(number: int, **changes: object) -> Run:
+    return msgspec.structs.replace(RUN, key=f"key-{number}", started_at=100.0 + number, **changes)
+
+
+def test_there_and_back(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path / "new" / "history.sqlite3")
+    assert history.runs() == ()
+    history.keep(RUN)
+    (kept,) = history.runs()
+    assert kept.run == RUN
+    assert history.run(kept.id) == kept
+    assert kept.run.error == pytest.approx(-0.05)
+
+
+def test_the_newer_word_takes_the_older_ones_place(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path / "history.sqlite3")
+    history.keep(RUN)
+    history.keep(msgspec.structs.replace(RUN, ended_at=200.0, ending="exited", exit_code=0))
+    (kept,) = history.runs()
+    assert (kept.run.ended_at, kept.run.ending) == (200.0, "exited")
+
+
+def test_the_latest_come_first_and_one_preset_alone(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path / "history.sqlite3")
+    for number in (2, 1, 3):
+        history.keep(another(number, preset="a" if number == 2 else "b"))
+    assert [kept.run.started_at for kept in history.runs()] == [103.0, 102.0, 101.0]
+    assert [kept.run.started_at for kept in history.runs("b")] == [103.0, 101.0]
+    assert len(history.runs(limit=1)) == 1
+    (gone,) = history.runs("a")
+    assert history.forget(gone.id)
+    assert not history.forget(gone.id)
+    with pytest.raises(UserError, match=f"holds no run {gone.id}"):
+        history.run(gone.id)
+
+
+def test_many_write_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    with ThreadPoolExecutor(8) as crew:
+        list(crew.map(lambda number: RunHistory(path).keep(another(number)), range(60)))
+    assert len(RunHistory(path).runs()) == 60
+
+
+def test_a_writer_that_is_killed_loses_nothing_it_kept(tmp_path: Path) -> None:
+    path, chance = tmp_path / "history.sqlite3", random.Random(3)
+    RunHistory(path).keep(RUN)
+    kept = 1
+    for turn in range(10):
+        told, tell = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for number in range(10_000):
+                    RunHistory(path).keep(another(10_000 * turn + number))
+                    os.write(tell, b".")
+            finally:
+                os._exit(1)
+        os.close(tell)
+        kept += len(os.read(told, 1))
+        time.sleep(chance.random() / 50)  # how far it gets is what differs from turn to turn
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        while more := os.read(told, 1 << 16):
+            kept += len(more)
+        os.close(told)
+        assert kept <= len(RunHistory(path).runs(limit=10**6)) <= kept + turn + 1
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda path: path.write_bytes(b"no database at all" * 100), "file is not a database"),
+        (lambda path: path.mkdir(), "unable to open"),
+        (lambda path: _set_version(path, len(MIGRATIONS) + 1), "made by a newer version"),
+    ],
+)
+def test_a_file_that_is_no_history_is_left_alone(spoil: object, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    assert callable(spoil)
+    spoil(path)
+    before = path.read_bytes() if path.is_file() else b""
+    with pytest.raises(UserError, match=said):
+        RunHistory(path).keep(RUN)
+    with pytest.raises(UserError, match=said):
+        RunHistory(path).runs()
+    assert (path.read_bytes() if path.is_file() else b"") == before or said.startswith("made")
+
+
+def _set_version(path: Path, version: int) -> None:
+    with sqlite3.connect(path) as database:
+        database.execute(f"PRAGMA user_version = {version}")
+    database.close()
+
+
+def test_a_damaged_run_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    RunHistory(path).keep(RUN)
+    with sqlite3.connect(path) as database:
+        database.execute("UPDATE runs SET document = ?", (b"{",))
+    database.close()
+    with pytest.raises(UserError, match="run 1 is damaged"):
+        RunHistory(path).runs()
+
+
+def test_errors_by_method_and_kind_of_model() -> None:
+    ended = [another(number, ended_at=1.0, observed=Ledger(process=(18 + number) * GIB)) for number in range(3)]
+    (spread,) = spreads((*ended, RUN))
+    assert (spread.method, spread.model_kind, spread.runs) == ("analytic", "transformer", 3)
+    assert (spread.lowest, spread.median, spread.highest) == pytest.approx((-0.1, -0.05, 0.0))

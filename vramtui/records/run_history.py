@@ -1,0 +1,161 @@
+"""The history of runs: an SQLite database that several programs may write to at once."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.errors import UserError
+from vramtui.core.runs import Run
+from vramtui.core.text import printable
+from vramtui.records.cleaning import clean
+
+FILE = "history.sqlite3"
+BUSY_FOR = 5.0  # seconds to wait for another program that writes
+# Each entry takes the database from its place in this list to the next version.
+MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        id INTEGER PRIMARY KEY,
+        key TEXT NOT NULL UNIQUE,
+        started_at REAL NOT NULL,
+        ended_at REAL,
+        host TEXT NOT NULL,
+        gpu_name TEXT NOT NULL,
+        preset TEXT NOT NULL,
+        method TEXT NOT NULL,
+        predicted INTEGER,
+        observed INTEGER,
+        document BLOB NOT NULL
+    );
+    CREATE INDEX runs_by_time ON runs (started_at);
+    """,
+)
+_KEEP = """
+INSERT INTO runs (key, started_at, ended_at, host, gpu_name, preset, method, predicted, observed, document)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET ended_at = excluded.ended_at, preset = excluded.preset, method = excluded.method,
+    predicted = excluded.predicted, observed = excluded.observed, document = excluded.document
+"""
+_LIST = "SELECT id, document FROM runs WHERE (?1 IS NULL OR preset = ?1) ORDER BY started_at DESC, id DESC LIMIT ?2"
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A run and the number it is kept under."""
+
+    id: int
+    run: Run
+
+
+class RunHistory:
+    """Keeps runs and finds them again. Every call opens the file for itself, so that no program holds it.
+
+    Args:
+        path: the database; it and its folder are made when something is kept.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def keep(self, run: Run) -> None:
+        """Keep `run`; the newer word on a run that is there already takes the older one's place.
+
+        Raises:
+            UserError: the database cannot be written.
+        """
+        row = (
+            run.key,
+            run.started_at,
+            run.ended_at,
+            printable(run.host),
+            printable(run.gpu_name),
+            run.preset,
+            run.method,
+            run.predicted.process,
+            run.observed.process,
+            _encode(run),
+        )
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._failure(error.strerror or str(error)) from None
+        with self._open() as database, database:
+            database.execute(_KEEP, row)
+
+    def runs(self, preset: str | None = None, limit: int = 1000) -> tuple[Kept, ...]:
+        """The latest first; of one preset where it is given.
+
+        Raises:
+            UserError: the database cannot be read.
+        """
+        if not self.path.exists():
+            return ()
+        with self._open() as database:
+            rows = database.execute(_LIST, (preset, limit)).fetchall()
+        return tuple(self._kept(*row) for row in rows)
+
+    def run(self, number: int) -> Kept:
+        """One run by its number.
+
+        Raises:
+            UserError: there is none, or the database cannot be read.
+        """
+        found = None
+        if self.path.exists():
+            with self._open() as database:
+                found = database.execute("SELECT id, document FROM runs WHERE id = ?", (number,)).fetchone()
+        if found is None:
+            raise UserError(f"the history holds no run {number}; `vramtui history` lists those that there are")
+        return self._kept(*found)
+
+    def forget(self, number: int) -> bool:
+        """Remove one run; False when there was none."""
+        if not self.path.exists():
+            return False
+        with self._open() as database, database:
+            return database.execute("DELETE FROM runs WHERE id = ?", (number,)).rowcount > 0
+
+    def _kept(self, number: int, document: bytes) -> Kept:
+        try:
+            return Kept(number, msgspec.json.decode(document, type=Run))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._failure(f"run {number} is damaged: {error}") from None
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=BUSY_FOR)) as database:
+                database.execute("PRAGMA journal_mode = WAL")
+                database.execute("PRAGMA synchronous = NORMAL")
+                self._migrate(database)
+                yield database
+        except sqlite3.Error as error:
+            raise self._failure(str(error)) from None
+
+    def _migrate(self, database: sqlite3.Connection) -> None:
+        version = int(database.execute("PRAGMA user_version").fetchone()[0])
+        if version > len(MIGRATIONS):
+            raise self._failure(f"made by a newer version (schema {version}, this one knows {len(MIGRATIONS)})")
+        if version == len(MIGRATIONS):
+            return
+        database.execute("BEGIN IMMEDIATE")
+        # Another program may have done it while this one waited for its turn.
+        version = int(database.execute("PRAGMA user_version").fetchone()[0])
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            for statement in filter(str.strip, script.split(";")):
+                database.execute(statement)
+            database.execute(f"PRAGMA user_version = {number}")
+        database.commit()
+
+    def _failure(self, reason: str) -> UserError:
+        return UserError(f"the history {printable(str(self.path))} cannot be used: {printable(reason)}")
+
+
+def _encode(run: Run) -> bytes:
+    try:
+        return msgspec.json.encode(run)
+    except UnicodeEncodeError:
+        # A name that is no Unicode at all cannot stand in JSON.
+        return msgspec.json.encode(clean(msgspec.to_builtins(run)))
