@@ -1,0 +1,178 @@
+"""What is about to go wrong, each said once when it begins and not again until it was over."""
+
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+import msgspec
+
+from vramtui.core.estimate import PHASE_TITLES, Estimate
+from vramtui.core.history import History, Track
+from vramtui.core.readings import Gpu, ProcessKey, Sample, process_key
+from vramtui.core.trend import Trend, trend_of
+from vramtui.core.units import format_bytes, format_duration
+
+Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost"]
+DEFAULT_ERROR = 0.08
+
+
+class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[alerts]` table of the config file.
+
+    Attributes:
+        kinds: which alerts there are.
+        after: seconds that something has to last before it is said.
+        until: seconds that it has to be over before it can be said again.
+        horizon: seconds ahead within which growth has to reach the limit.
+        held: bytes that exited processes may hold.
+    """
+
+    kinds: frozenset[Kind] = frozenset({"will_not_fit", "growth", "over", "held_by_exited", "lost"})
+    after: float = 2.0
+    until: float = 10.0
+    horizon: float = 3600.0
+    held: int = 256 << 20
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Something a person should know now. `gpu_index`, and `process` where one is to blame, say where."""
+
+    kind: Kind
+    gpu_uuid: str
+    gpu_index: int
+    process: ProcessKey | None
+    sentence: str
+    since: float
+
+
+Place = tuple[Kind, str, ProcessKey | None]
+
+
+class _State(msgspec.Struct):
+    """One place where something was wrong: since when, last when, and whether it was said."""
+
+    began: float
+    last: float
+    alert: Alert
+    said: bool = False
+
+
+class Alerts:
+    """Watches samples go by.
+
+    Args:
+        rules: what is worth an alert.
+    """
+
+    def __init__(self, rules: AlertRules | None = None) -> None:
+        self.rules = rules or AlertRules()
+        self._states: dict[Place, _State] = {}
+
+    @property
+    def standing(self) -> tuple[Alert, ...]:
+        """What is wrong now, the oldest first."""
+        return tuple(state.alert for state in self._states.values() if state.said)
+
+    def update(
+        self, sample: Sample, history: History, predicted: Mapping[ProcessKey, Estimate | None]
+    ) -> tuple[Alert, ...]:
+        """Look at a sample that the history has taken already.
+
+        Args:
+            sample: the moment.
+            history: all that was seen before.
+            predicted: the estimate for each matched process.
+
+        Returns:
+            What begins now, to be said once.
+        """
+        now = sample.taken_at
+        begins: list[Alert] = []
+        for alert in self._found(sample, history, predicted):
+            place = (alert.kind, alert.gpu_uuid, alert.process)
+            state = self._states.get(place)
+            if state is None:
+                state = self._states[place] = _State(now, now, alert)
+            state.last = now
+            state.alert = msgspec.structs.replace(alert, since=state.began)
+            if not state.said and now - state.began >= self._patience(alert.kind):
+                state.said = True
+                begins.append(state.alert)
+        for place in [place for place, state in self._states.items() if self._is_over(state, now)]:
+            del self._states[place]
+        return tuple(begins)
+
+    def _patience(self, kind: Kind) -> float:
+        return 0.0 if kind == "lost" else self.rules.after
+
+    def _is_over(self, state: _State, now: float) -> bool:
+        """What was never said is forgotten at once; what was said has to stay away for a while."""
+        return state.last < now - (self.rules.until if state.said else 0.0)
+
+    def _found(
+        self, sample: Sample, history: History, predicted: Mapping[ProcessKey, Estimate | None]
+    ) -> Iterable[Alert]:
+        for gpu in sample.gpus:
+            for alert in self._of_gpu(sample, gpu, history, predicted):
+                if alert.kind in self.rules.kinds:
+                    yield alert
+
+    def _of_gpu(
+        self, sample: Sample, gpu: Gpu, history: History, predicted: Mapping[ProcessKey, Estimate | None]
+    ) -> Iterable[Alert]:
+        if gpu.state == "lost":
+            yield _alert("lost", gpu, None, f"GPU {gpu.index} is lost: {gpu.reason or 'it does not answer'}")
+        if gpu.state != "ok":
+            return
+        held = sum(row.used_memory or 0 for row in gpu.processes if row.state == "exited")
+        if held > self.rules.held:
+            sentence = f"exited processes still hold {format_bytes(held)} of GPU {gpu.index}"
+            yield _alert("held_by_exited", gpu, None, sentence)
+        here = history.here(sample.host.name, gpu.uuid)
+        for row in gpu.processes:
+            key = process_key(sample.host.name, gpu, row)
+            track = here.get(row.pid)
+            if track is None or row.used_memory is None or row.state == "exited":
+                continue
+            estimate = predicted.get(key)
+            yield from _against_prediction(gpu, key, track, estimate)
+            yield from self._growth(gpu, key, track, sample.taken_at)
+
+    def _growth(self, gpu: Gpu, key: ProcessKey, track: Track, now: float) -> Iterable[Alert]:
+        free = gpu.memory.free
+        trend = trend_of(track.times, track.values, now)
+        if free is None or trend is None:
+            return
+        soonest, latest = trend.reaches(free)
+        if soonest > self.rules.horizon:
+            return
+        yield _alert("growth", gpu, key, _growing(gpu, key, trend, soonest, latest))
+
+
+def _against_prediction(gpu: Gpu, key: ProcessKey, track: Track, estimate: Estimate | None) -> Iterable[Alert]:
+    used, free = track.last_used, gpu.memory.free
+    if estimate is None or not estimate.process or used is None:
+        return
+    allowed = DEFAULT_ERROR if estimate.error is None else estimate.error
+    peak = max(used, track.peak.bytes if track.peak else 0)
+    if peak > estimate.process * (1 + allowed):
+        sentence = f"pid {key.pid} holds {format_bytes(peak - estimate.process)} more than predicted"
+        yield _alert("over", gpu, key, sentence)
+    to_come = estimate.process - peak
+    # Cached memory counts as used, so what is still to come has to be free.
+    if free is not None and to_come > free and peak < estimate.process * (1 - allowed):
+        phase = PHASE_TITLES[estimate.peak_phase]
+        sentence = (
+            f"pid {key.pid} will need {format_bytes(to_come)} more in {phase}; "
+            f"GPU {gpu.index} has {format_bytes(free)} free"
+        )
+        yield _alert("will_not_fit", gpu, key, sentence)
+
+
+def _growing(gpu: Gpu, key: ProcessKey, trend: Trend, soonest: float, latest: float) -> str:
+    when = f"{format_duration(soonest)} to {format_duration(latest)}"
+    a_minute = format_bytes(round(trend.slope * 60))
+    return f"pid {key.pid} grows by {a_minute} a minute: GPU {gpu.index} is full in {when}"
+
+
+def _alert(kind: Kind, gpu: Gpu, process: ProcessKey | None, sentence: str) -> Alert:
+    return Alert(kind=kind, gpu_uuid=gpu.uuid, gpu_index=gpu.index, process=process, sentence=sentence, since=0.0)
