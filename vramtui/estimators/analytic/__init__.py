@@ -8,6 +8,7 @@ from vramtui.core.workload import InferRun, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.families import check_parameters, parameter_count, program_of
 from vramtui.estimators.analytic.inference import estimate_forward, estimate_inference
 from vramtui.estimators.analytic.serving import estimate_serving
+from vramtui.estimators.analytic.sharding import estimate_sharded
 from vramtui.estimators.analytic.sharding_shapes import ALONE
 from vramtui.estimators.analytic.training import estimate_training
 
@@ -28,6 +29,8 @@ class Analytic:
         model, run = workload.model, workload.run
         check_parameters(model)
         _refuse_unknown(model, run)
+        if isinstance(run, TrainRun) and workload.parallel is not None:
+            return estimate_sharded(model, run, device, workload.parallel)
         if isinstance(run, TrainRun):
             return estimate_training(program_of(model, run, device), run, device)
         if isinstance(run, ServeRun):
@@ -40,19 +43,17 @@ class Analytic:
 def _refuse_unknown(model: Model, run: Run) -> None:
     """Say what is not modelled rather than leave it out of the sum."""
     asked: dict[str, object] = {}
-    if isinstance(model, TransformerModel) and not isinstance(run, ServeRun):
+    if isinstance(model, TransformerModel) and isinstance(run, InferRun):
         asked |= {
             "model.num_experts": model.num_experts,
             "model.kv_lora_rank": model.kv_lora_rank,
             "model.sliding_window": model.sliding_window,
         }
-    elif isinstance(run, TrainRun):
-        asked |= {"run.lora": run.lora}
-    if isinstance(run, TrainRun):
+    if isinstance(run, TrainRun) and not isinstance(model, TransformerModel):
         asked |= {
+            "run.lora": run.lora,
             "run.quantization": run.quantization,
             "run.frozen_layers": run.frozen_layers,
-            "run.lora.use_dora": run.lora and run.lora.use_dora,
             "run.cross_entropy": run.cross_entropy != "full",
             "run.checkpointing = 'selective'": run.checkpointing == "selective",
         }

@@ -88,13 +88,19 @@ def _stages(model: TransformerModel, run: TrainRun, setting: Setting) -> list[St
     frozen = msgspec.structs.replace(setting, below=True)
     start = Decoder(model, frozen if run.frozen_layers else setting).embeddings()
     stages = [Stage(start)]
-    for first, count, routed in stretches(model, {run.frozen_layers, 1 if run.lora else run.frozen_layers}):
+    for first, count, routed in stretches(model, _cuts(run)):
         below = first < run.frozen_layers
         tracked = not below and (first > run.frozen_layers or not (run.frozen_layers or run.lora))
         tape = Decoder(model, frozen if below else setting).block(tracked=tracked, routed=routed)
         stages.append(Stage(tape, count, checkpointed=run.checkpointing == "full" and not below))
     stages.append(Stage(Decoder(model, setting).loss()))
     return stages
+
+
+def _cuts(run: TrainRun) -> set[int]:
+    """Where blocks begin to differ: no gradient flows back to the input of the first block with one."""
+    first = run.frozen_layers
+    return {first, first + 1} if first or run.lora is not None else set()
 
 
 def stretches(model: TransformerModel, cuts: set[int]) -> list[tuple[int, int, bool]]:

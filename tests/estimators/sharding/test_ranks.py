@@ -1,0 +1,223 @@
+"""What one rank of several holds: bounds that no way of sharing may break, and figures from papers."""
+
+from itertools import pairwise
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.estimators.serving.models import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
+from vramtui.core.devices import card
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Estimate
+from vramtui.core.layer_models import ConvNetModel, Stage
+from vramtui.core.ledger import Category
+from vramtui.core.models import TransformerModel
+from vramtui.core.parallel import Parallel
+from vramtui.core.workload import Lora, TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC, parameter_count
+from vramtui.estimators.analytic.sharding_buffers import buckets
+from vramtui.estimators.analytic.tensors import Tensor
+
+H100 = card("H100")
+MIB = 1 << 20
+RUN = TrainRun(batch_size=1, sequence_length=2048, precision="bf16-master")
+SMALL = TransformerModel(
+    hidden_size=256,
+    num_hidden_layers=8,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    intermediate_size=512,
+    vocab_size=1000,
+    tie_word_embeddings=True,
+)
+EXPERTS = msgspec.structs.replace(SMALL, num_experts=8, num_experts_per_tok=2, first_k_dense_replace=2)
+
+
+def train(model: TransformerModel, parallel: Parallel | None, run: TrainRun = RUN) -> Estimate:
+    return ANALYTIC.estimate(Workload(model=model, run=run, parallel=parallel), H100)
+
+
+def states(estimate: Estimate) -> dict[str, int]:
+    """Bytes of weights and states, whole, not only what is alive at the peak; buffers are none of them."""
+    names = ("weights", "gradients", "optimizer", "master weights")
+    return {part.name: part.bytes for part in estimate.parts if part.name in names}
+
+
+def part(estimate: Estimate, name: str) -> int:
+    return next((part.bytes for part in estimate.parts if part.name == name), 0)
+
+
+parallels = st.builds(
+    Parallel,
+    data=st.sampled_from([1, 2, 4, 8]),
+    strategy=st.sampled_from(["ddp", "zero", "fsdp"]),
+    tensor=st.sampled_from([1, 2, 4, 8]),
+    pipeline=st.sampled_from([1, 2, 3, 8]),
+    context=st.sampled_from([1, 2, 4]),
+    zero_stage=st.sampled_from([0, 3]),
+    reshard_after_forward=st.booleans(),
+)
+runs = st.builds(
+    TrainRun,
+    batch_size=st.integers(1, 4),
+    sequence_length=st.sampled_from([64, 100, 512]),
+    precision=st.sampled_from(["bf16", "bf16-mixed", "bf16-master", "fp32"]),
+    checkpointing=st.sampled_from(["none", "full"]),
+    gradient_accumulation_steps=st.sampled_from([1, 4]),
+    frozen_layers=st.sampled_from([0, 3]),
+    max_grad_norm=st.sampled_from([None, 1.0]),
+)
+
+
+@settings(deadline=None)
+@given(parallel=parallels, run=runs, model=st.sampled_from([SMALL, EXPERTS]))
+def test_a_rank_holds_at_least_its_share(parallel: Parallel, run: TrainRun, model: TransformerModel) -> None:
+    alone, shared = train(model, None, run), train(model, parallel, run)
+    if parallel.pipeline == 1:  # otherwise ranks differ, and the fullest need not be so in every part
+        for name, size in states(alone).items():
+            assert states(shared)[name] * parallel.ranks >= size, name
+    assert shared.process * parallel.ranks >= alone.process
+    assert sum(one.at_peak for one in shared.parts) == shared.process
+    assert all(one.at_peak >= 0 and one.bytes >= one.at_peak for one in shared.parts)
+
+
+@given(
+    run=runs, stage=st.sampled_from([0, 3]), reshard=st.booleans(), strategy=st.sampled_from(["ddp", "zero", "fsdp"])
+)
+def test_one_rank_alone_shares_nothing(run: TrainRun, stage: int, reshard: bool, strategy: str) -> None:
+    alone = Parallel(zero_stage=stage, strategy=strategy, reshard_after_forward=reshard)  # type: ignore[arg-type] # drawn
+    shared = train(SMALL, alone, run)
+    plain = train(SMALL, None, run)
+    assert shared.parts == plain.parts
+    assert shared.ledger == plain.ledger
+
+
+@given(run=runs, data=st.sampled_from([2, 8, 64]))
+def test_a_higher_stage_never_holds_more_states(run: TrainRun, data: int) -> None:
+    every = [states(train(SMALL, Parallel(data=data, strategy="zero", zero_stage=stage), run)) for stage in range(4)]
+    for lower, higher in pairwise(every):
+        assert all(higher[name] <= size for name, size in lower.items())
+        assert sum(higher.values()) < sum(lower.values())
+
+
+@pytest.mark.parametrize(("stage", "published"), [(0, 120), (1, 31.4), (2, 16.6), (3, 1.88)])
+def test_states_of_the_zero_papers_example(stage: int, published: float) -> None:
+    """Rajbhandari et al. 2020, figure 1: 7.5 billion parameters over 64 ranks, 16 bytes each, in GB."""
+    model = TransformerModel(
+        hidden_size=4096, num_hidden_layers=37, num_attention_heads=32, gated_mlp=False, vocab_size=50257
+    )
+    each = sum(states(train(model, Parallel(data=64, strategy="zero", zero_stage=stage))).values())
+    assert each * (7.5e9 / parameter_count(model)) / 1e9 == pytest.approx(published, rel=0.01)
+
+
+def test_ddp_holds_every_gradient_once_more() -> None:
+    shared = train(LLAMA_8B, Parallel(data=8))
+    assert part(shared, "gradient buckets") == part(shared, "gradients") == 2 * parameter_count(LLAMA_8B)
+    tensors = [Tensor("a", (MIB,), 40), Tensor("b", (100 * MIB,))]
+    assert buckets(tensors, 1, 25 * MIB) == [100 * MIB, 25 * MIB, 15 * MIB]
+    assert buckets(tensors[:1], 1, 25 * MIB) == [MIB, 25 * MIB, 14 * MIB]
+
+
+def test_fsdp_gathers_two_blocks_and_what_is_outside_them() -> None:
+    shared = train(LLAMA_8B, Parallel(data=8, strategy="fsdp"))
+    block, outside = 218_112_000, 2 * 128256 * 4096 + 4096
+    assert part(shared, "gathered weights") == 2 * (2 * block + outside)
+    assert part(shared, "unsharded gradients") == 2 * 2 * (outside)
+    kept = train(LLAMA_8B, Parallel(data=8, strategy="fsdp", reshard_after_forward=False))
+    assert part(kept, "gathered weights") == 2 * (32 * block + outside) == 2 * parameter_count(LLAMA_8B)
+
+
+def test_offloaded_states_are_elsewhere() -> None:
+    shared = train(LLAMA_8B, Parallel(data=8, zero_stage=2, cpu_offload=True))
+    assert (part(shared, "optimizer"), part(shared, "master weights")) == (0, 0)
+    assert part(shared, "weights") == part(train(LLAMA_8B, None), "weights")
+
+
+def test_sequence_parallel_divides_what_tensor_parallel_does_not() -> None:
+    """Korthikanti et al. 2022, table 2: of 10 + 24 / t a part of 10 is left whole without it, and none with it."""
+    eight, also = (
+        train(LLAMA_8B, Parallel(tensor=8, sequence_parallel=split), msgspec.structs.replace(RUN, precision="bf16"))
+        for split in (False, True)
+    )
+    norms, stream = "activations: norms", "activations: residual stream"
+    assert part(also, norms) == pytest.approx(part(eight, norms) / 8, rel=0.001)
+    assert part(also, stream) == pytest.approx(part(eight, stream) / 8, rel=0.001)
+    assert part(also, "activations: MLP") == part(eight, "activations: MLP")
+
+
+def test_the_first_stage_holds_most_micro_batches() -> None:
+    run = msgspec.structs.replace(RUN, gradient_accumulation_steps=8)
+    four = train(LLAMA_8B, Parallel(pipeline=4), run)
+    assert "worst rank: pipeline rank 0 of 4 (layers 0–7, embeddings)" in four.assumptions[1]
+    short = msgspec.structs.replace(RUN, gradient_accumulation_steps=1, precision="bf16", sequence_length=8192)
+    once = train(LLAMA_8B, Parallel(pipeline=4), short)
+    assert "worst rank: pipeline rank 3 of 4 (layers 24–31, output layer)" in once.assumptions[1]
+
+
+def test_interleaving_holds_more() -> None:
+    """By 1 + (p - 1) / (p v) (Narayanan et al. 2021): 11 / 8 for 4 ranks with 2 stretches each."""
+    run = msgspec.structs.replace(RUN, gradient_accumulation_steps=16, precision="bf16")
+    kept = [
+        train(LLAMA_8B, Parallel(pipeline=4, virtual_pipeline=chunks), run).ledger.activations or 0 for chunks in (1, 2)
+    ]
+    assert kept[1] / kept[0] == pytest.approx(11 / 8, rel=0.01)
+
+
+def test_experts_are_dealt_out() -> None:
+    run = msgspec.structs.replace(RUN, checkpointing="full", sequence_length=512)
+    one, eight = (
+        train(DEEPSEEK_V3, Parallel(data=64, pipeline=16, strategy="zero", zero_stage=1, expert=ranks), run)
+        for ranks in (1, 64)
+    )
+    assert part(eight, "weights") < part(one, "weights") / 8
+    assert part(eight, "weights") * 64 > part(one, "weights")
+
+
+def test_adapters_on_every_stage() -> None:
+    run = msgspec.structs.replace(RUN, precision="bf16", lora=Lora(rank=16, target_modules=("q_proj", "v_proj")))
+    alone, half = train(LLAMA_8B, None, run), train(LLAMA_8B, Parallel(pipeline=2), run)
+    assert 2 * part(half, "gradients") == part(alone, "gradients")
+    assert 2 * part(half, "weights") > part(alone, "weights")
+
+
+def test_other_models_share_data_only() -> None:
+    net = ConvNetModel(
+        block="basic",
+        stages=(Stage(channels=64, blocks=2), Stage(channels=128, blocks=2, stride=2)),
+    )
+    run = TrainRun(batch_size=8, precision="fp32")
+    alone = ANALYTIC.estimate(Workload(model=net, run=run), H100)
+    shared = ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(data=4)), H100)
+    line: Category = "gradients"
+    assert part(shared, "gradient buckets") > 0
+    assert (shared.ledger.bytes_of(line) or 0) > (alone.ledger.bytes_of(line) or 0)
+    with pytest.raises(UserError, match="models of kind 'convnet' are not split so"):
+        ANALYTIC.estimate(Workload(model=net, run=run, parallel=Parallel(tensor=2)), H100)
+
+
+@pytest.mark.parametrize(
+    ("model", "parallel", "sentence"),
+    [
+        (LLAMA_8B, Parallel(tensor=3), "parallel.tensor = 3 does not divide model.num_attention_heads = 32"),
+        (LLAMA_8B, Parallel(pipeline=33), "parallel.pipeline = 33 is more than model.num_hidden_layers = 32"),
+        (LLAMA_8B, Parallel(virtual_pipeline=2), "parallel.virtual_pipeline = 2 needs parallel.pipeline above 1"),
+        (LLAMA_8B, Parallel(sequence_parallel=True), "needs parallel.tensor above 1"),
+        (LLAMA_8B, Parallel(data=2, expert=2), "parallel.expert = 2: the model has no experts"),
+        (DEEPSEEK_V3, Parallel(data=3, expert=3), "parallel.expert = 3 does not divide model.num_experts = 256"),
+        (DEEPSEEK_V3, Parallel(data=3, expert=2), "parallel.expert = 2 does not divide parallel.data = 3"),
+        (LLAMA_8B, Parallel(data=2, strategy="fsdp", zero_stage=1), "FSDP2 shares weights as well, which is stage 3"),
+        (LLAMA_70B, Parallel(tensor=128), "parallel.tensor = 128 does not divide model.num_attention_heads = 64"),
+    ],
+)
+def test_contradictions_are_one_sentence(model: TransformerModel, parallel: Parallel, sentence: str) -> None:
+    with pytest.raises(UserError) as refused:
+        train(model, parallel)
+    assert sentence in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_ring_attention_is_fused() -> None:
+    with pytest.raises(UserError, match=r"which run\.attention = 'eager' cannot do"):
+        train(LLAMA_8B, Parallel(context=2), msgspec.structs.replace(RUN, attention="eager"))
