@@ -6,7 +6,8 @@ from vramtui.core.estimate import Estimate
 from vramtui.core.models import Model, TransformerModel
 from vramtui.core.workload import InferRun, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.families import check_parameters, parameter_count, program_of
-from vramtui.estimators.analytic.inference import estimate_forward, estimate_inference
+from vramtui.estimators.analytic.inference import estimate_inference
+from vramtui.estimators.analytic.inference_parts import estimate_forward
 from vramtui.estimators.analytic.serving import estimate_serving
 from vramtui.estimators.analytic.sharding import estimate_sharded
 from vramtui.estimators.analytic.sharding_shapes import ALONE
@@ -36,19 +37,13 @@ class Analytic:
         if isinstance(run, ServeRun):
             return estimate_serving(model, run, device, workload.parallel or ALONE)
         if isinstance(model, TransformerModel):
-            return estimate_inference(model, run, device)
+            return estimate_inference(model, run, device, workload.parallel or ALONE)
         return estimate_forward(program_of(model, run, device), run, device)
 
 
 def _refuse_unknown(model: Model, run: Run) -> None:
     """Say what is not modelled rather than leave it out of the sum."""
     asked: dict[str, object] = {}
-    if isinstance(model, TransformerModel) and isinstance(run, InferRun):
-        asked |= {
-            "model.num_experts": model.num_experts,
-            "model.kv_lora_rank": model.kv_lora_rank,
-            "model.sliding_window": model.sliding_window,
-        }
     if isinstance(run, TrainRun) and not isinstance(model, TransformerModel):
         asked |= {
             "run.lora": run.lora,
@@ -57,7 +52,7 @@ def _refuse_unknown(model: Model, run: Run) -> None:
             "run.cross_entropy": run.cross_entropy != "full",
             "run.checkpointing = 'selective'": run.checkpointing == "selective",
         }
-    if isinstance(run, InferRun):
+    if isinstance(run, InferRun) and not isinstance(model, TransformerModel):
         asked |= {
             "run.quantization": run.quantization,
             "run.draft": run.draft,

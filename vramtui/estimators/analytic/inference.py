@@ -1,178 +1,197 @@
 """Generation: weights, the KV cache, and the fullest moment of the prefill and of a token after it."""
 
+import msgspec
+
 from vramtui.core.devices import Device
+from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
 from vramtui.core.models import TransformerModel
+from vramtui.core.parallel import Parallel
+from vramtui.core.units import format_bytes
 from vramtui.core.workload import InferRun
 from vramtui.estimators.analytic.assembly import Fact, Moments, assemble
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.decoder import Decoder
-from vramtui.estimators.analytic.decoding import buffers_of
+from vramtui.estimators.analytic.decoding import buffers_of, stretches
+from vramtui.estimators.analytic.inference_cache import Kept, kept_cache
+from vramtui.estimators.analytic.inference_parts import passing_facts, summed
 from vramtui.estimators.analytic.job import sequence_of
-from vramtui.estimators.analytic.meter import Held as Bytes
+from vramtui.estimators.analytic.kv_cache import CacheLayers, cache_layers, cache_source
+from vramtui.estimators.analytic.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.passes import prefilled
-from vramtui.estimators.analytic.precision import DTYPE_BYTES, recipe
-from vramtui.estimators.analytic.products import CASTS
+from vramtui.estimators.analytic.precision import recipe
 from vramtui.estimators.analytic.program import Program
-from vramtui.estimators.analytic.replay import SCRATCH, Stage
-from vramtui.estimators.analytic.states import held
-from vramtui.estimators.analytic.tensors import model_tensors
+from vramtui.estimators.analytic.replay import Stage
+from vramtui.estimators.analytic.sharding_shapes import ALONE, Share, place_of, share_tensors, telling_shares
+from vramtui.estimators.analytic.sharding_stages import part_of, received
 from vramtui.estimators.analytic.training_parts import model_facts
-from vramtui.estimators.analytic.workspaces import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.analytic.workspaces import workspace_bytes
-from vramtui.estimators.analytic.writer import GROWTH, KV_CACHE, Cache, Setting
+from vramtui.estimators.analytic.writer import GROWTH, KV_CACHE, Setting
 
 NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
+SLID = "after the prompt a sliding layer still holds all of it; the first new token cuts it to the window"
+DRAFT, DRAFT_CACHE = "draft weights", "draft kv cache"
 
 
 class Generation:
-    """One call of generate(): the prompt at once, then one token after another with a growing cache."""
+    """One call of generate(): the prompt at once, then one token after another with a cache that keeps up."""
 
-    def __init__(self, model: TransformerModel, run: InferRun, device: Device) -> None:
-        self.model, self.run, self.device = model, run, device
-        self.sequence = sequence_of(model, run)
+    def __init__(self, share: Share, run: InferRun, device: Device, draft: "Generation | None" = None) -> None:
+        self.share, self.run, self.device, self.draft = share, run, device, draft
+        self.model = part_of(share)
+        self.sequence = sequence_of(share.model, run)
         self.recipe = recipe(run.precision, lora=False)
-        self.width = DTYPE_BYTES[run.kv_cache] if run.kv_cache else self.recipe.compute
+        self.length = self.sequence + max(run.new_tokens - 1, 0)
+        self.kept: Kept = kept_cache(run, self.recipe.compute, self.length)
         self.tokens = run.batch_size * self.sequence
-        tensors = model_tensors(model)
-        buffers = buffers_of(model, self.recipe, eager=run.attention == "eager")
+        buffers = buffers_of(share.model, self.recipe, eager=run.attention == "eager")
+        self.prompt = self._stages(self.sequence, 0)
         self.program = Program(
-            frozen=tensors,
+            frozen=share_tensors(share),
             trained=(),
             recipe=self.recipe,
-            stages=self._stages(self.sequence, 0),
+            quantization=run.quantization,
+            layers=share.model.num_hidden_layers,
+            stages=self.prompt,
             buffers=buffers[0],
             buffers_formula=buffers[1],
             inputs=rounded(8 * self.tokens),
             inputs_formula=f"token ids, {run.batch_size} x {self.sequence:,} x 8 B",
         )
-        self.weights = held(tensors, self.recipe.frozen)
+        self.weights = self.program.weights
         self.workspace = workspace_bytes(device.capability)
 
-    def estimate(self) -> Estimate:
+    def estimate(self, ranks: int = 1) -> Estimate:
         """Follow the prefill and the last token, for which the cache is longest."""
         moments = Moments()
         built = {"weights": self.weights.bytes, "weight tails": self.weights.tails, "buffers": self.program.buffers}
+        if self.draft is not None:
+            built[DRAFT] = self.draft.weights.bytes + self.draft.weights.tails
         moments.note("build", 0, built)
         fed = built | {"inputs": self.program.inputs}
+        if self.draft is not None:
+            fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
         working = fed | {"workspaces": self.workspace}
-        prefill = prefilled(self.program.stages)
-        moments.note("prefill", 0, _sum(fed, prefill.early), end=False)
-        moments.note("prefill", 0, _sum(working, prefill.late), end=False)
-        moments.note("prefill", 0, _sum(working, prefill.end))
+        prefill = prefilled(self.prompt)
+        moments.note("prefill", 0, summed(fed, prefill.early), end=False)
+        moments.note("prefill", 0, summed(working, prefill.late), end=False)
+        moments.note("prefill", 0, summed(working, prefill.end))
+        stages = list(self.prompt)
         if self.run.new_tokens > 1:
-            length = self.sequence + self.run.new_tokens - 1
-            cache = {KV_CACHE: self._cache(length)}
-            decode = prefilled(self._stages(1, length - 1))
-            moments.note("decode", 0, _sum(working, cache, decode.late), end=False)
-            moments.note("decode", 0, _sum(working, cache))
-        return assemble(moments, self._facts(), self.device, NOTES)
+            cache = {KV_CACHE: self.cache_bytes(self.length)}
+            last = self._stages(1, self.length - 1)
+            stages += last
+            moments.note("decode", 0, summed(working, cache, prefilled(last).late), end=False)
+            moments.note("decode", 0, summed(working, cache))
+        facts = self._facts(stages)
+        estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))
+        return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks))) if ranks > 1 else estimate
 
     def _stages(self, sequence: int, past: int) -> list[Stage]:
+        """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""
         setting = Setting(
             recipe=self.recipe,
             capability=self.device.capability,
             batch=self.run.batch_size,
             sequence=sequence,
             eager=self.run.attention == "eager",
-            cache=Cache(past=past, width=self.width),
+            packed=self.run.quantization,
+            cache=self.kept.before(past, None),
         )
         writer = Decoder(self.model, setting)
-        blocks = Stage(writer.block(tracked=False), self.model.num_hidden_layers)
-        return [Stage(writer.embeddings()), blocks, Stage(writer.answer())]
+        numel = setting.tokens * self.model.hidden_size
+        stages = [Stage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
+        for first, count, routed in stretches(self.model, set()):
+            start = self.share.first + first
+            for kind in self._kinds(start, start + count):
+                windowed = msgspec.structs.replace(setting, cache=self.kept.before(past, kind.window))
+                tape = Decoder(self.model, windowed).block(tracked=False, routed=routed)
+                stages.append(Stage(tape, kind.count))
+        return [*stages, Stage(writer.answer())] if self.share.ends else stages
 
-    def _cache(self, length: int) -> int:
-        """Keys and values of every layer, each in a tensor of its own."""
-        width = self.model.kv_heads * self.model.head_size
-        return 2 * self.model.num_hidden_layers * rounded(self.run.batch_size * width * length * self.width)
+    def _kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
+        """Layers that slide before those that do not, which hold more."""
+        return tuple(reversed(cache_layers(self.share.model, first, stop)))
 
-    def _facts(self) -> dict[str, Fact]:
-        model, run = self.model, self.run
-        length = self.sequence + max(run.new_tokens - 1, 0)
-        passing = _passing_facts(self.program, self.workspace, f"{self.tokens:,} tokens")
+    def cache_bytes(self, length: int) -> int:
+        """Keys and values of `length` tokens in every layer, each in a tensor of its own."""
+        kinds = self._kinds(self.share.first, self.share.stop)
+        return sum(kind.count * self.kept.layer(self.share.model, kind, length) for kind in kinds)
+
+    def _facts(self, stages: list[Stage]) -> dict[str, Fact]:
+        model = self.share.model
+        kinds = self._kinds(self.share.first, self.share.stop)
+        cache = Fact(
+            line="kv_cache",
+            bytes=0,
+            formula=self.kept.formula(model, kinds),
+            source=cache_source(model),
+            lifetime="one generation",
+            count=2 * self.share.layers,
+        )
+        growth = Fact(
+            line="temporaries",
+            bytes=0,
+            formula=self.kept.growth,
+            source="transformers, cache_utils.py",
+            lifetime="within each new token",
+        )
+        named = {KV_CACHE: cache, GROWTH: growth}
+        passing = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
+        return model_facts(self.program, self.weights) | named | self._draft_facts() | passing
+
+    def _draft_facts(self) -> dict[str, Fact]:
+        draft = self.draft
+        if draft is None:
+            return {}
+        own = draft._facts(draft.prompt)  # noqa: SLF001 - of its own kind
+        source = "Leviathan et al. 2022 (arXiv 2211.17192)"
         return {
-            **model_facts(self.program, self.weights),
-            KV_CACHE: Fact(
-                line="kv_cache",
-                bytes=0,
-                formula=f"2 x {model.num_hidden_layers} layers x {run.batch_size} x {length:,} tokens x "
-                f"{model.kv_heads} heads x {model.head_size} x {self.width} B",
-                source="Shazeer 2019 (arXiv 1911.02150); Ainslie et al. 2023 (arXiv 2305.13245)",
-                lifetime="one generation",
-                count=2 * model.num_hidden_layers,
-            ),
-            GROWTH: Fact(
-                line="temporaries",
-                bytes=0,
-                formula="one layer's keys or values again: torch.cat makes the longer ones before the old ones go",
-                source="transformers, cache_utils.py, DynamicLayer.update",
-                lifetime="within each new token",
-            ),
-            **passing,
+            DRAFT: msgspec.structs.replace(own["weights"], source=source),
+            DRAFT_CACHE: msgspec.structs.replace(own[KV_CACHE], source=source),
         }
 
-
-def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimate:
-    """The estimate for one forward pass of a model that generates nothing."""
-    weights = held(program.frozen, program.recipe.frozen)
-    workspace = workspace_bytes(device.capability)
-    built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": program.buffers}
-    fed = built | {"inputs": program.inputs}
-    working = fed | {"workspaces": workspace}
-    done = prefilled(program.stages)
-    moments = Moments()
-    moments.note("build", 0, built)
-    moments.note("input", 0, fed)
-    moments.note("forward", 0, _sum(fed, done.early), end=False)
-    moments.note("forward", 0, _sum(working, done.late), end=False)
-    moments.note("forward", 0, _sum(working, done.end))
-    facts = model_facts(program, weights) | _passing_facts(program, workspace, f"a batch of {run.batch_size}")
-    return assemble(moments, facts, device, program.notes)
+    def _notes(self) -> tuple[str, ...]:
+        notes = list(NOTES)
+        sliding = self.share.model.sliding_window is not None and self.sequence > (self.share.model.sliding_window or 0)
+        if sliding and self.kept.grows:
+            notes.append(SLID)
+        if self.draft is not None:
+            notes.append("the draft model answers before the model does, and its cache stays")
+        return tuple(notes)
 
 
-def _passing_facts(program: Program, workspace: int, what: str) -> dict[str, Fact]:
-    """What comes and goes in a forward pass of which nothing is kept."""
-    code, passing = "the model's code", "within one pass"
-    groups = dict.fromkeys(s.group for stage in program.stages for node in stage.tape.nodes for s in node.makes)
-    return {
-        **{
-            group: Fact(
-                line="activations",
-                bytes=0,
-                formula=f"tensors on their way over {what}, at their fullest; none is kept",
-                source=code,
-                lifetime=passing,
-            )
-            for group in groups
-        },
-        SCRATCH: Fact(line="temporaries", bytes=0, formula="operators' own", source=code, lifetime=passing),
-        CASTS: Fact(line="temporaries", bytes=0, formula="autocast's copies", source=code, lifetime=passing),
-        "inputs": Fact(
-            line="inputs", bytes=program.inputs, formula=program.inputs_formula, source="the batch", lifetime=passing
-        ),
-        "workspaces": Fact(
-            line="workspaces",
-            bytes=workspace,
-            formula=f"{workspace:,} B: one thread multiplies matrices",
-            source=WORKSPACE_SOURCE,
-            lifetime="from the first matrix product to the end",
-            count=1,
-        ),
-    }
-
-
-def estimate_inference(model: TransformerModel, run: InferRun, device: Device) -> Estimate:
-    """The estimate for `generate()`.
+def estimate_inference(model: TransformerModel, run: InferRun, device: Device, parallel: Parallel = ALONE) -> Estimate:
+    """The estimate for `generate()`; of several ranks that of the one that holds most.
 
     Raises:
         UserError: the workload contradicts itself.
     """
-    return Generation(model, run, device).estimate()
+    if parallel.zero_stage or parallel.strategy == "fsdp" or parallel.context > 1:
+        raise UserError(
+            "parallel.zero_stage, strategy and context share what is trained; split a model that only "
+            "answers by parallel.tensor or parallel.pipeline"
+        )
+    draft = None
+    if run.draft is not None:
+        draft = _draft(run, device)
+    ranks = parallel.ranks // parallel.data
+    found = [
+        (share, Generation(share, run, device, draft).estimate(ranks)) for share in telling_shares(model, parallel)
+    ]
+    worst, estimate = max(found, key=lambda pair: pair[1].process)
+    if parallel.ranks == 1:
+        return estimate
+    others = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in found if share != worst)
+    where = f"bytes of one card of {parallel.ranks}; worst rank: {place_of(worst)}"
+    note = where + (f"; beside it {others}" if others else "")
+    return msgspec.structs.replace(estimate, assumptions=(note, *estimate.assumptions))
 
 
-def _sum(*parts: Bytes) -> Bytes:
-    total: Bytes = {}
-    for part in parts:
-        for name, size in part.items():
-            total[name] = total.get(name, 0) + size
-    return total
+def _draft(run: InferRun, device: Device) -> Generation:
+    """The draft model beside the same prompts, in the same precision."""
+    if not isinstance(run.draft, TransformerModel):
+        raise UserError("run.draft has to be a decoder (kind = 'transformer'): it proposes tokens")
+    alone = msgspec.structs.replace(run, draft=None, quantization=None)
+    (share,) = telling_shares(run.draft, ALONE)
+    return Generation(share, alone, device)

@@ -39,10 +39,13 @@ def numbers_per_token(model: TransformerModel) -> int:
 
 def cache_layers(model: TransformerModel, first: int = 0, stop: int | None = None) -> tuple[CacheLayers, ...]:
     """The layers from `first` to before `stop` by what they keep, those that look back all the way first."""
-    layers = range(first, model.num_hidden_layers if stop is None else stop)
-    sliding = sum(model.looks_back(layer) == "sliding" for layer in layers)
+    stop = model.num_hidden_layers if stop is None else stop
+    pattern = model.sliding_window_pattern
+    straight = stop - first if model.sliding_window is None else 0
+    if model.sliding_window is not None and pattern is not None:
+        straight = stop // pattern - first // pattern
     numbers = numbers_per_token(model)
-    kinds = (CacheLayers(len(layers) - sliding, numbers), CacheLayers(sliding, numbers, model.sliding_window))
+    kinds = (CacheLayers(straight, numbers), CacheLayers(stop - first - straight, numbers, model.sliding_window))
     return tuple(kind for kind in kinds if kind.count)
 
 

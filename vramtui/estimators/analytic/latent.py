@@ -8,7 +8,7 @@ from vramtui.estimators.analytic.writer import ATTENTION, Writer
 
 
 def latent_attention(writer: Writer, x: Tensor) -> Tensor:
-    """Queries, keys and values through low ranks; the keys' rotary part is shared by all heads, then copied."""
+    """Queries, keys and values through low ranks; the cache keeps the latent and the keys' shared rotary part."""
     model, setting, tape = writer.model, writer.setting, writer.tape
     plain, turned, values = latent_dims(model)
     d, heads, tokens = model.hidden_size, model.num_attention_heads, setting.tokens
@@ -28,21 +28,23 @@ def latent_attention(writer: Writer, x: Tensor) -> Tensor:
     tape.op([low], [compressed, part], flows=[(low, True)])
     normed = writer.norm(compressed, "latent norm", rank)
     tape.group = ATTENTION
-    both = writer.linear(normed, rank, heads * (plain + values), "kv_b_proj")
-    keys, v = (tape.view(both, tokens * heads * size) for size in (plain, values))
-    tape.op([both], [keys, v], flows=[(both, True)])
     q_part = tape.view(q, tokens * heads * turned)
     tape.op([q], [q_part], flows=[(q, True)])
     q_part, part = rotated(writer, q_part, "queries, rotated"), rotated(writer, part, "keys, rotated")
-    full_q = _joined(writer, (q, q_part), tokens * heads * wide, "queries")
-    full_k = _joined(writer, (keys, part), tokens * heads * wide, "keys")
-    before = (full_q, full_k, v)
+    before = (normed, part)
     if setting.cache is not None:
-        full_k, v = cached(writer, full_k, setting.cache), cached(writer, v, setting.cache)
+        normed, part = cached(writer, normed, setting.cache), cached(writer, part, setting.cache)
+    full_q = _joined(writer, (q, q_part), tokens * heads * wide, "queries")
+    looked_at = setting.cache.keys(setting.sequence) if setting.cache else setting.sequence
+    seen = setting.batch * looked_at
+    both = writer.linear(normed, rank, heads * (plain + values), "kv_b_proj")
+    keys, v = (tape.view(both, seen * heads * size) for size in (plain, values))
+    tape.op([both], [keys, v], flows=[(both, True)])
+    full_k = _joined(writer, (keys, part), seen * heads * wide, "keys")
     sizes = Heads(
         batch=setting.batch,
         queries=setting.sequence,
-        keys=setting.sequence + (setting.cache.past if setting.cache else 0),
+        keys=looked_at,
         heads=heads,
         kv_heads=heads,
         head_dim=wide,
@@ -51,7 +53,7 @@ def latent_attention(writer: Writer, x: Tensor) -> Tensor:
     )
     out = attend(writer, sizes, full_q, full_k, v)
     answer = writer.linear(out, heads * values, d, "o_proj", bias=model.output_bias)
-    tape.touch(*before, full_k, v)
+    tape.touch(*before, full_q, full_k, v)
     return answer
 
 

@@ -23,7 +23,7 @@ def self_attention(writer: Writer, x: Tensor) -> Tensor:
     heads = Heads(
         batch=setting.batch,
         queries=setting.sequence,
-        keys=setting.sequence + (setting.cache.past if setting.cache else 0),
+        keys=setting.cache.keys(setting.sequence) if setting.cache else setting.sequence,
         heads=model.num_attention_heads,
         kv_heads=model.kv_heads,
         head_dim=model.head_size,
@@ -68,14 +68,50 @@ def rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
 
 
 def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
-    """torch.cat of what is in the cache and what is new; the old one goes when the new one stands.
+    """Keys or values with those of the tokens before, as transformers' caches hand them on.
 
-    At first the new one is the cache; later it stands beside the old one for a moment.
+    A growing cache is torch.cat of what is in it and what is new; the old tensor goes when the new one stands. At first
+    the new one is the cache; later it stands beside the old one for a moment.
     """
-    tape, sequence = writer.tape, writer.setting.sequence
-    numel = x.numel + x.numel // sequence * cache.past
-    out = tape.new(numel, cache.width, "keys or values", tracked=False, group=GROWTH if cache.past else KV_CACHE)
+    each = x.numel // writer.setting.sequence
+    if cache.bits is not None:
+        return _packed(writer, x, each * cache.past, cache.bits)
+    if cache.fixed is not None:
+        return _in_place(writer, x, each, cache)
+    tape = writer.tape
+    group = GROWTH if cache.past else KV_CACHE
+    out = tape.new(x.numel + each * cache.past, cache.width, "keys or values", tracked=False, group=group)
     tape.op([x], [out])
     if not cache.past:
         tape.hold(out)
     return writer.ops.cast(out, x.width, "cache in the compute type")
+
+
+def _in_place(writer: Writer, x: Tensor, each: int, cache: Cache) -> Tensor:
+    """A cache that is made whole by the first token and written to from then on."""
+    tape, numel = writer.tape, each * (cache.fixed or 0)
+    if not cache.past:
+        made = tape.new(numel, cache.width, "keys or values", tracked=False, group=KV_CACHE)
+        tape.op([x], [made])
+        tape.hold(made)
+    seen = each * cache.keys(writer.setting.sequence)
+    if cache.width != x.width:
+        wide = tape.new(seen, x.width, "cache in the compute type", tracked=False)
+        tape.op([x], [wide])
+        return wide
+    return tape.view(x, seen)
+
+
+def _packed(writer: Writer, x: Tensor, old: int, bits: float) -> Tensor:
+    """A quantised cache: the prompt passes by as it is; later all of it is unpacked and joined by what is new."""
+    tape = writer.tape
+    if not old:
+        kept = tape.new(-(-int(x.numel * bits) // 8), 1, "keys or values, packed", tracked=False, group=KV_CACHE)
+        tape.op([x], [kept])
+        tape.hold(kept)
+        return x
+    unpacked = tape.new(old, x.width, "keys or values, unpacked", tracked=False, group=GROWTH)
+    tape.op([x], [unpacked])
+    joined = tape.new(old + x.numel, x.width, "keys or values", tracked=False, group=GROWTH)
+    tape.op([unpacked, x], [joined])
+    return joined

@@ -48,11 +48,12 @@ def own_stages(stages: Sequence[Stage], share: Share, numel: int, width: int) ->
     if not share.begins and len(blocks) > 1 and blocks[0].count == 1:
         # Only in the very first block does no gradient flow back to the block's input.
         blocks = [Stage(blocks[1].tape, 1, checkpointed=blocks[0].checkpointed), *blocks[1:]]
-    start = first if share.begins else Stage(_received(numel, width))
+    start = first if share.begins else Stage(received(numel, width))
     return [start, *blocks, *((last,) if share.ends else ())]
 
 
-def _received(numel: int, width: int) -> Tape:
+def received(numel: int, width: int) -> Tape:
+    """The activations that arrive from the rank before."""
     tape = Tape(RECEIVED)
     x = tape.new(numel, width, "block input", tracked=True)
     tape.op([], [x])

@@ -25,10 +25,23 @@ KV_CACHE, GROWTH = "kv cache", "cache growth"
 
 
 class Cache(msgspec.Struct, frozen=True, kw_only=True):
-    """A KV cache before a pass: `past` tokens in it, `width` bytes a number."""
+    """A KV cache before a pass.
+
+    Attributes:
+        past: tokens in it.
+        width: bytes of a number.
+        bits: of a number, where the cache is quantised and unpacked for every pass.
+        fixed: tokens it was made for at once; None where it grows.
+    """
 
     past: int = 0
     width: int = 2
+    bits: float | None = None
+    fixed: int | None = None
+
+    def keys(self, sequence: int) -> int:
+        """Tokens that `sequence` new ones look at."""
+        return sequence + self.past if self.fixed is None else max(self.fixed, sequence)
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):

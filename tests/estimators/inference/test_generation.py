@@ -1,0 +1,199 @@
+"""Generation: caches of every kind, quantised weights, a draft model, and a model over several ranks."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
+from vramtui.core.devices import card
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Estimate
+from vramtui.core.models import EncoderModel, TransformerModel
+from vramtui.core.parallel import Parallel
+from vramtui.core.units import GIB
+from vramtui.core.workload import InferRun, Workload
+from vramtui.estimators.analytic import ANALYTIC, parameter_count
+
+H100 = card("H100")
+RUN = InferRun(batch_size=1, sequence_length=1024, new_tokens=513)
+LLAMA_1B = TransformerModel(
+    hidden_size=2048,
+    num_hidden_layers=16,
+    num_attention_heads=32,
+    num_key_value_heads=8,
+    intermediate_size=8192,
+    vocab_size=128256,
+    max_position_embeddings=131072,
+    tie_word_embeddings=True,
+)
+SLIDING = msgspec.structs.replace(LLAMA_1B, sliding_window=256, sliding_window_pattern=4)
+EXPERTS = msgspec.structs.replace(LLAMA_1B, num_experts=8, num_experts_per_tok=2)
+
+
+def infer(model: TransformerModel, run: InferRun = RUN, parallel: Parallel | None = None) -> Estimate:
+    return ANALYTIC.estimate(Workload(model=model, run=run, parallel=parallel), H100)
+
+
+def part(estimate: Estimate, name: str) -> int:
+    return next((part.bytes for part in estimate.parts if part.name == name), 0)
+
+
+def with_run(**changes: object) -> InferRun:
+    return msgspec.structs.replace(RUN, **changes)
+
+
+def test_a_growing_cache_holds_every_token_once_and_one_layer_twice() -> None:
+    estimate = infer(LLAMA_8B)
+    assert part(estimate, "kv cache") == (1024 + 512) * 128 * 1024
+    one_layer = (1024 + 512) * 8 * 128 * 2
+    assert one_layer <= part(estimate, "cache growth") <= 2 * one_layer
+
+
+def test_a_static_cache_is_there_from_the_prompt_on() -> None:
+    static = infer(LLAMA_8B, with_run(cache_implementation="static"))
+    assert part(static, "kv cache") == (1024 + 512) * 128 * 1024
+    assert part(static, "cache growth") == 0
+    after_prompt = {
+        moment.phase: moment.categories["kv_cache"] for moment in static.timeline if moment.phase != "build"
+    }
+    assert after_prompt["prefill"] == after_prompt["decode"]
+    assert static.allocated > infer(LLAMA_8B).allocated
+
+
+@pytest.mark.parametrize(
+    ("kind", "share"), [("fp32", 2.0), ("fp16", 1.0), ("fp8", 0.5), ("int8", 8.5 / 16), ("int4", 4.5 / 16)]
+)
+def test_types_of_the_cache(kind: str, share: float) -> None:
+    plain, packed = (part(infer(LLAMA_8B, with_run(kv_cache=kv, new_tokens=0)), "kv cache") for kv in (None, kind))
+    assert packed == pytest.approx(plain * share, rel=0.001)
+
+
+def test_the_newest_tokens_of_a_quantised_cache_stay_as_they_are() -> None:
+    packed = infer(LLAMA_8B, with_run(kv_cache="int4"))
+    each = 8 * 128 * 2 * 32
+    assert part(packed, "kv cache") == pytest.approx(each * ((1536 - 127) * 4.5 / 8 + 127 * 2), rel=0.001)
+    assert part(packed, "cache growth") > 0
+
+
+def test_windows_close_with_the_first_new_token() -> None:
+    phases = {moment.phase: moment.categories for moment in infer(SLIDING).timeline}
+    each = 2 * 8 * 64 * 2
+    assert phases["prefill"]["kv_cache"] == 16 * each * 1024
+    assert phases["decode"]["kv_cache"] == each * (4 * 1536 + 12 * 256)
+    static = infer(SLIDING, with_run(cache_implementation="static"))
+    assert part(static, "kv cache") == each * (4 * 1536 + 12 * 256)
+
+
+def test_gemma_3_slides_in_five_of_six_layers() -> None:
+    run = with_run(sequence_length=32768, cache_implementation="static")
+    full = msgspec.structs.replace(GEMMA_3_27B, sliding_window=None, sliding_window_pattern=None)
+    assert part(infer(GEMMA_3_27B, run), "kv cache") < part(infer(full, run), "kv cache") / 5
+
+
+def test_latent_attention_keeps_the_latent() -> None:
+    estimate = infer(DEEPSEEK_V3, with_run(quantization="fp8"))
+    assert part(estimate, "kv cache") == 70_272 * 1536
+    assert "(512 latent + 64 rotary)" in next(one.formula for one in estimate.parts if one.name == "kv cache")
+
+
+def test_experts_that_are_not_chosen_are_still_there() -> None:
+    assert part(infer(EXPERTS), "weights") == pytest.approx(2 * parameter_count(EXPERTS), rel=0.001)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "bits"),
+    [("int8", 8), ("fp8", 8), ("int4", 4.15625), ("nf4", 4.5), ("nf4-double", 4.127), ("q4_0", 4.5), ("q6_k", 6.5625)],
+)
+def test_weights_in_fewer_bits(quantization: str, bits: float) -> None:
+    """The linear layers' bits; embedding and output layer stay in bf16, but for llama.cpp's types."""
+    outside = 2 * 128256 * 4096
+    inside = parameter_count(LLAMA_8B) - outside
+    expected = inside * bits / 8 + outside * (bits / 8 if quantization.startswith("q") else 2)
+    assert part(infer(LLAMA_8B, with_run(quantization=quantization)), "weights") == pytest.approx(expected, rel=0.002)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "published"),
+    [("q4_k_m", 4_920_739_232), ("q5_k_m", 5_732_992_416), ("q6_k", 6_596_011_424), ("q8_0", 8_540_775_840)],
+)
+def test_files_of_llama_3_1_8b(quantization: str, published: int) -> None:
+    """Sizes of the GGUF files that people download, which hold 8 MB of words beside the tensors."""
+    weights = part(infer(LLAMA_8B, with_run(quantization=quantization)), "weights")
+    assert 0 < published - weights < 9e6
+
+
+def test_a_draft_model_brings_weights_and_a_cache() -> None:
+    plain, drafted = infer(LLAMA_8B), infer(LLAMA_8B, with_run(draft=LLAMA_1B))
+    assert part(drafted, "draft weights") >= 2 * parameter_count(LLAMA_1B)
+    assert part(drafted, "draft kv cache") == 16 * 2 * 8 * 64 * 2 * 1536
+    assert drafted.allocated - plain.allocated == part(drafted, "draft weights") + part(drafted, "draft kv cache")
+    with pytest.raises(UserError, match=r"run\.draft has to be a decoder"):
+        infer(LLAMA_8B, with_run(draft=EncoderModel(hidden_size=64, num_hidden_layers=2, num_attention_heads=4)))
+
+
+def test_a_quarter_of_everything_on_four_cards() -> None:
+    alone, four = infer(LLAMA_70B), infer(LLAMA_70B, RUN, Parallel(tensor=4))
+    assert part(four, "weights") == pytest.approx(part(alone, "weights") / 4, rel=0.001)
+    assert part(four, "kv cache") == part(alone, "kv cache") // 4
+    assert part(four, "nccl") == GIB
+    assert "one card of 4" in four.assumptions[0]
+
+
+def test_a_pipeline_names_its_fullest_rank() -> None:
+    two = infer(LLAMA_70B, RUN, Parallel(pipeline=2))
+    assert "worst rank: pipeline rank 0 of 2 (layers 0–39, embeddings); beside it" in two.assumptions[0]
+    assert part(two, "kv cache") == part(infer(LLAMA_70B), "kv cache") // 2
+
+
+models = st.sampled_from([LLAMA_1B, SLIDING, EXPERTS])
+runs = st.builds(
+    InferRun,
+    batch_size=st.integers(1, 8),
+    sequence_length=st.sampled_from([16, 300, 1000]),
+    new_tokens=st.sampled_from([0, 1, 2, 300]),
+    precision=st.sampled_from(["fp32", "bf16"]),
+    quantization=st.sampled_from([None, "int8", "nf4"]),
+    kv_cache=st.sampled_from([None, "fp32", "fp16"]),
+    cache_implementation=st.sampled_from(["dynamic", "static"]),
+    attention=st.sampled_from(["eager", "flash"]),
+)
+
+
+@given(model=models, run=runs, tensor=st.sampled_from([1, 2, 8]), pipeline=st.sampled_from([1, 2, 5]))
+def test_parts_sum_and_ranks_hold_their_share(
+    model: TransformerModel, run: InferRun, tensor: int, pipeline: int
+) -> None:
+    alone = infer(model, run)
+    shared = infer(model, run, Parallel(tensor=tensor, pipeline=pipeline))
+    for estimate in (alone, shared):
+        assert sum(one.at_peak for one in estimate.parts) == estimate.process
+        assert all(0 <= one.at_peak <= one.bytes for one in estimate.parts)
+    assert shared.process * tensor * pipeline >= alone.process
+    if tensor * pipeline == 1:
+        assert shared == alone
+
+
+@given(model=models, run=runs)
+def test_more_is_never_less(model: TransformerModel, run: InferRun) -> None:
+    size = infer(model, run).process
+    for changes in (
+        {"batch_size": run.batch_size + 1},
+        {"sequence_length": (run.sequence_length or 0) + 64},
+        {"new_tokens": run.new_tokens + 64},
+    ):
+        assert infer(model, msgspec.structs.replace(run, **changes)).process >= size
+
+
+@pytest.mark.parametrize(
+    ("run", "parallel", "sentence"),
+    [
+        (with_run(kv_cache="int4", cache_implementation="static"), None, "is a cache that grows"),
+        (RUN, Parallel(data=2, zero_stage=3), "share what is trained"),
+        (RUN, Parallel(tensor=3), "parallel.tensor = 3 does not divide model.num_attention_heads = 32"),
+    ],
+)
+def test_contradictions(run: InferRun, parallel: Parallel | None, sentence: str) -> None:
+    with pytest.raises(UserError) as refused:
+        infer(LLAMA_8B, run, parallel)
+    assert sentence in str(refused.value)
