@@ -1,0 +1,36 @@
+"""The probe: a guest in somebody's training job that tells vramtui what PyTorch knows of its memory.
+
+It is loaded by `vramtui run` (through `hook/sitecustomize.py`), by `vramtui attach`, or by a line of code::
+
+    import vramtui.probe
+    vramtui.probe.start()
+
+It uses the standard library and the job's own torch, which it never imports: it waits for the job to do so. Whatever
+goes wrong in it stays in it: a hook never raises, a message that nobody takes is dropped.
+"""
+
+import sys
+
+from .importing import when_imported
+
+__all__ = ["start"]
+HOOKED = "_vramtui_probe"  # what `hook/sitecustomize.py` loads this package as
+_started: list[bool] = []
+
+
+def start() -> None:
+    """Watch this process from now on, or from the moment that it imports torch. Starting twice is starting once."""
+    already = sys.modules.get(HOOKED)
+    if already is not None and already.__name__ != __name__:
+        already.start()
+        return
+    if _started:
+        return
+    _started.append(True)
+    when_imported("torch", _arm)
+
+
+def _arm(torch: object) -> None:
+    from .session import arm
+
+    arm(torch)

@@ -1,0 +1,112 @@
+"""The way out: messages to whoever listens, and never a wait for anybody."""
+
+import errno
+import os
+import socket
+import struct
+import time
+from collections.abc import Callable
+
+from . import place
+
+LOOK_EVERY = 1.0  # seconds between looks for new listeners
+MOST_LISTENERS = 4
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class Channel:
+    """Sends each message to every listener that takes it at once; one that does not loses that message.
+
+    Args:
+        greet: makes the message that a listener gets before any other.
+    """
+
+    def __init__(self, greet: Callable[[], bytes]) -> None:
+        self._greet = greet
+        self._open: dict[str, socket.socket] = {}
+        self._greeted: set[str] = set()
+        self._next_look = 0.0
+        self.lost = 0
+
+    def send(self, message: bytes) -> None:
+        """Give `message` to everyone who is there."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_EVERY
+            self._look()
+        for path in list(self._open):
+            if path not in self._greeted:
+                if not self._give(path, self._greet()):
+                    continue
+                self._greeted.add(path)
+            self._give(path, message)
+
+    def greet_again(self) -> None:
+        """What the greeting says has changed."""
+        self._greeted.clear()
+
+    def close(self) -> None:
+        """Hang up. In a fork this closes the child's copies only."""
+        for path in list(self._open):
+            self._drop(path)
+
+    def _give(self, path: str, message: bytes) -> bool:
+        try:
+            self._open[path].send(message)
+        except (BlockingIOError, InterruptedError):
+            self.lost += 1
+            return False
+        except OSError as error:
+            # A message larger than the socket takes is lost; anything else means that nobody is there any more.
+            if error.errno == errno.EMSGSIZE:
+                self.lost += 1
+            else:
+                self._drop(path)
+            return False
+        return True
+
+    def _drop(self, path: str) -> None:
+        self._greeted.discard(path)
+        try:
+            self._open.pop(path).close()
+        except (KeyError, OSError):
+            pass
+
+    def _look(self) -> None:
+        for path in _listeners():
+            if path not in self._open and len(self._open) < MOST_LISTENERS:
+                found = _connect(path)
+                if found is not None:
+                    self._open[path] = found
+
+
+def _listeners() -> list[str]:
+    """Sockets to try: that of our own run, then those of whoever looks at all of this user's jobs."""
+    paths = []
+    own = os.environ.get(place.SOCKET)
+    if own and place.private(os.path.dirname(own)):
+        paths.append(own)
+    folder = place.listeners_folder()
+    if place.private(folder):
+        try:
+            names = sorted(os.listdir(folder))
+        except OSError:
+            names = []
+        paths += [f"{folder}/{name}" for name in names if name.endswith(place.SUFFIX)]
+    return list(dict.fromkeys(paths))
+
+
+def _connect(path: str) -> "socket.socket | None":
+    """A connection to the listener at `path`, if one of this user is there."""
+    connection = None
+    try:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+        connection.connect(path)
+        told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(told)[1] == os.getuid():
+            return connection
+    except (OSError, ValueError):
+        pass
+    if connection is not None:
+        connection.close()
+    return None

@@ -1,0 +1,112 @@
+"""Where the job is: build, input, forward, backward or step, told by torch's own global hooks.
+
+Hooks on every module would cost every module's call. Only the first, outermost call after a step or a backward pass
+says anything new, so the hook is taken off by the very call that it saw and put back by the next backward pass or
+step. Nothing is ever put on a module or a tensor of the job: what it copies or saves stays as it is.
+"""
+
+import functools
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+Turn = Callable[[str], None]
+COMPILED_WARNING = r"Using torch\.compile\(module\) when there are global hooks"
+
+
+class Hooks:
+    """Calls `turn(phase)` when a phase begins, `step_ends(optimizer)` after a step, `call_begins(module)` at a forward.
+
+    Phases: `forward` from the outermost module's call on, `backward` from `torch.autograd.backward` on, `step` while
+    an optimizer steps, `input` after it. They are `build` before the first of all.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        *,
+        turn: Turn,
+        call_begins: Callable[[Any], None],
+        step_begins: Callable[[Any], None],
+        step_ends: Callable[[Any], None],
+    ) -> None:
+        self._torch = torch
+        self._turn = turn
+        self._call_begins = call_begins
+        self._step_begins = step_begins
+        self._step_ends = step_ends
+        self._on_call: Any = None
+        self._stepping: Any = None
+        # A compiler that follows the job's code meets the hook: this is what it knows by itself to be true.
+        self._compiling = torch.compiler.is_compiling
+        self._depth = 0  # of backward passes: a checkpointed layer begins another inside of one
+
+    def put_on(self) -> None:
+        """Begin to watch."""
+        from torch.optim.optimizer import (
+            register_optimizer_step_post_hook,
+            register_optimizer_step_pre_hook,
+        )
+
+        # The hook is off again before a compiled module's own code is looked at, so what this warns of cannot happen.
+        warnings.filterwarnings("ignore", message=COMPILED_WARNING)
+        register_optimizer_step_pre_hook(self._before_step)
+        register_optimizer_step_post_hook(self._after_step)
+        autograd = self._torch.autograd
+        autograd.backward = self._wrapped(autograd.backward)
+        self._await_call()
+
+    def _await_call(self) -> None:
+        if self._on_call is None:
+            register = self._torch.nn.modules.module.register_module_forward_pre_hook
+            self._on_call = register(self._before_call)
+
+    def _before_call(self, module: Any, _arguments: Any) -> None:
+        if self._compiling():
+            return
+        if threading.current_thread() is not threading.main_thread() or self._depth or self._stepping is not None:
+            return
+        if next(module.parameters(), None) is None:
+            return  # a transform of the data, or a loss: no model
+        handle, self._on_call = self._on_call, None
+        if handle is not None:
+            handle.remove()
+        self._call_begins(module)
+        self._turn("forward")
+
+    def _wrapped(self, backward: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(backward)
+        def watched(*arguments: Any, **named: Any) -> Any:
+            outermost = self._depth == 0 and self._stepping is None
+            if outermost:
+                self._turn("backward")
+            self._depth += 1
+            try:
+                return backward(*arguments, **named)
+            finally:
+                self._depth -= 1
+                if outermost:
+                    self._await_call()
+
+        return watched
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        # An optimizer that steps others inside of its own step is one; one that failed may begin again.
+        if self._stepping is None or self._stepping() is None or self._stepping() is optimizer:
+            self._stepping = _reference(optimizer)
+            self._step_begins(optimizer)
+            self._turn("step")
+
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        if self._stepping is not None and self._stepping() is optimizer:
+            self._stepping = None
+            self._step_ends(optimizer)
+            self._turn("input")
+            self._await_call()
+
+
+def _reference(thing: Any) -> Callable[[], Any]:
+    import weakref
+
+    return weakref.ref(thing)

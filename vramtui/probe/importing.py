@@ -1,0 +1,81 @@
+"""Being told when the job imports a module, without importing it and without standing in the way."""
+
+from __future__ import annotations  # what the annotations name would cost every Python its start
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+
+def when_imported(name: str, ready: Callable[[ModuleType], object]) -> None:
+    """Call `ready` with the module `name`: now if it is there, or else as soon as it has been imported."""
+    module = sys.modules.get(name)
+    if module is not None:
+        _quietly(ready, module)
+    else:
+        sys.meta_path.insert(0, _Finder(name, ready))
+
+
+def _quietly(ready: Callable[[ModuleType], object], module: ModuleType) -> None:
+    try:
+        ready(module)
+    except Exception:
+        pass
+
+
+class _Finder:
+    """Lets the other finders find, and puts itself between the module and its loader."""
+
+    def __init__(self, name: str, ready: Callable[[ModuleType], object]) -> None:
+        self._name = name
+        self._ready = ready
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._name:
+            return None
+        for finder in list(sys.meta_path):
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec: ModuleSpec | None = find(name, path, target) if find is not None else None
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _Loader(spec.loader, self)  # type: ignore[assignment]  # one in all but name
+                return spec
+        return None
+
+    def done(self, module: ModuleType) -> None:
+        """The module has been imported: the job's imports are its own again."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+            _quietly(self._ready, module)
+
+
+class _Loader:
+    """A loader that is the job's own in everything but that it tells when it has finished."""
+
+    def __init__(self, loader: Any, finder: _Finder) -> None:
+        self._loader = loader
+        self._finder = finder
+
+    def __getattr__(self, name: str) -> Any:
+        # A copy that is still empty has no loader to ask, and asks for these names first.
+        if name.startswith("__") or name == "_loader":
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        module: ModuleType | None = self._loader.create_module(spec)
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._finder.done(module)

@@ -1,0 +1,256 @@
+"""One process's part in being watched: what it notes at each turn of a phase, and when it tells."""
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+import weakref
+from time import perf_counter_ns
+from typing import Any
+
+from . import facts, parts
+from .allowance import Allowance
+from .channel import Channel
+from .counters import Counters
+from .hooks import Hooks
+
+BEAT = 0.1  # seconds between messages
+ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
+PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
+MOST_MOMENTS = 48  # in one message
+RANKS = {"rank": ("RANK", "SLURM_PROCID"), "local_rank": ("LOCAL_RANK", "SLURM_LOCALID"), "world_size": ("WORLD_SIZE",)}
+
+
+class Session:
+    """Watches this process. A forked child begins anew, and says nothing until it trains a model of its own."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._counters = Counters(torch)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._channel = Channel(self._hello)
+        self._allowance = Allowance()
+        self._begun = False
+        self._beating = False
+        self._phase, self._step = "build", 0
+        self._noting = True
+        self._moments: list[dict[str, Any]] = []
+        self._peaks: dict[int, tuple[int, int]] = {}
+        self._ended = self._knows_devices = False
+        self._sizes: dict[str, parts.Sizes] = {}
+        self._optimizers: dict[int, weakref.ref[Any]] = {}
+        self._modules: dict[int, weakref.ref[Any]] = {}
+        self._counts: dict[int, int] = {}
+        self._next_parts = self._next_beat = 0.0
+        self._first_step = self._last_step = 0.0
+
+    def arm(self) -> None:
+        """Put the hooks on."""
+        Hooks(
+            self._torch,
+            turn=self._quiet(self.turn),
+            call_begins=self._quiet(self.call_begins),
+            step_begins=self._quiet(self.step_begins),
+            step_ends=self._quiet(self.step_ends),
+        ).put_on()
+        os.register_at_fork(after_in_child=self._quiet(self._forked))
+        lazily = getattr(self._torch.cuda, "_lazy_call", None)
+        if lazily is not None:
+            lazily(self._quiet(lambda: self._begin(cuda=True)))
+
+    def _quiet(self, act: Any) -> Any:
+        """`act`, never raising, its time on our account."""
+
+        def guarded(*arguments: Any) -> None:
+            since = perf_counter_ns()
+            try:
+                act(*arguments)
+            except Exception:
+                pass
+            self._allowance.pay(since)
+
+        return guarded
+
+    # What the hooks tell.
+
+    def turn(self, phase: str) -> None:
+        """The phase that was is over, and `phase` begins."""
+        if facts.is_data_worker():
+            return
+        self._begin()
+        if self._noting:
+            self._note()
+        if phase == "forward" and self._phase in {"build", "input"}:
+            # A step is noted whole or not at all: a peak that grew between two notes belongs to the phase between.
+            was, self._noting = self._noting, self._step < ALWAYS or self._allowance.affords()
+            if self._noting and not was:
+                self._note(keep=False)
+        elif phase == "input":
+            # Where several optimizers take turns, a step of the job is one of each.
+            self._step = max(self._counts.values(), default=self._step)
+        self._phase = phase
+        if not self._beating:
+            self._beat_if_due()
+
+    def call_begins(self, module: Any) -> None:
+        """`module` was called by none other."""
+        if id(module) not in self._modules and not facts.is_data_worker():
+            self._modules[id(module)] = weakref.ref(module)
+            self._next_parts = 0.0
+
+    def step_begins(self, optimizer: Any) -> None:
+        """`optimizer` is about to step: what it trains has gradients now."""
+        if id(optimizer) not in self._optimizers:
+            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+            self._next_parts = 0.0
+        if self._looks_at_parts():
+            optimizers = _alive(self._optimizers)
+            self._sizes["gradients"] = parts.gradients_of(optimizers, self._torch)
+            self._sizes["weights"] = parts.weights_of(optimizers, _alive(self._modules), self._torch)
+
+    def step_ends(self, optimizer: Any) -> None:
+        """`optimizer` has stepped."""
+        self._last_step = time.monotonic()
+        if self._looks_at_parts():
+            self._sizes["optimizer"] = parts.states_of(_alive(self._optimizers), self._torch)
+            self._next_parts = self._last_step + PARTS_EVERY
+        if not self._step:
+            self._first_step = self._last_step
+        self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+
+    def _looks_at_parts(self) -> bool:
+        return not self._step or (time.monotonic() >= self._next_parts and self._allowance.affords())
+
+    # What is noted and told.
+
+    def _note(self, *, keep: bool = True) -> None:
+        """The end of a phase, on every device in use; without `keep`, only where the peaks stand."""
+        now = time.time()
+        read = self._counters.read(time.monotonic(), every=self._step < ALWAYS)
+        for index, figures in read.items():
+            peaks = (figures["allocated_peak"] or 0, figures["reserved_peak"] or 0)
+            before = self._peaks.get(index, (0, 0))
+            self._peaks[index] = peaks
+            if keep:
+                self._moments.append(
+                    {
+                        "at": now,
+                        "phase": self._phase,
+                        "step": self._step,
+                        "device": index,
+                        "allocated": figures["allocated"],
+                        "reserved": figures["reserved"],
+                        "peak_allocated": peaks[0] if peaks[0] > before[0] else None,
+                        "peak_reserved": peaks[1] if peaks[1] > before[1] else None,
+                    }
+                )
+        del self._moments[:-MOST_MOMENTS]
+
+    def _begin(self, *, cuda: bool = False) -> None:
+        """The job does something worth telling: from here on it is told until the process ends."""
+        if not self._begun:
+            self._begun = True
+            _at_exit(self._quiet(self._end))
+        if not self._beating and (cuda or self._counters.ready):
+            self._beating = True
+            threading.Thread(target=self._beat_on, name="vramtui-probe", daemon=True).start()
+
+    def _beat_on(self) -> None:
+        channel, beat = self._channel, self._quiet(self._beat)
+        while self._channel is channel and not self._ended:
+            beat()
+            time.sleep(BEAT)
+
+    def _beat_if_due(self) -> None:
+        now = time.monotonic()
+        if now >= self._next_beat:
+            self._next_beat = now + BEAT
+            self._beat()
+
+    def _beat(self) -> None:
+        if not self._knows_devices and self._counters.ready:
+            self._knows_devices = True
+            facts.watch_for_oom(self._torch, self._out_of_memory)
+            self._channel.greet_again()
+        moments, self._moments = self._moments, []
+        span = self._last_step - self._first_step
+        self._tell(
+            "beat",
+            phase=self._phase,
+            step=self._step,
+            step_seconds=span / (self._step - 1) if self._step > 1 else None,
+            lost=self._channel.lost,
+            devices=[{"index": index, **read} for index, read in self._counters.read(time.monotonic()).items()],
+            parts=self._sizes,
+            moments=moments,
+        )
+
+    def _tell(self, kind: str, **what: Any) -> None:
+        self._channel.send(self._message(kind, **what))
+
+    @staticmethod
+    def _message(kind: str, **what: Any) -> bytes:
+        return json.dumps({"kind": kind, "v": 1, "pid": os.getpid(), "at": time.time(), **what}).encode()
+
+    def _hello(self) -> bytes:
+        return self._message(
+            "hello",
+            run=os.environ.get("VRAMTUI_RUN"),
+            command=[facts.told(argument) for argument in sys.argv[:8]],
+            python=sys.version.split()[0],
+            torch=str(self._torch.__version__),
+            devices=self._counters.devices(),
+            **{name: facts.number_in_environment(names) for name, names in RANKS.items()},
+        )
+
+    def _out_of_memory(self, device: int, asked: int, free: "int | None") -> None:
+        figures = self._counters.read(time.monotonic()).get(device, {})
+        self._tell(
+            "oom",
+            device=device,
+            asked=asked,
+            free=free,
+            allocated=figures.get("allocated"),
+            reserved=figures.get("reserved"),
+            inactive_split=figures.get("inactive_split"),
+            phase=self._phase,
+            step=self._step,
+        )
+
+    def _end(self) -> None:
+        if not self._begun or self._ended:
+            return
+        self._ended = True
+        if self._noting:
+            self._note()
+        self._beat()
+        self._tell("end", **facts.last_words(self._torch))
+        self._channel.close()
+
+    def _forked(self) -> None:
+        self._channel.close()
+        self._reset()
+
+
+def arm(torch: Any) -> None:
+    """Watch this process, which has imported `torch`."""
+    Session(torch).arm()
+
+
+def _alive(references: dict[int, "weakref.ref[Any]"]) -> list[Any]:
+    found = ((key, reference()) for key, reference in list(references.items()))
+    return [thing for key, thing in found if thing is not None or references.pop(key, None) is None]
+
+
+def _at_exit(end: Any) -> None:
+    """`end` before the process does, also where multiprocessing ends it without Python's own exit."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, end, exitpriority=100)
+    else:
+        atexit.register(end)
