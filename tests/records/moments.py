@@ -118,6 +118,8 @@ def moment(host: str = HOST) -> Snapshot:
         preset="llama-3.1-8b-lora",
         estimate=estimate,
         comparison=compare("llama-3.1-8b-lora", estimate, seen, TRAINING.used_memory),
+        times=(TAKEN_AT - 120, TAKEN_AT - 60, TAKEN_AT),
+        values=(16 * GIB, 60 * GIB, 58 * GIB),
     )
     versions = {"vramtui": "0.1.0", "driver": "580.95.05"}
     return Snapshot(sample=sample, holdings=(trained, *holdings), versions=versions)

@@ -23,7 +23,7 @@ from vramtui.records.markdown import code, prose
 from vramtui.records.ps_json import ps_document
 from vramtui.records.report import markdown_report
 
-KINDS = ("json", "csv", "md")
+KINDS = ("json", "csv", "md", "html")
 
 
 def _export(kind: str, taken: Snapshot) -> str:

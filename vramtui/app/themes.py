@@ -7,43 +7,8 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-# One colour for each category of memory, everywhere it is drawn.
-DARK = {
-    "weights": "#6ea8fe",
-    "gradients": "#63d7b0",
-    "optimizer": "#b692f6",
-    "master-weights": "#8f7ae0",
-    "activations": "#ff9f5a",
-    "kv-cache": "#f5cc4b",
-    "inputs": "#7fd4f5",
-    "workspaces": "#a3b1c6",
-    "temporaries": "#ff9ac1",
-    "cached": "#6c7f9c",
-    "context": "#8b97a8",
-    "other": "#767f8c",
-    "used": "#4f9cf9",
-    "driver": "#5b6577",
-    "prediction": "#f5b83d",
-    "free": "#3a4353",
-}
-LIGHT = {
-    "weights": "#2563c9",
-    "gradients": "#0b8a63",
-    "optimizer": "#7a3fd0",
-    "master-weights": "#5a3fb0",
-    "activations": "#c4580a",
-    "kv-cache": "#9a7400",
-    "inputs": "#0e7fa8",
-    "workspaces": "#5a6677",
-    "temporaries": "#c2336f",
-    "cached": "#6c7f9c",
-    "context": "#6b7686",
-    "other": "#7c8592",
-    "used": "#1f6fd6",
-    "driver": "#8d97a6",
-    "prediction": "#a85f00",
-    "free": "#c9d0da",
-}
+from vramtui.core.colours import DARK, LIGHT
+
 THEMES = (
     Theme(
         name="vramtui-dark",

@@ -50,4 +50,4 @@ def _save(snapshot: Snapshot, svg: str, *, folder: Path) -> list[str]:
     from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
     whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
-    return [str(path) for path in save_snapshot(whole, folder, ("json", "csv", "md", "svg"), svg=svg)]
+    return [str(path) for path in save_snapshot(whole, folder, svg=svg)]

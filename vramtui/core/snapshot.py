@@ -16,7 +16,10 @@ EstimateFor = Callable[[PresetFile, Device], Estimate | None]
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
-    """One process on one GPU and all that is known of it; `gone_at` when it has exited (seconds since the epoch)."""
+    """One process on one GPU and all that is known of it; `gone_at` when it has exited (seconds since the epoch).
+
+    `values` are the bytes it held from each of `times` on (seconds since the epoch), as far as they were seen.
+    """
 
     key: ProcessKey
     gpu_index: int
@@ -26,6 +29,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     preset: str | None = None
     estimate: Estimate | None = None
     comparison: Comparison | None = None
+    times: tuple[float, ...] = ()
+    values: tuple[int, ...] = ()
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,4 +99,6 @@ def _holding(
         preset=found.key if found else None,
         estimate=predicted,
         comparison=comparison,
+        times=(*track.times, track.last_seen) if track and track.times else (),
+        values=(*track.values, track.values[-1]) if track and track.times else (),
     )

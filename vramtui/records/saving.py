@@ -14,10 +14,11 @@ from vramtui.core.snapshot import Snapshot
 from vramtui.core.text import printable
 from vramtui.records.cleaning import moment
 from vramtui.records.csv_table import csv_table
+from vramtui.records.html import html_page
 from vramtui.records.ps_json import snapshot_document
 from vramtui.records.report import markdown_report
 
-FORMATS = ("json", "csv", "md", "svg")
+FORMATS = ("json", "csv", "md", "svg", "html")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -49,7 +50,12 @@ def save_snapshot(
 
 
 def _render(kind: str, snapshot: Snapshot, svg: str | None) -> str:
-    makers: dict[str, Callable[[Snapshot], str]] = {"json": _json, "csv": csv_table, "md": markdown_report}
+    makers: dict[str, Callable[[Snapshot], str]] = {
+        "json": _json,
+        "csv": csv_table,
+        "md": markdown_report,
+        "html": html_page,
+    }
     if kind in makers:
         return makers[kind](snapshot)
     if kind != "svg":

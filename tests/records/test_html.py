@@ -1,0 +1,93 @@
+"""The page is whole, needs nothing from anywhere, and nothing written by others comes alive in it."""
+
+from html.parser import HTMLParser
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.records.moments import GIB, moment
+from vramtui.core.estimate import Moment
+from vramtui.core.snapshot import Snapshot
+from vramtui.records.html import html_page
+from vramtui.records.html.drawings import Bar, Piece, over_time, stacked
+
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """What is in a page; an element that is not closed where it should be is an error."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.words = ""
+        self.feed(page)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words += data
+
+
+def test_it_needs_nothing_from_anywhere() -> None:
+    page = html_page(moment())
+    read = Page(page)
+    assert read.tags.isdisjoint({"script", "link", "img", "iframe", "object", "embed", "a", "form"})
+    assert read.attributes.isdisjoint({"src", "href", "onload", "onclick", "style", "action"})
+    assert "http" not in page
+    assert "url(" not in page
+
+
+def test_what_it_shows() -> None:
+    words = Page(html_page(moment())).words
+    for expected in (
+        "Pid 4213 against llama-3.1-8b-lora",
+        "predicted peak",
+        "weights = n × 2",
+        "hidden_size * 2 [GiB]",
+    ):
+        assert expected in words
+
+
+def test_phases_where_the_method_has_them() -> None:
+    taken = moment()
+    first = taken.holdings[0]
+    assert first.estimate is not None
+    phases = (Moment(phase="build", step=-1, allocated=GIB, peak_allocated=GIB, categories={"weights": GIB}),)
+    estimate = msgspec.structs.replace(first.estimate, timeline=phases)
+    whole = (msgspec.structs.replace(first, estimate=estimate), *taken.holdings[1:])
+    assert "Phase by phase, as predicted" in html_page(msgspec.structs.replace(taken, holdings=whole))
+
+
+@given(st.text(min_size=1))
+def test_no_name_becomes_markup(name: str) -> None:
+    taken = moment(f"host <b>{name}</b>\"'&amp;")
+    known = Page(html_page(moment())).tags
+    read = Page(html_page(taken))
+    assert read.tags == known
+
+
+def test_nothing_at_all() -> None:
+    taken = moment()
+    empty = Snapshot(sample=msgspec.structs.replace(taken.sample, gpus=(), problems=()), holdings=(), versions={})
+    assert "None seen." in Page(html_page(empty)).words
+
+
+@given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=5), st.none() | st.integers(0, 1 << 50))
+def test_drawings_stay_in_their_frames(sizes: list[int], mark: int | None) -> None:
+    bars = [Bar("a", tuple(Piece("p", "weights", size) for size in sizes))]
+    Page(stacked(bars, sum(sizes), mark))
+    Page(over_time([float(at) for at in range(len(sizes))], sizes, mark))
+    Page(over_time([1.0] * len(sizes), sizes, mark))
