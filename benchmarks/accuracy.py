@@ -1,0 +1,109 @@
+"""How far each method is off, for every workload whose true peak PyTorch's own allocator told.
+
+python benchmarks/accuracy.py             a line for each workload: true peak, analytic, and the rules that fit
+python benchmarks/accuracy.py --json      the same, as numbers
+python benchmarks/accuracy.py --markdown  the table of methods and their errors that is in the README
+python benchmarks/accuracy.py --update-readme
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, Measured, Spread, measure, spread_of
+from benchmarks.accuracy_readme import markdown, update_readme
+
+GIB = 1 << 30
+PER_LINE = 3
+
+
+def main() -> int:
+    """Print what is asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--json", action="store_true")
+    how.add_argument("--markdown", action="store_true")
+    how.add_argument("--update-readme", action="store_true")
+    asked = parser.parse_args()
+    measured = measure()
+    if asked.json:
+        print(json.dumps(as_json(measured), indent=2))
+    elif asked.markdown:
+        print(markdown(measured))
+    elif asked.update_readme:
+        update_readme(measured)
+    else:
+        print("\n".join(lines(measured)))
+    return 0
+
+
+def lines(measured: list[Measured]) -> list[str]:
+    """The table for a terminal."""
+    methods = [name for name in ("analytic", "traced") if any(name in row.allocated for row in measured)]
+    head = "".join(f"{name:>12}{'error':>9}" for name in methods)
+    found = [f"{'peak of allocated, GiB':<36}{'card':>6}{'true':>10}{head}   rules that fit, by their totals"]
+    for row in measured:
+        told = "".join(_figure(row, name) for name in methods)
+        rules = [f"{name} {_percent(row.error(name), 0)}" for name in row.allocated if name not in methods]
+        chunks = [", ".join(rules[at : at + PER_LINE]) for at in range(0, len(rules), PER_LINE)] or ["none"]
+        found.append(f"{row.name:<36}{row.card:>6}{row.true_allocated / GIB:>10.4f}{told}   {chunks[0]}")
+        found += [" " * (52 + 21 * len(methods) + 3) + chunk for chunk in chunks[1:]]
+    found.append("")
+    for family in FAMILIES:
+        for name in methods:
+            found.append(f"{family.title}: {name} {_spread(spread_of(measured, name, family.title))}")
+    found.append(f"reserved, all: {ANALYTIC} {_spread(spread_of(measured, ANALYTIC, reserved=True))}")
+    return found
+
+
+def _figure(row: Measured, name: str) -> str:
+    if name not in row.allocated:
+        return f"{'-':>12}{'':>9}"
+    return f"{row.allocated[name] / GIB:>12.4f}{_percent(row.error(name), 2):>9}"
+
+
+def _percent(share: float, digits: int) -> str:
+    return f"{share:+.{digits}%}"
+
+
+def _spread(spread: Spread | None) -> str:
+    if spread is None:
+        return "not measured"
+    return f"median {spread.median:.2%}, worst {spread.worst:+.2%} ({spread.worst_name}), {spread.runs} runs"
+
+
+def as_json(measured: list[Measured]) -> dict[str, object]:
+    """Everything, bytes as integers and errors as fractions."""
+    return {
+        "schema": 1,
+        "workloads": [
+            {
+                "name": row.name,
+                "card": row.card,
+                "true_peak_allocated": row.true_allocated,
+                "true_peak_reserved": row.true_reserved,
+                "methods": {
+                    name: {
+                        "peak_allocated": size,
+                        "error": round(row.error(name), 6),
+                        "peak_reserved": row.reserved.get(name),
+                    }
+                    for name, size in row.allocated.items()
+                },
+            }
+            for row in measured
+        ],
+        "spreads": [
+            {"family": family.title, "method": name, "runs": s.runs, "median": round(s.median, 6), "worst": s.worst}
+            for family in FAMILIES
+            for name in dict.fromkeys(name for row in measured for name in row.allocated)
+            if (s := spread_of(measured, name, family.title)) is not None
+        ],
+    }
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,83 @@
+"""The table of methods and their errors, and its place in the README."""
+
+from pathlib import Path
+from textwrap import fill
+
+from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, Measured, Spread, rules_for, spread_of
+from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
+from vramtui.core.ledger import TITLES
+
+README = Path(__file__).parents[1] / "README.md"
+START, END = "<!-- accuracy -->", "<!-- /accuracy -->"
+WIDTH = 120
+HEAD = ("method", "of", "what it counts", "runs", "median error", "worst")
+
+
+def markdown(measured: list[Measured]) -> str:
+    """The table in Markdown; it changes only with the estimators and the recorded runs."""
+    rows = [
+        _row("`analytic`", family.title, "peak of allocated", spread_of(measured, ANALYTIC, family.title))
+        for family in FAMILIES
+    ]
+    everything = ", ".join(family.title for family in FAMILIES)
+    rows.append(_row("`analytic`", everything, "peak of reserved", spread_of(measured, ANALYTIC, reserved=True)))
+    rows += [
+        _row(f"`{method}`", "transformers", counted, spread_of(measured, method, "transformers"))
+        for method, counted in _counted().items()
+    ]
+    table = [" | ".join(row) for row in (HEAD, ("---",) * 3 + ("---:",) * 3, *rows)]
+    return "\n".join((_words(measured), "", *(f"| {line} |" for line in table)))
+
+
+def _row(method: str, family: str, counts: str, spread: Spread | None) -> tuple[str, ...]:
+    if spread is None:
+        return method, family, counts, "0", "not measured", "not measured"
+    digits = 2 if method == "`analytic`" else 0
+    return method, family, counts, str(spread.runs), f"{spread.median:.{digits}%}", f"{spread.worst:+.{digits}%}"
+
+
+def _words(measured: list[Measured]) -> str:
+    cards = " and ".join(f"{sum(row.card == card for row in measured)} on {card}" for card in _cards(measured))
+    return fill(
+        f"Measured against PyTorch's own allocator over {len(measured)} recorded training runs ({cards}). An error is "
+        "the predicted peak over the true peak of allocated (of reserved where that is said), less one; the median is "
+        "of its size. A rule is held against the whole peak even where it counts only a part. `analytic` was checked "
+        "against these same runs while it was written, so a job unlike them may be further off. "
+        "`python benchmarks/accuracy.py` prints every run.",
+        WIDTH,
+        break_on_hyphens=False,
+    )
+
+
+def _cards(measured: list[Measured]) -> list[str]:
+    return list(dict.fromkeys(row.card for row in measured))
+
+
+def _counted() -> dict[str, str]:
+    """What each rule has a word on over all transformers, in the ledger's own order."""
+    lines: dict[str, set[str]] = {}
+    for name in TRANSFORMERS:
+        for method, (_, counted) in rules_for(WORKLOADS[name]).items():
+            lines.setdefault(method, set()).update(counted)
+    return {
+        method: ", ".join(title for line, title in TITLES.items() if line in counted)
+        for method, counted in lines.items()
+    }
+
+
+def with_table(text: str, table: str) -> str:
+    """`text` with the table between its markers.
+
+    Raises:
+        ValueError: the markers are missing.
+    """
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not start or not end:
+        raise ValueError(f"README.md needs a line {START} and a line {END}")
+    return f"{before}{START}\n{table}\n{END}{after}"
+
+
+def update_readme(measured: list[Measured]) -> None:
+    """Write the table into the README."""
+    README.write_text(with_table(README.read_text(encoding="utf-8"), markdown(measured)), encoding="utf-8")
