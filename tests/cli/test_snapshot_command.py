@@ -14,7 +14,7 @@ def test_all_formats_are_written_and_nothing_is_overwritten(tmp_path: Path) -> N
     assert (first.exit_code, second.exit_code) == (0, 0)
     paths = [Path(line) for line in (first.stdout + second.stdout).splitlines()]
     assert len(set(paths)) == 10
-    assert sorted(path.suffix for path in paths) == sorted([".json", ".csv", ".md", ".svg"] * 2)
+    assert sorted(path.suffix for path in paths) == sorted([".json", ".csv", ".md", ".svg", ".html"] * 2)
     assert all(path.stat().st_size for path in paths)
 
 

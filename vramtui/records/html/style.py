@@ -9,7 +9,8 @@ h1 { font-size: 1.5rem; margin: 0 0 .2rem; } h2 { font-size: 1.15rem; margin: 2r
 h3 { font-size: 1rem; margin: 1.6rem 0 .4rem; }
 p { margin: .3rem 0; } .dim { color: var(--dim); } .over { color: var(--bad); } .good { color: var(--good); }
 code { font: .9em ui-monospace, monospace; overflow-wrap: anywhere; }
-td code { display: block; min-width: 14rem; } .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
+td code { display: block; min-width: 14rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--rule); }
 th { font-weight: 600; color: var(--dim); } .n { text-align: right; white-space: nowrap; }
 svg { width: 100%; height: auto; display: block; margin: .5rem 0; }
