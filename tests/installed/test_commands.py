@@ -62,10 +62,10 @@ def test_a_hostile_name_is_letters_in_everything_printed(run: Run, stand_in: Sta
     assert len(stand_in.pids) == 3
     run("snapshot", "--folder", str(tmp_path / "taken"))
     files = {path.suffix: path.read_text() for path in (tmp_path / "taken").iterdir()}
-    assert set(files) == {".json", ".csv", ".md", ".svg"}
+    assert set(files) == {".json", ".csv", ".md", ".svg", ".html"}
     for text in (document, table, *files.values()):
         assert not {character for character in text if ord(character) < 32} - {"\n"}
-    for kind in (".json", ".csv", ".md"):
+    for kind in (".json", ".csv", ".md", ".html"):
         assert f"{HARMLESS} hostile-argument" in files[kind]
     assert "[red]x[/]" in files[".svg"]
 
