@@ -6,20 +6,19 @@ import os
 import sys
 import threading
 import time
-import weakref
 from time import perf_counter_ns
 from typing import Any
 
-from . import facts, parts
+from . import facts, place
 from .allowance import Allowance
 from .channel import Channel
 from .counters import Counters
 from .hooks import Hooks
+from .notes import Holdings, Moments
 
 BEAT = 0.1  # seconds between messages
 ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
 PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
-MOST_MOMENTS = 48  # in one message
 RANKS = {"rank": ("RANK", "SLURM_PROCID"), "local_rank": ("LOCAL_RANK", "SLURM_LOCALID"), "world_size": ("WORLD_SIZE",)}
 
 
@@ -34,19 +33,13 @@ class Session:
     def _reset(self) -> None:
         self._channel = Channel(self._hello)
         self._allowance = Allowance()
-        self._begun = False
-        self._beating = False
+        self._moments = Moments(self._counters)
+        self._holdings = Holdings(self._torch)
+        self._begun = self._beating = self._ended = self._knows_devices = False
         self._phase, self._step = "build", 0
         self._noting = True
-        self._moments: list[dict[str, Any]] = []
-        self._peaks: dict[int, tuple[int, int]] = {}
-        self._ended = self._knows_devices = False
-        self._sizes: dict[str, parts.Sizes] = {}
-        self._optimizers: dict[int, weakref.ref[Any]] = {}
-        self._modules: dict[int, weakref.ref[Any]] = {}
         self._counts: dict[int, int] = {}
-        self._next_parts = self._next_beat = 0.0
-        self._first_step = self._last_step = 0.0
+        self._next_parts = self._next_beat = self._first_step = self._last_step = 0.0
 
     def arm(self) -> None:
         """Put the hooks on."""
@@ -58,6 +51,7 @@ class Session:
             step_ends=self._quiet(self.step_ends),
         ).put_on()
         os.register_at_fork(after_in_child=self._quiet(self._forked))
+        # A job that only computes is known by its beginning to use CUDA.
         lazily = getattr(self._torch.cuda, "_lazy_call", None)
         if lazily is not None:
             lazily(self._quiet(lambda: self._begin(cuda=True)))
@@ -98,25 +92,21 @@ class Session:
 
     def call_begins(self, module: Any) -> None:
         """`module` was called by none other."""
-        if id(module) not in self._modules and not facts.is_data_worker():
-            self._modules[id(module)] = weakref.ref(module)
+        if not facts.is_data_worker() and self._holdings.meet_module(module):
             self._next_parts = 0.0
 
     def step_begins(self, optimizer: Any) -> None:
         """`optimizer` is about to step: what it trains has gradients now."""
-        if id(optimizer) not in self._optimizers:
-            self._optimizers[id(optimizer)] = weakref.ref(optimizer)
+        if self._holdings.meet_optimizer(optimizer):
             self._next_parts = 0.0
         if self._looks_at_parts():
-            optimizers = _alive(self._optimizers)
-            self._sizes["gradients"] = parts.gradients_of(optimizers, self._torch)
-            self._sizes["weights"] = parts.weights_of(optimizers, _alive(self._modules), self._torch)
+            self._holdings.look_before_step()
 
     def step_ends(self, optimizer: Any) -> None:
         """`optimizer` has stepped."""
         self._last_step = time.monotonic()
         if self._looks_at_parts():
-            self._sizes["optimizer"] = parts.states_of(_alive(self._optimizers), self._torch)
+            self._holdings.look_after_step()
             self._next_parts = self._last_step + PARTS_EVERY
         if not self._step:
             self._first_step = self._last_step
@@ -125,30 +115,10 @@ class Session:
     def _looks_at_parts(self) -> bool:
         return not self._step or (time.monotonic() >= self._next_parts and self._allowance.affords())
 
-    # What is noted and told.
-
     def _note(self, *, keep: bool = True) -> None:
-        """The end of a phase, on every device in use; without `keep`, only where the peaks stand."""
-        now = time.time()
-        read = self._counters.read(time.monotonic(), every=self._step < ALWAYS)
-        for index, figures in read.items():
-            peaks = (figures["allocated_peak"] or 0, figures["reserved_peak"] or 0)
-            before = self._peaks.get(index, (0, 0))
-            self._peaks[index] = peaks
-            if keep:
-                self._moments.append(
-                    {
-                        "at": now,
-                        "phase": self._phase,
-                        "step": self._step,
-                        "device": index,
-                        "allocated": figures["allocated"],
-                        "reserved": figures["reserved"],
-                        "peak_allocated": peaks[0] if peaks[0] > before[0] else None,
-                        "peak_reserved": peaks[1] if peaks[1] > before[1] else None,
-                    }
-                )
-        del self._moments[:-MOST_MOMENTS]
+        self._moments.note(self._phase, self._step, every=self._step < ALWAYS, keep=keep)
+
+    # What is told.
 
     def _begin(self, *, cuda: bool = False) -> None:
         """The job does something worth telling: from here on it is told until the process ends."""
@@ -176,7 +146,6 @@ class Session:
             self._knows_devices = True
             facts.watch_for_oom(self._torch, self._out_of_memory)
             self._channel.greet_again()
-        moments, self._moments = self._moments, []
         span = self._last_step - self._first_step
         self._tell(
             "beat",
@@ -185,21 +154,14 @@ class Session:
             step_seconds=span / (self._step - 1) if self._step > 1 else None,
             lost=self._channel.lost,
             devices=[{"index": index, **read} for index, read in self._counters.read(time.monotonic()).items()],
-            parts=self._sizes,
-            moments=moments,
+            parts=self._holdings.sizes,
+            moments=self._moments.taken(),
         )
 
-    def _tell(self, kind: str, **what: Any) -> None:
-        self._channel.send(self._message(kind, **what))
-
-    @staticmethod
-    def _message(kind: str, **what: Any) -> bytes:
-        return json.dumps({"kind": kind, "v": 1, "pid": os.getpid(), "at": time.time(), **what}).encode()
-
     def _hello(self) -> bytes:
-        return self._message(
+        return _message(
             "hello",
-            run=os.environ.get("VRAMTUI_RUN"),
+            run=os.environ.get(place.RUN),
             command=[facts.told(argument) for argument in sys.argv[:8]],
             python=sys.version.split()[0],
             torch=str(self._torch.__version__),
@@ -209,17 +171,8 @@ class Session:
 
     def _out_of_memory(self, device: int, asked: int, free: "int | None") -> None:
         figures = self._counters.read(time.monotonic()).get(device, {})
-        self._tell(
-            "oom",
-            device=device,
-            asked=asked,
-            free=free,
-            allocated=figures.get("allocated"),
-            reserved=figures.get("reserved"),
-            inactive_split=figures.get("inactive_split"),
-            phase=self._phase,
-            step=self._step,
-        )
+        told = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
+        self._tell("oom", device=device, asked=asked, free=free, phase=self._phase, step=self._step, **told)
 
     def _end(self) -> None:
         if not self._begun or self._ended:
@@ -231,6 +184,9 @@ class Session:
         self._tell("end", **facts.last_words(self._torch))
         self._channel.close()
 
+    def _tell(self, kind: str, **what: Any) -> None:
+        self._channel.send(_message(kind, **what))
+
     def _forked(self) -> None:
         self._channel.close()
         self._reset()
@@ -241,9 +197,8 @@ def arm(torch: Any) -> None:
     Session(torch).arm()
 
 
-def _alive(references: dict[int, "weakref.ref[Any]"]) -> list[Any]:
-    found = ((key, reference()) for key, reference in list(references.items()))
-    return [thing for key, thing in found if thing is not None or references.pop(key, None) is None]
+def _message(kind: str, **what: Any) -> bytes:
+    return json.dumps({"kind": kind, "v": 1, "pid": os.getpid(), "at": time.time(), **what}).encode()
 
 
 def _at_exit(end: Any) -> None:

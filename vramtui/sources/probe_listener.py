@@ -1,0 +1,191 @@
+"""Listens to the probes inside this user's jobs: sockets that only this user's processes can reach.
+
+The probes never wait, and neither does anybody for them: one thread takes what comes, throws away what is malformed,
+and keeps for each process what its messages amount to (`vramtui.core.observed`).
+"""
+
+import os
+import selectors
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.errors import SourceFailed
+from vramtui.core.observed import AnyMessage, Hello, ObservedJob, decode_message
+from vramtui.probe.place import SUFFIX, listeners_folder, private
+
+LONGEST_MESSAGE = 1 << 18
+MOST_CONNECTIONS = 4096
+MOST_JOBS = 8192
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class ProbeListener:
+    """Hears every probe that connects to its socket, from the moment that it is made.
+
+    Args:
+        name: what the socket is called in the folder.
+        folder: where it stands; the folder that every probe of this user looks in by default.
+        run: hear only the processes that this run started; all others are hung up on.
+
+    Raises:
+        SourceFailed: the folder is not this user's alone, or the socket cannot be made.
+    """
+
+    def __init__(self, name: str, folder: Path | None = None, run: str | None = None) -> None:
+        self._run = run
+        self._jobs: dict[int, ObservedJob] = {}
+        self._peers: dict[socket.socket, int] = {}
+        self._lock = threading.Lock()
+        self.malformed = self.refused = 0
+        self.path = (folder or Path(listeners_folder())) / f"{name}{SUFFIX}"
+        self._socket = _listening(self.path)
+        self._wake, self._woken = socket.socketpair()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._socket, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+        self._thread = threading.Thread(target=self._listen, name="vramtui-probes", daemon=True)
+        self._thread.start()
+
+    def jobs(self) -> tuple[ObservedJob, ...]:
+        """What each process has told so far, in the order in which they were first heard."""
+        with self._lock:
+            return tuple(self._jobs.values())
+
+    def close(self) -> None:
+        """Take what has arrived already, hang up, and remove the socket."""
+        self.path.unlink(missing_ok=True)
+        self._wake.close()
+        self._thread.join(timeout=2)
+
+    def _listen(self) -> None:
+        over = False
+        while not over:
+            for key, _ in self._selector.select():
+                if key.fileobj is self._woken:
+                    over = True
+                elif key.fileobj is self._socket:
+                    self._accept()
+                elif isinstance(key.fileobj, socket.socket):
+                    self._take(key.fileobj)
+        self._accept()
+        for peer in list(self._peers):
+            while peer in self._peers and self._take(peer):
+                pass
+            peer.close()
+        self._selector.close()
+        self._socket.close()
+        self._woken.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:
+                return
+            pid, uid, _ = _CREDENTIALS.unpack(peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+            if uid != own_uid() or len(self._peers) >= MOST_CONNECTIONS:
+                self.refused += 1
+                peer.close()
+                continue
+            peer.setblocking(False)
+            self._peers[peer] = pid
+            self._selector.register(peer, selectors.EVENT_READ)
+
+    def _take(self, peer: socket.socket) -> bool:
+        """One message of `peer`; False when there is none now."""
+        try:
+            data, _, flags, _ = peer.recvmsg(LONGEST_MESSAGE)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data, flags = b"", 0
+        if not data:
+            self._hung_up(peer)
+            return False
+        message = None if flags & socket.MSG_TRUNC else _decoded(data)
+        if message is None:
+            self.malformed += 1
+            return True
+        # A probe in another pid namespace does not know the pid that we know it by: the kernel's word goes.
+        pid = self._peers[peer] or message.pid
+        with self._lock:
+            job = self._jobs.get(pid)
+            if isinstance(message, Hello) and self._run is not None and message.run != self._run:
+                self._jobs.pop(pid, None)
+                self._hung_up(peer)
+                return False
+            if job is None or (job.gone and isinstance(message, Hello)):
+                job = ObservedJob(pid=pid)
+            self._jobs[pid] = job.heard(message)
+            self._forget()
+        return True
+
+    def _hung_up(self, peer: socket.socket) -> None:
+        pid = self._peers.pop(peer)
+        self._selector.unregister(peer)
+        peer.close()
+        job = self._jobs.get(pid)
+        if job is not None:
+            self._jobs[pid] = msgspec.structs.replace(job, gone=True)
+
+    def _forget(self) -> None:
+        """The longest gone, when there are too many."""
+        while len(self._jobs) > MOST_JOBS:
+            gone = next((pid for pid, job in self._jobs.items() if job.gone), next(iter(self._jobs)))
+            del self._jobs[gone]
+
+
+def _decoded(data: bytes) -> AnyMessage | None:
+    try:
+        return decode_message(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def own_uid() -> int:
+    """Whose processes are heard."""
+    return os.getuid()
+
+
+def _listening(path: Path) -> socket.socket:
+    """A listening socket at `path`, in a folder that is made if it is not there."""
+    folder = path.parent
+    made: socket.socket | None = None
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not private(str(folder)):
+            raise SourceFailed(
+                f"{folder} is not this user's alone, so no probe would speak there.",
+                f"Remove it, or: chmod 700 {folder}",
+            )
+        _sweep(folder)
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        path.unlink(missing_ok=True)
+        made.bind(str(path))
+        path.chmod(0o600)
+        made.listen(256)
+        made.setblocking(False)
+    except OSError as error:
+        if made is not None:
+            made.close()
+        raise SourceFailed(f"No socket can be made for probes at {path}: {error.strerror or error}.") from error
+    return made
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what listeners left behind that were killed."""
+    for path in folder.glob(f"*{SUFFIX}"):
+        probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        probe.setblocking(False)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+        except OSError:
+            pass
+        finally:
+            probe.close()
