@@ -30,6 +30,7 @@ FIRST_TEN = {
 
 # What the model cards, or the checkpoints' own tensors, say; a preset's key begins with the model's.
 CARDS = {
+    "bart-large": 406_291_456,
     "bert-base": 109_514_298,
     "bert-large": 335_143_938,
     "clip-vit-l14-text": 123_060_480,
@@ -75,8 +76,11 @@ CARDS = {
     "resnet-18": 11_689_512,
     "resnet-50": 25_557_032,
     "sd-1.5": 859_520_964,
+    "sd-2.1": 865_910_724,
     "sdxl": 2_567_463_684,
     "t5-base": 222_903_552,
+    "t5-large": 737_668_096,
+    "t5-small": 60_506_624,
     "tiny-gpt": 4_870_144,
     "vit-b16": 86_567_656,
     "vit-l16": 304_326_632,

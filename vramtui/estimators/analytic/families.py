@@ -1,10 +1,15 @@
 """Which program belongs to which kind of model, and how many parameters each has."""
 
+from functools import lru_cache
+
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.models import ConvNetModel, Model, SequentialModel, TransformerModel
+from vramtui.core.other_models import EncoderDecoderModel, EncoderModel
 from vramtui.core.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.decoding import decoder_training
+from vramtui.estimators.analytic.encoder import encoder_program
+from vramtui.estimators.analytic.encoder_decoder import encoder_decoder_program
 from vramtui.estimators.analytic.layer_list import layer_list_program
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.resnet import resnet_program
@@ -25,6 +30,10 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
         return layer_list_program(model, run, device)
     if isinstance(model, ConvNetModel):
         return resnet_program(model, run, device)
+    if isinstance(model, EncoderModel):
+        return encoder_program(model, run, device)
+    if isinstance(model, EncoderDecoderModel):
+        return encoder_decoder_program(model, run, device)
     kind = type(model).__struct_config__.tag
     raise UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
 
@@ -37,9 +46,21 @@ def parameter_count(model: Model) -> int:
     """
     if isinstance(model, TransformerModel):
         tensors = model_tensors(model)
-    else:
-        tensors = program_of(model, InferRun(precision="fp32"), ANY_CARD).frozen
-    return sum(tensor.numel * tensor.count for tensor in tensors)
+        return sum(tensor.numel * tensor.count for tensor in tensors)
+    return _written(model)
+
+
+@lru_cache(maxsize=64)
+def _written(model: Model) -> int:
+    """Parameters counted while a model's shortest pass is written, since they are noted where they are used."""
+    short = isinstance(model, (EncoderModel, EncoderDecoderModel)) and not _fixed(model)
+    run = InferRun(precision="fp32", sequence_length=1 if short else None)
+    return sum(tensor.numel * tensor.count for tensor in program_of(model, run, ANY_CARD).frozen)
+
+
+def _fixed(model: EncoderModel | EncoderDecoderModel) -> bool:
+    """Whether the length of what comes in follows from the model, as with images and spectrograms."""
+    return (model.image_size if isinstance(model, EncoderModel) else model.num_mel_bins) is not None
 
 
 def check_parameters(model: Model) -> None:

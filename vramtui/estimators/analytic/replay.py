@@ -146,6 +146,8 @@ def _back(
         _gradients(node, arrived, meter, accumulate=accumulate, recomputed=recomputed)
     if tape.input is not None:
         tape.input.gradient = None
+    for tensor in tape.outside:
+        tensor.gradient = None
 
 
 def _gradients(node: Node, arrived: list[list[int]], meter: Meter, *, accumulate: bool, recomputed: bool) -> None:

@@ -81,7 +81,10 @@ class Node:
 
 
 class Tape:
-    """The operators of one block in the order they run; `close` is called when the last is written."""
+    """The operators of one block in the order they run; `close` is called when the last is written.
+
+    `outside` are borrowed tensors, the block's input apart, whose gradients begin in this block.
+    """
 
     def __init__(self, group: str = "activations") -> None:
         self.nodes: list[Node] = []
@@ -90,6 +93,7 @@ class Tape:
         self.output: Tensor | None = None
         self.held: list[Storage] = []
         self.given = False
+        self.outside: list[Tensor] = []
 
     def take_in(self, numel: int, width: int) -> Tensor:
         """The batch itself, which belongs to whoever made it."""
