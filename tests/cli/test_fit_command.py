@@ -80,3 +80,31 @@ def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_several_cards_share_what_one_cannot_hold() -> None:
+    code, read = document("llama-3.1-70b-infer", "--gpu", "H100", "--gpus", "4")
+    assert (code, read["gpus"], read["fits"]) == (1, 4, False)
+    levers = {lever["name"]: lever for lever in read["levers"]}
+    assert levers["tensor parallel over 4 cards"]["changes"] == {"parallel.tensor": 4}
+    assert levers["tensor parallel over 4 cards"]["fits"]
+    assert "fast links" in levers["tensor parallel over 4 cards"]["cost"]
+    assert read["cheapest"]["changes"] == {"parallel.tensor": 4}
+
+
+def test_the_longest_sequence_is_told_beside_the_largest_batch() -> None:
+    _, read = document("gpt2-124m", "--gpu", "T4")
+    (other,) = read["also"]
+    assert other["vary"] == "run.sequence_length"
+    assert other["largest"] >= 1
+    assert other["reason"]
+
+
+def test_a_server_that_does_not_start_says_why() -> None:
+    code, read = document("llama-3.1-8b-serve", "--gpu", "RTX4090")
+    assert (code, read["fits"], read["vary"]) == (1, False, "run.max_model_len")
+    assert f"the longest that fits is {read['largest']:,}" in read["refusal"]
+    at_most = f"run.max_model_len={read['largest']}"
+    assert document("llama-3.1-8b-serve", "--gpu", "RTX4090", "--set", at_most)[0] == 0
+    one_more = f"run.max_model_len={read['largest'] + 1}"
+    assert document("llama-3.1-8b-serve", "--gpu", "RTX4090", "--set", one_more)[0] == 1

@@ -12,7 +12,7 @@ from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.preset import PresetFile
 from vramtui.core.units import UNKNOWN, format_bytes
-from vramtui.estimators.planner import Plan, Planner
+from vramtui.estimators.planner import Edge, Plan, Planner
 
 
 def fit(
@@ -75,6 +75,11 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
         "process_at_largest": plan.edge.process,
         "process_beyond": plan.edge.beyond,
         "reason": plan.edge.reason,
+        "also": [
+            {"vary": edge.key, "largest": edge.largest, "process_at_largest": edge.process, "reason": edge.reason}
+            for edge in plan.also
+        ],
+        "refusal": plan.reason or None,
         "levers": [
             {
                 "name": effect.lever,
@@ -93,7 +98,10 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
 
 def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
     print(f"{found.preset.name} on {device.name}: {_verdict(plan)}")
-    print(_edge_sentence(plan))
+    if plan.reason:
+        print(plan.reason)
+    for edge in (plan.edge, *plan.also):
+        print(_edge_sentence(edge))
     if plan.effects:
         print()
         largest = f"MAX {plan.edge.key.rsplit('.', maxsplit=1)[-1].upper()}"
@@ -122,8 +130,7 @@ def _verdict(plan: Plan) -> str:
     return f"does not fit, {format_bytes(-spare)} too much ({room})"
 
 
-def _edge_sentence(plan: Plan) -> str:
-    edge = plan.edge
+def _edge_sentence(edge: Edge) -> str:
     if edge.largest is None:
         return f"{edge.key}: {edge.reason}"
     return f"{edge.key}: at most {edge.largest:,} ({format_bytes(edge.process)}); {edge.reason}"

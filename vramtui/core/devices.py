@@ -24,40 +24,114 @@ def _card(name: str, major: int, minor: int, mib: int) -> Device:
     return Device(name=name, capability=(major, minor), total_memory=mib << 20)
 
 
-# MiB as nvidia-smi prints them in its memory column.
+# MiB as nvidia-smi prints them in its memory column; what unified memory lets a process have on GB10 and Jetson.
 CARDS: dict[str, Device] = {
     device.name: device
     for device in (
+        _card("GTX1080Ti", 6, 1, 11264),
+        _card("P100", 6, 0, 16384),
         _card("T4", 7, 5, 15360),
         _card("V100-16GB", 7, 0, 16384),
         _card("V100-32GB", 7, 0, 32768),
+        _card("RTX2060", 7, 5, 6144),
+        _card("RTX2070", 7, 5, 8192),
+        _card("RTX2080", 7, 5, 8192),
+        _card("RTX2080Ti", 7, 5, 11264),
+        _card("TitanRTX", 7, 5, 24576),
+        _card("RTX8000", 7, 5, 49152),
+        _card("RTX3050", 8, 6, 8192),
+        _card("RTX3060", 8, 6, 12288),
+        _card("RTX3060Ti", 8, 6, 8192),
+        _card("RTX3070", 8, 6, 8192),
+        _card("RTX3070Ti", 8, 6, 8192),
+        _card("RTX3080", 8, 6, 10240),
+        _card("RTX3080-12GB", 8, 6, 12288),
+        _card("RTX3080Ti", 8, 6, 12288),
+        _card("RTX3090", 8, 6, 24576),
+        _card("RTX3090Ti", 8, 6, 24564),
+        _card("RTX4060", 8, 9, 8188),
+        _card("RTX4060Ti", 8, 9, 8188),
+        _card("RTX4060Ti-16GB", 8, 9, 16380),
+        _card("RTX4070", 8, 9, 12282),
+        _card("RTX4070Super", 8, 9, 12282),
+        _card("RTX4070Ti", 8, 9, 12282),
+        _card("RTX4070TiSuper", 8, 9, 16376),
+        _card("RTX4080", 8, 9, 16376),
+        _card("RTX4080Super", 8, 9, 16376),
+        _card("RTX4090", 8, 9, 24564),
+        _card("RTX5060", 12, 0, 8151),
+        _card("RTX5060Ti", 12, 0, 8151),
+        _card("RTX5060Ti-16GB", 12, 0, 16311),
+        _card("RTX5070", 12, 0, 12227),
+        _card("RTX5070Ti", 12, 0, 16303),
+        _card("RTX5080", 12, 0, 16303),
+        _card("RTX5090", 12, 0, 32607),
+        _card("A2000", 8, 6, 12282),
+        _card("A4000", 8, 6, 16376),
+        _card("A4500", 8, 6, 20470),
+        _card("A5000", 8, 6, 24564),
+        _card("A5500", 8, 6, 24564),
+        _card("A6000", 8, 6, 49140),
+        _card("RTX4000Ada", 8, 9, 20475),
+        _card("RTX4500Ada", 8, 9, 24570),
+        _card("RTX5000Ada", 8, 9, 32760),
+        _card("RTX6000Ada", 8, 9, 49140),
+        _card("RTXPRO4500", 12, 0, 32623),
+        _card("RTXPRO5000", 12, 0, 48935),
+        _card("RTXPRO6000", 12, 0, 97887),
+        _card("GB10", 12, 1, 122570),
+        _card("JetsonOrinNano", 8, 7, 7620),
+        _card("JetsonOrinNX", 8, 7, 15656),
+        _card("JetsonAGXOrin-32GB", 8, 7, 30697),
+        _card("JetsonAGXOrin-64GB", 8, 7, 62841),
+        _card("JetsonThor", 11, 0, 125772),
+        _card("A2", 8, 6, 15356),
         _card("A10", 8, 6, 23028),
+        _card("A16", 8, 6, 15356),
         _card("A30", 8, 0, 24576),
         _card("A40", 8, 6, 46068),
-        _card("A100-40GB", 8, 0, 40960),
-        _card("A100-80GB", 8, 0, 81920),
-        _card("A6000", 8, 6, 49140),
         _card("L4", 8, 9, 23034),
+        _card("L20", 8, 9, 46068),
+        _card("L40", 8, 9, 46068),
         _card("L40S", 8, 9, 46068),
-        _card("RTX2080Ti", 7, 5, 11264),
-        _card("RTX3060", 8, 6, 12288),
-        _card("RTX3090", 8, 6, 24576),
-        _card("RTX4070", 8, 9, 12282),
-        _card("RTX4080", 8, 9, 16376),
-        _card("RTX4090", 8, 9, 24564),
-        _card("RTX5090", 12, 0, 32607),
-        _card("RTX6000Ada", 8, 9, 49140),
-        _card("RTXPRO6000", 12, 0, 97887),
-        _card("H100", 9, 0, 81559),
+        _card("A800-80GB", 8, 0, 81920),
+        _card("H800", 9, 0, 81559),
+        _card("H20", 9, 0, 97871),
         _card("H100NVL", 9, 0, 95830),
         _card("GH200", 9, 0, 97871),
-        _card("H20", 9, 0, 97871),
+        _card("GB200", 10, 0, 189471),
+        _card("GB300", 10, 3, 284208),
+        _card("A100-40GB", 8, 0, 40960),
+        _card("A100-80GB", 8, 0, 81920),
+        _card("H100", 9, 0, 81559),
         Device(name="H200", capability=(9, 0), total_memory=150109880320),
         _card("B200", 10, 0, 183359),
+        _card("B300", 10, 3, 275040),
     )
 }
-ALIASES = {"A100": "A100-80GB", "RTXA6000": "A6000", "V100": "V100-16GB", "H100-80GB": "H100", "H200NVL": "H200"}
+ALIASES = {
+    "A100": "A100-80GB",
+    "A800": "A800-80GB",
+    "DGX Spark": "GB10",
+    "H100-80GB": "H100",
+    "H200NVL": "H200",
+    "Jetson": "JetsonAGXOrin-64GB",
+    "JetsonAGXOrin": "JetsonAGXOrin-64GB",
+    "JetsonAGXThor": "JetsonThor",
+    "RTXA2000": "A2000",
+    "RTXA4000": "A4000",
+    "RTXA4500": "A4500",
+    "RTXA5000": "A5000",
+    "RTXA5500": "A5500",
+    "RTXA6000": "A6000",
+    "V100": "V100-16GB",
+}
 DEFAULT_CARD = "H100"
+# What nvidia-smi's names hold beside the card's own.
+_BESIDE = (
+    "nvidia", "geforce", "tesla", "quadro", "generation", "blackwell", "workstation", "server", "edition",
+    "sxm2", "sxm4", "sxm5", "pcie", "hbm3e", "hbm3",
+)  # fmt: skip
 
 
 def card(name: str) -> Device:
@@ -70,11 +144,13 @@ def card(name: str) -> Device:
     known = names.get(_plain(name))
     if known is None:
         guess = nearest(name, names.values())
-        raise UserError(
-            f"no card called {name!r} is known{guess}; give its memory instead, or one of: {', '.join(CARDS)}"
-        )
+        some = ", ".join(list(CARDS)[-6:])
+        raise UserError(f"no card called {name!r} is known{guess}; give its memory instead, or a name such as {some}")
     return CARDS[ALIASES.get(known, known)]
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace("nvidia", "").replace("geforce", "").replace(" ", "").replace("-", "").replace("_", "")
+    plain = "".join(letter for letter in name.lower() if letter.isalnum())
+    for word in _BESIDE:
+        plain = plain.replace(word, "")
+    return plain.removesuffix("gb")

@@ -3,36 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
-
 from vramtui.core.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.estimators.lever import FREE, OTHER_RESULT, ROUGHER, SLOWER, Lever, lever
+from vramtui.estimators.sharding_levers import sharding_levers
 
-# What a lever weighs in the choice of the cheapest set. The steps are wide, so that a few levers of one sort do not
-# outweigh one of the next.
-FREE = 1
-SLOWER = 4
-ROUGHER = 12
-OTHER_RESULT = 40
+__all__ = ["Lever", "levers_for"]
 
+LARGE_SHARE = 0.95
 ATTENTION_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj"]
 # Those that keep two fp32 moments of each parameter.
 HEAVY_OPTIMIZERS = {"adam", "adamw", "amsgrad", "paged_adamw_32bit"}
-
-
-class Lever(msgspec.Struct, frozen=True, kw_only=True):
-    """One change.
-
-    Attributes:
-        name: what it is called in a table.
-        changes: the values it sets, by dotted key as in a preset.
-        weight: how dear it is beside other levers; only the order and the sums matter.
-        cost: what one pays for it, in words.
-    """
-
-    name: str
-    changes: dict[str, Any]
-    weight: int
-    cost: str
 
 
 def levers_for(workload: Workload, gpus: int = 1) -> tuple[Lever, ...]:
@@ -44,16 +24,14 @@ def levers_for(workload: Workload, gpus: int = 1) -> tuple[Lever, ...]:
     elif isinstance(run, InferRun):
         offered += [*_inference(run), *_shorter(run)]
     else:
-        offered += _serving(run)
-    offered += _sharding(workload, gpus)
-    return tuple(sorted(offered, key=lambda lever: lever.weight))
+        offered += _serving(run, getattr(workload.model, "num_hidden_layers", 1))
+    offered += sharding_levers(workload, gpus)
+    return tuple(sorted(offered, key=lambda one: one.weight))
 
 
 def _lever(name: str, weight: int, cost: str, **changes: Any) -> Lever:  # noqa: ANN401 - values of any key
     """Keys are written with two underscores for the dot."""
-    return Lever(
-        name=name, changes={key.replace("__", "."): value for key, value in changes.items()}, weight=weight, cost=cost
-    )
+    return lever(name, weight, cost, {key.replace("__", "."): value for key, value in changes.items()})
 
 
 def _kernels(run: TrainRun) -> Iterator[Lever]:
@@ -138,49 +116,57 @@ def _inference(run: InferRun) -> Iterator[Lever]:
     yield from _quantized(run)
 
 
-def _serving(run: ServeRun) -> Iterator[Lever]:
-    if not run.enforce_eager and run.engine == "vllm":
-        yield _lever("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
-    if run.gpu_memory_utilization > 0.5 and run.engine == "vllm":
-        cost = "room for fewer tokens, so fewer requests at once"
-        yield _lever("half of the card", SLOWER + 1, cost, run__gpu_memory_utilization=0.5)
+def _serving(run: ServeRun, layers: int) -> Iterator[Lever]:
+    if run.engine == "vllm":
+        yield from _vllm(run)
+    else:
+        yield from _llama_cpp(run, layers)
     if run.max_model_len is not None and run.max_model_len > 1:
         cost = f"requests of {run.max_model_len // 2:,} tokens at most"
         yield _lever("half the context", OTHER_RESULT - 10, cost, run__max_model_len=run.max_model_len // 2)
-    yield from _quantized(run)
 
 
-def _quantized(run: InferRun | ServeRun) -> Iterator[Lever]:
+def _vllm(run: ServeRun) -> Iterator[Lever]:
+    if not run.enforce_eager:
+        yield _lever("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
+    if run.gpu_memory_utilization < LARGE_SHARE:
+        cost = "nothing else has room on the card"
+        yield _lever("95 % of the card", FREE, cost, run__gpu_memory_utilization=LARGE_SHARE)
+    if run.gpu_memory_utilization > 0.5:
+        cost = "room for fewer tokens, so fewer requests at once"
+        yield _lever("half of the card", SLOWER + 1, cost, run__gpu_memory_utilization=0.5)
+    if run.kv_cache is None and run.precision != "fp32":
+        cost = "keys and values in 8 bits; hardly seen in the answers"
+        yield _lever("cache in fp8", ROUGHER - 3, cost, run__kv_cache="fp8")
+    if run.quantization is None:
+        yield _lever("weights in fp8", ROUGHER, "hardly seen in the answers", run__quantization="fp8")
+        cost = "answers a little worse, more so for small models; needs a quantised checkpoint (AWQ, GPTQ)"
+        yield _lever("weights in 4 bits", ROUGHER + 6, cost, run__quantization="int4")
+
+
+def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Lever]:
+    if run.kv_cache is None:
+        cost = "keys and values in 8 bits; hardly seen in the answers"
+        yield _lever("cache in q8_0", ROUGHER - 3, cost, run__kv_cache="int8")
+    there = layers if run.gpu_layers is None else min(run.gpu_layers, layers)
+    if there > 1:
+        half = there // 2
+        cost = "the other layers are worked out by the host: several times slower"
+        yield _lever(f"{half} layers on the card", SLOWER + 6, cost, run__gpu_layers=half)
+    if run.quantization is None and run.stored is None:
+        yield _lever("weights in q8_0", ROUGHER, "hardly seen in the answers", run__quantization="q8_0")
+    if run.quantization in {None, "q8_0", "q6_k"} and run.stored is None:
+        cost = "answers a little worse, more so for small models"
+        yield _lever("weights in q4_k_m", ROUGHER + 6, cost, run__quantization="q4_k_m")
+
+
+def _quantized(run: InferRun) -> Iterator[Lever]:
     """Weights in fewer bits."""
     if run.quantization is None:
         cost = "hardly seen in the answers"
         yield _lever("weights in 8 bits", ROUGHER, cost, run__quantization="int8")
         cost = "answers a little worse, more so for small models"
         yield _lever("weights in 4 bits", ROUGHER + 6, cost, run__quantization="nf4")
-
-
-def _sharding(workload: Workload, gpus: int) -> Iterator[Lever]:
-    """What several cards can share."""
-    shared = workload.parallel
-    if gpus == 1 or (shared is not None and shared.ranks > 1):
-        return
-    if isinstance(workload.run, TrainRun):
-        yield _lever(
-            f"FSDP over {gpus} cards",
-            SLOWER + 1,
-            "every layer's weights travel three times a step",
-            parallel__data=gpus,
-            parallel__strategy="fsdp",
-            parallel__zero_stage=3,
-        )
-        yield _lever(
-            f"ZeRO-1 over {gpus} cards",
-            FREE + 1,
-            "updated weights travel once a step",
-            parallel__data=gpus,
-            parallel__strategy="zero",
-            parallel__zero_stage=1,
-        )
-    else:
-        cost = "activations travel twice a layer: the cards need fast links"
-        yield _lever(f"tensor parallel over {gpus} cards", SLOWER + 1, cost, parallel__tensor=gpus)
+    if run.kv_cache is None and run.cache_implementation == "dynamic" and run.new_tokens:
+        cost = "slower: keys and values in 4 bits are unpacked for every token"
+        yield _lever("cache in 4 bits", ROUGHER + 2, cost, run__kv_cache="int4")

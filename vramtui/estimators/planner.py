@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -11,6 +11,7 @@ from vramtui.core.devices import Device
 from vramtui.core.errors import UserError, nearest
 from vramtui.core.estimate import Estimator
 from vramtui.core.workload import ServeRun, Workload
+from vramtui.estimators.analytic.serving_parts import TooLarge
 from vramtui.estimators.levers import Lever, levers_for
 
 CEILING = 1 << 24
@@ -51,6 +52,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The planner's answer for one workload on one card.
 
     Attributes:
+        reason: why it does not start, where a server says more than that it is too large.
+        edge: of the key that was asked for; `also` of others that people ask about.
         cheapest: the levers to pull together, none when it fits as it is, None when no set of them is enough.
         cheapest_process: bytes of the process with them.
     """
@@ -58,10 +61,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
     process: int
     room: int
+    reason: str = ""
     edge: Edge
+    also: tuple[Edge, ...] = ()
     effects: tuple[Effect, ...]
     cheapest: tuple[Lever, ...] | None
     cheapest_process: int | None
+
+
+class Answer(NamedTuple):
+    """Bytes of the process, None where the estimator refuses; whether it fits; why not, where there is more to say."""
+
+    process: int | None
+    fits: bool
+    reason: str = ""
 
 
 class Planner:
@@ -71,6 +84,7 @@ class Planner:
         self._estimator = estimator
         self._workload = workload
         self._device = device
+        self._most_ranks = max(gpus, _ranks(workload))
         self._levers = levers_for(workload, gpus)
 
     def plan(self, key: str | None = None) -> Plan:
@@ -80,15 +94,19 @@ class Planner:
             UserError: the workload cannot be estimated, or `key` is no whole number of it.
         """
         key = key or usual_key(self._workload)
-        process = self._process(self._workload)
-        cheapest = () if process <= self.room else self.cheapest()
-        with_them = None if cheapest is None else self._process(_changed(self._workload, *cheapest))
+        now = self._answer(self._workload)
+        if now.process is None:
+            raise UserError(now.reason)
+        cheapest = () if now.fits else self.cheapest()
+        with_them = None if cheapest is None else self._answer(_changed(self._workload, *cheapest)).process
         return Plan(
-            fits=process <= self.room,
-            process=process,
+            fits=now.fits,
+            process=now.process,
             room=self.room,
+            reason=now.reason,
             edge=self.edge(key),
-            effects=tuple(self._effects(key, process)),
+            also=tuple(self.edge(other) for other in other_keys(self._workload) if other != key),
+            effects=tuple(self._effects(key, now.process)),
             cheapest=cheapest,
             cheapest_process=with_them,
         )
@@ -109,24 +127,24 @@ class Planner:
     def cheapest(self) -> tuple[Lever, ...] | None:
         """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
         for levers in _by_cost(self._levers):
-            process = self._possible(_changed(self._workload, *levers))
-            if process is not None and process <= self.room:
+            workload = _changed(self._workload, *levers)
+            if _ranks(workload) <= self._most_ranks and self._answer(workload).fits:
                 return levers
         return None
 
     def _effects(self, key: str, before: int) -> Iterator[Effect]:
         for lever in self._levers:
             workload = _changed(self._workload, lever)
-            process = self._possible(workload)
-            if process is None:
+            then = self._answer(workload)
+            if then.process is None:
                 continue
             yield Effect(
                 lever=lever.name,
                 changes=lever.changes,
                 cost=lever.cost,
-                process=process,
-                frees=before - process,
-                fits=process <= self.room,
+                process=then.process,
+                frees=before - then.process,
+                fits=then.fits,
                 largest=None if key in lever.changes else self._edge(workload, key).largest,
             )
 
@@ -134,41 +152,30 @@ class Planner:
         current = value_at(workload, key)
 
         @cache
-        def process(value: int) -> int | None:
-            return self._possible(with_values(workload, {key: value}))
+        def answer(value: int) -> Answer:
+            return self._answer(with_values(workload, {key: value}))
 
         def fits(value: int) -> bool:
-            size = process(value)
-            return size is not None and size <= self.room
+            return answer(value).fits
 
         if not fits(1):
-            return Edge(key=key, largest=None, process=process(1), beyond=process(1), reason="not even 1 fits")
+            one = answer(1)
+            return Edge(key=key, largest=None, process=one.process, beyond=one.process, reason="not even 1 fits")
         largest = largest_that(fits, max(current, 1))
-        beyond = process(largest + 1)
+        beyond = answer(largest + 1)
+        reason = beyond.reason or f"{largest + 1:,} does not fit"
         if largest >= CEILING:
             reason = f"nothing up to {CEILING:,} is too much"
-        elif beyond is None:
-            reason = self._refusal(with_values(workload, {key: largest + 1}))
-        else:
-            reason = f"{largest + 1:,} does not fit"
-        return Edge(key=key, largest=largest, process=process(largest), beyond=beyond, reason=reason)
+        return Edge(key=key, largest=largest, process=answer(largest).process, beyond=beyond.process, reason=reason)
 
-    def _process(self, workload: Workload) -> int:
-        return self._estimator.estimate(workload, self._device).process
-
-    def _possible(self, workload: Workload) -> int | None:
-        """Bytes of the process, or None where the estimator refuses the workload."""
+    def _answer(self, workload: Workload) -> Answer:
         try:
-            return self._process(workload)
-        except UserError:
-            return None
-
-    def _refusal(self, workload: Workload) -> str:
-        try:
-            self._process(workload)
+            process = self._estimator.estimate(workload, self._device).process
+        except TooLarge as error:
+            return Answer(error.needed, fits=False, reason=str(error))
         except UserError as error:
-            return str(error)
-        return ""
+            return Answer(None, fits=False, reason=str(error))
+        return Answer(process, process <= self.room)
 
 
 def largest_that(fits: Callable[[int], bool], start: int = 1) -> int:
@@ -199,6 +206,14 @@ def usual_key(workload: Workload) -> str:
     if not isinstance(run, ServeRun):
         return "run.batch_size"
     return "run.max_num_seqs" if run.max_model_len is None else "run.max_model_len"
+
+
+def other_keys(workload: Workload) -> tuple[str, ...]:
+    """What else people ask the largest of, where it stands in the workload."""
+    run = workload.run
+    if not isinstance(run, ServeRun):
+        return ("run.batch_size",) if run.sequence_length is None else ("run.batch_size", "run.sequence_length")
+    return () if run.engine == "llama.cpp" else ("run.max_num_seqs",)
 
 
 def value_at(workload: Workload, key: str) -> int:
@@ -246,6 +261,10 @@ def _numbers(workload: Workload) -> Iterator[tuple[str, str, int]]:
         for name, value in (tables.get(head) or {}).items():
             if isinstance(value, int) and not isinstance(value, bool):
                 yield head, name, value
+
+
+def _ranks(workload: Workload) -> int:
+    return workload.parallel.ranks if workload.parallel is not None else 1
 
 
 def _changed(workload: Workload, *levers: Lever) -> Workload:

@@ -1,7 +1,8 @@
 """The planner's answers, against an estimator whose every byte is known."""
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramtui.core.devices import Device
@@ -10,7 +11,8 @@ from vramtui.core.estimate import Estimate
 from vramtui.core.ledger import Ledger
 from vramtui.core.models import TransformerModel
 from vramtui.core.parallel import Parallel
-from vramtui.core.workload import InferRun, Lora, ServeRun, TrainRun, Workload
+from vramtui.core.workload import Checkpointing, InferRun, Lora, Precision, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.levers import levers_for
 from vramtui.estimators.planner import CEILING, Planner, largest_that, usual_key, value_at, with_values
 
@@ -136,6 +138,49 @@ def test_the_cheapest_set_of_changes(room: int, names: list[str] | None) -> None
         assert plan.cheapest_process <= room
 
 
+def test_a_set_of_changes_uses_no_more_cards_than_there_are() -> None:
+    """Tensor and data ranks multiply; four cards do not become sixteen."""
+    big = TransformerModel(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, vocab_size=32000)
+    for size in (12, 24, 40):
+        levers = Planner(
+            ANALYTIC, Workload(model=big, run=TrainRun(sequence_length=2048)), card(size << 30), 4
+        ).cheapest()
+        changes = {key: value for lever in levers or () for key, value in lever.changes.items()}
+        ranks = [changes.get(f"parallel.{name}", 1) for name in ("data", "tensor", "pipeline", "context")]
+        assert ranks[0] * ranks[1] * ranks[2] * ranks[3] <= 4
+
+
+def test_what_does_not_start_does_not_fit() -> None:
+    """A vLLM server takes its share whatever it needs; a context that the share cannot hold is still too long."""
+    model = msgspec.structs.replace(MODEL, max_position_embeddings=1 << 20, num_hidden_layers=32)
+    planner = Planner(ANALYTIC, Workload(model=model, run=ServeRun(max_model_len=1 << 20)), card(6 << 30))
+    plan = planner.plan()
+    assert (plan.fits, plan.edge.key) == (False, "run.max_model_len")
+    assert "the longest that fits is" in plan.reason
+    assert f"{plan.edge.largest:,}" in plan.reason
+    assert plan.cheapest is not None
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    room=st.integers(3 << 30, 40 << 30),
+    key=st.sampled_from(["run.batch_size", "run.sequence_length"]),
+    precision=st.sampled_from(["bf16", "bf16-mixed", "fp32"]),
+    checkpointing=st.sampled_from(["none", "full"]),
+    parallel=st.sampled_from([None, Parallel(data=4, strategy="fsdp"), Parallel(tensor=2, pipeline=2)]),
+)
+def test_the_analytic_edge_is_exact(
+    room: int, key: str, precision: Precision, checkpointing: Checkpointing, parallel: Parallel | None
+) -> None:
+    run = TrainRun(batch_size=2, sequence_length=100, precision=precision, checkpointing=checkpointing)
+    model = msgspec.structs.replace(MODEL, max_position_embeddings=None)
+    workload = Workload(model=model, run=run, parallel=parallel)
+    edge = Planner(ANALYTIC, workload, card(room)).edge(key)
+    assert edge.largest is not None
+    assert ANALYTIC.estimate(with_values(workload, {key: edge.largest}), card(room)).process <= room
+    assert ANALYTIC.estimate(with_values(workload, {key: edge.largest + 1}), card(room)).process > room
+
+
 SERVE = Workload(model=MODEL, run=ServeRun(max_model_len=1024))
 LORA = Workload(model=MODEL, run=TrainRun(precision="tf32", lora=Lora(rank=8, target_modules=("q_proj",))))
 
@@ -146,7 +191,7 @@ def test_every_lever_is_a_change_that_the_schema_knows(workload: Workload, gpus:
     levers = levers_for(workload, gpus)
     assert levers
     assert len({lever.name for lever in levers}) == len(levers)
-    assert any("8 cards" in lever.name for lever in levers) == (gpus == 8)
+    assert any("cards" in lever.name for lever in levers) == (gpus == 8)
     for lever in levers:
         assert with_values(workload, lever.changes) != workload
         assert lever.cost
@@ -162,8 +207,8 @@ def test_what_is_done_already_is_not_offered() -> None:
         quantization="nf4-double",
         lora=Lora(rank=8, target_modules=("q_proj",)),
     )
-    assert levers_for(Workload(model=MODEL, run=run)) == ()
-    assert levers_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4)), gpus=4) == ()
+    assert levers_for(Workload(model=MODEL, run=run, parallel=Parallel(cpu_offload=True))) == ()
+    assert levers_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4, cpu_offload=True)), gpus=4) == ()
 
 
 def test_a_changed_shape_is_no_longer_the_cards() -> None:

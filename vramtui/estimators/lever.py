@@ -1,0 +1,34 @@
+"""One change to a job, with its price."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+# What a lever weighs in the choice of the cheapest set. The steps are wide, so that a few levers of one sort do not
+# outweigh one of the next.
+FREE = 1
+SLOWER = 4
+ROUGHER = 12
+OTHER_RESULT = 40
+
+
+class Lever(msgspec.Struct, frozen=True, kw_only=True):
+    """One change.
+
+    Attributes:
+        name: what it is called in a table.
+        changes: the values it sets, by dotted key as in a preset.
+        weight: how dear it is beside other levers; only the order and the sums matter.
+        cost: what one pays for it, in words.
+    """
+
+    name: str
+    changes: dict[str, Any]
+    weight: int
+    cost: str
+
+
+def lever(name: str, weight: int, cost: str, changes: Mapping[str, Any]) -> Lever:
+    """A lever."""
+    return Lever(name=name, changes=dict(changes), weight=weight, cost=cost)
