@@ -1,0 +1,183 @@
+"""The dashboard for half an hour on a host where everything goes wrong at random: does it live, grow or stutter?
+
+python benchmarks/soak.py [--minutes 30] [--seed 1]
+
+GPUs are lost and come back, calls fail and hang, processes come and go by the hundred under pids that are used again,
+memory and names change, and somebody leans on the keyboard. It reports crashes, the growth of the program's memory
+after the first minutes, and the longest time that nothing was drawn (the clock alone is drawn every second).
+"""
+
+import argparse
+import random
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.dashboard import CTRL_C, OURS
+from tests.installed.terminal import Terminal
+from tests.stub.build import build
+from tests.stub.world import (
+    EVERY_CALL,
+    GPU_IS_LOST,
+    MEMORY_CALLS,
+    MIB,
+    NO_PERMISSION,
+    NOT_AVAILABLE,
+    NOT_SUPPORTED,
+    PROCESS_CALLS,
+    RESET_REQUIRED,
+    UNKNOWN,
+    StubGpu,
+    StubProcess,
+    World,
+)
+
+GPUS, PROCESSES = 8, 125
+INTERRUPTED = 130
+EVERY = 0.2  # seconds between changes
+WARM_UP = 0.1  # of the time, before growth counts
+KEYS = (
+    "\x1b[A",
+    "\x1b[B",
+    "]",
+    "[",
+    "\t",
+    "\x1b[C",
+    ">",
+    "i\x1b",
+    "p\x1b",
+    "?\x1b",
+    " ",
+    " ",
+    "/x\x1b",
+    "!\x1b",
+    "3",
+    "1",
+)
+CALLS = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage", *MEMORY_CALLS, *PROCESS_CALLS, EVERY_CALL)
+CODES = (NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, RESET_REQUIRED, UNKNOWN)
+
+
+class Chaos:
+    """A host that changes at random.
+
+    Args:
+        seed: the same seed makes the same host.
+        state: the file that the stand-in driver reads.
+    """
+
+    def __init__(self, seed: int, state: Path) -> None:
+        self._chance = random.Random(seed)
+        self._state = state
+        self.world = World([StubGpu() for _ in range(GPUS)])
+        for gpu in self.world.gpus:
+            gpu.processes = [self._process() for _ in range(PROCESSES)]
+        self.change()
+
+    def change(self) -> None:
+        """Let something happen on every card."""
+        for gpu in self.world.gpus:
+            self._move(gpu)
+            if self._chance.random() < 0.05:
+                self._heal_or_hurt(gpu)
+            gpu.used = 4 * MIB + sum(max(0, row.used) for row in gpu.processes)
+        self.world.write(self._state)
+
+    def _move(self, gpu: StubGpu) -> None:
+        chance = self._chance
+        gpu.utilization = None if chance.random() < 0.02 else chance.randrange(101)
+        gpu.temperature, gpu.power = chance.randrange(30, 95), chance.randrange(50_000, 700_000)
+        for row in chance.sample(gpu.processes, min(20, len(gpu.processes))):
+            row.used = NOT_AVAILABLE if chance.random() < 0.05 else chance.randrange(1, 900) * MIB
+        if chance.random() < 0.3:
+            gpu.processes = [row for row in gpu.processes if chance.random() < 0.9]
+        while len(gpu.processes) < PROCESSES and chance.random() < 0.9:
+            gpu.processes.append(self._process())
+
+    def _heal_or_hurt(self, gpu: StubGpu) -> None:
+        chance = self._chance
+        if gpu.faults or gpu.hangs:
+            gpu.faults.clear()
+            gpu.hangs.clear()
+        elif chance.random() < 0.3:
+            gpu.hangs[chance.choice(CALLS)] = chance.uniform(0.1, 8.0)
+        else:
+            gpu.fail(chance.choice(CODES), chance.choice(CALLS))
+
+    def _process(self) -> StubProcess:
+        """Pids from a small range, so that they are used again; most are of nobody, some of programs that live."""
+        return StubProcess(self._chance.randrange(1, 4000), self._chance.randrange(1, 900) * MIB)
+
+
+def soak(minutes: float, seed: int, folder: Path) -> dict[str, float | str]:
+    """Run, and say what came of it."""
+    chaos, chance = Chaos(seed, folder / "world"), random.Random(seed)
+    environment: dict[str, str | None] = {
+        "LD_LIBRARY_PATH": str(build()),
+        "VRAMTUI_STUB_STATE": str(folder / "world"),
+        "VRAMTUI_CONFIG_DIR": str(folder / "config"),
+        "VRAMTUI_DATA_DIR": str(folder / "data"),
+    }
+    command = OURS.command(1.0)
+    if command is None:
+        raise SystemExit("vramtui is not installed beside this Python")
+    begun = time.monotonic()
+    over, warm = begun + 60 * minutes, begun + 60 * minutes * WARM_UP
+    first = last = worst = 0.0
+    with Terminal(command, size=(160, 50), env=environment, keep=False) as terminal:
+        terminal.wait_for("Processes")
+        sent, drawn = terminal.bytes_sent, time.monotonic()
+        changed = time.monotonic()
+        while (now := time.monotonic()) < over and terminal.process.poll() is None:
+            if terminal.bytes_sent != sent:
+                worst = max(worst, now - drawn)
+                sent, drawn = terminal.bytes_sent, now
+            if now - changed >= EVERY:
+                chaos.change()
+                changed = now
+                if chance.random() < 0.3:
+                    terminal.send(chance.choice(KEYS))
+            last = terminal.usage()[1] if terminal.process.poll() is None else last
+            if now >= warm and not first:
+                first = last
+            time.sleep(0.02)
+        code = terminal.process.poll()
+        shown = terminal.text
+        if code is None:
+            terminal.send(CTRL_C)
+            ended = terminal.ended()
+        else:
+            ended = code
+    return {
+        "minutes": (time.monotonic() - begun) / 60,
+        "crashes": int(code is not None or ended != INTERRUPTED),
+        "growth_bytes": last - first,
+        "rss_bytes": last,
+        "worst_frame_seconds": worst,
+        "screen": shown if code is not None else "",
+    }
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    with TemporaryDirectory(prefix="vramtui-") as folder:
+        found = soak(options.minutes, options.seed, Path(folder))
+    print(f"{found['minutes']:.1f} minutes, {GPUS} GPUs x {PROCESSES} processes, a change every {EVERY} s")
+    print(f"crashes            {found['crashes']}")
+    print(
+        f"memory growth      {float(found['growth_bytes']) / 1e6:+.1f} MB, to {float(found['rss_bytes']) / 1e6:.0f} MB"
+    )
+    print(f"nothing drawn for  {found['worst_frame_seconds']:.2f} s at most")
+    if found["screen"]:
+        print(found["screen"])
+
+
+if __name__ == "__main__":
+    main()
