@@ -37,6 +37,12 @@ WORDS: dict[str, str] = {
     "fp8": "1 B, and one fp32 scale",
 }
 EVERYTHING = {*GGML_BITS, *MIXES}
+# Files of these types keep the output layer in q6_k.
+WITH_ROUNDER_OUTPUT = {"q4_0", "q4_1", "q5_0", "q5_1"}
+# By which llama.cpp knows models of 70 billion parameters, whose few heads of values it gives more bits.
+LAYERS_OF_70B = 80
+# With as many experts, of which attention is a small part, its weights get more bits (Mixtral 8x7B).
+EIGHT = 8
 
 
 def quantizes(tensor: Tensor, quantization: Quantization) -> bool:
@@ -60,13 +66,14 @@ def quantized(tensors: Iterable[Tensor], width: int, quantization: Quantization,
     """What `tensors` take when those that it applies to are quantised, the others at `width` bytes a number."""
     given = list(tensors)
     tied = not any(tensor.module == "lm_head" for tensor in given)
+    eight = any(tensor.module == "experts_down_proj" and tensor.shape[0] == EIGHT for tensor in given)
     total = Held()
     for tensor in given:
         if not quantizes(tensor, quantization):
             full = 4 if quantization in EVERYTHING else width
             sizes = [(tensor.numel * full, tensor.count)]
         elif quantization in EVERYTHING:
-            sizes = _ggml(tensor, quantization, layers, tied=tied)
+            sizes = _ggml(tensor, quantization, layers, tied=tied, eight=eight)
         else:
             sizes = [(size, tensor.count) for size in _with_scales(tensor, quantization)]
         for size, count in sizes:
@@ -90,19 +97,44 @@ def _with_scales(tensor: Tensor, quantization: Quantization) -> tuple[int, ...]:
     return -(-numel // 2), blocks, -(-blocks // NESTED) * 4, 256 * 4, 16 * 4, 4
 
 
-def _ggml(tensor: Tensor, quantization: str, layers: int, *, tied: bool) -> list[tuple[int, int]]:
+def _ggml(tensor: Tensor, quantization: str, layers: int, *, tied: bool, eight: bool) -> list[tuple[int, int]]:
+    """Bytes and how many tensors of so many, by llama.cpp's own choice (llama-quant.cpp, llama_tensor_get_type)."""
+    output = tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens")
     if quantization not in MIXES:
-        return [(_bits(tensor.numel, quantization), tensor.count)]
-    most, more, last = MIXES[quantization]
-    if tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens"):
+        kind = "q6_k" if output and quantization in WITH_ROUNDER_OUTPUT else quantization
+        return [(_bits(tensor.numel, kind), tensor.count)]
+    most, _, last = MIXES[quantization]
+    if output:
         return [(_bits(tensor.numel, last), tensor.count)]
-    raised = 0
-    if tensor.module in {"v_proj", "down_proj", "experts_down_proj"}:
-        favoured = layers if quantization == "q3_k_m" else sum(_more_bits(layer, layers) for layer in range(layers))
-        raised = min(favoured, tensor.count)
-    elif tensor.module == "o_proj" and quantization == "q3_k_m":
-        raised = tensor.count
-    return [(_bits(tensor.numel, more), raised), (_bits(tensor.numel, most), tensor.count - raised)]
+    kinds = _kinds_of(tensor.module, quantization, layers, eight=eight)
+    if not kinds:
+        return [(_bits(tensor.numel, most), tensor.count)]
+    # A rank or a card that holds some of the layers holds its part of each kind.
+    sizes, left = [], tensor.count
+    for kind, times in kinds:
+        share = min(left, -(-times * tensor.count // layers))
+        sizes.append((_bits(tensor.numel, kind), share))
+        left -= share
+    return [*sizes, (_bits(tensor.numel, kinds[-1][0]), left)]
+
+
+def _kinds_of(module: str, quantization: str, layers: int, *, eight: bool) -> list[tuple[str, int]]:
+    """Types that llama.cpp gives a module's tensors instead of the usual one, and in how many layers."""
+    most, more, _ = MIXES[quantization]
+    if eight and module in {"v_proj", "k_proj"}:
+        return [("q8_0", layers)]
+    if module == "o_proj":
+        if eight and quantization != "q5_k_m":
+            return [("q5_k", layers)]
+        return [("q4_k", layers)] if quantization == "q3_k_m" else []
+    if module not in {"v_proj", "down_proj", "experts_down_proj"}:
+        return []
+    if quantization == "q3_k_m":
+        first = 2 if module == "v_proj" else layers // 16
+        return [("q5_k", min(first, layers)), ("q4_k", max(layers - first, 0))]
+    favoured = sum(_more_bits(layer, layers) for layer in range(layers))
+    at_least = "q5_k" if module == "v_proj" and layers == LAYERS_OF_70B and most == "q4_k" else most
+    return [(more, favoured), (at_least, layers - favoured)]
 
 
 def _more_bits(layer: int, layers: int) -> bool:
