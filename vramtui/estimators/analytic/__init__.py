@@ -3,11 +3,12 @@
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
-from vramtui.core.models import Model, TransformerModel
+from vramtui.core.models import EncoderDecoderModel, Model, TransformerModel
 from vramtui.core.workload import InferRun, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.families import check_parameters, parameter_count, program_of
 from vramtui.estimators.analytic.inference import estimate_inference
 from vramtui.estimators.analytic.inference_parts import estimate_forward
+from vramtui.estimators.analytic.seq2seq_generation import estimate_generation
 from vramtui.estimators.analytic.serving import estimate_serving
 from vramtui.estimators.analytic.sharding import estimate_sharded
 from vramtui.estimators.analytic.sharding_shapes import ALONE
@@ -38,6 +39,8 @@ class Analytic:
             return estimate_serving(model, run, device, workload.parallel or ALONE)
         if isinstance(model, TransformerModel):
             return estimate_inference(model, run, device, workload.parallel or ALONE)
+        if isinstance(model, EncoderDecoderModel):
+            return estimate_generation(model, run, device)
         return estimate_forward(program_of(model, run, device), run, device)
 
 

@@ -44,7 +44,7 @@ class EncoderDecoder:
             table = part.own("shared", model.vocab_size, model.d_model)
             x = part.looked_up(self.batch * self.source * model.d_model, "words", 0, back_scratch=table)
         x = self._positioned(part, x, self.source, model.max_source_positions, encoder=True)
-        part.outlive(x)
+        part.outlive(x, 2 if model.norm_embeddings else 1)  # BART's words and positions
         part.done(blocks.drop(part, x, "embedding dropout"))
         self._stack(blocks, model.encoder_layers, decoder=False)
         if model.final_norm:

@@ -96,16 +96,18 @@ class Part(Operators):
         return self.tape.enter(before.numel, before.width, tracked=before.tracked)
 
     def done(self, output: Tensor | None, *, checkpointed: bool = False) -> None:
-        """Close the tape and put it behind the others."""
+        """Close the tape and put it behind the others; what a block hands on is shown where its input is."""
+        if output is not None and self.tape.input is not None and self.times > 1:
+            output.storage.group = self.tape.input.storage.group
         self.tape.close(output)
         self.net.stages.append(Stage(self.tape, self.times, checkpointed=checkpointed and self.net.checkpointed))
 
-    def outlive(self, x: Tensor) -> None:
-        """The model's own function holds what its first block takes until its last one is through.
+    def outlive(self, x: Tensor, count: int = 1) -> None:
+        """The model's own function holds `count` tensors such as `x`, its first block's input, to the last block's end.
 
         A trained model keeps it anyway for the first block's backward pass.
         """
-        if not self.net.training:
+        for _ in range(0 if self.net.training else count):
             kept = self.tape.new(x.numel, x.width, "first block's input", tracked=False)
             self.tape.op([], [kept])
             self.tape.hold(kept)
