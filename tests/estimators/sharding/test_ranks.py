@@ -116,8 +116,10 @@ def test_ddp_holds_every_gradient_once_more() -> None:
     shared = train(LLAMA_8B, Parallel(data=8))
     assert part(shared, "gradient buckets") == part(shared, "gradients") == 2 * parameter_count(LLAMA_8B)
     tensors = [Tensor("a", (MIB,), 40), Tensor("b", (100 * MIB,))]
-    assert buckets(tensors, 1, 25 * MIB) == [100 * MIB, 25 * MIB, 15 * MIB]
-    assert buckets(tensors[:1], 1, 25 * MIB) == [MIB, 25 * MIB, 14 * MIB]
+    assert buckets(tensors, 1, 25 * MIB) == [(100 * MIB, 1), (25 * MIB, 1), (15 * MIB, 1)]
+    assert buckets(tensors[:1], 1, 25 * MIB) == [(MIB, 1), (25 * MIB, 1), (14 * MIB, 1)]
+    many = [Tensor("a", (10 * MIB,), 10**12)]
+    assert buckets(many, 1, 25 * MIB) == [(10 * MIB, 1), (30 * MIB, (10**12 - 1) // 3)]
 
 
 def test_fsdp_gathers_two_blocks_and_what_is_outside_them() -> None:

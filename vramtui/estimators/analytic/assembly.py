@@ -63,7 +63,9 @@ def assemble(
         if line in leaves:
             leaves[line] += size
     allocated = sum(leaves.values())
-    reserved = reserved_for(allocated, sum(size for line, size in leaves.items() if line not in LASTING))
+    timeline = _timeline(moments, facts)
+    # Segments stay when a moment that needed more of them is over, even if it was not the fullest.
+    reserved = max(moment.peak_reserved or 0 for moment in timeline)
     context = cuda_context_bytes(device.capability)
     parts = [_part(name, fact, held.get(name, 0), most.get(name, 0)) for name, fact in facts.items() if most.get(name)]
     parts += _outer_parts(allocated, reserved, context, device)
@@ -73,7 +75,7 @@ def assemble(
         ledger=ledger_from_parts(leaves, reserved=reserved, context=context, other=other),
         peak_phase=phase,
         peak_step=step,
-        timeline=_timeline(moments, facts),
+        timeline=timeline,
         assumptions=assumptions,
         error=0.08,
     )

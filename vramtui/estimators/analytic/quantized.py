@@ -132,15 +132,15 @@ def _kinds_of(module: str, quantization: str, layers: int, *, eight: bool) -> li
     if quantization == "q3_k_m":
         first = 2 if module == "v_proj" else layers // 16
         return [("q5_k", min(first, layers)), ("q4_k", max(layers - first, 0))]
-    favoured = sum(_more_bits(layer, layers) for layer in range(layers))
+    favoured = _favoured(layers)
     at_least = "q5_k" if module == "v_proj" and layers == LAYERS_OF_70B and most == "q4_k" else most
     return [(more, favoured), (at_least, layers - favoured)]
 
 
-def _more_bits(layer: int, layers: int) -> bool:
-    """The first and the last eighth, and every third between (llama.cpp, use_more_bits)."""
-    eighth = layers // 8
-    return layer < eighth or layer >= 7 * layers // 8 or (layer - eighth) % 3 == 2
+def _favoured(layers: int) -> int:
+    """How many layers get more bits: the first and the last eighth, and every third between (use_more_bits)."""
+    first, last = layers // 8, 7 * layers // 8
+    return first + (layers - last) + (last - first) // 3
 
 
 def _bits(numel: int, kind: str) -> int:

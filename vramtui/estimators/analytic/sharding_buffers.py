@@ -45,28 +45,35 @@ def buffers_for(program: Program, sharing: Sharing, parallel: Parallel, layers: 
 
 def _buckets(program: Program, parallel: Parallel) -> Buffer:
     width, cap = program.recipe.weights, int(parallel.bucket_cap_mb * MIB)
-    sizes = buckets(program.trained, width, cap)
+    found = buckets(program.trained, width, cap)
+    count = sum(times for _, times in found)
     return Buffer(
         name="gradient buckets",
         line="gradients",
-        always=sum(map(rounded, sizes)),
-        formula=f"{len(sizes):,} buckets of {parallel.bucket_cap_mb:g} MiB, the first of 1 MiB: every gradient once "
+        always=sum(rounded(size) * times for size, times in found),
+        formula=f"{count:,} buckets of {parallel.bucket_cap_mb:g} MiB, the first of 1 MiB: every gradient once "
         "more, since gradient_as_bucket_view is off",
         source=DDP_SOURCE,
         lifetime="from build to the end",
     )
 
 
-def buckets(tensors: Iterable[Tensor], width: int, cap: int) -> list[int]:
-    """Bytes of DDP's buckets: gradients from the last layer on, a bucket is full once it holds its cap."""
-    sizes, filled, limit = [], 0, min(FIRST_BUCKET, cap)
+def buckets(tensors: Iterable[Tensor], width: int, cap: int) -> list[tuple[int, int]]:
+    """DDP's buckets as (bytes, how many): gradients from the last layer on, a bucket is full once it holds its cap."""
+    found: list[tuple[int, int]] = []
+    filled, limit = 0, min(FIRST_BUCKET, cap)
     for tensor in reversed(list(tensors)):
-        for _ in range(tensor.count):
-            filled += tensor.numel * width
-            if filled >= limit:
-                sizes.append(filled)
-                filled, limit = 0, cap
-    return [*sizes, filled] if filled else sizes
+        size, left = tensor.numel * width, tensor.count
+        while left:
+            needed = -(-(limit - filled) // size)
+            if left < needed:
+                filled, left = filled + left * size, 0
+                continue
+            times = 1 if filled or limit != cap else left // needed
+            found.append((filled + needed * size, times))
+            left -= needed * times
+            filled, limit = 0, cap
+    return [*found, (filled, 1)] if filled else found
 
 
 def _fully_sharded(program: Program, parallel: Parallel, layers: int) -> list[Buffer]:

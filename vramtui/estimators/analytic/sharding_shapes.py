@@ -1,7 +1,5 @@
 """What one rank holds of a decoder: its part of every matrix, its layers, its experts."""
 
-from collections.abc import Iterator
-
 import msgspec
 
 from vramtui.core.errors import UserError
@@ -123,31 +121,31 @@ def local_model(model: TransformerModel, ranks: int) -> TransformerModel:
     )
 
 
-def shares(model: TransformerModel, parallel: Parallel) -> Iterator[Share]:
-    """Every pipeline rank's share, first to last; a remainder of the layers goes to the first ranks.
+def telling_shares(model: TransformerModel, parallel: Parallel) -> tuple[Share, ...]:
+    """The shares among which the fullest is: the first, the second, the first with experts only, and the last.
+
+    Between them ranks hold as much as the second or less, since they keep fewer micro-batches. A remainder of the
+    layers goes to the first ranks.
 
     Raises:
         UserError: the model cannot be shared so.
     """
     check_parallel(model, parallel)
-    local = local_model(model, parallel.tensor)
-    each, more = divmod(model.num_hidden_layers, parallel.pipeline)
-    first = 0
-    for rank in range(parallel.pipeline):
-        stop = first + each + (rank < more)
-        yield Share(model=local, rank=rank, stages=parallel.pipeline, first=first, stop=stop, experts=parallel.expert)
-        first = stop
-
-
-def telling_shares(model: TransformerModel, parallel: Parallel) -> tuple[Share, ...]:
-    """The shares among which the fullest is: the first, the second, the first with experts only, and the last.
-
-    Between them ranks hold as much as the second or less, since they keep fewer micro-batches.
-    """
-    every = list(shares(model, parallel))
-    routed = next((share.rank for share in every if share.first >= model.first_k_dense_replace), 0)
-    chosen = {0, 1, routed, routed + 1, parallel.pipeline - 1}
-    return tuple(share for share in every if share.rank in chosen)
+    local, stages = local_model(model, parallel.tensor), parallel.pipeline
+    each, more = divmod(model.num_hidden_layers, stages)
+    routed = min(-(-model.first_k_dense_replace // each), stages - 1)
+    chosen = sorted({0, min(1, stages - 1), routed, min(routed + 1, stages - 1), stages - 1})
+    return tuple(
+        Share(
+            model=local,
+            rank=rank,
+            stages=stages,
+            first=rank * each + min(rank, more),
+            stop=(rank + 1) * each + min(rank + 1, more),
+            experts=parallel.expert,
+        )
+        for rank in chosen
+    )
 
 
 def share_tensors(share: Share) -> tuple[Tensor, ...]:
