@@ -123,7 +123,7 @@ def test_memory_held_by_the_dead_and_a_lost_card() -> None:
 
 
 def test_kinds_that_are_not_wanted_are_not_said() -> None:
-    watch = Watch(rules=AlertRules(kinds=frozenset({"over"})))
+    watch = Watch(rules=AlertRules(kinds=("over",)))
     assert watch.see(GIB, state="lost") == ()
 
 

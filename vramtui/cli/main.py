@@ -17,10 +17,12 @@ COMMANDS = (
     "fit",
     "snapshot",
     "record",
+    "run",
     "allocator",
     "history",
     "doctor",
     "presets",
+    "config",
 )
 
 

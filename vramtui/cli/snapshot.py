@@ -29,7 +29,7 @@ def snapshot(
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
 ) -> None:
-    """Write host, GPUs, processes, predictions and differences as JSON, CSV, Markdown, SVG and HTML; never overwrites."""
+    """Write what is seen and predicted as JSON, CSV, Markdown, SVG and HTML; never overwrites."""
     with spoken_errors():
         chosen = [entry.value for entry in formats or list(Format)]
         for path in _save(chosen, folder, demo=demo, replay=replay):

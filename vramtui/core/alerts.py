@@ -1,9 +1,10 @@
 """What is about to go wrong, each said once when it begins and not again until it was over."""
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
 from vramtui.core.estimate import PHASE_TITLES, Estimate
 from vramtui.core.history import History, Track
@@ -12,6 +13,8 @@ from vramtui.core.trend import Trend, trend_of
 from vramtui.core.units import format_bytes, format_duration
 
 Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost"]
+KINDS: tuple[Kind, ...] = ("will_not_fit", "growth", "over", "held_by_exited", "lost")
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 DEFAULT_ERROR = 0.08
 
 
@@ -24,13 +27,19 @@ class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         until: seconds that it has to be over before it can be said again.
         horizon: seconds ahead within which growth has to reach the limit.
         held: bytes that exited processes may hold.
+        bell: ring the terminal's bell.
+        notification: ask the terminal for a desktop notification (OSC 9).
+        command: a command to run, with the sentence in VRAMTUI_ALERT; nothing is run when absent.
     """
 
-    kinds: frozenset[Kind] = frozenset({"will_not_fit", "growth", "over", "held_by_exited", "lost"})
-    after: float = 2.0
-    until: float = 10.0
-    horizon: float = 3600.0
-    held: int = 256 << 20
+    kinds: tuple[Kind, ...] = KINDS
+    after: Seconds = 2.0
+    until: Seconds = 10.0
+    horizon: Seconds = 3600.0
+    held: Annotated[int, Meta(ge=0)] = 256 << 20
+    bell: bool = False
+    notification: bool = False
+    command: str | None = None
 
 
 class Alert(msgspec.Struct, frozen=True, kw_only=True):

@@ -129,11 +129,11 @@ class _Parsed:
         self.preset: Preset | None = None
         self.found: tuple[Problem, ...] = ()
         try:
-            tables = toml.loads(text, parse_float=_finite)
+            tables = toml.loads(text, parse_float=finite_float)
         except RecursionError:
             self.found = (Problem(None, "", "nested too deeply"),)
         except ValueError as error:
-            self.found = (_syntax_problem(text, str(error)),)
+            self.found = (syntax_problem(text, str(error)),)
         else:
             self._convert(tables)
 
@@ -162,7 +162,7 @@ class _Parsed:
 
     def _explain(self, faults: list[Fault]) -> None:
         lines = key_lines(self.text)
-        problems = [Problem(_line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
+        problems = [Problem(line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
         # A misspelt key is also a missing one: what stands there is told before what does not.
         order = {
             problem: (fault.missing, problem.line or sys.maxsize)
@@ -171,7 +171,8 @@ class _Parsed:
         self.found = tuple(sorted(problems, key=order.__getitem__))
 
 
-def _finite(text: str) -> float | NotFinite:
+def finite_float(text: str) -> float | NotFinite:
+    """For the TOML reader: no key of ours takes `nan` or `inf`."""
     value = float(text)
     return value if abs(value) < float("inf") else NotFinite(text)
 
@@ -185,7 +186,7 @@ def match_faults(preset: Preset) -> list[Fault]:
     return [Fault(("match", name), f"match.{name} is {fault}") for name, fault in checked if fault]
 
 
-def _line_of(key: Key, lines: dict[Key, int]) -> int | None:
+def line_of(key: Key, lines: dict[Key, int]) -> int | None:
     """The line of `key`, or of the table that it would stand in."""
     return next((lines[key[:length]] for length in range(len(key), 0, -1) if key[:length] in lines), None)
 
@@ -196,7 +197,8 @@ def _fault_of(error: UserError) -> Fault:
     return Fault(tuple(start[0].split(".")) if start else (), str(error))
 
 
-def _syntax_problem(text: str, message: str) -> Problem:
+def syntax_problem(text: str, message: str) -> Problem:
+    """What the TOML reader's `message` about `text` says, with the line that it is about."""
     place = _PLACE.search(message)
     reason = message[: place.start()] if place else message
     line = int(place[1]) if place and place[1] else text.count("\n") + 1

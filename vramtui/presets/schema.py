@@ -37,9 +37,9 @@ def dotted(key: Key) -> str:
     return printable(text.removeprefix("."))
 
 
-def find_faults(tables: Mapping[str, object]) -> list[Fault]:
-    """Everything that is wrong with `tables` as a preset, in the schema's order."""
-    return list(_check(tables, inspect.type_info(Preset), ()))
+def find_faults(tables: Mapping[str, object], schema: type[msgspec.Struct] = Preset) -> list[Fault]:
+    """Everything that is wrong with `tables` as a preset (or as another Struct), in the schema's order."""
+    return list(_check(tables, inspect.type_info(schema), ()))
 
 
 def schema_at(key: Key, tables: Mapping[str, object]) -> inspect.Field | None:
@@ -146,7 +146,7 @@ def _wrong_tag(value: Mapping[str, object], kind: inspect.Type, key: Key) -> Fau
 
 def _title(struct: inspect.StructType, key: Key) -> str:
     if not key:
-        return "a preset"
+        return "a preset" if struct.cls is Preset else "this file"
     if struct.tag is None:
         return f"[{dotted(key)}]"
     titles = {"train": "a training run", "infer": "an inference run", "serve": "a serving run"}

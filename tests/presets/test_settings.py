@@ -1,0 +1,65 @@
+"""The config file is as strict as a preset, and every setting has its line in the example."""
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.app.themes import THEMES
+from vramtui.core.errors import UserError
+from vramtui.core.settings import Settings, ThemeName
+from vramtui.presets.settings import EXAMPLE, find_setting_problems, read_settings
+
+
+def test_without_a_file_everything_is_as_it_comes(tmp_path: Path) -> None:
+    assert read_settings(tmp_path / "config.toml") == Settings()
+
+
+def test_the_example_says_what_holds(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(EXAMPLE)
+    assert read_settings(path) == Settings()
+    path.write_text(re.sub(r"(?m)^# (?=[a-z\"])(?!vramtui)", "", EXAMPLE))
+    chosen = read_settings(path)
+    given = msgspec.to_builtins(chosen)
+    for table, defaults in msgspec.to_builtins(Settings()).items():
+        for key, default in defaults.items():
+            value = given[table][key]
+            assert value == default or (default is None and value is not None)
+    assert chosen.keys == {"watch.snapshot": "s"}
+    assert chosen.alerts.command
+
+
+def test_the_themes_are_those_that_there_are() -> None:
+    assert set(get_args(ThemeName)) == {theme.name for theme in THEMES}
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[dashbord]", "1: dashbord is not a key of this file (did you mean dashboard?)"),
+        ("[dashboard]\nintervall = 2", "2: dashboard.intervall is not a key of [dashboard] (did you mean interval?)"),
+        ("[dashboard]\ninterval = 0", "2: dashboard.interval is 0; it must be at least 0.1"),
+        ('[dashboard]\ntheme = "dark"', "2: dashboard.theme is 'dark'"),
+        ('[snapshot]\nformats = ["jpg"]', "2: snapshot.formats[0] is 'jpg'"),
+        ("[snapshot]\nformats = []", "2: snapshot.formats has 0 entries; it must have at least 1"),
+        ("[alerts]\nafter = nan", "2: alerts.after is nan"),
+        ("[keys]\nx = 3", "2: keys.x is 3, text in quotes is needed"),
+        ("[keys", "1: not valid TOML"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(text)
+    with pytest.raises(UserError, match=re.escape(f"config.toml:{sentence}")):
+        read_settings(path)
+
+
+@given(st.text() | st.sampled_from(EXAMPLE.splitlines()))
+def test_any_text_is_settings_or_problems(text: str) -> None:
+    for problem in find_setting_problems(text):
+        assert problem.sentence

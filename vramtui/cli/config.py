@@ -1,0 +1,101 @@
+"""`vramtui config`: the settings file, shown, checked and edited."""
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.console import print_json
+from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
+from vramtui.core.errors import UserError
+
+config = typer.Typer(no_args_is_help=True, help="Show, check and edit the settings.")
+EDITORS = ("nano", "vi")
+
+
+@config.command()
+def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
+    """Every setting as it holds now, and where the file is."""
+    with spoken_errors():
+        import msgspec  # noqa: PLC0415 - only here
+
+        from vramtui.presets.settings import read_settings  # noqa: PLC0415 - as above
+
+        path = _path()
+        settings = msgspec.to_builtins(read_settings(path))
+        if json:
+            print_json({"schema": 1, "path": str(path), "exists": path.exists(), "settings": settings})
+            return
+        sys.stdout.write(f"# {path}{'' if path.exists() else ' (not there: everything is as it comes)'}\n")
+        for table, values in settings.items():
+            sys.stdout.write(f"\n[{table}]\n")
+            for key, value in values.items():
+                sys.stdout.write(f"{_line(key, value)}\n")
+
+
+@config.command()
+def check() -> None:
+    """Say everything that is wrong with the file; exit code 2 when something is."""
+    with spoken_errors():
+        from vramtui.presets.reading import read_text  # noqa: PLC0415 - only here
+        from vramtui.presets.settings import find_setting_problems  # noqa: PLC0415 - as above
+
+        path = _path()
+        if not path.exists():
+            sys.stdout.write(f"there is no {path}: everything is as it comes\n")
+            return
+        problems = find_setting_problems(read_text(path))
+        for problem in problems:
+            sys.stderr.write(f"{problem.at(path)}\n")
+        if problems:
+            raise SystemExit(BAD_INPUT)
+        sys.stdout.write(f"{path} is right\n")
+
+
+@config.command()
+def edit() -> None:
+    """Open the file in $VISUAL or $EDITOR; one with every setting explained is made where there is none."""
+    with spoken_errors():
+        from vramtui.presets.settings import EXAMPLE  # noqa: PLC0415 - only here
+
+        path = _path()
+        if not path.exists():
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with path.open("x", encoding="utf-8") as file:
+                    file.write(EXAMPLE)
+            except OSError as error:
+                raise UserError(f"{path} cannot be made: {(error.strerror or str(error)).lower()}") from None
+        command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or _editor())
+        try:
+            code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 - the person's own editor
+        except OSError as error:
+            raise UserError(f"{command[0]} cannot be started: {(error.strerror or str(error)).lower()}") from None
+        if code:
+            leave(BAD_INPUT, f"{command[0]} ended with {code}")
+        check()
+
+
+def _editor() -> str:
+    import shutil  # noqa: PLC0415 - only here
+
+    return next((name for name in EDITORS if shutil.which(name)), EDITORS[-1])
+
+
+def _path() -> Path:
+    from vramtui.presets.library import config_dir  # noqa: PLC0415 - only where settings are looked at
+    from vramtui.presets.settings import FILE  # noqa: PLC0415 - as above
+
+    return config_dir() / FILE
+
+
+def _line(key: str, value: object) -> str:
+    """A setting as TOML has it; one that is not set is a comment."""
+    import json  # noqa: PLC0415 - only here; strings and lists of them are spelt alike in JSON and TOML
+
+    shown = f'"{key}"' if "." in key else key
+    return f"# {shown} is not set" if value is None else f"{shown} = {json.dumps(value, ensure_ascii=False)}"

@@ -1,0 +1,49 @@
+"""A person's settings: the config file's tables."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.alerts import AlertRules
+
+ThemeName = Literal["vramtui-dark", "vramtui-light", "vramtui-ansi"]
+Format = Literal["json", "csv", "md", "svg", "html"]
+FORMATS: tuple[Format, ...] = ("json", "csv", "md", "svg", "html")
+
+
+class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[dashboard]`.
+
+    Attributes:
+        interval: seconds between looks at the GPUs.
+        theme: the colours to begin with; what suits the terminal when absent.
+        preset: the preset in the estimate panel from the beginning.
+        read_only: nothing is ever done to a process.
+    """
+
+    interval: Annotated[float, Meta(ge=0.1, le=3600)] = 1.0
+    theme: ThemeName | None = None
+    preset: str | None = None
+    read_only: bool = False
+
+
+class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[snapshot]`.
+
+    Attributes:
+        folder: where snapshots go; the folder that the program was started in when absent.
+        formats: what is written.
+    """
+
+    folder: str | None = None
+    formats: Annotated[tuple[Format, ...], Meta(min_length=1)] = FORMATS
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file. `keys` has, for a binding's id (the help names them), the key or keys that do it instead."""
+
+    dashboard: DashboardSettings = DashboardSettings()
+    snapshot: SnapshotSettings = SnapshotSettings()
+    alerts: AlertRules = AlertRules()
+    keys: dict[str, str] = {}

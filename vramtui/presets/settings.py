@@ -1,0 +1,74 @@
+"""The config file, `config.toml` beside the folder of presets: as strict as they are."""
+
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.errors import UserError
+from vramtui.core.settings import Settings
+from vramtui.presets import toml
+from vramtui.presets.positions import key_lines
+from vramtui.presets.reading import Problem, finite_float, line_of, read_text, syntax_problem
+from vramtui.presets.schema import Fault, dotted, find_faults
+
+FILE = "config.toml"
+EXAMPLE = """\
+# vramtui's settings. Every line that begins with # shows what holds when nothing is said.
+
+[dashboard]
+# interval = 1.0          # seconds between looks at the GPUs
+# theme = "vramtui-dark"  # or vramtui-light, vramtui-ansi; without it what suits the terminal
+# preset = "gpt2-124m"    # in the estimate panel from the beginning; none by default
+# read_only = false       # true: nothing is ever done to a process
+
+[snapshot]
+# folder = "reports"      # where snapshots go; by default where the program was started
+# formats = ["json", "csv", "md", "svg", "html"]
+
+[alerts]
+# kinds = ["will_not_fit", "growth", "over", "held_by_exited", "lost"]
+# after = 2.0             # seconds that something has to last before it is said
+# until = 10.0            # seconds that it has to be over before it is said again
+# horizon = 3600.0        # growth is said when it reaches the limit within so many seconds
+# held = 268435456        # bytes that exited processes may hold
+# bell = false
+# notification = false    # a desktop notification, where the terminal can
+# command = "notify-send vramtui \\"$VRAMTUI_ALERT\\""
+
+[keys]
+# "watch.snapshot" = "s"  # any key by its name in the help (?)
+"""
+
+
+def read_settings(path: Path) -> Settings:
+    """The settings in the file at `path`; what holds by default where there is no such file.
+
+    Raises:
+        UserError: the file cannot be read, or something in it is wrong; the sentence names file, line and key.
+    """
+    if not path.exists():
+        return Settings()
+    text = read_text(path)
+    problems = find_setting_problems(text)
+    if problems:
+        raise UserError(problems[0].at(path))
+    return msgspec.convert(toml.loads(text), Settings)
+
+
+def find_setting_problems(text: str) -> tuple[Problem, ...]:
+    """Everything that is wrong with `text` as a config file, in the order of its lines."""
+    try:
+        tables = toml.loads(text, parse_float=finite_float)
+    except RecursionError:
+        return (Problem(None, "", "nested too deeply"),)
+    except ValueError as error:
+        return (syntax_problem(text, str(error)),)
+    faults = find_faults(tables, Settings)
+    if not faults:
+        try:
+            msgspec.convert(tables, Settings)
+        except msgspec.ValidationError as error:
+            faults = [Fault((), str(error))]
+    lines = key_lines(text) if faults else {}
+    found = [Problem(line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
+    return tuple(sorted(found, key=lambda problem: problem.line or 0))
