@@ -20,6 +20,7 @@ from vramtui.probe.place import SUFFIX, listeners_folder, private
 LONGEST_MESSAGE = 1 << 18
 MOST_CONNECTIONS = 4096
 MOST_JOBS = 8192
+RUN_SUFFIX = ".run"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
@@ -29,7 +30,8 @@ class ProbeListener:
     Args:
         name: what the socket is called in the folder.
         folder: where it stands; the folder that every probe of this user looks in by default.
-        run: hear only the processes that this run started; all others are hung up on.
+        run: hear only the processes of the run with this mark, which are given the socket's path; no others look
+            for it, and those that come are hung up on.
 
     Raises:
         SourceFailed: the folder is not this user's alone, or the socket cannot be made.
@@ -41,7 +43,7 @@ class ProbeListener:
         self._peers: dict[socket.socket, int] = {}
         self._lock = threading.Lock()
         self.malformed = self.refused = 0
-        self.path = (folder or Path(listeners_folder())) / f"{name}{SUFFIX}"
+        self.path = (folder or Path(listeners_folder())) / f"{name}{SUFFIX if run is None else RUN_SUFFIX}"
         self._socket = _listening(self.path)
         self._wake, self._woken = socket.socketpair()
         self._selector = selectors.DefaultSelector()
@@ -120,7 +122,7 @@ class ProbeListener:
                 return False
             if job is None or (job.gone and isinstance(message, Hello)):
                 job = ObservedJob(pid=pid)
-            self._jobs[pid] = job.heard(message)
+            self._jobs[pid] = msgspec.structs.replace(job.heard(message), gone=False)
             self._forget()
         return True
 
@@ -156,7 +158,7 @@ def _listening(path: Path) -> socket.socket:
     folder = path.parent
     made: socket.socket | None = None
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         if not private(str(folder)):
             raise SourceFailed(
                 f"{folder} is not this user's alone, so no probe would speak there.",
@@ -178,7 +180,7 @@ def _listening(path: Path) -> socket.socket:
 
 def _sweep(folder: Path) -> None:
     """Remove what listeners left behind that were killed."""
-    for path in folder.glob(f"*{SUFFIX}"):
+    for path in (*folder.glob(f"*{SUFFIX}"), *folder.glob(f"*{RUN_SUFFIX}")):
         probe = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         probe.setblocking(False)
         try:
