@@ -3,7 +3,7 @@
 import msgspec
 
 from vramtui.core.errors import UserError
-from vramtui.core.workload import Precision
+from vramtui.core.workload import Precision, TrainRun
 
 DTYPE_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
@@ -60,3 +60,18 @@ def inference_recipe(precision: Precision) -> Recipe:
             f"run.precision = {precision!r} is a way to train; a model that only answers is kept in {plain}"
         )
     return recipe(precision, lora=False)
+
+
+def precision_notes(run: TrainRun, kept: Recipe) -> tuple[str, ...]:
+    """What is taken for granted of a precision that PyTorch itself leaves open, a sentence each."""
+    notes = []
+    if kept.master:
+        notes.append(
+            f"{run.precision} raises all gradients to fp32 before the step, as a wrapper around a torch optimizer does"
+        )
+    if kept.fp8:
+        notes.append(
+            "fp8-mixed is Transformer Engine's over fp32 weights: linear layers keep their inputs in fp8 and two fp8 "
+            "copies of each weight; its amax histories and workspaces are not counted"
+        )
+    return tuple(notes)

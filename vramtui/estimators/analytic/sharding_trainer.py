@@ -73,10 +73,9 @@ class ShardedTrainer(Trainer):
         facts = training_facts(self) | {buffer.name: _fact(buffer) for buffer in self.buffers}
         facts[RECEIVED] = _received()
         ranks = self.parallel.ranks
-        estimate = assemble(
-            moments, facts, self.device, self.program.notes, other=self.states.paged + nccl_bytes(ranks)
-        )
-        return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks))) if ranks > 1 else estimate
+        estimate = assemble(moments, facts, self.device, self.notes, other=self.states.paged + nccl_bytes(ranks))
+        beside = (*self.outside, *((nccl_part(ranks),) if ranks > 1 else ()))
+        return msgspec.structs.replace(estimate, parts=(*estimate.parts, *beside))
 
     def _resting(self, step: int) -> Bytes:
         always = {buffer.name: buffer.always for buffer in self.buffers if buffer.always}

@@ -2,19 +2,22 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from vramtui.core.devices import Device
-from vramtui.core.estimate import Estimate, Phase
+from vramtui.core.estimate import Estimate, Part, Phase
 from vramtui.core.workload import TrainRun
 from vramtui.estimators.analytic.assembly import Moments, assemble
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.meter import Held as Bytes
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
 from vramtui.estimators.analytic.passes import Pass, Passes, replayed
+from vramtui.estimators.analytic.precision import precision_notes
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.replay import GRADIENTS
 from vramtui.estimators.analytic.states import Held, held
 from vramtui.estimators.analytic.tensors import Tensor
-from vramtui.estimators.analytic.training_parts import training_facts
+from vramtui.estimators.analytic.training_parts import paged_part, training_facts
 from vramtui.estimators.analytic.workspaces import workspace_bytes
 
 
@@ -27,7 +30,7 @@ class Trainer:
         self.weights = program.weights
         self.gradients: Held = held(program.trained, recipe.weights)
         self.states: States = optimizer_states(
-            program.trained, recipe.states, run.optimizer, run.optimizer_implementation
+            program.trained, recipe.states, run.optimizer, run.optimizer_implementation, device.capability
         )
         self.master = held(program.trained, 4) if recipe.master else Held()
         self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0
@@ -43,7 +46,18 @@ class Trainer:
         moments.note("build", 0, self._resting(0))
         for step in (0, 1):
             self._step(moments, step)
-        return assemble(moments, training_facts(self), self.device, self.program.notes, other=self.states.paged)
+        estimate = assemble(moments, training_facts(self), self.device, self.notes, other=self.states.paged)
+        return msgspec.structs.replace(estimate, parts=(*estimate.parts, *self.outside))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken for granted, a sentence each."""
+        return (*self.program.notes, *precision_notes(self.run, self.program.recipe), *filter(None, [self.states.note]))
+
+    @property
+    def outside(self) -> tuple[Part, ...]:
+        """What the job holds on the card outside PyTorch's allocator, beside the context."""
+        return (paged_part(self.states),) if self.states.paged else ()
 
     def _step(self, moments: Moments, step: int) -> None:
         resting = self._resting(step)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from vramtui.core.estimate import Part
 from vramtui.core.ledger import Line
 from vramtui.core.workload import TrainRun
 from vramtui.estimators.analytic.assembly import Fact
@@ -136,6 +137,19 @@ def _state_facts(sizes: Sizes) -> dict[str, Fact]:
             lifetime="within the optimizer step",
         ),
     }
+
+
+def paged_part(states: States) -> Part:
+    """Optimizer states in managed memory."""
+    return Part(
+        name="paged optimizer states",
+        line="other",
+        bytes=states.paged,
+        at_peak=states.paged,
+        formula=states.formula,
+        source=states.source,
+        lifetime="from the first optimizer step to the end",
+    )
 
 
 def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]:
