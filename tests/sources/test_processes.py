@@ -36,7 +36,7 @@ def program(*command: str, executable: str = sys.executable) -> Iterator["subpro
 
 def look(table: ProcessTable, pid: int, used: int | None = MIB) -> Process:
     table.update({pid})
-    return table.row(pid, "C", used, None)
+    return table.row(pid, "GPU-0", "C", used, None)
 
 
 @pytest.fixture

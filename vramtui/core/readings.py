@@ -25,7 +25,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     absent: dict[str, Absence] = {}
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One device's memory in bytes, as NVML's memory v2 tells it apart: total = used + reserved + free.
 
     `reserved` is what the driver and firmware keep; on drivers without memory v2 it is None and part of `used`.
@@ -43,7 +43,7 @@ ProcessType = Literal["C", "G", "C+G"]
 ProcessState = Literal["running", "exited", "zombie", "unseen", "unknown"]
 
 
-class Process(Reading, frozen=True, kw_only=True):
+class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a second, none of them in a cycle
     """One process on one GPU. `used_memory` in bytes; `started_at` in seconds since the epoch.
 
     `state`: running; exited (the driver still lists it, the system does not); zombie; unseen (a pid outside this

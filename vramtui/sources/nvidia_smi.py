@@ -211,7 +211,7 @@ class NvidiaSmiSource:
     def _process(self, app: App) -> Process:
         absent = None if app.used is not None else app.absent
         if self._processes is not None:
-            row = self._processes.row(app.pid, "C", app.used, absent)
+            row = self._processes.row(app.pid, app.gpu_uuid, "C", app.used, absent)
             return row if row.name or not app.name else msgspec.structs.replace(row, name=app.name)
         reasons: dict[str, Absence] = {} if absent is None else {"used_memory": absent}
         return Process(pid=app.pid, type="C", used_memory=app.used, name=app.name, absent=reasons)

@@ -27,7 +27,7 @@ LISTS: Final[dict[ProcessType, str]] = {
 }
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """What one process holds on one device: bytes (None when the driver does not say), list, MIG instance."""
 
     used: int | None

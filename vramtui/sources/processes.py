@@ -35,9 +35,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry:
-    """`introduced`: user and command have been asked for. `rows`: the last Process made of these facts."""
+    """`introduced`: user and command have been asked for. `rows`: the last Process made of these facts, by device."""
 
-    __slots__ = ("cpu_seconds", "facts", "introduced", "refreshed", "row", "start_ticks")
+    __slots__ = ("cpu_seconds", "facts", "introduced", "refreshed", "rows", "start_ticks")
 
     def __init__(self) -> None:
         self.facts = Facts()
@@ -45,7 +45,7 @@ class _Entry:
         self.cpu_seconds = 0.0
         self.refreshed = 0.0
         self.introduced = False
-        self.row: Process | None = None
+        self.rows: dict[str, Process] = {}
 
 
 class ProcessTable:
@@ -83,22 +83,22 @@ class ProcessTable:
                 self._refresh(pid, entry, now)
         self._introduce(now + INTRODUCE_FOR)
 
-    def row(self, pid: int, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
-        """The process as one row of a device's list.
+    def row(self, pid: int, device: str, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
+        """The process as one row of a device's list; while nothing of it changes, the very same one.
 
         Args:
             pid: one that `update` was given.
+            device: whose list it is.
             kind: the list or lists it stands in.
             used: bytes it holds there, None when unknown.
             absent: why they are unknown.
         """
         entry = self._entries[pid]
-        last = entry.row
-        same = last is not None and (last.used_memory, last.type) == (used, kind)
-        if last is not None and same and last.absent.get("used_memory") is absent:
+        last = entry.rows.get(device)
+        if last is not None and last.used_memory == used and last.type == kind and used is not None:
             return last
         facts = entry.facts
-        entry.row = Process(
+        made = entry.rows[device] = Process(
             pid=pid,
             type=kind,
             used_memory=used,
@@ -111,7 +111,7 @@ class ProcessTable:
             state=facts.state,
             absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
         )
-        return entry.row
+        return made
 
     def _due(self) -> list[int]:
         pids = list(self._entries)
@@ -181,7 +181,7 @@ class ProcessTable:
     def _note(entry: _Entry, facts: Facts) -> None:
         if facts != entry.facts:
             entry.facts = facts
-            entry.row = None
+            entry.rows.clear()
 
 
 def _command(process: psutil.Process) -> str | None:
