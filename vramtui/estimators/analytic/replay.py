@@ -6,6 +6,7 @@ repetition or in the last.
 
 from collections.abc import Iterable, Sequence
 
+from vramtui.estimators.analytic.blocks import rounded, tail
 from vramtui.estimators.analytic.meter import Meter
 from vramtui.estimators.analytic.tape import Node, Storage, Tape, Tensor
 
@@ -131,7 +132,8 @@ def _stopped(last: Node) -> Node:
 
 
 def _size(tensor: Tensor) -> int:
-    return -(-tensor.numel * tensor.width // 512) * 512
+    size = tensor.numel * tensor.width
+    return rounded(size) + tail(size)
 
 
 def _back(

@@ -157,7 +157,11 @@ class Blocks:
     def _attend(self, part: Part, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, masked: bool) -> Tensor:
         if self.net.eager:
             return spelled_attention(part, heads, q, k, v, plain=True, masked=masked)
-        return fused_attention(part, heads, q, k, v)
+        out = fused_attention(part, heads, q, k, v)
+        by_cudnn = self.net.recipe.compute == 2 and self.net.capability in {(9, 0), (10, 0)} and not heads.dropout
+        if self.model.num_mel_bins is not None and by_cudnn and heads.queries > 1:
+            out = part.pointwise(out, "attention output, in rows", saves="nothing")
+        return out
 
     def _out(self, part: Part, out: Tensor, alive: tuple[Tensor, ...], prefix: str) -> Tensor:
         y = part.dense(out, self.wide, self.model.d_model, f"{prefix}o_proj", bias=self.model.bias)

@@ -5,18 +5,18 @@ Nothing is computed. A tape is written once for a block that may repeat, and rep
 
 from collections.abc import Iterable, Sequence
 
-from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.blocks import rounded, tail
 
 
 class Storage:
-    """One block of the allocator. `refs` counts who holds it while a tape is replayed."""
+    """One block of the allocator, with its tail. `refs` counts who holds it while a tape is replayed."""
 
     __slots__ = ("borrowed", "group", "held", "label", "numel", "refs", "size", "width")
 
     def __init__(self, numel: int, width: int, group: str, label: str) -> None:
         self.numel = numel
         self.width = width
-        self.size = rounded(numel * width)
+        self.size = rounded(numel * width) + tail(numel * width)
         self.group = group
         self.label = label
         self.held = False
