@@ -139,3 +139,19 @@ def test_names_that_are_no_unicode(run: Run, stand_in: StandIn) -> None:
             run(*arguments).stdout.encode()
         commands = [process["command"] for process in json.loads(run("ps", "--json").stdout)["gpus"][0]["processes"]]
     assert any("latin-one" in command for command in commands)
+
+
+@pytest.mark.parametrize(
+    "arguments", [("presets", "list"), ("fit", "llama-3.1-8b-full", "--gpu", "H100"), ("ps", "--json")], ids=" ".join
+)
+def test_a_reader_that_has_had_enough_is_no_failure(
+    arguments: tuple[str, ...], program: str, stand_in: StandIn
+) -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    env = stand_in.whole_environment()
+    ended = subprocess.run(
+        [program, *arguments], stdout=writes, stderr=subprocess.PIPE, text=True, env=env, check=False
+    )
+    os.close(writes)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -3,6 +3,10 @@
 import shutil
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PIPE_WIDTH = 400
 NARROWEST = 12
@@ -20,7 +24,6 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right
     """An aligned table; the columns in `right` hold numbers. The last column is cut at the terminal's edge."""
     from rich import box  # noqa: PLC0415 - rich takes 40 ms to load, which JSON answers need not pay
     from rich.cells import cell_len  # noqa: PLC0415 - as above
-    from rich.console import Console  # noqa: PLC0415 - as above
     from rich.table import Table  # noqa: PLC0415 - as above
     from rich.text import Text  # noqa: PLC0415 - as above
 
@@ -40,4 +43,16 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     whole = sum(widths) + GAP * (len(headings) - 1)
-    Console(width=whole, highlight=False, markup=False, emoji=False).print(table)
+    plain_console(whole).print(table)
+
+
+def plain_console(width: int | None) -> "Console":
+    """Rich's console for text that is what it is, in so many columns; None takes the terminal's."""
+    from rich.console import Console  # noqa: PLC0415 - as above
+
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            """A reader that has had enough (`| head`) is no failure; rich would end with code 1."""
+            raise BrokenPipeError
+
+    return Plain(width=width, highlight=False, markup=False, emoji=False)

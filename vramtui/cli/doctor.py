@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.checks.check import Finding
-from vramtui.cli.console import PIPE_WIDTH, print_json
+from vramtui.cli.console import PIPE_WIDTH, plain_console, print_json
 from vramtui.cli.exits import NO, spoken_errors
 
 CANNOT_WORK = 2
@@ -50,8 +50,7 @@ def exit_code(findings: list[Finding]) -> int:
 
 
 def _print(findings: list[Finding], code: int) -> None:
-    from rich.console import Console  # noqa: PLC0415 - rich takes 40 ms to load, which JSON answers need not pay
-    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.table import Table  # noqa: PLC0415 - rich takes 40 ms to load, which JSON answers need not pay
     from rich.text import Text  # noqa: PLC0415 - as above
 
     plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
@@ -63,7 +62,7 @@ def _print(findings: list[Finding], code: int) -> None:
             text.append(f"\n{finding.hint}", style="dim")
         grid.add_row(Text(MARKS[finding.verdict][plain], style=colours[finding.verdict]), Text(finding.check), text)
     width = None if sys.stdout.isatty() else PIPE_WIDTH
-    console = Console(highlight=False, markup=False, emoji=False, width=width)
+    console = plain_console(width)
     console.print(grid)
     said = {0: "All is well.", NO: "It works; see the warnings above.", CANNOT_WORK: UNFIT}
     console.print(said[code])
