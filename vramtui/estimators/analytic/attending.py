@@ -78,6 +78,7 @@ def spelled_attention(
     weights = ops.lowered(weights, "softmax, cast")
     if not plain:
         weights = ops.cast(weights, v.width, "softmax, cast")
+        tape.touch(scores)
     v = _contiguous(tape, v, wide * heads.value_dim, "values, contiguous")
     answer = _product(tape, weights, v, heads.out, "attention output, by head")
     out = _contiguous(tape, answer, heads.out, "attention output")

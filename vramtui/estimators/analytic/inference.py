@@ -30,6 +30,7 @@ from vramtui.estimators.analytic.writer import GROWTH, KV_CACHE, Setting
 
 NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
 SLID = "after the prompt a sliding layer still holds all of it; the first new token cuts it to the window"
+HELD = "held through the pass"
 DRAFT, DRAFT_CACHE = "draft weights", "draft kv cache"
 
 
@@ -72,16 +73,17 @@ class Generation:
         if self.draft is not None:
             fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
         working = fed | {"workspaces": self.workspace}
-        prefill = prefilled(self.prompt)
-        moments.note("prefill", 0, summed(fed, prefill.early), end=False)
-        moments.note("prefill", 0, summed(working, prefill.late), end=False)
+        prefill, within = prefilled(self.prompt), {HELD: self._held(self.sequence)}
+        moments.note("prefill", 0, summed(fed, prefill.early, within), end=False)
+        moments.note("prefill", 0, summed(working, prefill.late, within), end=False)
         moments.note("prefill", 0, summed(working, prefill.end))
         stages = list(self.prompt)
         if self.run.new_tokens > 1:
             cache = {KV_CACHE: self.cache_bytes(self.length)}
             last = self._stages(1, self.length - 1)
             stages += last
-            moments.note("decode", 0, summed(working, cache, prefilled(last).late), end=False)
+            within = {HELD: self._held(1)}
+            moments.note("decode", 0, summed(working, cache, prefilled(last).late, within), end=False)
             moments.note("decode", 0, summed(working, cache))
         facts = self._facts(stages)
         estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))
@@ -108,6 +110,15 @@ class Generation:
                 tape = Decoder(self.model, windowed).block(tracked=False, routed=routed)
                 stages.append(Stage(tape, kind.count))
         return [*stages, Stage(writer.answer())] if self.share.ends else stages
+
+    def _held(self, sequence: int) -> int:
+        """What transformers' forward() keeps in its variables: embeddings, sines and cosines, positions."""
+        model, width = self.share.model, self.recipe.stream
+        if model.implementation == "plain":
+            return 0
+        turned = model.qk_rope_head_dim if model.kv_lora_rank is not None else model.head_size
+        tables = 2 * rounded(sequence * (turned or 0) * width) if model.position == "rope" else 0
+        return rounded(self.run.batch_size * sequence * model.hidden_size * width) + tables + rounded(8 * sequence)
 
     def _kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
         """Layers that slide before those that do not, which hold more."""
@@ -136,7 +147,14 @@ class Generation:
             source="transformers, cache_utils.py",
             lifetime="within each new token",
         )
-        named = {KV_CACHE: cache, GROWTH: growth}
+        held = Fact(
+            line="activations",
+            bytes=0,
+            formula=f"embeddings of {self.tokens:,} tokens, sines and cosines of {self.sequence:,} positions",
+            source="transformers, modeling_llama.py, LlamaModel.forward: its variables",
+            lifetime="a whole pass",
+        )
+        named = {KV_CACHE: cache, GROWTH: growth, HELD: held}
         passing = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
         return model_facts(self.program, self.weights) | named | self._draft_facts() | passing
 

@@ -1,0 +1,91 @@
+"""Prefill beside what transformers' own code asked of the allocator, followed operator by operator on fake tensors.
+
+Two prompts of 2,048 tokens (1,024 for GPT-2) through six layers in bf16, with transformers 5.23 and PyTorch 2.13.
+"""
+
+import pytest
+
+from vramtui.core.devices import card
+from vramtui.core.models import TransformerModel
+from vramtui.core.workload import Attention, CacheImplementation, InferRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+
+LLAMA = TransformerModel(
+    hidden_size=1024,
+    num_hidden_layers=6,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    intermediate_size=2816,
+    vocab_size=32000,
+    max_position_embeddings=8192,
+)
+LATENT = TransformerModel(
+    hidden_size=1024,
+    num_hidden_layers=6,
+    num_attention_heads=8,
+    intermediate_size=2816,
+    vocab_size=32000,
+    max_position_embeddings=8192,
+    q_lora_rank=384,
+    kv_lora_rank=256,
+    qk_nope_head_dim=64,
+    qk_rope_head_dim=32,
+    v_head_dim=64,
+)
+SLIDING = TransformerModel(
+    hidden_size=1024,
+    num_hidden_layers=6,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    intermediate_size=2816,
+    vocab_size=32000,
+    max_position_embeddings=8192,
+    sliding_window=512,
+)
+MIXTURE = TransformerModel(
+    hidden_size=1024,
+    num_hidden_layers=6,
+    num_attention_heads=8,
+    num_key_value_heads=4,
+    intermediate_size=2816,
+    vocab_size=32000,
+    max_position_embeddings=8192,
+    num_experts=8,
+    num_experts_per_tok=2,
+)
+GPT2 = TransformerModel(
+    hidden_size=1024,
+    num_hidden_layers=6,
+    num_attention_heads=8,
+    vocab_size=32000,
+    max_position_embeddings=2048,
+    position="learned",
+    gated_mlp=False,
+    norm="layernorm",
+    hidden_act="gelu_new",
+    fused_qkv=True,
+    attention_bias=True,
+    output_bias=True,
+    mlp_bias=True,
+    tie_word_embeddings=True,
+)
+
+
+@pytest.mark.parametrize(
+    ("model", "attention", "cache", "length", "traced"),
+    [
+        (LLAMA, "flash", "dynamic", 2048, 463_547_392),
+        (LLAMA, "flash", "static", 2048, 463_747_072),
+        (LLAMA, "eager", "dynamic", 2048, 1_098_984_448),
+        (SLIDING, "flash", "dynamic", 2048, 467_744_768),
+        (MIXTURE, "flash", "dynamic", 2048, 1_319_645_184),
+        (LATENT, "flash", "dynamic", 2048, 406_933_504),
+        (GPT2, "flash", "dynamic", 1024, 394_977_280),
+    ],
+)
+def test_the_peak_is_that_of_the_code(
+    model: TransformerModel, attention: Attention, cache: CacheImplementation, length: int, traced: int
+) -> None:
+    run = InferRun(batch_size=2, sequence_length=length, new_tokens=9, attention=attention, cache_implementation=cache)
+    estimate = ANALYTIC.estimate(Workload(model=model, run=run), card("H200"))
+    assert estimate.allocated == pytest.approx(traced, rel=0.03)
