@@ -103,10 +103,14 @@ def _connect(path: str) -> "socket.socket | None":
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         connection.connect(path)
         told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        if _CREDENTIALS.unpack(told)[1] == os.getuid():
+        if _CREDENTIALS.unpack(told)[1] == _own_uid():
             return connection
     except (OSError, ValueError):
         pass
     if connection is not None:
         connection.close()
     return None
+
+
+def _own_uid() -> int:
+    return os.getuid()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 Turn = Callable[[str], None]
-COMPILED_WARNING = r"Using torch\.compile\(module\) when there are global hooks"
+COMPILED_WARNING = r"Using `torch\.compile\(module\)` when there are global hooks"
 
 
 class Hooks:

@@ -76,9 +76,12 @@ class Session:
         if facts.is_data_worker():
             return
         self._begin()
+        fresh = self._phase in {"build", "input"} and phase in {"forward", "backward"}
+        if fresh and phase == "backward":
+            self._phase = "forward"  # which ran as compiled code, that calls no hook
         if self._noting:
             self._note()
-        if phase == "forward" and self._phase in {"build", "input"}:
+        if fresh:
             # A step is noted whole or not at all: a peak that grew between two notes belongs to the phase between.
             was, self._noting = self._noting, self._step < ALWAYS or self._allowance.affords()
             if self._noting and not was:
@@ -125,6 +128,7 @@ class Session:
         if not self._begun:
             self._begun = True
             _at_exit(self._quiet(self._end))
+        self._meet_devices()
         if not self._beating and (cuda or self._counters.ready):
             self._beating = True
             threading.Thread(target=self._beat_on, name="vramtui-probe", daemon=True).start()
@@ -141,11 +145,14 @@ class Session:
             self._next_beat = now + BEAT
             self._beat()
 
-    def _beat(self) -> None:
+    def _meet_devices(self) -> None:
         if not self._knows_devices and self._counters.ready:
             self._knows_devices = True
             facts.watch_for_oom(self._torch, self._out_of_memory)
             self._channel.greet_again()
+
+    def _beat(self) -> None:
+        self._meet_devices()
         span = self._last_step - self._first_step
         self._tell(
             "beat",

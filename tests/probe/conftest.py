@@ -1,0 +1,66 @@
+"""Jobs run with the probe in them, and everything that they told."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from vramtui.cli.run_child import probed_environment
+from vramtui.core.observed import ObservedJob
+from vramtui.probe.place import SOCKET
+from vramtui.sources.probe_listener import ProbeListener
+
+JOBS = Path(__file__).parent / "jobs"
+MARK = "a run of the tests"
+
+
+class Heard(NamedTuple):
+    """A job that has ended: what it printed, and what its processes told."""
+
+    code: int
+    stdout: str
+    stderr: str
+    jobs: tuple[ObservedJob, ...]
+    malformed: int
+
+    @property
+    def job(self) -> ObservedJob:
+        """The only process that told anything."""
+        (only,) = self.jobs
+        return only
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for sockets, whose path is short enough for one."""
+    with tempfile.TemporaryDirectory(prefix="vt") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)
+
+
+Start = Callable[..., Heard]
+
+
+@pytest.fixture
+def start(runtime: Path) -> Start:
+    """Runs a command with the probe in every Python of it."""
+    assert runtime.is_dir()
+
+    def run(*command: str, python: str = sys.executable, **variables: str) -> Heard:
+        listener = ProbeListener("test", run=MARK)
+        try:
+            environment = probed_environment({**os.environ, **variables}, str(listener.path), MARK)
+            environment[SOCKET] = variables.get(SOCKET, environment[SOCKET])
+            ended = subprocess.run(
+                [python, *command], env=environment, capture_output=True, text=True, timeout=120, check=False
+            )
+        finally:
+            listener.close()
+        return Heard(ended.returncode, ended.stdout, ended.stderr, listener.jobs(), listener.malformed)
+
+    return run

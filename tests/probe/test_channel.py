@@ -1,0 +1,139 @@
+"""The probe's way out: it never waits, and speaks to nobody but this user."""
+
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vramtui.probe import channel as channels
+from vramtui.probe.channel import Channel
+from vramtui.probe.place import SOCKET, listeners_folder, private
+
+
+@pytest.fixture
+def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.delenv(SOCKET, raising=False)
+    with tempfile.TemporaryDirectory(prefix="vt") as runtime:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        found = Path(listeners_folder())
+        found.mkdir(mode=0o700)
+        yield found
+
+
+def listening(path: Path, backlog: int = 8) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made.bind(str(path))
+    made.listen(backlog)
+    return made
+
+
+def greeting() -> bytes:
+    return b"hello"
+
+
+def test_everyone_who_listens_gets_the_greeting_and_then_the_message(folder: Path) -> None:
+    with listening(folder / "a.sock") as one, listening(folder / "b.sock") as other:
+        channel = Channel(greeting)
+        channel.send(b"first")
+        channel.greet_again()
+        channel.send(b"second")
+        for listener in (one, other):
+            peer, _ = listener.accept()
+            with peer:
+                assert [peer.recv(100) for _ in range(4)] == [b"hello", b"first", b"hello", b"second"]
+        channel.close()
+        channel.send(b"nobody is looked for again before the next second")
+
+
+def test_a_reader_that_never_reads_costs_messages_and_no_time(folder: Path) -> None:
+    with listening(folder / "slow.sock") as listener:
+        channel = Channel(greeting)
+        for _ in range(2000):
+            channel.send(b"x" * 1000)
+        assert channel.lost > 0
+        peer, _ = listener.accept()
+        with peer:
+            taken = 2000 - channel.lost
+            assert [peer.recv(2000) for _ in range(taken + 1)] == [b"hello"] + [b"x" * 1000] * taken
+            channel.send(b"again")
+            assert peer.recv(100) == b"again"
+        lost = channel.lost
+        channel.send(b"to nobody")
+        assert channel.lost == lost
+        channel.close()
+
+
+def test_a_reader_with_a_full_queue_is_no_reader(folder: Path) -> None:
+    with listening(folder / "full.sock", backlog=0):
+        waiting = []
+        for _ in range(3):
+            one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            try:
+                one.connect(str(folder / "full.sock"))
+            except BlockingIOError:
+                one.close()
+                break
+            waiting.append(one)
+        channel = Channel(greeting)
+        channel.send(b"to nobody")
+        assert (channel.lost, channel._open) == (0, {})
+        for one in waiting:
+            one.close()
+
+
+def test_a_message_too_long_for_the_socket_is_lost_and_no_other(folder: Path) -> None:
+    with listening(folder / "a.sock") as listener:
+        channel = Channel(greeting)
+        channel.send(b"x" * (1 << 22))
+        channel.send(b"short")
+        peer, _ = listener.accept()
+        with peer:
+            assert [peer.recv(100), peer.recv(100)] == [b"hello", b"short"]
+        assert channel.lost == 1
+        channel.close()
+
+
+def test_the_run_that_started_it_hears_it_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SOCKET, str(folder / "own.run"))
+    with listening(folder / "own.run") as own:
+        channel = Channel(greeting)
+        channel.send(b"first")
+        peer, _ = own.accept()
+        with peer:
+            assert peer.recv(100) == b"hello"
+        channel.close()
+
+
+def test_a_folder_that_others_can_enter_is_not_looked_into(folder: Path) -> None:
+    with listening(folder / "a.sock"):
+        folder.chmod(0o750)
+        assert not private(str(folder))
+        channel = Channel(greeting)
+        channel.send(b"to nobody")
+        assert channel._open == {}
+
+
+def test_a_folder_that_is_a_link_is_not_looked_into(folder: Path) -> None:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    assert private(str(folder))
+    assert not private(str(link))
+
+
+def test_a_listener_of_another_user_is_told_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(folder / "a.sock"):
+        monkeypatch.setattr(channels, "_own_uid", lambda: os.getuid() + 1)
+        channel = Channel(greeting)
+        channel.send(b"to nobody")
+        assert channel._open == {}
+
+
+def test_a_socket_that_nobody_has_open_is_passed_over(folder: Path) -> None:
+    listening(folder / "dead.sock").close()
+    (folder / "file.sock").write_text("no socket", encoding="utf-8")
+    channel = Channel(greeting)
+    channel.send(b"to nobody")
+    assert channel._open == {}
