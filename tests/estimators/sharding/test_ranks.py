@@ -149,6 +149,42 @@ def test_sequence_parallel_divides_what_tensor_parallel_does_not() -> None:
     assert part(also, "activations: MLP") == part(eight, "activations: MLP")
 
 
+@pytest.mark.parametrize(
+    ("parallel", "published"),
+    [
+        (None, 34 + 5 * 96 * 2048 / 12288),
+        (Parallel(tensor=8), 10 + 24 / 8 + 5 * 96 * 2048 / 12288 / 8),
+        (Parallel(tensor=8, sequence_parallel=True), (34 + 5 * 96 * 2048 / 12288) / 8),
+    ],
+)
+def test_activations_of_a_layer_as_korthikanti_counts_them(parallel: Parallel | None, published: float) -> None:
+    """Table 2 of arXiv 2205.05198 for GPT-3's layers: bytes for each number of the stream, with eager attention."""
+    run = TrainRun(sequence_length=2048, precision="bf16", attention="eager")
+
+    def kept(layers: int) -> int:
+        model = TransformerModel(
+            hidden_size=12288,
+            num_hidden_layers=layers,
+            num_attention_heads=96,
+            vocab_size=51200,
+            position="learned",
+            max_position_embeddings=2048,
+            gated_mlp=False,
+            norm="layernorm",
+            hidden_act="gelu",
+            attention_bias=True,
+            output_bias=True,
+            mlp_bias=True,
+            hidden_dropout=0.1,
+            attention_dropout=0.1,
+            implementation="plain",
+        )
+        forward = next(moment for moment in train(model, parallel, run).timeline if moment.phase == "forward")
+        return forward.categories["activations"]
+
+    assert (kept(4) - kept(2)) / 2 / (2048 * 12288) == pytest.approx(published, rel=0.02)
+
+
 def test_the_first_stage_holds_most_micro_batches() -> None:
     run = msgspec.structs.replace(RUN, gradient_accumulation_steps=8)
     four = train(LLAMA_8B, Parallel(pipeline=4), run)

@@ -11,7 +11,7 @@ from vramtui.estimators.analytic.inference_parts import estimate_forward
 from vramtui.estimators.analytic.seq2seq_generation import estimate_generation
 from vramtui.estimators.analytic.serving import estimate_serving
 from vramtui.estimators.analytic.sharding import estimate_sharded
-from vramtui.estimators.analytic.sharding_shapes import ALONE
+from vramtui.estimators.analytic.sharding_shapes import ALONE, check_parallel
 from vramtui.estimators.analytic.training import estimate_training
 
 __all__ = ["ANALYTIC", "Analytic", "parameter_count"]
@@ -41,6 +41,7 @@ class Analytic:
             return estimate_inference(model, run, device, workload.parallel or ALONE)
         if isinstance(model, EncoderDecoderModel):
             return estimate_generation(model, run, device)
+        check_parallel(model, workload.parallel or ALONE)
         return estimate_forward(program_of(model, run, device), run, device)
 
 

@@ -50,7 +50,8 @@ def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Para
         return _told(one, (f"one of {parallel.ranks} ranks, all alike",))
     if parallel.context > 1 and run.attention == "eager":
         raise UserError("parallel.context above 1 is ring attention, which run.attention = 'eager' cannot do")
-    found = [(share, _of_rank(share, model, run, device, parallel)) for share in telling_shares(model, parallel)]
+    ranks = telling_shares(model, parallel, (run.frozen_layers,))
+    found = [(share, _of_rank(share, model, run, device, parallel)) for share in ranks]
     worst, estimate = max(found, key=lambda pair: pair[1].process)
     return _told(estimate, _notes(worst, found, parallel))
 
@@ -78,7 +79,7 @@ def _program(
     numel = mine.batch_size * (mine.sequence_length or 1) * model.hidden_size
     stages = own_stages(program.stages, share, numel, width)
     if parallel.sequence_parallel:
-        split_sequence(stages, parallel.tensor)
+        split_sequence(stages, parallel.tensor, numel)
     frozen, trained = _tensors(share, part, mine)
     at_an_end = share.begins or share.ends
     program = msgspec.structs.replace(

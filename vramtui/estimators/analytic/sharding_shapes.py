@@ -121,11 +121,11 @@ def local_model(model: TransformerModel, ranks: int) -> TransformerModel:
     )
 
 
-def telling_shares(model: TransformerModel, parallel: Parallel) -> tuple[Share, ...]:
-    """The shares among which the fullest is: the first, the second, the first with experts only, and the last.
+def telling_shares(model: TransformerModel, parallel: Parallel, changes: tuple[int, ...] = ()) -> tuple[Share, ...]:
+    """The shares among which the fullest is: the first, the last, and those where another kind of layer begins.
 
-    Between them ranks hold as much as the second or less, since they keep fewer micro-batches. A remainder of the
-    layers goes to the first ranks.
+    `changes` are layers from which on layers differ. Between these ranks the others hold as much or less, since they
+    keep fewer micro-batches. A remainder of the layers goes to the first ranks.
 
     Raises:
         UserError: the model cannot be shared so.
@@ -133,8 +133,10 @@ def telling_shares(model: TransformerModel, parallel: Parallel) -> tuple[Share, 
     check_parallel(model, parallel)
     local, stages = local_model(model, parallel.tensor), parallel.pipeline
     each, more = divmod(model.num_hidden_layers, stages)
-    routed = min(-(-model.first_k_dense_replace // each), stages - 1)
-    chosen = sorted({0, min(1, stages - 1), routed, min(routed + 1, stages - 1), stages - 1})
+    chosen = {0, stages - 1}
+    for layer in (model.first_k_dense_replace if model.num_experts else 0, *changes):
+        rank = layer // (each + 1) if layer < more * (each + 1) else (layer - more) // each
+        chosen |= {min(rank, stages - 1), min(rank + 1, stages - 1)} if layer else set()
     return tuple(
         Share(
             model=local,
@@ -144,7 +146,7 @@ def telling_shares(model: TransformerModel, parallel: Parallel) -> tuple[Share, 
             stop=(rank + 1) * each + min(rank + 1, more),
             experts=parallel.expert,
         )
-        for rank in chosen
+        for rank in sorted(chosen)
     )
 
 

@@ -61,20 +61,23 @@ def received(numel: int, width: int) -> Tape:
     return tape
 
 
-def split_sequence(stages: Sequence[Stage], ranks: int) -> None:
-    """Leave one of `ranks` parts of everything that stands along the sequence between the matrix products."""
+def split_sequence(stages: Sequence[Stage], ranks: int, wide: int) -> None:
+    """Leave one of `ranks` parts of everything that stands along the sequence between the matrix products.
+
+    `wide` numbers make up the residual stream; a dropout over as many belongs to it.
+    """
     tapes = {id(stage.tape): stage.tape for stage in stages}.values()
     storages: dict[int, Storage] = {}
     tensors: dict[int, Tensor] = {}
     for tape in tapes:
         for tensor in _tensors(tape):
-            if tensor.storage.group in ALONG_SEQUENCE:
+            if _along(tensor.storage, wide):
                 tensors[id(tensor)] = tensor
         for storage in _storages(tape):
-            if storage.group in ALONG_SEQUENCE:
+            if _along(storage, wide):
                 storages[id(storage)] = storage
         for node in tape.nodes:
-            if node.outs and all(tensor.storage.group in ALONG_SEQUENCE for tensor in node.outs):
+            if node.outs and all(_along(tensor.storage, wide) for tensor in node.outs):
                 node.scratch //= ranks
                 node.back_scratch //= ranks
     for storage in storages.values():
@@ -82,6 +85,10 @@ def split_sequence(stages: Sequence[Stage], ranks: int) -> None:
         storage.size = rounded(storage.numel * storage.width)
     for tensor in tensors.values():
         tensor.numel = -(-tensor.numel // ranks)
+
+
+def _along(storage: Storage, wide: int) -> bool:
+    return storage.group in ALONG_SEQUENCE or (storage.numel == wide and "dropout" in storage.label)
 
 
 def _tensors(tape: Tape) -> Iterable[Tensor]:
