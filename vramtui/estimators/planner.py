@@ -227,12 +227,25 @@ def value_at(workload: Workload, key: str) -> int:
     for part in parts[:-1]:
         table = table.get(part) if isinstance(table, dict) else None
     value = table.get(parts[-1]) if isinstance(table, dict) else None
+    if value is None and isinstance(table, dict) and parts[-1] in table:
+        value = _first_of(workload, key)
     if isinstance(value, bool) or not isinstance(value, int):
         numbers = [f"{head}.{name}" for head, name, _ in _numbers(workload)]
         raise UserError(
             f"--vary {key}: no whole number stands there{nearest(key, numbers)}; there are: {', '.join(numbers)}"
         )
     return value
+
+
+def _first_of(workload: Workload, key: str) -> int | None:
+    """1 where nothing stands at `key` but a whole number may."""
+    try:
+        changed: Any = msgspec.to_builtins(with_values(workload, {key: 1}))
+    except msgspec.ValidationError:
+        return None
+    for part in key.split("."):
+        changed = changed[part]
+    return changed if isinstance(changed, int) else None
 
 
 def with_values(workload: Workload, values: Mapping[str, Any]) -> Workload:

@@ -17,12 +17,16 @@ def sharding_levers(workload: Workload, gpus: int) -> Iterator[Lever]:
     shared = workload.parallel or Parallel()
     if isinstance(workload.run, TrainRun):
         yield from _offloaded(shared, gpus)
+    if shared.ranks > 1 and gpus > shared.ranks:
+        yield from _more_of_the_same(workload, shared, gpus)
     if gpus == 1 or shared.ranks > 1:
         return
     if isinstance(workload.run, TrainRun):
         yield from _states(gpus)
     if isinstance(workload.model, TransformerModel):
         yield from _model(workload.model, workload.run, gpus)
+        if isinstance(workload.run, TrainRun):
+            yield from _experts(workload.model, gpus)
 
 
 def _data(gpus: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of any key
@@ -51,6 +55,34 @@ def _offloaded(shared: Parallel, gpus: int) -> Iterator[Lever]:
         return
     changes = _data(gpus, strategy="fsdp", zero_stage=3, cpu_offload=True)
     yield lever(f"FSDP over {gpus} cards, optimizer in host memory", SLOWER + 9, cost, changes)
+
+
+def _more_of_the_same(workload: Workload, shared: Parallel, gpus: int) -> Iterator[Lever]:
+    """More ranks along a dimension that is there already."""
+    model = workload.model
+    most = {name: gpus * getattr(shared, name) // shared.ranks for name in ("data", "tensor", "pipeline")}
+    if shared.data > 1 and (shared.zero_stage or shared.strategy == "fsdp") and most["data"] > shared.data:
+        cost = "more cards to wait for at every exchange"
+        yield lever(f"{most['data']} data ranks", FREE + 1, cost, {"parallel.data": most["data"]})
+    if not isinstance(model, TransformerModel):
+        return
+    tensor = max((n for n in range(1, most["tensor"] + 1) if _divides(model, n)), default=1)
+    if shared.tensor > 1 and tensor > shared.tensor:
+        cost = "activations travel twice a layer among more cards"
+        yield lever(f"tensor parallel over {tensor} cards", SLOWER, cost, {"parallel.tensor": tensor})
+    stages = min(most["pipeline"], model.num_hidden_layers)
+    if shared.pipeline > 1 and stages > shared.pipeline:
+        cost = "more cards that wait for one another"
+        yield lever(f"pipeline over {stages} cards", SLOWER + 1, cost, {"parallel.pipeline": stages})
+
+
+def _experts(model: TransformerModel, gpus: int) -> Iterator[Lever]:
+    """Experts dealt out among the data ranks."""
+    ranks = max((n for n in range(1, gpus + 1) if gpus % n == 0 and (model.num_experts or 1) % n == 0), default=1)
+    if model.num_experts is not None and ranks > 1:
+        cost = "every token travels to its experts and back in every layer, and the fullest expert is waited for"
+        changes = _data(gpus, strategy="zero", zero_stage=1, expert=ranks)
+        yield lever(f"experts over {ranks} cards, ZeRO-1", SLOWER + 3, cost, changes)
 
 
 def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Lever]:

@@ -150,6 +150,26 @@ def test_a_set_of_changes_uses_no_more_cards_than_there_are() -> None:
         assert ranks[0] * ranks[1] * ranks[2] * ranks[3] <= 4
 
 
+def test_a_number_that_is_not_there_yet_can_be_varied() -> None:
+    job = Workload(model=MODEL, run=TrainRun(batch_size=1))
+    assert value_at(job, "run.sequence_length") == 1
+    with pytest.raises(UserError, match="no whole number stands there"):
+        value_at(job, "run.max_grad_norm")
+
+
+def test_what_is_shared_can_be_shared_further() -> None:
+    model = msgspec.structs.replace(MODEL, num_attention_heads=16, num_hidden_layers=8)
+    job = Workload(model=model, run=ServeRun(max_model_len=512), parallel=Parallel(tensor=2, pipeline=2))
+    levers = {lever.name: lever.changes for lever in levers_for(job, 8)}
+    assert levers["tensor parallel over 4 cards"] == {"parallel.tensor": 4}
+    assert levers["pipeline over 4 cards"] == {"parallel.pipeline": 4}
+    trained = Workload(model=model, run=TrainRun(sequence_length=64), parallel=Parallel(data=2, strategy="fsdp"))
+    assert {"parallel.data": 8} in [lever.changes for lever in levers_for(trained, 8)]
+    routed = msgspec.structs.replace(model, num_experts=4, num_experts_per_tok=2)
+    dealt = levers_for(Workload(model=routed, run=TrainRun(sequence_length=64)), 8)
+    assert any(lever.changes.get("parallel.expert") == 4 for lever in dealt)
+
+
 def test_what_does_not_start_does_not_fit() -> None:
     """A vLLM server takes its share whatever it needs; a context that the share cannot hold is still too long."""
     model = msgspec.structs.replace(MODEL, max_position_embeddings=1 << 20, num_hidden_layers=32)
