@@ -5,7 +5,7 @@ from functools import lru_cache
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.models import ConvNetModel, Model, SequentialModel, TransformerModel
-from vramtui.core.other_models import EncoderDecoderModel, EncoderModel
+from vramtui.core.other_models import EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.decoding import decoder_training
 from vramtui.estimators.analytic.encoder import encoder_program
@@ -14,6 +14,7 @@ from vramtui.estimators.analytic.layer_list import layer_list_program
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.resnet import resnet_program
 from vramtui.estimators.analytic.tensors import model_tensors
+from vramtui.estimators.analytic.unet import unet_program
 
 ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
 
@@ -34,6 +35,8 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
         return encoder_program(model, run, device)
     if isinstance(model, EncoderDecoderModel):
         return encoder_decoder_program(model, run, device)
+    if isinstance(model, UNetModel):
+        return unet_program(model, run, device)
     kind = type(model).__struct_config__.tag
     raise UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
 
