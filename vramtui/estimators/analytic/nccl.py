@@ -16,15 +16,16 @@ def nccl_bytes(ranks: int) -> int:
     return COMMUNICATORS if ranks > 1 else 0
 
 
-def nccl_part(ranks: int) -> Part:
-    """NCCL's part of an estimate."""
-    size = nccl_bytes(ranks)
+def nccl_part(ranks: int, more: int = 0) -> Part:
+    """NCCL's part of an estimate; `more` bytes beside it are counted with it."""
+    size = nccl_bytes(ranks) + more
     return Part(
         name="nccl",
         line="other",
         bytes=size,
         at_peak=size,
-        formula=f"communicators among {ranks:,} ranks, give or take {SPREAD // MIB} MiB",
+        formula=f"communicators among {ranks:,} ranks, give or take {SPREAD // MIB} MiB"
+        + (f", and {more // MIB:,} MiB that the first pass sets up" if more else ""),
         source=SOURCE,
         lifetime="from the first collective to the end",
     )

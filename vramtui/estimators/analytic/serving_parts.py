@@ -57,20 +57,29 @@ def context_length(model: TransformerModel, run: ServeRun) -> int:
 
 
 def served(
-    pieces: Sequence[Piece], device: Device, assumptions: tuple[str, ...], *, reserved: int = 0, ranks: int = 1
+    pieces: Sequence[Piece],
+    device: Device,
+    assumptions: tuple[str, ...],
+    *,
+    reserved: int = 0,
+    ranks: int = 1,
+    links: int = 0,
 ) -> Estimate:
-    """The estimate: every piece at once is the peak. `reserved` is at least what the pieces take in segments."""
+    """The estimate: every piece at once is the peak. `reserved` is at least what the pieces take in segments.
+
+    `links` bytes are what `ranks` ranks need to talk beside NCCL's own.
+    """
     leaves: dict[Category, int] = dict.fromkeys(CATEGORIES, 0)
     for piece in pieces:
         leaves[piece.line] += piece.bytes
     allocated = sum(leaves.values())
     reserved = max(reserved, -(-allocated // SEGMENT) * SEGMENT)
-    context, nccl = cuda_context_bytes(device.capability), nccl_bytes(ranks)
+    context, nccl = cuda_context_bytes(device.capability), nccl_bytes(ranks) + links
     ledger = ledger_from_parts(leaves, reserved=reserved, context=context, other=nccl)
     parts = [_part(piece) for piece in pieces if piece.bytes]
     parts += [_cached(reserved - allocated), _context(context, device)]
     if nccl:
-        parts.append(nccl_part(ranks))
+        parts.append(nccl_part(ranks, links))
     return Estimate(
         method="analytic",
         parts=tuple(parts),

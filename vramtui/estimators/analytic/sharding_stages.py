@@ -6,7 +6,7 @@ import msgspec
 
 from vramtui.core.models import TransformerModel
 from vramtui.core.workload import TrainRun
-from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.blocks import rounded, tail
 from vramtui.estimators.analytic.replay import Stage
 from vramtui.estimators.analytic.sharding_shapes import Share
 from vramtui.estimators.analytic.tape import Node, Storage, Tape, Tensor
@@ -82,7 +82,7 @@ def split_sequence(stages: Sequence[Stage], ranks: int, wide: int) -> None:
                 node.back_scratch //= ranks
     for storage in storages.values():
         storage.numel = -(-storage.numel // ranks)
-        storage.size = rounded(storage.numel * storage.width)
+        storage.size = rounded(storage.numel * storage.width) + tail(storage.numel * storage.width)
     for tensor in tensors.values():
         tensor.numel = -(-tensor.numel // ranks)
 

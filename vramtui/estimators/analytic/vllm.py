@@ -7,7 +7,7 @@ from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
 from vramtui.core.models import TransformerModel
 from vramtui.core.parallel import Parallel
-from vramtui.core.units import GIB, format_bytes
+from vramtui.core.units import GIB, MIB, format_bytes
 from vramtui.core.workload import ServeRun
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.kv_cache import cache_bits, cache_source, shape_words
@@ -33,6 +33,9 @@ from vramtui.estimators.context import cuda_context_bytes
 LOADED_BY_PASS = 3
 WORKER = "vLLM, vllm/v1/worker/gpu_worker.py, determine_available_memory"
 LARGE_CARD = 70 * GIB
+# What the first pass of tensor ranks takes outside torch beyond what that of one rank does: 2.06-2.21 GiB on H100s
+# with 2 and 4 ranks against 0.24-0.26 GiB alone (vLLM 0.19).
+TENSOR_LINKS = 1900 * MIB
 
 
 class Worker(NamedTuple):
@@ -45,13 +48,15 @@ class Worker(NamedTuple):
     graphs: int
     workspace: int
     kernels: int
+    links: int
     pages: Pages
 
     @property
     def fixed(self) -> int:
         """Everything but keys and values."""
         held = self.weights.held
-        return held.bytes + held.tails + self.rotary + self.profiled.bytes + self.graphs + self.workspace + self.kernels
+        outside = self.kernels + self.links
+        return held.bytes + held.tails + self.rotary + self.profiled.bytes + self.graphs + self.workspace + outside
 
 
 class Server:
@@ -63,7 +68,8 @@ class Server:
         self.ranks = parallel.ranks // parallel.data
         self.length = context_length(model, run)
         self.budget = int(device.total_memory * run.gpu_memory_utilization)
-        workers = [_worker(share, run, device) for share in telling_shares(model, parallel)]
+        links = TENSOR_LINKS if parallel.tensor > 1 else 0
+        workers = [_worker(share, run, device, links) for share in telling_shares(model, parallel)]
         self.worker = min(workers, key=self._room)
         self.blocks = self._room(self.worker)
 
@@ -74,8 +80,10 @@ class Server:
     def estimate(self) -> Estimate:
         """What the process holds on the fullest card."""
         self._refuse_small()
-        reserved = self.budget - self.worker.kernels
-        return served(self._pieces(), self.device, self._notes(), reserved=reserved, ranks=self.ranks)
+        worker = self.worker
+        reserved = self.budget - worker.kernels - worker.links
+        pieces, notes = self._pieces(), self._notes()
+        return served(pieces, self.device, notes, reserved=reserved, ranks=self.ranks, links=worker.links)
 
     def _refuse_small(self) -> None:
         worker, pages, run = self.worker, self.worker.pages, self.run
@@ -190,7 +198,7 @@ def _check(run: ServeRun) -> None:
         raise UserError(f"run.kv_cache = {run.kv_cache!r}: vLLM keeps its cache in 16 bits or in fp8")
 
 
-def _worker(share: Share, run: ServeRun, device: Device) -> Worker:
+def _worker(share: Share, run: ServeRun, device: Device, links: int) -> Worker:
     recipe, length = inference_recipe(run.precision), context_length(share.model, run)
     batch = batched_tokens(run, device)
     return Worker(
@@ -201,6 +209,7 @@ def _worker(share: Share, run: ServeRun, device: Device) -> Worker:
         graphs=0 if run.enforce_eager else graph_bytes(share.layers, run.max_num_seqs),
         workspace=workspace_bytes(device.capability),
         kernels=cuda_context_bytes(device.capability) // LOADED_BY_PASS,
+        links=links,
         pages=pages_of(share, cache_bits(run.kv_cache, run.precision), run.block_size, length, batch),
     )
 
