@@ -58,7 +58,8 @@ parallels = st.builds(
     context=st.sampled_from([1, 2, 4]),
     zero_stage=st.sampled_from([0, 3]),
     reshard_after_forward=st.booleans(),
-)
+    cpu_offload=st.booleans(),
+).map(lambda parallel: msgspec.structs.replace(parallel, sequence_parallel=parallel.tensor == 4))
 runs = st.builds(
     TrainRun,
     batch_size=st.integers(1, 4),
@@ -77,8 +78,11 @@ def test_a_rank_holds_at_least_its_share(parallel: Parallel, run: TrainRun, mode
     alone, shared = train(model, None, run), train(model, parallel, run)
     if parallel.pipeline == 1:  # otherwise ranks differ, and the fullest need not be so in every part
         for name, size in states(alone).items():
+            if parallel.cpu_offload and name in {"optimizer", "master weights"}:
+                continue
             assert states(shared)[name] * parallel.ranks >= size, name
-    assert shared.process * parallel.ranks >= alone.process
+    if not parallel.cpu_offload:
+        assert shared.process * parallel.ranks >= alone.process
     assert sum(one.at_peak for one in shared.parts) == shared.process
     assert all(one.at_peak >= 0 and one.bytes >= one.at_peak for one in shared.parts)
 
@@ -188,10 +192,10 @@ def test_activations_of_a_layer_as_korthikanti_counts_them(parallel: Parallel | 
 def test_the_first_stage_holds_most_micro_batches() -> None:
     run = msgspec.structs.replace(RUN, gradient_accumulation_steps=8)
     four = train(LLAMA_8B, Parallel(pipeline=4), run)
-    assert "worst rank: pipeline rank 0 of 4 (layers 0–7, embeddings)" in four.assumptions[1]
+    assert "worst rank: pipeline rank 0 of 4 (layers 0–7, embeddings)" in four.assumptions[2]
     short = msgspec.structs.replace(RUN, gradient_accumulation_steps=1, precision="bf16", sequence_length=8192)
     once = train(LLAMA_8B, Parallel(pipeline=4), short)
-    assert "worst rank: pipeline rank 3 of 4 (layers 24–31, output layer)" in once.assumptions[1]
+    assert "worst rank: pipeline rank 3 of 4 (layers 24–31, output layer)" in once.assumptions[2]
 
 
 def test_interleaving_holds_more() -> None:

@@ -53,7 +53,7 @@ def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Para
     ranks = telling_shares(model, parallel, (run.frozen_layers,))
     found = [(share, _of_rank(share, model, run, device, parallel)) for share in ranks]
     worst, estimate = max(found, key=lambda pair: pair[1].process)
-    return _told(estimate, _notes(worst, found, parallel))
+    return _told(estimate, _notes(worst, found, parallel, run.gradient_accumulation_steps))
 
 
 def _of_rank(share: Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
@@ -103,10 +103,15 @@ def _tensors(share: Share, part: TransformerModel, run: TrainRun) -> tuple[tuple
     return (*outside, *below), (*above, *ending)
 
 
-def _notes(worst: Share, found: list[tuple[Share, Estimate]], parallel: Parallel) -> tuple[str, ...]:
+def _notes(
+    worst: Share, found: list[tuple[Share, Estimate]], parallel: Parallel, micro_batches: int
+) -> tuple[str, ...]:
     ways = {name: getattr(parallel, name) for name in ("data", "tensor", "pipeline", "context", "expert")}
     spread = ", ".join(f"{name} {count}" for name, count in ways.items() if count > 1)
     notes = [f"bytes of one card of {parallel.ranks:,} ({spread})"]
+    if parallel.pipeline > 1:
+        chunks = f", interleaved over {parallel.virtual_pipeline} stretches" if parallel.virtual_pipeline > 1 else ""
+        notes.append(f"1F1B over run.gradient_accumulation_steps = {micro_batches} micro-batches{chunks}")
     if worst.stages == 1:
         notes.append("every rank holds the same")
     else:
