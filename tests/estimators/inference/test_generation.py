@@ -113,6 +113,11 @@ def test_weights_in_fewer_bits(quantization: str, bits: float) -> None:
     assert part(infer(LLAMA_8B, with_run(quantization=quantization)), "weights") == pytest.approx(expected, rel=0.002)
 
 
+def test_what_is_not_quantised_is_told() -> None:
+    said = " ".join(infer(EXPERTS, with_run(quantization="nf4")).assumptions)
+    assert "not in nf4: embed_tokens, layer_norm, norm, router" in said
+
+
 @pytest.mark.parametrize(
     ("model", "quantization", "published"),
     [

@@ -50,6 +50,15 @@ def test_layers_go_to_the_card_one_by_one() -> None:
     assert any("32 of 32 layers" in note for note in serve(LLAMA_8B, run(gpu_layers=32)).assumptions)
 
 
+def test_what_is_not_on_the_card_is_in_host_memory() -> None:
+    def held(layers: int) -> float:
+        estimate = serve(LLAMA_8B, run(gpu_layers=layers))
+        return size(estimate, "weights") + size(estimate, "kv cache")
+
+    (note,) = [note for note in serve(LLAMA_8B, run(gpu_layers=16)).assumptions if "in host memory" in note][:1]
+    assert f"{(held(33) - held(16)) / 1024:.1f} GiB of blocks, output layer and cache" in note
+
+
 def test_the_cache_in_fewer_bits() -> None:
     half, quarter = (size(serve(LLAMA_8B, run(kv_cache=kind)), "kv cache") for kind in ("int8", "int4"))
     assert (half, quarter) == (544, 288)

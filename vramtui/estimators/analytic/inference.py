@@ -21,6 +21,7 @@ from vramtui.estimators.analytic.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.passes import prefilled
 from vramtui.estimators.analytic.precision import recipe
 from vramtui.estimators.analytic.program import Program
+from vramtui.estimators.analytic.quantized import quantizes
 from vramtui.estimators.analytic.replay import Stage
 from vramtui.estimators.analytic.sharding_shapes import ALONE, Share, place_of, share_tensors, telling_shares
 from vramtui.estimators.analytic.sharding_stages import part_of, received
@@ -174,6 +175,9 @@ class Generation:
         sliding = self.share.model.sliding_window is not None and self.sequence > (self.share.model.sliding_window or 0)
         if sliding and self.kept.grows:
             notes.append(SLID)
+        if self.run.quantization is not None:
+            left = sorted({t.module for t in self.program.frozen if not quantizes(t, self.run.quantization)})
+            notes.append(f"not in {self.run.quantization}: {', '.join(left)}")
         if self.draft is not None:
             notes.append("the draft model answers before the model does, and its cache stays")
         return tuple(notes)

@@ -1,5 +1,7 @@
 """llama.cpp: the layers on the card, a cache for the whole context, and the compute buffer of one micro-batch."""
 
+import msgspec
+
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
@@ -62,6 +64,11 @@ class Offloaded:
             if model.tie_word_embeddings:
                 tensors += embedding_tensors(model)[:1]
         return tuple(tensors)
+
+    def in_host_memory(self) -> int:
+        """Bytes of the blocks, output layer and cache that are not on the card."""
+        whole = Offloaded(self.model, msgspec.structs.replace(self.run, gpu_layers=None))
+        return whole.weights() - self.weights() + whole.cache()[0] - self.cache()[0]
 
     def weight_words(self) -> str:
         """How the weights are kept."""
@@ -152,7 +159,7 @@ def _notes(there: Offloaded) -> tuple[str, ...]:
         notes.append(
             f"{there.layers} of {model.num_hidden_layers} layers are on the card"
             + ("" if there.output else ", the output layer is not")
-            + "; the others and their cache are in host memory"
+            + f"; {format_bytes(there.in_host_memory())} of blocks, output layer and cache are in host memory"
         )
     if run.stored is None and run.quantization is None:
         notes.append("the embedding of words stays in host memory")
