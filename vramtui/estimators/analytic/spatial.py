@@ -46,13 +46,12 @@ class Spatial:
         return self.out_of(part, self.block(part, self.into(part, x)), x)
 
     def into(self, part: Part, x: Tensor) -> Tensor:
-        """A group norm, a projection, and positions in rows."""
+        """A group norm and a projection; positions in rows are a view, but a linear layer asks for a copy."""
         d = self.image.channels
         y = part.group_norm(x, d, NORM_GROUPS, "norm")
         if self.model.use_linear_projection:
             return part.dense(part.pointwise(y, "positions in rows", saves="nothing"), d, d, "proj_in")
-        y, _ = part.convolution(y, self.image, d, 1, "proj_in")
-        return part.pointwise(y, "positions in rows", saves="nothing")
+        return part.convolution(y, self.image, d, 1, "proj_in")[0]
 
     def out_of(self, part: Part, x: Tensor, residual: Tensor) -> Tensor:
         """Back to an image, with what came in added."""
@@ -64,15 +63,21 @@ class Spatial:
         return part.add(y, residual, "transformer's answer")
 
     def block(self, part: Part, x: Tensor) -> Tensor:
-        """Attention to itself, to the text, and a gated MLP, each after a norm."""
+        """Attention to itself, to the text, and a gated MLP, each after a norm.
+
+        The block's function holds its input, and each attention's answer until the next one stands.
+        """
+        given, held = x, x
         for group, write in ((ATTENTION, self._itself), (CROSS, self._text), (MLP, self._mlp)):
             part.tape.group = NORMS
             normed = part.normed(x, self.image.channels, "norm")
             part.tape.group = group
             y = write(part, normed)
-            part.tape.touch(normed)
+            part.tape.touch(normed, held)
+            held = y
             part.tape.group = GROUPS
             x = part.add(y, x, "residual stream")
+        part.tape.touch(given)
         return x
 
     def _itself(self, part: Part, x: Tensor) -> Tensor:
