@@ -10,6 +10,7 @@ from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
 from vramtui.app.library import Presets
 from vramtui.app.messages import PresetsRead, SampleTaken
 from vramtui.core.readings import Sample
+from vramtui.core.settings import Settings
 from vramtui.core.snapshot import Snapshot
 from vramtui.core.units import GIB
 
@@ -37,6 +38,7 @@ async def dashboard(
     banner: str | None = None,
     preset: str | None = None,
     notifications: bool = False,
+    settings: Settings | None = None,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -49,6 +51,7 @@ async def dashboard(
         banner=banner,
         preset=preset,
         estimator=RoundEstimator(),
+        settings=settings,
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:
         await give(app, pilot, *samples)

@@ -92,6 +92,12 @@ def test_steady_growth_is_said_as_a_range() -> None:
     assert "pid 1 grows by 2.9 GiB a minute: GPU 0 is full in " in alert.sentence
 
 
+def test_growth_up_to_the_prediction_is_no_news() -> None:
+    watch = Watch(predicted=60 * GIB)
+    for second in range(400):
+        assert watch.see(10 * GIB + second * 100 * MIB) == ()
+
+
 @pytest.mark.parametrize("pool", [80 * GIB, 99 * GIB])
 def test_a_pool_that_is_taken_at_once_never_warns(pool: int) -> None:
     watch = Watch()

@@ -1,6 +1,6 @@
 """The dashboard: what the keys, the mouse and the command palette can ask for."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from textual.app import SystemCommand
@@ -8,10 +8,12 @@ from textual.screen import Screen
 
 from vramtui.app import messages
 from vramtui.app.commands import commands, keys_shown
-from vramtui.app.keys import APP_BINDINGS
+from vramtui.app.keys import APP_BINDINGS, check_keys
 from vramtui.app.themes import THEMES
 from vramtui.app.tuning import LENGTHS, SIZES
 from vramtui.app.watching import Watching
+from vramtui.app.widgets.estimate import EstimatePanel
+from vramtui.app.widgets.table import Rows
 from vramtui.core.readings import ProcessKey
 from vramtui.core.units import format_duration
 
@@ -22,6 +24,15 @@ class Dashboard(Watching):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS
+
+    @staticmethod
+    def check_keys(keys: Mapping[str, str]) -> None:
+        """See that the settings' keys are of this program.
+
+        Raises:
+            UserError: one of the names is no binding's.
+        """
+        check_keys(keys, (*Rows.BINDINGS, *EstimatePanel.BINDINGS))
 
     # --- leaving -------------------------------------------------------------------------------------------------
 

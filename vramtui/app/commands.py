@@ -14,7 +14,9 @@ def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
     nodes = [screen, *screen.query("Rows, EstimatePanel"), app] if screen is not None else [app]
     found: dict[str, tuple[list[str], Binding]] = {}
     for node in nodes:
-        for binding in (binding for _, binding in node._bindings):  # noqa: SLF001 - there is no public list of them
+        bindings = node._bindings.copy()  # noqa: SLF001 - there is no public list of them
+        bindings.apply_keymap(app._keymap)  # noqa: SLF001 - as above
+        for binding in (binding for _, binding in bindings):
             if binding.id:
                 keys, _ = found.setdefault(binding.id, ([], binding))
                 keys.append(app.get_key_display(binding))

@@ -11,7 +11,7 @@ from vramtui.core.history import History
 from vramtui.core.matching import Matcher
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, ProcessKey, Sample
-from vramtui.core.snapshot import Snapshot, take_snapshot
+from vramtui.core.snapshot import Snapshot, estimates_of, take_snapshot
 from vramtui.core.workload import Workload
 
 SPANS = (120, 600, 3600, 0)
@@ -149,6 +149,10 @@ class Desk:
     def estimate(self, found: PresetFile, device: Device) -> Estimate | None:
         """The estimate of a preset, changes included."""
         return self.predictor.ask(self.workload(found), device).estimate
+
+    def predictions(self) -> dict[ProcessKey, Estimate | None]:
+        """The estimate for each process that runs a preset, on the card that it runs on."""
+        return estimates_of(self.sample, self._matches, self.estimate)
 
     def device(self) -> Device:
         """The card of the chosen row, for which estimates are made."""

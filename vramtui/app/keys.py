@@ -3,7 +3,11 @@
 The order is that of the key bar: what does not fit its line is left out from the right, but for the last two.
 """
 
+from collections.abc import Iterable, Mapping
+
 from textual.binding import Binding, BindingType
+
+from vramtui.core.errors import UserError, nearest
 
 
 def _key(  # noqa: PLR0917 - a table of them reads best in columns
@@ -63,3 +67,22 @@ APP_BINDINGS: list[BindingType] = [
     _quiet("ctrl+t", "next_theme", "Dark, light, the terminal's own colours", "app.theme"),
     _quiet("ctrl+l", "redraw", "Draw everything again", "app.redraw"),
 ]
+
+
+def check_keys(chosen: Mapping[str, str], others: Iterable[BindingType]) -> None:
+    """See that every name in the settings' `[keys]` is a binding's.
+
+    Args:
+        chosen: keys by the binding's id.
+        others: the panels' own bindings, beside those of this file.
+
+    Raises:
+        UserError: there is no such binding; names the nearest.
+    """
+    every = (*WATCH_BINDINGS, *APP_BINDINGS, *others)
+    known = [binding.id for binding in every if isinstance(binding, Binding) and binding.id]
+    for name, keys in chosen.items():
+        if name not in known:
+            raise UserError(f"keys.{name} is not the name of a key{nearest(name, known)}; known: {', '.join(known)}")
+        if not all(key.strip() for key in keys.split(",")):
+            raise UserError(f"keys.{name} is {keys!r}: keys are written as `s`, `ctrl+s` or `s,ctrl+s`")

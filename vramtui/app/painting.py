@@ -11,6 +11,7 @@ from textual.theme import Theme
 from vramtui.app.ascii import AsciiFilter, ascii_wanted
 from vramtui.app.frame import Frame
 from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
+from vramtui.core.settings import Settings
 
 
 class Painted(App[None]):
@@ -22,7 +23,8 @@ class Painted(App[None]):
     Toast { background: $panel; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self._plain = "NO_COLOR" in os.environ
         super().__init__(ansi_color=True if self._plain else None)
         self.animation_level = "none"
@@ -39,8 +41,9 @@ class Painted(App[None]):
         raise NotImplementedError
 
     def suit_terminal(self) -> None:
-        """Begin with a theme that this terminal can show."""
-        self.theme = theme_for(self.console.color_system, plain=self._plain)
+        """Begin with the theme of the settings, or one that this terminal can show."""
+        suits = theme_for(self.console.color_system, plain=self._plain)
+        self.theme = suits if self._plain else self.settings.dashboard.theme or suits
 
     def follow_theme(self) -> None:
         """Take the theme's colours, now and whenever it changes."""

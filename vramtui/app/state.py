@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from vramtui.core.alerts import Alert
 from vramtui.core.comparison import Comparison
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
@@ -108,5 +109,6 @@ class View(msgspec.Struct, frozen=True, eq=False):
     failure: str = ""
     banner: str = ""
     notes: tuple[str, ...] = ()
+    alerts: tuple[Alert, ...] = ()
     interval: float = 1.0
     presets_read: bool = False

@@ -7,6 +7,7 @@ import msgspec
 from textual.screen import Screen
 
 from vramtui.app import messages
+from vramtui.app.alarm import say
 from vramtui.app.aside import Save, read_aside, save_aside
 from vramtui.app.desk import Desk
 from vramtui.app.library import Presets
@@ -14,7 +15,9 @@ from vramtui.app.painting import Painted
 from vramtui.app.poller import Poller
 from vramtui.app.predicting import LazyAnalytic, Predictor
 from vramtui.app.screens.watch import Watch
+from vramtui.core.alerts import Alerts
 from vramtui.core.estimate import Estimator
+from vramtui.core.settings import Settings
 from vramtui.core.source import Source
 
 LEAST_BETWEEN_DRAWINGS = 0.5
@@ -34,6 +37,7 @@ class Watching(Painted):
         save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
         now: seconds that only staleness and drawing look at; tests freeze it.
         estimator: what predicts; the analytic one by default.
+        settings: the person's; theme, keys and alerts are taken from them.
 
     Raises:
         UserError: there is no such preset.
@@ -50,8 +54,9 @@ class Watching(Painted):
         save: Save | None = None,
         now: Callable[[], float] = time.time,
         estimator: Estimator | None = None,
+        settings: Settings | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(settings or Settings())
         self.desk = Desk(Predictor(estimator or LazyAnalytic()))
         self.leave: Callable[[int], None] | None = None
         self._source = source
@@ -60,6 +65,7 @@ class Watching(Painted):
         self._banner = banner or ""
         self._save = save
         self._now = now
+        self._alerts = Alerts(self.settings.alerts)
         self._failure = ""
         self._notes: tuple[str, ...] = ()
         self._answered_at: float | None = None
@@ -86,6 +92,7 @@ class Watching(Painted):
     def on_mount(self) -> None:
         """Follow the theme, look at the clock now and then, and draw what the source has said by now."""
         self.follow_theme()
+        self.set_keymap(self.settings.keys)
         self.set_interval(1.0, self._look_at_clock)
         first = self.poller.first_answer(HEAD_START) if self.poller.is_alive() else None
         if isinstance(first, messages.SampleTaken):
@@ -110,6 +117,8 @@ class Watching(Painted):
     def on_sample_taken(self, message: messages.SampleTaken) -> None:
         """The history takes every sample; the screen at most two a second."""
         self.desk.take(message.sample)
+        for alert in self._alerts.update(message.sample, self.desk.history, self.desk.predictions()):
+            say(self, alert, self.settings.alerts)
         self._answered_at = self._now()
         self._stuck = False
         self._failure = ""
@@ -182,6 +191,7 @@ class Watching(Painted):
             banner=self._banner,
             failure=self._failure,
             notes=self._notes,
+            alerts=self._alerts.standing,
             interval=self._interval,
             stale=self._age(),
         )

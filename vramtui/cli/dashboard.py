@@ -8,46 +8,59 @@ from pathlib import Path
 import msgspec
 
 from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
+from vramtui.cli.folders import config_dir
 from vramtui.cli.opening import open_source
+from vramtui.core.errors import UserError
+from vramtui.core.settings import SnapshotSettings
 from vramtui.core.snapshot import Snapshot
 
 
 def open_dashboard(
-    *, demo: bool = False, replay: Path | None = None, interval: float = 1.0, preset: str | None = None
+    *, demo: bool = False, replay: Path | None = None, interval: float | None = None, preset: str | None = None
 ) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
     with spoken_errors():
         _open(demo=demo, replay=replay, interval=interval, preset=preset)
 
 
-def _open(*, demo: bool, replay: Path | None, interval: float, preset: str | None) -> None:
+def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: str | None) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         leave(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
     for name in ("COLUMNS", "LINES"):
         # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
         os.environ.pop(name, None)
+    from vramtui.presets.settings import FILE, read_settings  # noqa: PLC0415 - after the cheap refusal
+
+    settings = read_settings(config_dir() / FILE)
+    preset = preset or settings.dashboard.preset
     opened = open_source(demo=demo, replay=replay, fall_back=True)
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - after the cheap refusals
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     library = PresetLibrary()
     if preset is not None:
         library.get(preset)
     from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
+    try:
+        Dashboard.check_keys(settings.keys)
+    except UserError as error:
+        raise UserError(f"{config_dir() / FILE}: {error}") from None
     app = Dashboard(
         source=opened.source,
         presets=library,
-        interval=interval,
+        interval=interval or settings.dashboard.interval,
         banner=opened.banner,
         preset=preset,
-        save=partial(_save, folder=Path.cwd()),
+        save=partial(_save, settings=settings.snapshot),
+        settings=settings,
     )
     sys.exit(run_dashboard(app))
 
 
-def _save(snapshot: Snapshot, svg: str, *, folder: Path) -> list[str]:
+def _save(snapshot: Snapshot, svg: str, *, settings: SnapshotSettings) -> list[str]:
     from vramtui.cli.versions import versions  # noqa: PLC0415 - when the first snapshot is taken
     from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
+    folder = Path(settings.folder).expanduser() if settings.folder else Path.cwd()
     whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
-    return [str(path) for path in save_snapshot(whole, folder, svg=svg)]
+    return [str(path) for path in save_snapshot(whole, folder, settings.formats, svg=svg)]

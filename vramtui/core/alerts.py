@@ -144,7 +144,9 @@ class Alerts:
                 continue
             estimate = predicted.get(key)
             yield from _against_prediction(gpu, key, track, estimate)
-            yield from self._growth(gpu, key, track, sample.taken_at)
+            if estimate is None or _most(track) > estimate.process:
+                # Growth up to what was predicted is no news.
+                yield from self._growth(gpu, key, track, sample.taken_at)
 
     def _growth(self, gpu: Gpu, key: ProcessKey, track: Track, now: float) -> Iterable[Alert]:
         free = gpu.memory.free
@@ -162,7 +164,7 @@ def _against_prediction(gpu: Gpu, key: ProcessKey, track: Track, estimate: Estim
     if estimate is None or not estimate.process or used is None:
         return
     allowed = DEFAULT_ERROR if estimate.error is None else estimate.error
-    peak = max(used, track.peak.bytes if track.peak else 0)
+    peak = _most(track)
     if peak > estimate.process * (1 + allowed):
         sentence = f"pid {key.pid} holds {format_bytes(peak - estimate.process)} more than predicted"
         yield _alert("over", gpu, key, sentence)
@@ -175,6 +177,10 @@ def _against_prediction(gpu: Gpu, key: ProcessKey, track: Track, estimate: Estim
             f"GPU {gpu.index} has {format_bytes(free)} free"
         )
         yield _alert("will_not_fit", gpu, key, sentence)
+
+
+def _most(track: Track) -> int:
+    return max(track.last_used or 0, track.peak.bytes if track.peak else 0)
 
 
 def _growing(gpu: Gpu, key: ProcessKey, trend: Trend, soonest: float, latest: float) -> str:

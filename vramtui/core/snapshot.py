@@ -52,6 +52,16 @@ def device_of(gpu: Gpu) -> Device:
     )
 
 
+def estimates_of(
+    sample: Sample | None, matched: Mapping[ProcessKey, PresetFile], estimate: EstimateFor
+) -> dict[ProcessKey, Estimate | None]:
+    """The estimate for each matched process in `sample`, made for the card that it runs on."""
+    gpus = {gpu.uuid: gpu for gpu in sample.gpus} if sample is not None else {}
+    return {
+        key: estimate(found, device_of(gpus[key.gpu_uuid])) for key, found in matched.items() if key.gpu_uuid in gpus
+    }
+
+
 def observed_ledger(process: Process, peak: Peak | None) -> Ledger:
     """What can be seen of a process from outside: its peak on the process line, nothing else."""
     return Ledger(process=peak.bytes if peak else process.used_memory)

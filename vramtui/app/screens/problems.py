@@ -11,7 +11,7 @@ class Problems(TextWindow):
     """The problems of the moment in which it was opened."""
 
     def __init__(self, view: View) -> None:
-        super().__init__("Problems")
+        super().__init__("Alerts and problems" if view.alerts else "Problems")
         self._view = view
 
     def text(self) -> Content:
@@ -30,7 +30,8 @@ class Problems(TextWindow):
 
 def problems_of(view: View) -> list[tuple[str, str, str]]:
     """Where, what and the next step of every problem."""
-    found = [("source", view.failure, "")] if view.failure else []
+    found = [(f"GPU {alert.gpu_index}", alert.sentence, "") for alert in view.alerts]
+    found += [("source", view.failure, "")] if view.failure else []
     if view.sample is not None:
         found += [
             (f"GPU {gpu.index}", gpu.reason or gpu.state, "the other GPUs go on; it is asked again at every read")

@@ -49,6 +49,9 @@ def _right(view: View, palette: Palette) -> list[Piece]:
         pieces.append((" ‖ PAUSED ", palette.ink("background", "accent", bold=True)))
     if view.stale is not None:
         pieces.append((f" no answer for {format_duration(view.stale)} ", palette.ink("background", "error", bold=True)))
+    if view.alerts:
+        text = f" {len(view.alerts)} alert{'s' if len(view.alerts) > 1 else ''} "
+        pieces.append((text, palette.ink("background", "warning", bold=True)))
     problems = problem_count(view)
     if problems:
         text = f"  {problems} problem{'s' if problems > 1 else ''}"

@@ -1,0 +1,83 @@
+"""What the settings change on the screen: keys, colours, alerts."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.app.driving import climbing, dashboard, give, settle
+from vramtui.app.alarm import say
+from vramtui.app.app import Dashboard
+from vramtui.app.commands import keys_shown
+from vramtui.core.alerts import Alert, AlertRules
+from vramtui.core.errors import UserError
+from vramtui.core.readings import Gpu
+from vramtui.core.settings import DashboardSettings, Settings
+
+
+async def test_a_key_can_be_another_one() -> None:
+    settings = Settings(keys={"watch.pause": "x,f5", "app.help": "f1"})
+    async with dashboard(climbing(), settings=settings) as (app, pilot):
+        await pilot.press("space")
+        await settle(app, pilot)
+        assert not app.desk.paused
+        await pilot.press("x")
+        assert app.desk.paused
+        await pilot.press("f5")
+        assert not app.desk.paused
+        shown = {binding.id: keys for keys, binding in keys_shown(app)}
+        assert shown["watch.pause"] == "x f5"
+        assert shown["app.help"] == "f1"
+        await settle(app, pilot)
+        assert "f1" in app.picture()
+
+
+@pytest.mark.parametrize(
+    ("keys", "sentence"),
+    [
+        ({"watch.puase": "x"}, "keys.watch.puase is not the name of a key (did you mean watch.pause?)"),
+        ({"watch.pause": ""}, "keys.watch.pause is '': keys are written as"),
+        ({"watch.pause": "x,,y"}, "keys are written as"),
+    ],
+)
+def test_a_key_of_no_name_is_a_sentence(keys: dict[str, str], sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        Dashboard.check_keys(keys)
+    assert sentence in str(caught.value)
+
+
+def test_every_panels_keys_have_names() -> None:
+    Dashboard.check_keys({"table.down": "j", "estimate.more": "l", "watch.snapshot": "w", "app.quit": "ctrl+q"})
+
+
+async def test_the_theme_of_the_settings() -> None:
+    settings = Settings(dashboard=DashboardSettings(theme="vramtui-light"))
+    async with dashboard(climbing(), settings=settings) as (app, _):
+        app.suit_terminal()
+        assert app.theme == "vramtui-light"
+
+
+async def test_a_lost_card_is_said_once_and_stands_in_the_header() -> None:
+    before = climbing()
+    async with dashboard(before, notifications=True) as (app, pilot):
+        last = before[-1]
+        for seconds in range(1, 4):
+            lost = Gpu(index=0, uuid="GPU-lost", name="NVIDIA H100", state="lost", reason="it fell off the bus")
+            later = msgspec.structs.replace(last, taken_at=last.taken_at + seconds, gpus=(*last.gpus, lost))
+            await give(app, pilot, later)
+        assert [toast.message for toast in app._notifications] == ["GPU 0 is lost: it fell off the bus"]
+        assert "1&#160;alert" in app.picture()
+        await pilot.press("!")
+        await pilot.pause()
+        assert "fell&#160;off&#160;the&#160;bus" in app.picture()
+
+
+async def test_a_command_hears_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "heard"
+    rules = AlertRules(bell=True, notification=True, command=f'echo "$VRAMTUI_ALERT_KIND $VRAMTUI_ALERT" > {file}')
+    alert = Alert(kind="growth", gpu_uuid="", gpu_index=0, process=None, sentence="it grows \x1b[2J", since=0.0)
+    async with dashboard(climbing()) as (app, pilot):
+        say(app, alert, rules)
+        while not file.exists() or not file.read_text():
+            await pilot.pause(0.01)
+    assert file.read_text() == "growth it grows ␛[2J\n"
