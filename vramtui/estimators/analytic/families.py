@@ -1,13 +1,15 @@
 """Which program belongs to which kind of model, and how many parameters each has."""
 
+from collections.abc import Callable
 from functools import lru_cache
 
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.models import ConvNetModel, Model, SequentialModel, TransformerModel
-from vramtui.core.other_models import EncoderDecoderModel, EncoderModel, UNetModel
+from vramtui.core.other_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.decoding import decoder_training
+from vramtui.estimators.analytic.dit import dit_program
 from vramtui.estimators.analytic.encoder import encoder_program
 from vramtui.estimators.analytic.encoder_decoder import encoder_decoder_program
 from vramtui.estimators.analytic.layer_list import layer_list_program
@@ -16,6 +18,14 @@ from vramtui.estimators.analytic.resnet import resnet_program
 from vramtui.estimators.analytic.tensors import model_tensors
 from vramtui.estimators.analytic.unet import unet_program
 
+PROGRAMS: dict[type, Callable[..., Program]] = {
+    SequentialModel: layer_list_program,
+    ConvNetModel: resnet_program,
+    EncoderModel: encoder_program,
+    EncoderDecoderModel: encoder_decoder_program,
+    UNetModel: unet_program,
+    DiffusionTransformerModel: dit_program,
+}
 ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
 
 
@@ -27,16 +37,9 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
     """
     if isinstance(model, TransformerModel) and isinstance(run, TrainRun):
         return decoder_training(model, run, device)
-    if isinstance(model, SequentialModel):
-        return layer_list_program(model, run, device)
-    if isinstance(model, ConvNetModel):
-        return resnet_program(model, run, device)
-    if isinstance(model, EncoderModel):
-        return encoder_program(model, run, device)
-    if isinstance(model, EncoderDecoderModel):
-        return encoder_decoder_program(model, run, device)
-    if isinstance(model, UNetModel):
-        return unet_program(model, run, device)
+    write = PROGRAMS.get(type(model))
+    if write is not None:
+        return write(model, run, device)
     kind = type(model).__struct_config__.tag
     raise UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
 
