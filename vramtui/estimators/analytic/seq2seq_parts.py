@@ -75,7 +75,12 @@ class Blocks:
         y = part.activation(part.dense(x, d, f, "fc1", bias=bias), model.hidden_act)
         if model.gated_mlp:
             y = part.multiply(y, part.dense(x, d, f, "gate", bias=bias), "gate x up")
-        return part.dense(self.drop(part, y, "MLP's inner dropout"), f, d, "fc2", bias=bias)
+        y = self.drop(part, y, "MLP's inner dropout")
+        if model.relative_attention_num_buckets:  # T5 raises what autocast lowered to the type of the weights
+            y = part.cast(y, part.parameter, "fc2 input in the weights' type")
+        out = part.dense(y, f, d, "fc2", bias=bias)
+        part.tape.touch(y)
+        return out
 
     def _itself(self, part: Part, x: Tensor, *, bucketed: bool) -> Tensor:
         part.tape.group = ATTENTION

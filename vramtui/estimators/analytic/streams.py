@@ -64,7 +64,9 @@ class Streams:
         part.tape.op([out, inner], [joined], flows=[(out, True), (inner, True)])
         part.tape.group = STREAM
         y = part.dense(joined, 5 * d, d, "proj_out")
-        z = part.add(residual, self._gated(part, y), "residual stream")
+        y = self._gated(part, y)
+        part.tape.touch(joined)
+        z = part.add(residual, y, "residual stream")
         part.tape.touch(normed, out, inner)
         return z
 
