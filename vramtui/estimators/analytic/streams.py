@@ -97,13 +97,14 @@ class Streams:
         return y
 
     def _projected(self, part: Part, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, each normed over a head, and values."""
+        """Queries and keys, each normed over a head, and values. Under autocast torch's fused norm cannot be taken."""
         d, each = self.width, self.model.attention_head_dim
         q, k, v = (part.dense(x, d, d, f"{name}{module}") for module in ("to_q", "to_k", "to_v"))
         for letter in ("q", "k"):
             part.own(f"{name}norm_{letter}", each)
         trained = self.net.training
-        q, k = (part.fused_rms_norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
+        norm = part.fused_rms_norm if part.autocast is None else part.rms_norm
+        q, k = (norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
         return q, k, v
 
     def _meet(self, part: Part, normed: list[Tensor]) -> list[Tensor]:
