@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from vramtui.core.models import TransformerModel
 from vramtui.core.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.lever import FREE, OTHER_RESULT, ROUGHER, SLOWER, Lever, lever
 from vramtui.estimators.sharding_levers import sharding_levers
@@ -22,7 +23,7 @@ def levers_for(workload: Workload, gpus: int = 1) -> tuple[Lever, ...]:
     if isinstance(run, TrainRun):
         offered += [*_kernels(run), *_recomputing(run), *_rounder(run), *_fewer_trained(run), *_shorter(run)]
     elif isinstance(run, InferRun):
-        offered += [*_inference(run), *_shorter(run)]
+        offered += [*_inference(run, decoder=isinstance(workload.model, TransformerModel)), *_shorter(run)]
     else:
         offered += _serving(run, getattr(workload.model, "num_hidden_layers", 1))
     offered += sharding_levers(workload, gpus)
@@ -105,7 +106,7 @@ def _shorter(run: TrainRun | InferRun) -> Iterator[Lever]:
         yield _lever("half the sequence", OTHER_RESULT - 10, cost, run__sequence_length=half)
 
 
-def _inference(run: InferRun) -> Iterator[Lever]:
+def _inference(run: InferRun, *, decoder: bool) -> Iterator[Lever]:
     if run.attention == "eager":
         yield _lever("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
     if run.batch_size > 1:
@@ -113,7 +114,8 @@ def _inference(run: InferRun) -> Iterator[Lever]:
     if run.precision in {"fp32", "tf32"}:
         cost = "8 bits of mantissa, as most models are published"
         yield _lever("weights in bf16", SLOWER + 1, cost, run__precision="bf16")
-    yield from _quantized(run)
+    if decoder:
+        yield from _quantized(run)
 
 
 def _serving(run: ServeRun, layers: int) -> Iterator[Lever]:

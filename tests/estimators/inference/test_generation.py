@@ -9,7 +9,7 @@ from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, 
 from vramtui.core.devices import card
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
-from vramtui.core.models import EncoderModel, TransformerModel
+from vramtui.core.models import EncoderDecoderModel, EncoderModel, TransformerModel
 from vramtui.core.parallel import Parallel
 from vramtui.core.units import GIB
 from vramtui.core.workload import InferRun, Workload
@@ -212,3 +212,12 @@ def test_contradictions(run: InferRun, parallel: Parallel | None, sentence: str)
     with pytest.raises(UserError) as refused:
         infer(LLAMA_8B, run, parallel)
     assert sentence in str(refused.value)
+
+
+def test_quantised_caches_are_a_decoders() -> None:
+    whisper = EncoderDecoderModel(
+        d_model=64, encoder_layers=2, decoder_layers=2, num_attention_heads=4, d_ff=128, vocab_size=100
+    )
+    for kind in ("fp8", "int8", "int4"):
+        with pytest.raises(UserError, match=f"does not model run.kv_cache = '{kind}' for this kind of model"):
+            ANALYTIC.estimate(Workload(model=whisper, run=with_run(kv_cache=kind)), H100)

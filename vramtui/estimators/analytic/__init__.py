@@ -60,6 +60,7 @@ def _refuse_unknown(model: Model, run: Run) -> None:
         asked |= {
             "run.quantization": run.quantization,
             "run.draft": run.draft,
+            f"run.kv_cache = {run.kv_cache!r}": run.kv_cache in {"fp8", "int8", "int4"},
             "run.cache_implementation": run.cache_implementation != "dynamic",
         }
     given = [key for key, value in asked.items() if value]
