@@ -18,6 +18,7 @@ COMMANDS = (
     "snapshot",
     "record",
     "run",
+    "attach",
     "allocator",
     "history",
     "doctor",

@@ -14,6 +14,7 @@ from vramtui.cli.exits import leave, spoken_errors
 from vramtui.core.errors import SourceFailed, UserError
 
 if TYPE_CHECKING:
+    from vramtui.cli.run_child import Mask
     from vramtui.cli.run_seen import Finished, Seen
     from vramtui.cli.run_watch import GpuWatch
     from vramtui.sources.probe_listener import ProbeListener
@@ -31,14 +32,15 @@ def run(
     """
     with spoken_errors():
         from vramtui.cli.estimate import changed_preset  # noqa: PLC0415 - only here
-        from vramtui.cli.run_child import NotStarted  # noqa: PLC0415 - only here
+        from vramtui.cli.run_child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
+        mask = hold_signals()
         found = None if preset is None else changed_preset(preset, [])
         watch = _watch(interval, record)
         mark = secrets.token_hex(8)
         listener = _listener(mark)
         try:
-            code, started_at = _run(command, listener, watch, mark)
+            code, started_at = _run(command, listener, watch, mark, mask)
         except NotStarted as error:
             leave(error.code, str(error))
         finally:
@@ -62,7 +64,7 @@ def run(
 
 
 def _run(
-    command: list[str], listener: "ProbeListener | None", watch: "GpuWatch | None", mark: str
+    command: list[str], listener: "ProbeListener | None", watch: "GpuWatch | None", mark: str, mask: "Mask"
 ) -> tuple[int, float]:
     from vramtui.cli.run_child import Child, probed_environment  # noqa: PLC0415 - only here
 
@@ -70,7 +72,7 @@ def _run(
     if listener is not None:
         environment = probed_environment(environment, str(listener.path), mark)
     started_at = time.time()
-    child = Child(command, environment)
+    child = Child(command, environment, mask)
     if watch is not None:
         watch.start()
     return child.wait(), started_at

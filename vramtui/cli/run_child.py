@@ -31,10 +31,22 @@ class NotStarted(Exception):
         self.code = code
 
 
+Mask = set[int | signal.Signals]
+
+
+def hold_signals() -> Mask:
+    """Let this process's signals wait for `Child.wait`, and say what was held back before.
+
+    To be called before there are other threads: one that does not hold a signal back takes it from the one that waits.
+    """
+    return signal.pthread_sigmask(signal.SIG_BLOCK, (*_FORWARDED, signal.SIGCHLD))
+
+
 class Child:
-    """A started command. From now on this process's own signals wait for `wait`.
+    """A started command.
 
     Args:
+        mask: the signals that it starts with held back, as `hold_signals` gave them.
         command: the program, looked for in the PATH, and its arguments.
         environment: all of its variables.
 
@@ -42,12 +54,10 @@ class Child:
         NotStarted: there is no such program, or it may not be run.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, (*_FORWARDED, signal.SIGCHLD))
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str], mask: Mask) -> None:
         try:
             self.pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=mask, setsigdef=_RESTORED)
         except OSError as error:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
             raise NotStarted(code, f"{printable(command[0])}: {(error.strerror or str(error)).lower()}") from None
 

@@ -97,7 +97,8 @@ def _print_one(one: Seen, finished: Finished) -> None:
     if finished.preset is not None and estimate is None:
         print(f"note: {printable(finished.preset.key)} cannot be estimated for this card")
     if one.counters.num_alloc_retries:
-        print(f"note: {one.counters.num_alloc_retries:,} allocations succeeded only after the cache was emptied")
+        times = one.counters.num_alloc_retries
+        print(f"note: the cache had to be emptied for room {f'{times:,} times' if times > 1 else 'once'}")
 
 
 def _parts(observed: Ledger, estimate: Estimate | None) -> Iterator[tuple[str, ...]]:

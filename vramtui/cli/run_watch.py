@@ -45,9 +45,13 @@ class GpuWatch:
     def close(self) -> None:
         """Read no more; end the recording."""
         self._over.set()
-        self._thread.join(timeout=PATIENCE)
+        if self._thread.ident is not None:
+            self._thread.join(timeout=PATIENCE)
         if self._writer is not None and not self._thread.is_alive():
-            self._writer.close()
+            try:
+                self._writer.close()
+            except UserError as error:
+                self.problem = str(error)
 
     def peak(self, uuid: str, pid: int) -> int | None:
         """The most bytes that the driver showed for a process on a GPU."""

@@ -1,0 +1,232 @@
+"""`vramtui run`: a job goes through it as if it were not there, and its end is told."""
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stub.build import build
+from tests.stub.world import MIB, StubGpu, StubProcess, World
+
+JOBS = Path(__file__).parents[1] / "probe" / "jobs"
+FAKE = str(JOBS / "fake_cuda.py")
+UUID = "GPU-00000000-0000-0000-0000-000000000000"
+PYTHON = sys.executable
+PLACE = 424242  # stands in the world for the job's pid until the job is there
+
+# Counts what reaches it, and says so when it is asked to end.
+COUNTING = """
+import os, signal, sys
+seen = []
+def count(number, frame): seen.append(number)
+def end(number, frame):
+    sys.stdout.write(f"{len(seen)} interrupts\\n"); sys.stdout.flush(); os._exit(7)
+signal.signal(signal.SIGINT, count); signal.signal(signal.SIGTERM, end)
+sys.stdout.write("ready\\n"); sys.stdout.flush()
+while True: signal.pause()
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """An environment with folders of its own and a stand-in driver with one card."""
+    world = World(
+        gpus=[
+            StubGpu(
+                name="Fake RTX",
+                uuid=UUID,
+                total=24 << 30,
+                reserved=0,
+                used=20 << 30,
+                processes=[StubProcess(PLACE, 1700 * MIB), StubProcess(1, 16 << 30)],
+            )
+        ]
+    )
+    world.write(tmp_path / "world")
+    with tempfile.TemporaryDirectory(prefix="vt") as runtime:
+        yield {
+            **os.environ,
+            "LD_LIBRARY_PATH": str(build()),
+            "VRAMTUI_STUB_STATE": str(tmp_path / "world"),
+            "VRAMTUI_DATA_DIR": str(tmp_path / "data"),
+            "VRAMTUI_CONFIG_DIR": str(tmp_path / "config"),
+            "XDG_RUNTIME_DIR": runtime,
+        }
+
+
+def ended(environment: dict[str, str], *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [PYTHON, "-m", "vramtui", "run", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        **options,
+    )
+
+
+def history(environment: dict[str, str]) -> list[dict[str, Any]]:
+    command = [PYTHON, "-m", "vramtui", "history", "--json"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    runs: list[dict[str, Any]] = json.loads(done.stdout)["runs"]
+    return runs
+
+
+def seen_by_the_driver(how: str) -> tuple[str, ...]:
+    """A job that the stand-in driver lists under its own pid."""
+    shell = f'sed -i "s/ {PLACE} / $$ /" "$VRAMTUI_STUB_STATE" && exec {PYTHON} {FAKE} {how}'
+    return ("sh", "-c", shell)
+
+
+@pytest.mark.parametrize(
+    ("shell", "code"), [("exit 0", 0), ("exit 5", 5), ("kill -9 $$", 137), ("kill -TERM $$", 143)], ids=str
+)
+def test_its_exit_code_is_the_jobs(environment: dict[str, str], shell: str, code: int) -> None:
+    done = ended(environment, "--", "sh", "-c", shell)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert f"ended with {code}" in done.stderr
+
+
+def test_what_goes_in_and_out_is_the_jobs_alone(environment: dict[str, str]) -> None:
+    done = ended(environment, "--", "sh", "-c", "cat; echo complaint >&2", input="one\ntwo\n")
+    assert done.stdout == "one\ntwo\n"
+    assert done.stderr.startswith("complaint\n")
+    assert "no process of it used CUDA through PyTorch" in done.stderr
+
+
+def test_a_program_that_is_not_there_is_said_as_a_shell_says_it(environment: dict[str, str], tmp_path: Path) -> None:
+    done = ended(environment, "--", "no-such-program")
+    assert (done.returncode, done.stderr) == (127, "vramtui: no-such-program: no such file or directory\n")
+    (tmp_path / "data.txt").write_text("", encoding="utf-8")
+    done = ended(environment, "--", str(tmp_path / "data.txt"))
+    assert done.returncode == 126
+    assert "permission denied" in done.stderr
+
+
+def test_a_preset_that_is_not_there_starts_nothing(environment: dict[str, str], tmp_path: Path) -> None:
+    done = ended(environment, "--preset", "no-such", "--", "touch", str(tmp_path / "made"))
+    assert done.returncode == 2
+    assert "no-such" in done.stderr
+    assert not (tmp_path / "made").exists()
+
+
+def test_signals_reach_the_job_and_its_answer_is_ours(environment: dict[str, str]) -> None:
+    command = [PYTHON, "-m", "vramtui", "run", "--", PYTHON, "-c", COUNTING]
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+        os.kill(run.pid, signal.SIGINT)
+        os.kill(run.pid, signal.SIGTERM)
+        assert run.stdout.read() == "1 interrupts\n"
+        assert run.wait() == 7
+
+
+def test_a_key_on_the_terminal_interrupts_the_job_once(environment: dict[str, str]) -> None:
+    ours, theirs = os.openpty()
+    terminal = termios.tcgetattr(theirs)
+    terminal[1] &= ~termios.OPOST
+    terminal[3] &= ~termios.ECHO
+    termios.tcsetattr(theirs, termios.TCSANOW, terminal)
+    command = [PYTHON, "-m", "vramtui", "run", "--", PYTHON, "-c", COUNTING]
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=theirs,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads run here yet
+    ) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == "ready\n"
+        os.write(ours, b"\x03")
+        os.kill(run.pid, signal.SIGTERM)
+        assert run.stdout.read() == "1 interrupts\n"
+        assert run.wait() == 7
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.torch
+def test_a_job_that_fits_is_reported_and_kept(environment: dict[str, str]) -> None:
+    done = ended(environment, "--preset", "gpt2-124m", "--interval", "0.05", "--", *seen_by_the_driver("fits"))
+    assert (done.returncode, done.stdout) == (0, "")
+    lines = done.stderr.splitlines()
+    assert any("on GPU 0 Fake RTX against gpt2-124m" in line for line in lines)
+    rows = {line.split("  ")[0]: line.split() for line in lines if "  " in line}
+    assert rows["allocated"][-4:-2] == ["1.07", "GiB"]
+    assert rows["reserved"][-4:-2] == ["1.17", "GiB"]
+    assert rows["CUDA context"][-4:-2] == ["500.00", "MiB"]  # what the driver shows less what is reserved
+    assert rows["process"][-4:-2] == ["1.66", "GiB"]
+    assert any(line.startswith("allocated peaked in backward of step 1 at 1.07 GiB; predicted in") for line in lines)
+    (kept,) = history(environment)
+    assert (kept["source"], kept["preset"], kept["ending"], kept["exit_code"]) == ("run", "gpt2-124m", "exited", 0)
+    assert (kept["gpu_uuid"], kept["peak_how"], kept["method"]) == (UUID, "probe", "analytic")
+    assert kept["observed"]["process"] == 1700 * MIB
+    assert kept["observed"]["reserved"] == 1200 * MIB
+    assert kept["predicted"]["process"] > 10 << 30
+    assert kept["versions"]["torch"]
+
+
+@pytest.mark.torch
+def test_a_job_that_does_not_fit_is_told_why_and_what_would_have(environment: dict[str, str]) -> None:
+    done = ended(environment, "--preset", "gpt2-124m", "--interval", "0.05", "--", *seen_by_the_driver("oom"))
+    assert done.returncode == 1
+    told = done.stderr[done.stderr.index("ran out of memory in backward of step 1") :]
+    figures = {line[2:29].strip(): line[29:].split("  ")[0] for line in told.splitlines() if line.startswith("  ")}
+    assert figures["asked for"] == "2.00 GiB"
+    assert figures["free on the card"] == "512.00 MiB"
+    assert figures["allocated"] == "700.00 MiB"
+    assert figures["cached but unusable"] == "200.00 MiB"
+    assert figures["also on the card"] == "16.00 GiB"
+    assert "pid 1 " in told
+    assert "what would have fitted" in told
+    assert "of the 8.0 GiB that it could have" in told
+    assert "run." in told
+    (kept,) = history(environment)
+    assert (kept["ending"], kept["exit_code"]) == ("out_of_memory", 1)
+
+
+@pytest.mark.torch
+def test_without_a_preset_the_observed_side_stands_alone(environment: dict[str, str]) -> None:
+    done = ended(environment, "--", PYTHON, FAKE, "fits")
+    assert done.returncode == 0
+    assert "against" not in done.stderr
+    assert "allocated peaked in backward of step 1 at 1.07 GiB\n" in done.stderr
+    (kept,) = history(environment)
+    assert (kept["preset"], kept["error"]) == ("", None)
+
+
+def test_a_recording_is_made_while_it_runs(environment: dict[str, str], tmp_path: Path) -> None:
+    file = tmp_path / "run.jsonl.gz"
+    done = ended(environment, "--record", str(file), "--interval", "0.05", "--", "sh", "-c", "exit 3")
+    assert done.returncode == 3
+    replayed = subprocess.run(
+        [PYTHON, "-m", "vramtui", "ps", "--replay", str(file), "--json"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(replayed.stdout)["gpus"][0]["uuid"] == UUID
+    again = ended(environment, "--record", str(file), "--", "touch", str(tmp_path / "made"))
+    assert again.returncode == 2
+    assert "a recording never overwrites" in again.stderr
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_run_that_cannot_be_probed_is_run_all_the_same(environment: dict[str, str]) -> None:
+    folder = Path(environment["XDG_RUNTIME_DIR"]) / "vramtui"
+    folder.mkdir(mode=0o755)
+    done = ended(environment, "--", "sh", "-c", "echo $VRAMTUI_PROBE; exit 4")
+    assert (done.returncode, done.stdout) == (4, "\n")
+    assert "the job runs without a probe" in done.stderr
