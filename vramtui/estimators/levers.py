@@ -10,7 +10,7 @@ from vramtui.estimators.sharding_levers import sharding_levers
 
 __all__ = ["Lever", "levers_for"]
 
-LARGE_SHARE = 0.95
+LARGE_SHARE, FEW_SEQUENCES = 0.95, 128
 ATTENTION_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj"]
 # Those that keep two fp32 moments of each parameter.
 HEAVY_OPTIMIZERS = {"adam", "adamw", "amsgrad", "paged_adamw_32bit"}
@@ -137,6 +137,9 @@ def _vllm(run: ServeRun) -> Iterator[Lever]:
     if run.gpu_memory_utilization > 0.5:
         cost = "room for fewer tokens, so fewer requests at once"
         yield _lever("half of the card", SLOWER + 1, cost, run__gpu_memory_utilization=0.5)
+    if run.max_num_seqs > FEW_SEQUENCES:
+        cost = f"at most {FEW_SEQUENCES} requests run together"
+        yield _lever(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, run__max_num_seqs=FEW_SEQUENCES)
     if run.kv_cache is None and run.precision != "fp32":
         cost = "keys and values in 8 bits; hardly seen in the answers"
         yield _lever("cache in fp8", ROUGHER - 3, cost, run__kv_cache="fp8")
