@@ -163,7 +163,7 @@ class Planner:
             return Edge(key=key, largest=None, process=one.process, beyond=one.process, reason="not even 1 fits")
         largest = largest_that(fits, max(current, 1))
         beyond = answer(largest + 1)
-        reason = beyond.reason or f"{largest + 1:,} does not fit"
+        reason = f"{largest + 1:,} does not fit" if beyond.process is not None else beyond.reason
         if largest >= CEILING:
             reason = f"nothing up to {CEILING:,} is too much"
         return Edge(key=key, largest=largest, process=answer(largest).process, beyond=beyond.process, reason=reason)
