@@ -23,9 +23,9 @@ def document(*arguments: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, json.loads(done.stdout)
 
 
-def process(preset: str, *settings: str) -> int:
+def process(preset: str, *settings: str, gpu: str = "RTX4090") -> int:
     chosen = [part for setting in settings for part in ("--set", setting)]
-    done = RUNNER.invoke(program(), ["estimate", preset, *chosen, "--gpu", "RTX4090", "--json"])
+    done = RUNNER.invoke(program(), ["estimate", preset, *chosen, "--gpu", gpu, "--json"])
     size: int = json.loads(done.stdout)["estimates"][0]["process"]
     return size
 
@@ -108,3 +108,50 @@ def test_a_server_that_does_not_start_says_why() -> None:
     assert document("llama-3.1-8b-serve", "--gpu", "RTX4090", "--set", at_most)[0] == 0
     one_more = f"run.max_model_len={read['largest'] + 1}"
     assert document("llama-3.1-8b-serve", "--gpu", "RTX4090", "--set", one_more)[0] == 1
+
+
+OVER = ("--over", "run.batch_size=1:8", "--over", "run.sequence_length=256:1024:256")
+
+
+def test_a_map_over_two_numbers() -> None:
+    code, read = document("gpt2-124m", "--gpu", "T4", *OVER)
+    assert code == 0
+    assert read["across"] == {"key": "run.batch_size", "values": list(range(1, 9))}
+    assert read["down"] == {"key": "run.sequence_length", "values": [256, 512, 768, 1024]}
+    assert read["process"][1][3] == process("gpt2-124m", "run.batch_size=4", "run.sequence_length=512", gpu="T4")
+    room = read["device"]["total_memory"]
+    assert read["fits"] == [[size <= room for size in row] for row in read["process"]]
+    code, read = document("gpt2-124m", "--memory", "1GiB", *OVER)
+    assert (code, any(any(row) for row in read["fits"])) == (1, False)
+
+
+def test_a_map_is_drawn_with_what_is_too_large_in_brackets() -> None:
+    done = RUNNER.invoke(program(), ["fit", "gpt2-124m", "--memory", "4GiB", *OVER])
+    assert done.exit_code == 0
+    lines = done.stdout.splitlines()
+    assert lines[0].endswith("[in brackets] is over 4.0 GiB")
+    first, last = lines[-4].split(), lines[-1].split()
+    assert (first[0], last[0]) == ("256", "1,024")
+    assert int(first[-1]) > int(last[-1])
+    assert last[-2].startswith("[")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--over", "run.batch_size=1:8"], "a map needs --over twice"),
+        (["--over", "run.batch_size=1:8", "--over", "run.batch_size=1:8"], "is given twice"),
+        (["--over", "run.batch_size=8:1", "--over", "run.sequence_length=1:8"], "has to rise from 1 or more"),
+        (["--over", "run.batch_size=1:9999", "--over", "run.sequence_length=1:8"], "in at most 400 values"),
+        (["--over", "run.batch_size", "--over", "run.sequence_length=1:8"], "is not written KEY=FROM:TO"),
+        (
+            ["--over", "run.batch=1:8", "--over", "run.sequence_length=1:8"],
+            "--over run.batch: no whole number stands there (did you mean run.batch_size?)",
+        ),
+    ],
+)
+def test_bad_maps_are_one_sentence(arguments: list[str], sentence: str) -> None:
+    done = RUNNER.invoke(program(), ["fit", "gpt2-124m", "--gpu", "T4", *arguments])
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1

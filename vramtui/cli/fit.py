@@ -23,6 +23,10 @@ def fit(
     vary: Annotated[
         str | None, typer.Option(metavar="KEY", help="What to find the largest of; run.batch_size by default.")
     ] = None,
+    over: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Twice: a map of what fits over two numbers instead."),
+    ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.")
     ] = None,
@@ -37,6 +41,9 @@ def fit(
             raise UserError("say what it has to fit: --gpu H200, or --memory 24GiB")
         found = changed_preset(preset, settings or [])
         device = chosen_device(gpu, memory)
+        if over:
+            _map(found, device, over, json=json)
+            return
         with named(found):
             plan = _plan(found, device, gpus, vary)
         if json:
@@ -45,6 +52,20 @@ def fit(
             _print_plan(found, device, plan)
         if not plan.fits:
             raise typer.Exit(NO)
+
+
+def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> None:
+    """Answer with a map; exit code 1 when nothing in it fits."""
+    from vramtui.cli.fit_map import map_document, map_of, print_map  # noqa: PLC0415 - only where it is asked for
+
+    with named(found):
+        grid = map_of(found, device, over)
+    if json:
+        print_json(map_document(found, device, grid))
+    else:
+        print_map(found, device, grid)
+    if not any(any(row) for row in grid.fits):
+        raise typer.Exit(NO)
 
 
 def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:

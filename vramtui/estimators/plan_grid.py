@@ -41,7 +41,7 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
         UserError: a key is no whole number of the workload.
     """
     for key in (across[0], down[0]):
-        value_at(workload, key)
+        value_at(workload, key, "--over")
     xs, ys = tuple(sorted(set(across[1]))), tuple(sorted(set(down[1])))
 
     @cache

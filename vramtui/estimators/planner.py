@@ -216,8 +216,8 @@ def other_keys(workload: Workload) -> tuple[str, ...]:
     return () if run.engine == "llama.cpp" else ("run.max_num_seqs",)
 
 
-def value_at(workload: Workload, key: str) -> int:
-    """The whole number that stands at `key`.
+def value_at(workload: Workload, key: str, option: str = "--vary") -> int:
+    """The whole number that stands at `key`, which `option` named.
 
     Raises:
         UserError: there is none.
@@ -232,7 +232,7 @@ def value_at(workload: Workload, key: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         numbers = [f"{head}.{name}" for head, name, _ in _numbers(workload)]
         raise UserError(
-            f"--vary {key}: no whole number stands there{nearest(key, numbers)}; there are: {', '.join(numbers)}"
+            f"{option} {key}: no whole number stands there{nearest(key, numbers)}; there are: {', '.join(numbers)}"
         )
     return value
 
