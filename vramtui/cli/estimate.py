@@ -25,7 +25,7 @@ def estimate(
     gpu: Annotated[str | None, typer.Option(help=f"The card to fit: {', '.join(list(CARDS)[-6:])} …")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory to fit: 24GiB.")] = None,
     method: Annotated[
-        str | None, typer.Option(help="analytic (the default), rules, rules:ID, or all side by side.")
+        str | None, typer.Option(help="analytic (the default), rules, rules:ID, traced (runs it), or all but traced.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:

@@ -19,6 +19,7 @@ COMMANDS = (
     "record",
     "run",
     "attach",
+    "trace",
     "allocator",
     "history",
     "doctor",

@@ -1,39 +1,48 @@
 """`vramtui trace`: run a training script on a card that is not there, and see its memory."""
 
+import os
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
-from vramtui.cli.console import print_json, print_table
-from vramtui.cli.exits import NO, leave, spoken_errors
+from vramtui.cli.console import print_json
+from vramtui.cli.exits import BAD_INPUT, NO, leave, spoken_errors
 from vramtui.core.devices import DEFAULT_CARD, Device, card
+from vramtui.core.errors import UserError
 from vramtui.core.text import printable
-from vramtui.core.units import format_bytes, format_gib, parse_size
-from vramtui.estimators.traced.results import Progress, TraceRequest, TraceResult
+from vramtui.core.units import parse_size
 
-BAR_WIDTH = 40
-MARKS = {
-    "weights": "W",
-    "gradients": "G",
-    "optimizer": "O",
-    "activations": "A",
-    "inputs": "I",
-    "workspaces": "S",
-    "temporaries": "T",
-    "kv_cache": "K",
-}
+if TYPE_CHECKING:
+    from vramtui.estimators.traced.results import TraceRequest, TraceResult
+    from vramtui.estimators.traced.run import TraceFailed
 
 
 def trace(
-    target: Annotated[str, typer.Argument(metavar="FILE.py[:FUNCTION]", help="A script, or one function of it.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py[:FUNCTION] | PRESET",
+            help="A script, one function of it that takes no arguments, or a preset.",
+        ),
+    ],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="For the script.")] = None,
-    device: Annotated[str, typer.Option(help="The card to stand in for: H200, A100, T4, ...")] = DEFAULT_CARD,
-    memory: Annotated[str | None, typer.Option(help="The card's memory, as in 24GiB.")] = None,
-    steps: Annotated[int, typer.Option(min=1, help="Stop after this many optimizer steps.")] = 3,
-    alloc_conf: Annotated[str, typer.Option(help="What PYTORCH_CUDA_ALLOC_CONF would say.")] = "",
+    device: Annotated[str, typer.Option(help="The card to stand in for: H200, A100, T4 …")] = DEFAULT_CARD,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The card's memory: 24GiB.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="End after this many optimizer steps.")] = 3,
+    alloc_conf: Annotated[
+        str, typer.Option("--alloc-conf", metavar="CONF", help="What PYTORCH_CUDA_ALLOC_CONF would say.")
+    ] = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a preset's value: run.batch_size=8.")
+    ] = None,
     separate_lt_workspace: Annotated[
         bool, typer.Option(help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.")
+    ] = False,
+    show_output: Annotated[
+        bool, typer.Option("--show-output", help="Let what the code prints through, to standard error.")
     ] = False,
     timeout: Annotated[float | None, typer.Option(min=1, help="Give up after this many seconds.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
@@ -41,99 +50,100 @@ def trace(
     """Run PyTorch code on fake tensors as if the card were there, and show its memory phase by phase.
 
     The code runs, in a process of its own, up to the end of the last step: it is your own code, with all it does.
+    Exit code 1 when it does not fit the card.
     """
     with spoken_errors():
-        from vramtui.estimators.traced.run import split_target  # noqa: PLC0415 - only here
-        from vramtui.estimators.traced.run import trace as run  # noqa: PLC0415 - only here
+        from vramtui.estimators.traced.run import require  # noqa: PLC0415 - only this command needs it
 
-        path, function = split_target(target)
-        request = TraceRequest(
-            path=path,
-            function=function,
-            arguments=tuple(arguments or ()),
-            device=_device(device, memory),
+        require()
+        request = msgspec.structs.replace(
+            _what_to_run(target, arguments or [], settings or [], chosen_device(device, memory)),
             steps=steps,
             alloc_conf=alloc_conf,
             separate_lt_workspace=separate_lt_workspace,
         )
-        speak = not json and sys.stderr.isatty()
-        result = run(request, progress=_tell if speak else None, timeout=timeout)
-        if json:
-            print_json(document(result))
-        else:
-            _print(result)
+        result = _run(request, timeout, show_output=show_output, quiet=json)
+        _answer(result, json=json)
         if result.out_of_memory is not None:
-            leave(NO, result.out_of_memory)
+            leave(NO, printable(_here(result.out_of_memory)))
 
 
-def document(result: TraceResult) -> dict[str, object]:
-    """What `--json` prints."""
-    import msgspec  # noqa: PLC0415 - only here
+def _answer(result: "TraceResult", *, json: bool) -> None:
+    if json:
+        print_json(document(result))
+    else:
+        from vramtui.cli.trace_text import print_result  # noqa: PLC0415 - only where it is asked for
 
-    built = msgspec.to_builtins(result)
-    assert isinstance(built, dict)
+        print_result(result)
+
+
+def document(result: "TraceResult") -> dict[str, object]:
+    """What `--json` prints: the result, with the fine trace as `[event, allocated, reserved]`."""
+    built: dict[str, object] = msgspec.to_builtins(result)
     built["series"] = [[point.event, point.allocated, point.reserved] for point in result.series]
     return built
 
 
-def _device(name: str, memory: str | None) -> Device:
+def chosen_device(name: str, memory: str | None) -> Device:
+    """The card called so, with the memory that --memory says.
+
+    Raises:
+        UserError: the card is not known or the size is none.
+    """
     found = card(name)
     if memory is None:
         return found
-    return Device(name=found.name, capability=found.capability, total_memory=parse_size(memory))
+    size = parse_size(memory)
+    if size <= 0:
+        raise UserError(f"--memory {memory} is no memory at all")
+    return msgspec.structs.replace(found, total_memory=size)
 
 
-def _tell(progress: Progress) -> None:
-    step = f" {progress.step}" if progress.step >= 0 else ""
-    sys.stderr.write(f"\r\x1b[K{progress.phase}{step}: {format_bytes(progress.allocated)}")
-    sys.stderr.flush()
+def _what_to_run(target: str, arguments: list[str], settings: list[str], device: Device) -> "TraceRequest":
+    from vramtui.estimators.traced.results import TraceRequest  # noqa: PLC0415 - only this command needs it
+    from vramtui.estimators.traced.run import is_file_target, split_target  # noqa: PLC0415 - as above
+
+    if is_file_target(target):
+        if settings:
+            raise UserError("--set changes a preset, and a Python file is none; give it arguments after --")
+        path, function = split_target(target)
+        return TraceRequest(path=path, function=function, arguments=tuple(arguments), device=device)
+    from vramtui.cli.estimate import changed_preset, named  # noqa: PLC0415 - takes time to load
+    from vramtui.estimators.traced.estimating import request_of  # noqa: PLC0415 - as above
+
+    found = changed_preset(target, settings)
+    with named(found):
+        return request_of(found.preset.workload, device, tuple(arguments))
 
 
-def _print(result: TraceResult) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
-    top = max((row.peak_allocated for row in result.timeline), default=1) or 1
-    rows = [
-        (
-            row.phase,
-            str(row.step) if row.step >= 0 else "",
-            format_gib(row.allocated),
-            format_gib(row.reserved),
-            format_gib(row.peak_allocated),
-            format_gib(row.peak_reserved),
-            bar(row.categories, row.peak_allocated, top),
-        )
-        for row in result.timeline
-    ]
-    print_table(
-        ("PHASE", "STEP", "ALLOC", "RESERVED", "PEAK", "PEAK RES", "HELD AT ITS END"), rows, right=(1, 2, 3, 4, 5)
-    )
-    sys.stdout.write(
-        "GiB. " + "  ".join(f"{mark} {name}" for name, mark in MARKS.items()) + "  · peak of the phase\n\n"
-    )
-    _print_peak(result)
+def _run(request: "TraceRequest", timeout: float | None, *, show_output: bool, quiet: bool) -> "TraceResult":
+    from vramtui.cli.trace_text import ProgressLine  # noqa: PLC0415 - only this command needs it
+    from vramtui.estimators.traced.run import TraceFailed  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.run import trace as run  # noqa: PLC0415 - as above
+
+    line = ProgressLine()
+    try:
+        return run(request, progress=None if quiet else line, timeout=timeout, show_output=show_output)
+    except TraceFailed as failed:
+        line.clear()
+        _tell(failed)
+        leave(BAD_INPUT, printable(_here(str(failed))))
+    finally:
+        if not quiet:
+            line.clear()
 
 
-def bar(categories: dict[str, int], peak: int, top: int) -> str:
-    """Categories as letters, and dots up to the phase's peak; BAR_WIDTH is `top` bytes."""
-    text, total = "", 0
-    for name, mark in MARKS.items():
-        total += categories.get(name, 0)
-        text += mark * (round(total * BAR_WIDTH / top) - len(text))
-    return text + "·" * (round(peak * BAR_WIDTH / top) - len(text))
+def _here(sentence: str) -> str:
+    """Paths below the working directory as people write them."""
+    return sentence.replace(f"{Path.cwd()}{os.sep}", "")
 
 
-def _print_peak(result: TraceResult) -> None:
-    where = f"{result.peak_phase} {result.peak_step}" if result.peak_step >= 0 else result.peak_phase
-    sys.stdout.write(
-        f"peak allocated {format_bytes(result.peak_allocated)} in {where}, "
-        f"peak reserved {format_bytes(result.peak_reserved)}, "
-        f"process about {format_bytes(result.process)} on {result.device}\n\nlargest at the peak\n"
-    )
-    rows = [
-        (format_bytes(held.bytes), held.category, printable(held.module or held.operator), printable(held.line))
-        for held in result.largest
-    ]
-    print_table(("SIZE", "WHAT", "MODULE", "LINE"), rows, right=(0,))
-    for sentence in result.warnings:
-        sys.stdout.write(f"note: {sentence}\n")
+def _tell(failed: "TraceFailed") -> None:
+    """What the code printed last, and the user's own lines that led to the error."""
+    from vramtui.cli.trace_text import short_line  # noqa: PLC0415 - only where something failed
+
+    for text in failed.said:
+        sys.stderr.write(f"{printable(text)}\n")
+    for frame in failed.frames:
+        place, word, rest = frame.partition(" in ")
+        sys.stderr.write(f"  {printable(short_line(place) + word + rest)}\n")

@@ -16,6 +16,7 @@ __all__ = [
     "DiffusionTransformerModel",
     "EncoderDecoderModel",
     "EncoderModel",
+    "HuggingFaceModel",
     "Implementation",
     "Model",
     "Norm",
@@ -23,6 +24,7 @@ __all__ = [
     "Probability",
     "RuleModel",
     "SequentialModel",
+    "TorchModel",
     "TransformerModel",
     "UNetModel",
 ]
@@ -162,6 +164,33 @@ class TransformerModel(
         return self.num_experts is not None and layer >= self.first_k_dense_replace
 
 
+class HuggingFaceModel(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="huggingface"
+):
+    """A causal language model of the transformers library, by its own config; only `traced` answers for it.
+
+    Attributes:
+        config: what its config.json says, `model_type` included, as JSON. A preset gives it as a table, or as the path
+            of the file.
+    """
+
+    config: str
+
+
+class TorchModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="torch"):
+    """Someone's own PyTorch code, which runs only where a person asks for it; only `traced` answers for it.
+
+    Attributes:
+        file: the Python file, relative to the preset.
+        function: which function of it, without arguments; the file runs as a script when absent.
+        arguments: what a script finds in `sys.argv`.
+    """
+
+    file: str
+    function: str | None = None
+    arguments: tuple[str, ...] = ()
+
+
 class RuleModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="rule"):
     """No shapes at all: the preset's `[rule]` table holds what a published rule takes. Only `rules` answers for it."""
 
@@ -174,5 +203,7 @@ Model = (
     | SequentialModel
     | UNetModel
     | DiffusionTransformerModel
+    | HuggingFaceModel
+    | TorchModel
     | RuleModel
 )

@@ -1,26 +1,34 @@
-"""The estimators by the names people give them: `analytic`, `rules`, `rules:ID` and `all`."""
+"""The estimators by the names people give them: `analytic`, `rules`, `rules:ID`, `traced` and `all`."""
 
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError, nearest
 from vramtui.core.estimate import Estimate
-from vramtui.core.models import RuleModel
+from vramtui.core.models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.rules import RULES, estimate_rules
 
-METHODS = ("analytic", "rules", "rules:ID", "all")
+METHODS = ("analytic", "rules", "rules:ID", "traced", "all")
 
 
 def estimates_by(method: str | None, workload: Workload, device: Device) -> list[Estimate]:
     """What `method` answers: one estimate for `analytic`, one for each rule that fits for `rules`, both for `all`.
 
-    None means what the preset is about: the rule of its own where its model is one, analytic for all others.
+    None means what the preset is about: the rule of its own where its model is one, analytic for all others. `traced`
+    runs code and takes seconds, so that neither None nor `all` ever means it.
 
     Raises:
         UserError: there is no such method, or it does not know such a workload.
     """
     if method is None:
         method = _own_method(workload)
+    if method == "traced":
+        from vramtui.estimators.traced.estimating import TRACED  # noqa: PLC0415 - only where it is asked for
+
+        return [TRACED.estimate(workload, device)]
+    if isinstance(workload.model, (HuggingFaceModel, TorchModel)):
+        kind = type(workload.model).__struct_config__.tag
+        raise UserError(f"model.kind = {kind!r} is known by running it, with --method traced or vramtui trace")
     if method == "analytic":
         return [ANALYTIC.estimate(workload, device)]
     if method == "rules":

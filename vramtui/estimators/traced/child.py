@@ -1,12 +1,15 @@
 """The child process: reads a request, runs the code on the simulated card, writes lines of JSON.
 
-`python -m vramtui.estimators.traced.child` with a TraceRequest on standard input. What the code itself prints goes
-to standard error.
+`python -m vramtui.estimators.traced.child` with a TraceRequest as a line on standard input, whose end is the end of
+this process too. What the code itself prints goes to standard error.
 """
 
 import os
 import sys
+import threading
+import traceback
 from collections.abc import Callable
+from io import RawIOBase
 from typing import Any
 
 import msgspec
@@ -21,7 +24,9 @@ def main() -> None:
     """Answer one request and end the process at once, whatever threads the code has left behind."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
-    request = msgspec.json.decode(sys.stdin.buffer.read(), type=TraceRequest)
+    asked = os.fdopen(os.dup(0), "rb", buffering=0)
+    request = msgspec.json.decode(asked.readline(), type=TraceRequest)
+    threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
 
     def say(line: Line) -> None:
@@ -30,10 +35,27 @@ def main() -> None:
     try:
         say(Line(result=trace_here(request, lambda progress: say(Line(progress=progress)))))
     except UserError as error:
-        say(Line(error=str(error)))
+        say(Line(error=str(error), frames=_own_frames(error)))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _end_with(asked: RawIOBase) -> None:
+    """Wait for the end of standard input, which comes with the end of the process that asked."""
+    asked.read(1)
+    os._exit(1)
+
+
+def _own_frames(error: UserError) -> tuple[str, ...]:
+    """The lines of the user's own files that led to what the error was made from."""
+    from vramtui.estimators.traced.where import is_users  # noqa: PLC0415 - torch takes seconds to load
+
+    cause = error.__cause__
+    frames = traceback.extract_tb(cause.__traceback__) if cause is not None else ()
+    return tuple(
+        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames if is_users(frame.filename)
+    )
 
 
 def trace_here(request: TraceRequest, progress: Callable[[Progress], None]) -> TraceResult:
@@ -76,14 +98,20 @@ def trace_here(request: TraceRequest, progress: Callable[[Progress], None]) -> T
 def _run(request: TraceRequest) -> Any:
     from vramtui.estimators.traced import script  # noqa: PLC0415 - the code's own imports come with it
 
-    if request.function is not None:
-        return script.run_function(request.path, request.function, request.arguments)
+    if request.workload is not None:
+        from vramtui.estimators.traced.workloads.job import run_workload  # noqa: PLC0415 - as above
+
+        return run_workload(request.workload)
     try:
+        if request.function is not None:
+            return script.run_function(request.path, request.function, request.arguments)
         return script.run_script(request.path, request.arguments)
     except SystemExit as stop:
-        if stop.code:
-            raise
-        return None
+        if not stop.code:
+            return None
+        if isinstance(stop.code, int):
+            raise UserError(f"the code ended itself with exit code {stop.code}") from None
+        raise UserError(f"the code ended itself: {stop.code}") from None
 
 
 if __name__ == "__main__":

@@ -1,10 +1,9 @@
 """What is asked of a trace, and what it answers; no torch here, so that both sides of the pipe can read it."""
 
-from typing import Literal
-
 import msgspec
 
 from vramtui.core.devices import Device
+from vramtui.core.workload import Workload
 
 SCHEMA = 1
 CATEGORIES = (
@@ -17,7 +16,6 @@ CATEGORIES = (
     "temporaries",
     "kv_cache",
 )
-Target = Literal["script", "function", "workload"]
 
 
 class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -27,7 +25,8 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         path: the Python file; empty for a workload of a preset.
         function: which function of it, without arguments; None runs the file as a script.
         arguments: what a script finds in `sys.argv`.
-        workload: a preset's model and run, as its JSON; None for a file.
+        workload: a preset's model and run, whose model is then built of torch's or transformers' parts; None for a
+            file.
         device: the card to stand in for.
         steps: after how many optimizer steps to stop.
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
@@ -37,7 +36,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     path: str = ""
     function: str | None = None
     arguments: tuple[str, ...] = ()
-    workload: msgspec.Raw | None = None
+    workload: Workload | None = None
     device: Device
     steps: int = 3
     alloc_conf: str = ""
@@ -123,8 +122,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One line of the child's answer: exactly one of the three is there."""
+    """One line of the child's answer: exactly one of progress, result and error is there.
+
+    `frames` are the user's own lines that led to the error, outermost first.
+    """
 
     progress: Progress | None = None
     result: TraceResult | None = None
     error: str | None = None
+    frames: tuple[str, ...] = ()

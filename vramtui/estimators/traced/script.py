@@ -1,9 +1,11 @@
 """Runs the user's file as Python would, or one function of it."""
 
 import importlib.util
+import inspect
 import os
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from vramtui.core.errors import UserError, nearest
@@ -32,7 +34,22 @@ def run_function(path: str, function: str, arguments: tuple[str, ...]) -> None:
     if not callable(called):
         known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
         raise UserError(f"{path} has no function {function!r}{nearest(function, known)}")
+    _refuse_arguments(path, function, called)
     called()
+
+
+def _refuse_arguments(path: str, function: str, called: Callable[..., object]) -> None:
+    try:
+        parameters = inspect.signature(called).parameters.values()
+    except (TypeError, ValueError):
+        return
+    optional = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in optional]
+    if needed:
+        raise UserError(
+            f"{function} in {path} needs {', '.join(needed)}; a function to trace takes no arguments, so write one "
+            "that calls it"
+        )
 
 
 def _be_at_home(path: str, arguments: tuple[str, ...]) -> None:

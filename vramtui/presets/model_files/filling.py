@@ -12,6 +12,7 @@ from vramtui.presets.model_files.finding import (
     read_hugging_face,
     with_weights,
 )
+from vramtui.presets.model_files.own_code import with_files_found
 
 KEY = "config"
 
@@ -24,6 +25,8 @@ def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         UserError: the file cannot be read or is no model's; the sentence begins with the key.
     """
     model = tables.get("model")
+    if isinstance(model, dict) and model.get("kind") in {"huggingface", "torch"}:
+        return with_files_found(tables, folder)
     if not isinstance(model, dict) or KEY not in model:
         return tables
     name = model[KEY]

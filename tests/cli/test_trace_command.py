@@ -1,0 +1,297 @@
+"""`vramtui trace`, as a person types it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vramtui.cli.main import program
+
+RUNNER = CliRunner()
+MIB = 1 << 20
+CATEGORIES = {
+    "weights", "gradients", "optimizer", "activations", "inputs", "workspaces", "temporaries", "kv_cache",
+}  # fmt: skip
+TRAIN = """
+import argparse
+import sys
+import torch
+
+def main(lr=1e-3, width=1024):
+    net = torch.nn.Sequential(torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, 10)).cuda()
+    optimizer = torch.optim.Adam(net.parameters(), lr=lr)
+    while True:
+        x = torch.randn(64, width, device="cuda")
+        y = torch.zeros(64, dtype=torch.long, device="cuda")
+        loss = torch.nn.functional.cross_entropy(net(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        print("loss", loss.item())
+        print("to standard error", file=sys.stderr)
+
+def wrong():
+    return main(width=argparse)
+
+def needs(width):
+    pass
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--lr", type=float, required=True)
+    parser.add_argument("--width", type=int, default=512)
+    found = parser.parse_args()
+    main(found.lr, found.width)
+"""
+pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path / "config"))
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(TRAIN, encoding="utf-8")
+    return tmp_path
+
+
+def run(*arguments: str) -> Result:
+    return RUNNER.invoke(program(("trace", "presets")), ["trace", *arguments])
+
+
+def document(*arguments: str) -> dict[str, Any]:
+    done = run("--json", *arguments)
+    assert done.exit_code == 0, done.stderr
+    read: dict[str, Any] = json.loads(done.stdout)
+    return read
+
+
+def write(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(textwrap.dedent(text), encoding="utf-8")
+
+
+def test_the_document_of_a_function() -> None:
+    read = document("train.py:main", "--device", "A100", "--steps", "2")
+    assert read["schema"] == 1
+    assert read["torch"]
+    assert (read["device"], read["capability"]) == ("A100-80GB", [8, 0])
+    rows = read["timeline"]
+    assert [(row["phase"], row["step"]) for row in rows] == [
+        ("model", -1),
+        ("optimizer", -1),
+        *((phase, step) for step in (0, 1) for phase in ("input", "forward", "backward", "step", "zero_grad")),
+    ]
+    for row in rows:
+        assert set(row) == {
+            "phase", "step", "allocated", "reserved", "peak_allocated", "peak_reserved", "categories"
+        }  # fmt: skip
+        assert set(row["categories"]) == CATEGORIES
+        assert sum(row["categories"].values()) == row["allocated"] <= row["peak_allocated"] <= row["peak_reserved"]
+    # Both layers' weights and biases, each rounded to blocks of 512 bytes.
+    assert rows[0]["allocated"] == 4 * 1024 * 1024 + 4096 + 40960 + 512
+    assert read["peak_allocated"] == max(row["peak_allocated"] for row in rows)
+    assert read["peak_reserved"] == max(row["peak_reserved"] for row in rows)
+    assert read["process"] == read["peak_reserved"] + read["context"]
+    assert read["peak_phase"] == "step"
+    assert read["warnings"] == []
+    largest = read["largest"]
+    assert len(largest) == 10
+    assert [held["bytes"] for held in largest] == sorted((held["bytes"] for held in largest), reverse=True)
+    assert any(held["module"] == "0 (Linear)" for held in largest)
+    assert any(held["line"].endswith("train.py:12") for held in largest)
+
+
+def test_a_script_gets_its_own_arguments_and_its_words_stay_out_of_the_answer() -> None:
+    read = document("train.py", "--steps", "1", "--", "--lr", "1e-4", "--width", "256")
+    assert read["timeline"][0]["allocated"] == 256 * 256 * 4 + 1024 + 256 * 10 * 4 + 512
+    assert read["timeline"][-1]["step"] == 0
+
+
+def test_a_script_that_misses_an_argument_says_so_itself() -> None:
+    done = run("train.py")
+    assert done.exit_code == 2
+    assert "train.py: error: the following arguments are required: --lr" in done.stderr
+    assert done.stderr.rstrip().endswith("vramtui: the code ended itself with exit code 2")
+    assert done.stdout == ""
+
+
+def test_inference_ends_when_the_script_does(folder: Path) -> None:
+    write(
+        folder,
+        "infer.py",
+        """
+        import torch
+        net = torch.nn.Linear(1024, 1024).to("cuda", torch.bfloat16).eval()
+        with torch.inference_mode():
+            for _ in range(5):
+                y = net(torch.ones(8, 1024, device="cuda", dtype=torch.bfloat16))
+        print(y.shape)
+        """,
+    )
+    read = document("infer.py", "--steps", "2")
+    assert [row["step"] for row in read["timeline"] if row["phase"] == "forward"] == [0, 1, 2, 3, 4]
+    assert read["timeline"][-1]["categories"]["gradients"] == 0
+
+
+def test_out_of_memory_on_a_small_card_is_a_no_with_the_allocators_figures() -> None:
+    done = run("train.py:main", "--memory", "40MiB", "--json")
+    assert done.exit_code == 1
+    read = json.loads(done.stdout)
+    assert read["total_memory"] == 40 * MIB
+    assert read["peak_reserved"] <= 40 * MIB
+    assert "tried to allocate" in read["out_of_memory"]
+    assert "40.00 MiB" in done.stderr
+    assert "out of memory in " in done.stderr
+    assert "train.py:" in done.stderr
+
+
+def test_an_error_of_the_code_is_shown_with_the_persons_own_lines_only() -> None:
+    done = run("train.py:wrong")
+    assert done.exit_code == 2
+    assert "train.py:20 in wrong: return main(width=argparse)" in done.stderr
+    assert "train.py:7 in main: net = torch.nn.Sequential(" in done.stderr
+    assert "the code failed at train.py:7: TypeError" in done.stderr
+    assert "site-packages" not in done.stderr
+    assert "vramtui/estimators" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("tain.py",), "tain.py does not exist (did you mean train.py?)"),
+        (("train.py:mian",), "train.py has no function 'mian' (did you mean main?)"),
+        (("train.py:needs",), "needs in train.py needs width; a function to trace takes no arguments"),
+        (("train.py", "--device", "H20000"), "no card called 'H20000' is known (did you mean H20"),
+        (("train.py", "--memory", "much"), "'much' is not a size"),
+        (("train.py:main", "--alloc-conf", "max_split_size=1"), "max_split_size"),
+        (("gpt2-124", ), "gpt2-124m"),
+        (("train.py", "--set", "run.batch_size=2"), "--set changes a preset"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_for_people(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    done = run("train.py:main", "--steps", "1", "--device", "H200")
+    assert done.exit_code == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert lines[0].startswith("H200, compute capability 9.0")
+    (backward,) = (line for line in lines if line.startswith("backward"))
+    (forward,) = (line for line in lines if line.startswith("forward"))
+    # 64 MiB of workspaces after backward, 32 after forward, on one scale.
+    assert abs(backward.count("S") - 2 * forward.count("S")) <= 1
+    assert "W" in forward
+    assert "G" in backward
+    assert "Peak allocated" in done.stdout
+    assert "0 (Linear)" in done.stdout
+    assert "train.py:12" in done.stdout
+
+
+def test_an_interrupt_ends_the_code_too(folder: Path) -> None:
+    write(
+        folder,
+        "endless.py",
+        """
+        import os, pathlib, time
+        pathlib.Path("pid").write_text(str(os.getpid()))
+        while True:
+            time.sleep(1)
+        """,
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-m", "vramtui", "trace", "endless.py"], cwd=folder, stderr=subprocess.PIPE, text=True
+    )
+    pid = _written(folder / "pid")
+    started.send_signal(signal.SIGINT)
+    _, said = started.communicate(timeout=30)
+    assert started.returncode == 130
+    assert said == ""
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_the_code_ends_when_the_trace_is_killed(folder: Path) -> None:
+    write(
+        folder,
+        "endless.py",
+        """
+        import os, pathlib, time
+        pathlib.Path("pid").write_text(str(os.getpid()))
+        while True:
+            time.sleep(1)
+        """,
+    )
+    started = subprocess.Popen([sys.executable, "-m", "vramtui", "trace", "endless.py"], cwd=folder)
+    pid = _written(folder / "pid")
+    started.kill()
+    started.wait()
+    for _ in range(600):
+        if not _runs(pid):
+            return
+        time.sleep(0.05)
+    pytest.fail("the code goes on without anyone to tell")
+
+
+def _written(path: Path) -> int:
+    for _ in range(1200):
+        if path.exists() and path.read_text(encoding="utf-8"):
+            return int(path.read_text(encoding="utf-8"))
+        time.sleep(0.05)
+    pytest.fail(f"{path} was never written")
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process is there and not merely waiting to be reaped by whoever adopted it."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def test_without_torch_it_says_how_to_get_it_and_the_rest_works(folder: Path) -> None:
+    write(
+        folder,
+        "sitecustomize.py",
+        """
+        import sys
+
+        class NoTorch:
+            @staticmethod
+            def find_spec(name, path=None, target=None):
+                if name.partition(".")[0] in {"torch", "transformers"}:
+                    raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+        sys.meta_path.insert(0, NoTorch)
+        """,
+    )
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+
+    def vramtui(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, "-m", "vramtui", *arguments],
+            env=environment, cwd=folder, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    for arguments in (("trace", "train.py"), ("trace", "tiny-gpt"), ("estimate", "tiny-gpt", "--method", "traced")):
+        done = vramtui(*arguments)
+        assert done.returncode == 2, done.stderr
+        assert "trace needs torch: pip install 'vramtui[trace]'" in done.stderr
+    for arguments in (("estimate", "tiny-gpt"), ("presets", "list"), ("trace", "--help"), ("--version",)):
+        done = vramtui(*arguments)
+        assert done.returncode == 0, done.stderr

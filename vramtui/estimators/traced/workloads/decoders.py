@@ -1,0 +1,114 @@
+"""Language models: a plain GPT in torch.nn, and those of the transformers library."""
+
+import json
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from vramtui.core.errors import UserError
+from vramtui.core.models import TransformerModel
+
+
+class Block(nn.Module):
+    """Attention and MLP, each behind a layer norm and beside a residual."""
+
+    mask: Tensor | None
+
+    def __init__(self, model: TransformerModel, *, eager: bool) -> None:
+        super().__init__()
+        width = model.hidden_size
+        self.heads, self.eager, self.dropout = model.num_attention_heads, eager, model.attention_dropout
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width, bias=model.attention_bias)
+        self.out = nn.Linear(width, width, bias=model.output_bias)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, model.ffn_size, bias=model.mlp_bias),
+            nn.GELU(),
+            nn.Linear(model.ffn_size, width, bias=model.mlp_bias),
+            nn.Dropout(model.hidden_dropout),
+        )
+        self.drop, self.drop_scores = nn.Dropout(model.hidden_dropout), nn.Dropout(model.attention_dropout)
+        rows = model.max_position_embeddings or 1024
+        mask = torch.ones(rows, rows).tril()[None, None] if eager else None
+        self.register_buffer("mask", mask, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, tokens, width) to the same."""
+        x = x + self._attend(self.norm_1(x))
+        out = x + self.mlp(self.norm_2(x))
+        assert isinstance(out, Tensor)
+        return out
+
+    def _attend(self, x: Tensor) -> Tensor:
+        batch, tokens, width = x.shape
+        q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(width, -1))
+        if self.mask is None:
+            dropout = self.dropout if self.training else 0.0
+            mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=dropout)
+        else:
+            scores = q @ k.transpose(-2, -1) / (width // self.heads) ** 0.5
+            scores = scores.masked_fill(self.mask[:, :, :tokens, :tokens] == 0, float("-inf"))
+            mixed = self.drop_scores(functional.softmax(scores, -1)) @ v
+        out = self.drop(self.out(mixed.transpose(1, 2).reshape(batch, tokens, width)))
+        assert isinstance(out, Tensor)
+        return out
+
+
+class PlainGPT(nn.Module):
+    """A GPT-2 as one writes it oneself: fused kernels where torch has them, logits in the compute type."""
+
+    def __init__(self, model: TransformerModel, *, eager: bool, again: bool) -> None:
+        super().__init__()
+        width = model.hidden_size
+        self.again = again
+        self.tokens = nn.Embedding(model.vocab_size, width)
+        self.positions = nn.Embedding(model.max_position_embeddings or 1024, width)
+        self.drop = nn.Dropout(model.hidden_dropout)
+        self.blocks = nn.ModuleList(Block(model, eager=eager) for _ in range(model.num_hidden_layers))
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, model.vocab_size, bias=model.lm_head_bias)
+        if model.tie_word_embeddings:
+            self.head.weight = self.tokens.weight
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """(batch, tokens) to logits (batch, tokens, vocabulary)."""
+        x = self.drop(self.tokens(ids) + self.positions(torch.arange(ids.shape[1], device=ids.device)))
+        for block in self.blocks:
+            x = checkpoint(block, x, use_reentrant=False) if self.again and self.training else block(x)
+        logits = self.head(self.norm(x))
+        assert isinstance(logits, Tensor)
+        return logits
+
+
+def build_from_config(config: dict[str, Any], *, attention: str, again: bool) -> Any:
+    """The causal language model of transformers with this config, on the CPU and without values.
+
+    Raises:
+        UserError: transformers knows no such config.
+    """
+    import transformers  # noqa: PLC0415 - it takes seconds to load, and most traces need none of it
+
+    kind = config["model_type"]
+    try:
+        made = transformers.AutoConfig.for_model(**config)
+    except (ValueError, TypeError) as error:
+        raise UserError(f"model.config: transformers cannot read it: {str(error).splitlines()[0]}") from None
+    made._attn_implementation = "eager" if attention == "eager" else "sdpa"
+    try:
+        build: Any = transformers.AutoModelForCausalLM.from_config
+        model = build(made)
+    except ValueError:
+        raise UserError(f"model.config: transformers has no causal language model of the type {kind!r}") from None
+    if again:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    return model
+
+
+def decoded(config: str) -> dict[str, Any]:
+    """A config's JSON as what transformers takes."""
+    values: dict[str, Any] = json.loads(config)
+    # What it is stored in says nothing of what it runs in here: that is the run's precision.
+    return {key: value for key, value in values.items() if key not in {"dtype", "torch_dtype", "quantization_config"}}
