@@ -72,7 +72,10 @@ def kept_by_group(stages: Sequence[Stage]) -> dict[str, list[Kept]]:
 
 
 def _saved(stage: Stage) -> list[Storage]:
-    saved = dict.fromkeys(storage for node in stage.tape.nodes for storage in node.saves)
+    """What the stage keeps; what stands outside of it is kept where it was made."""
+    own = stage.tape.input.storage if stage.tape.input is not None else None
+    every = (storage for node in stage.tape.nodes for storage in node.saves)
+    saved = dict.fromkeys(storage for storage in every if storage is own or not storage.borrowed)
     return [*saved, *(storage for storage in stage.tape.held if storage not in saved)]
 
 
