@@ -175,6 +175,8 @@ def test_people_can_tell_what_it_is(found: PresetFile) -> None:
         ("vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 131072", ["llama-3.1-8b-serve"]),
         ("python -m vllm.entrypoints.openai.api_server --model meta-llama/Llama-3.1-8B", ["llama-3.1-8b-serve"]),
         ("vllm serve meta-llama/Llama-3.1-70B-Instruct --tensor-parallel-size 4", ["llama-3.1-70b-serve"]),
+        ("torchrun --nproc-per-node 8 train.py --model meta-llama/Llama-3.1-8B --fsdp", ["llama-3.1-8b-fsdp"]),
+        ("torchrun train.py --model meta-llama/Llama-3.1-70B --fsdp full_shard", ["llama-3.1-70b-fsdp"]),
         ("vllm serve Qwen/Qwen2.5-7B-Instruct", ["qwen-2.5-7b-serve"]),
         ("llama-server -m qwen2.5-7b-instruct-q4_k_m.gguf -ngl 99", ["qwen-2.5-7b-llama-server"]),
         ("llama-server -m Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf -c 8192 -ngl 99", ["llama-3.1-8b-llama-server"]),

@@ -94,8 +94,7 @@ def test_one_rank_alone_shares_nothing(run: TrainRun, stage: int, reshard: bool,
     alone = Parallel(zero_stage=stage, strategy=strategy, reshard_after_forward=reshard)  # type: ignore[arg-type] # drawn
     shared = train(SMALL, alone, run)
     plain = train(SMALL, None, run)
-    assert shared.parts == plain.parts
-    assert shared.ledger == plain.ledger
+    assert shared == plain
 
 
 @given(run=runs, data=st.sampled_from([2, 8, 64]))
@@ -133,6 +132,22 @@ def test_fsdp_gathers_two_blocks_and_what_is_outside_them() -> None:
     assert part(shared, "unsharded gradients") == 2 * 2 * (outside)
     kept = train(LLAMA_8B, Parallel(data=8, strategy="fsdp", reshard_after_forward=False))
     assert part(kept, "gathered weights") == 2 * (32 * block + outside) == 2 * parameter_count(LLAMA_8B)
+
+
+def test_fsdp_casts_instead_of_autocast() -> None:
+    """MixedPrecisionPolicy(param_dtype=bf16, reduce_dtype=fp32): fp32 in shards, bf16 where weights are whole."""
+    mixed = train(LLAMA_8B, Parallel(data=8, strategy="fsdp"), msgspec.structs.replace(RUN, precision="bf16-mixed"))
+    half = train(LLAMA_8B, Parallel(data=8, strategy="fsdp"), msgspec.structs.replace(RUN, precision="bf16"))
+    assert {name: size for name, size in states(mixed).items() if name != "optimizer"} == {
+        "weights": 4 * parameter_count(LLAMA_8B) // 8,
+        "gradients": 4 * parameter_count(LLAMA_8B) // 8,
+    }
+    assert states(mixed)["optimizer"] == pytest.approx(parameter_count(LLAMA_8B), rel=0.001)
+    for same in ("gathered weights", "activations: MLP", "activations: residual stream"):
+        assert part(mixed, same) == part(half, same)
+    outside = 2 * 128256 * 4096 + 4096
+    assert part(mixed, "unsharded gradients") == (2 + 4) * outside
+    assert any("MixedPrecisionPolicy" in note for note in mixed.assumptions)
 
 
 def test_offloaded_states_are_elsewhere() -> None:

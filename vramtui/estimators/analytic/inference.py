@@ -207,7 +207,7 @@ def estimate_inference(model: TransformerModel, run: InferRun, device: Device, p
     others = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in found if share != worst)
     where = f"bytes of one card of {parallel.ranks}; worst rank: {place_of(worst)}"
     note = where + (f"; beside it {others}" if others else "")
-    return msgspec.structs.replace(estimate, assumptions=(note, *estimate.assumptions))
+    return msgspec.structs.replace(estimate, assumptions=(note, *estimate.assumptions), error=None)
 
 
 def _draft(run: InferRun, device: Device) -> Generation:

@@ -14,6 +14,7 @@ from vramtui.estimators.analytic.job import sequence_of
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.sharding_buffers import Buffer, buffers_for
 from vramtui.estimators.analytic.sharding_links import link_buffers
+from vramtui.estimators.analytic.sharding_precision import has_policy, with_policy, written_run
 from vramtui.estimators.analytic.sharding_shapes import (
     Share,
     check_parallel,
@@ -43,24 +44,26 @@ def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Para
     check_parallel(model, parallel)
     sharing = sharing_of(parallel)
     if not isinstance(model, TransformerModel):
-        program = program_of(model, run, device)
-        buffers = buffers_for(program, sharing, parallel, program.layers)
+        program = with_policy(program_of(model, written_run(run, sharing), device), run, sharing)
+        buffers = buffers_for(program, sharing, parallel, program.layers, policy=has_policy(run, sharing))
         share_gradients(program.stages, sharing)
         one = ShardedTrainer(program, run, device, parallel=parallel, buffers=buffers).estimate()
-        return _told(one, (f"one of {parallel.ranks} ranks, all alike",))
+        return _told(one, parallel, (f"one of {parallel.ranks} ranks, all alike",))
     if parallel.context > 1 and run.attention == "eager":
         raise UserError("parallel.context above 1 is ring attention, which run.attention = 'eager' cannot do")
     ranks = telling_shares(model, parallel, (run.frozen_layers,))
     found = [(share, _of_rank(share, model, run, device, parallel)) for share in ranks]
     worst, estimate = max(found, key=lambda pair: pair[1].process)
-    return _told(estimate, _notes(worst, found, parallel, run.gradient_accumulation_steps))
+    return _told(estimate, parallel, _notes(worst, found, parallel, run.gradient_accumulation_steps))
 
 
 def _of_rank(share: Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
     sharing = sharing_of(parallel)
-    local, mine = _program(share, model, run, device, parallel)
+    local, mine = _program(share, model, written_run(run, sharing), device, parallel)
+    local = with_policy(local, run, sharing)
     tokens = mine.batch_size * (mine.sequence_length or 1)
-    buffers: list[Buffer] = buffers_for(local, sharing, parallel, share.layers)
+    policy = has_policy(run, sharing)
+    buffers: list[Buffer] = buffers_for(local, sharing, parallel, share.layers, policy=policy)
     buffers += link_buffers(share, parallel, tokens, local.recipe.compute)
     share_gradients(local.stages, sharing)
     ahead, chunks = in_flight(share, run.gradient_accumulation_steps, parallel.virtual_pipeline)
@@ -120,5 +123,8 @@ def _notes(
     return tuple(notes)
 
 
-def _told(estimate: Estimate, notes: tuple[str, ...]) -> Estimate:
-    return msgspec.structs.replace(estimate, assumptions=(*notes, *estimate.assumptions))
+def _told(estimate: Estimate, parallel: Parallel, notes: tuple[str, ...]) -> Estimate:
+    """The estimate with `notes` first; how far it is off was never measured on several cards."""
+    if parallel.ranks == 1:
+        return estimate
+    return msgspec.structs.replace(estimate, assumptions=(*notes, *estimate.assumptions), error=None)

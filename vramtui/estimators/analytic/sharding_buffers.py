@@ -34,12 +34,17 @@ class Buffer(msgspec.Struct, frozen=True, kw_only=True):
     lifetime: str
 
 
-def buffers_for(program: Program, sharing: Sharing, parallel: Parallel, layers: int) -> list[Buffer]:
-    """The buffers of what data ranks share; `program` with whole tensors, `layers` blocks in it."""
+def buffers_for(
+    program: Program, sharing: Sharing, parallel: Parallel, layers: int, *, policy: bool = False
+) -> list[Buffer]:
+    """The buffers of what data ranks share; `program` with whole tensors, `layers` blocks in it.
+
+    With a `policy` weights are gathered in the type that products take.
+    """
     if sharing.kind == "ddp":
         return [_buckets(program, parallel)]
     if sharing.kind == "fsdp":
-        return _fully_sharded(program, parallel, layers)
+        return _fully_sharded(program, parallel, layers, policy=policy)
     return _zero(program, sharing) if sharing.kind == "zero" else []
 
 
@@ -76,9 +81,12 @@ def buckets(tensors: Iterable[Tensor], width: int, cap: int) -> list[tuple[int, 
     return [*found, (filled, 1)] if filled else found
 
 
-def _fully_sharded(program: Program, parallel: Parallel, layers: int) -> list[Buffer]:
-    block, root = _whole(program, layers)
-    trained = _gradients(program, layers)
+def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy: bool) -> list[Buffer]:
+    recipe = program.recipe
+    gathered_recipe = msgspec.structs.replace(recipe, weights=recipe.compute, frozen=recipe.compute)
+    whole = msgspec.structs.replace(program, recipe=gathered_recipe) if policy else program
+    block, root = _whole(whole, layers)
+    fresh, reduced = _gradients(whole, layers), _gradients(program, layers)
     within = "forward and backward"
     gathered = min(2, layers) if parallel.reshard_after_forward else layers
     kept = root if parallel.reshard_after_forward else root + layers * block
@@ -95,8 +103,8 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int) -> list[Bu
         ),
         Buffer(
             name="unsharded gradients",
-            backward=2 * trained,
-            formula=f"2 x {trained:,} B: a block's gradients whole, and their copy on the way to reduce-scatter",
+            backward=fresh + reduced,
+            formula=f"{fresh:,} B of a block's gradients whole, and {reduced:,} B on their way to reduce-scatter",
             source=FSDP_SOURCE,
             lifetime="within the backward pass",
         ),
