@@ -88,4 +88,4 @@ def test_the_peak_is_that_of_the_code(
 ) -> None:
     run = InferRun(batch_size=2, sequence_length=length, new_tokens=9, attention=attention, cache_implementation=cache)
     estimate = ANALYTIC.estimate(Workload(model=model, run=run), card("H200"))
-    assert estimate.allocated == pytest.approx(traced, rel=0.03)
+    assert estimate.allocated == pytest.approx(traced, rel=0.02)

@@ -74,7 +74,7 @@ class Generation:
         if self.draft is not None:
             fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
         working = fed | {"workspaces": self.workspace}
-        prefill, within = prefilled(self.prompt), {HELD: self._held(self.sequence)}
+        prefill, within = prefilled(self.prompt), {HELD: self._held(self.sequence, 0)}
         moments.note("prefill", 0, summed(fed, prefill.early, within), end=False)
         moments.note("prefill", 0, summed(working, prefill.late, within), end=False)
         moments.note("prefill", 0, summed(working, prefill.end))
@@ -83,7 +83,7 @@ class Generation:
             cache = {KV_CACHE: self.cache_bytes(self.length)}
             last = self._stages(1, self.length - 1)
             stages += last
-            within = {HELD: self._held(1)}
+            within = {HELD: self._held(1, self.length - 1)}
             moments.note("decode", 0, summed(working, cache, prefilled(last).late, within), end=False)
             moments.note("decode", 0, summed(working, cache))
         facts = self._facts(stages)
@@ -112,14 +112,22 @@ class Generation:
                 stages.append(Stage(tape, kind.count))
         return [*stages, Stage(writer.answer())] if self.share.ends else stages
 
-    def _held(self, sequence: int) -> int:
-        """What transformers' forward() keeps in its variables: embeddings, sines and cosines, positions."""
+    def _held(self, sequence: int, past: int) -> int:
+        """What transformers' forward() keeps in its variables: embeddings, sines and cosines, positions, a mask."""
         model, width = self.share.model, self.recipe.stream
         if model.implementation == "plain":
             return 0
         turned = model.qk_rope_head_dim if model.kv_lora_rank is not None else model.head_size
         tables = 2 * rounded(sequence * (turned or 0) * width) if model.position == "rope" else 0
-        return rounded(self.run.batch_size * sequence * model.hidden_size * width) + tables + rounded(8 * sequence)
+        stream = rounded(self.run.batch_size * sequence * model.hidden_size * width)
+        return stream + tables + rounded(8 * sequence) + self._mask(sequence, sequence + past)
+
+    def _mask(self, queries: int, keys: int) -> int:
+        """The mask that is written out: in the compute type for eager attention, as booleans where layers slide."""
+        window = self.share.model.sliding_window
+        if self.run.attention == "eager":
+            return rounded(self.run.batch_size * queries * keys * self.recipe.compute)
+        return rounded(self.run.batch_size * queries * keys) if window is not None and keys > window else 0
 
     def _kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
         """Layers that slide before those that do not, which hold more."""
@@ -151,7 +159,8 @@ class Generation:
         held = Fact(
             line="activations",
             bytes=0,
-            formula=f"embeddings of {self.tokens:,} tokens, sines and cosines of {self.sequence:,} positions",
+            formula=f"embeddings of {self.tokens:,} tokens, sines and cosines of {self.sequence:,} positions; a mask "
+            "where the kernel has none of its own",
             source="transformers, modeling_llama.py, LlamaModel.forward: its variables",
             lifetime="a whole pass",
         )
