@@ -95,10 +95,11 @@ class Server:
             f"run.gpu_memory_utilization = {run.gpu_memory_utilization:g} of {self.device.name} is "
             f"{format_bytes(self.budget)}"
         )
+        where = f" on {place_of(worker.share)}" if self.parallel.ranks > 1 else ""
         if self.blocks <= 0:
             raise TooLarge(
-                f"{share}, but weights, the profiled batch and CUDA graphs take {format_bytes(worker.fixed)} on "
-                f"{place_of(worker.share)}, which leaves nothing for keys and values; take more cards "
+                f"{share}, but weights, the profiled batch and CUDA graphs take {format_bytes(worker.fixed)}{where}, "
+                "which leaves nothing for keys and values; take more cards "
                 "(parallel.tensor), fewer bits (run.quantization) or a larger card",
                 needed,
             )
