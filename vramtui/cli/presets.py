@@ -78,11 +78,17 @@ def _check(files: list[Path]) -> tuple[int, list[str]]:
 
 
 def _try_out(preset: Preset) -> None:
-    """Estimate it, which finds what no single key is wrong with: heads that do not divide, a sequence too long."""
+    """Estimate it, which finds what no single key is wrong with: heads that do not divide, a sequence too long.
+
+    On a card that holds anything: a server that no usual card holds is not wrong for it.
+    """
+    import msgspec  # noqa: PLC0415 - as above
+
     from vramtui.core.devices import DEFAULT_CARD, card  # noqa: PLC0415 - as above
     from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as above
 
-    estimates_by(None, preset.workload, card(DEFAULT_CARD))
+    boundless = msgspec.structs.replace(card(DEFAULT_CARD), total_memory=1 << 50)
+    estimates_by(None, preset.workload, boundless)
 
 
 def _entry(found: PresetFile) -> dict[str, object]:

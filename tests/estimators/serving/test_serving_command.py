@@ -1,0 +1,46 @@
+"""Servers as someone meets them: the room they have is told, and one that is too large is no broken preset."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vramtui.cli.main import program
+from vramtui.presets.library import bundled_folder
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+
+
+def test_tokens_and_sequences_stand_in_the_text_and_in_json() -> None:
+    arguments = ["estimate", "llama-3.1-8b-serve", "--gpu", "H100"]
+    done = RUNNER.invoke(program(), [*arguments, "--json"])
+    (estimate,) = json.loads(done.stdout)["estimates"]
+    pool = next(part for part in estimate["parts"] if part["name"] == "kv cache")
+    tokens = pool["bytes"] // (128 * 1024)
+    room = f"room for {tokens:,} tokens of keys and values: {tokens / 131072:.2f} sequences of 131,072 tokens at once"
+    assert any(note.startswith(room) for note in estimate["assumptions"])
+    assert estimate["fits"]
+    assert room[:40] in RUNNER.invoke(program(), arguments).stdout
+
+
+def test_a_server_that_does_not_fit_is_one_sentence() -> None:
+    done = RUNNER.invoke(program(), ["estimate", "llama-3.1-70b-serve", "--set", "parallel.tensor=1"])
+    assert done.exit_code == 2
+    assert "which leaves nothing for keys and values" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_server_too_large_for_the_usual_card_is_a_sound_preset(tmp_path: Path) -> None:
+    text = (bundled_folder() / "llama" / "llama-3.1-70b-serve.toml").read_text()
+    mine = tmp_path / "mine.toml"
+    mine.write_text(text.replace("tensor = 4", "tensor = 1"))
+    done = RUNNER.invoke(program(), ["presets", "check", str(mine)])
+    assert done.exit_code == 0, done.stdout + done.stderr
+    mine.write_text(text.replace("tensor = 4", "tensor = 7"))
+    assert RUNNER.invoke(program(), ["presets", "check", str(mine)]).exit_code == 2
