@@ -10,6 +10,7 @@ import msgspec
 from vramtui.core.devices import Device
 from vramtui.core.estimate import PHASE_TITLES, Estimate, Part
 from vramtui.core.ledger import TITLES, TOTALS
+from vramtui.core.parallel import Parallel
 from vramtui.core.preset import PresetFile
 from vramtui.core.text import printable
 from vramtui.core.units import UNKNOWN, format_bytes, format_percent
@@ -25,6 +26,11 @@ def print_estimates(found: PresetFile, estimates: list[Estimate], device: Device
     print(_strong(f"{printable(found.preset.name)}  ({printable(found.key)})"))
     values = {key: value for key, value in msgspec.to_builtins(found.preset.run).items() if value is not None}
     _print_wrapped("", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
+    if found.preset.workload.parallel is not None:
+        usual = msgspec.to_builtins(Parallel())
+        shared = msgspec.to_builtins(found.preset.workload.parallel)
+        chosen = [f"{key} {_plain(value)}" for key, value in shared.items() if value != usual[key]]
+        _print_wrapped("", f"parallel: {', '.join(chosen) or 'one card'}")
     if len(estimates) == 1:
         _print_one(estimates[0])
     else:
