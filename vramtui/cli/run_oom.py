@@ -40,7 +40,7 @@ def failure_of(one: Seen) -> Failure | None:
         cached = None
         if oom.reserved is not None and oom.allocated is not None:
             cached = max(0, oom.reserved - oom.allocated)
-        when = f" in {PHASE_TITLES[oom.phase]} of step {oom.step}"
+        when = f" in {'' if oom.phase is None else PHASE_TITLES[oom.phase] + ' of '}step {oom.step}"
         return Failure(when=when, asked=oom.asked, free=oom.free, allocated=oom.allocated, cached=cached)
     return _from_message(one.job, one.counters.index)
 

@@ -88,9 +88,14 @@ class Hello(Message, frozen=True, kw_only=True, tag="hello"):
 
 
 class Beat(Message, frozen=True, kw_only=True, tag="beat"):
-    """How it is now. `parts` holds bytes by part (weights, gradients, optimizer) and torch's device name."""
+    """How it is now.
 
-    phase: Watched
+    Attributes:
+        phase: None in a step that is not watched, because that would cost it too much.
+        parts: bytes by part, then by torch's name of the device.
+    """
+
+    phase: Watched | None = None
     step: Count
     step_seconds: Time | None = None
     lost: Count = 0
@@ -108,7 +113,7 @@ class OutOfMemory(Message, frozen=True, kw_only=True, tag="oom"):
     allocated: Count | None = None
     reserved: Count | None = None
     inactive_split: Count | None = None
-    phase: Watched
+    phase: Watched | None = None
     step: Count
 
 

@@ -8,6 +8,7 @@ step. Nothing is ever put on a module or a tensor of the job: what it copies or 
 import functools
 import threading
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,11 @@ COMPILED_WARNING = r"Using `torch\.compile\(module\)` when there are global hook
 
 
 class Hooks:
-    """Calls `turn(phase)` when a phase begins, `step_ends(optimizer)` after a step, `call_begins(module)` at a forward.
+    """Calls `turn(phase)` when a phase begins, `step_ends(optimizer)` after a step, `call_begins(module)` at a forward
+    of another module than before.
 
     Phases: `forward` from the outermost module's call on, `backward` from `torch.autograd.backward` on, `step` while
-    an optimizer steps, `input` after it. They are `build` before the first of all.
+    an optimizer steps. Where `watching` is set to False, only the ends of steps are told.
     """
 
     def __init__(
@@ -36,7 +38,10 @@ class Hooks:
         self._call_begins = call_begins
         self._step_begins = step_begins
         self._step_ends = step_ends
-        self._on_call: Any = None
+        self.watching = True
+        self._waiting: Any = None  # torch's own table of hooks on every call, and our place in it
+        self._key = 0
+        self._last_called: Callable[[], Any] = _nothing
         self._stepping: Any = None
         # A compiler that follows the job's code meets the hook: this is what it knows by itself to be true.
         self._compiling = torch.compiler.is_compiling
@@ -57,56 +62,62 @@ class Hooks:
         autograd.backward = self._wrapped(autograd.backward)
         self._await_call()
 
+    def begin_again(self) -> None:
+        """Forget what is going on: in a forked child nothing of it does."""
+        self.watching, self._stepping, self._depth = True, None, 0
+        self._await_call()
+
     def _await_call(self) -> None:
-        if self._on_call is None:
-            register = self._torch.nn.modules.module.register_module_forward_pre_hook
-            self._on_call = register(self._before_call)
+        if self._waiting is None:
+            handle = self._torch.nn.modules.module.register_module_forward_pre_hook(self._before_call)
+            self._waiting = handle.hooks_dict_ref()
+            self._key = handle.id
+        elif self.watching:
+            self._waiting[self._key] = self._before_call
 
     def _before_call(self, module: Any, _arguments: Any) -> None:
         if self._compiling():
             return
         if threading.current_thread() is not threading.main_thread() or self._depth or self._stepping is not None:
             return
-        if next(module.parameters(), None) is None:
+        if module is not self._last_called() and next(module.parameters(), None) is None:
             return  # a transform of the data, or a loss: no model
-        handle, self._on_call = self._on_call, None
-        if handle is not None:
-            handle.remove()
-        self._call_begins(module)
+        self._waiting.pop(self._key, None)
+        if module is not self._last_called():
+            self._last_called = weakref.ref(module)
+            self._call_begins(module)
         self._turn("forward")
 
     def _wrapped(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(backward)
         def watched(*arguments: Any, **named: Any) -> Any:
-            outermost = self._depth == 0 and self._stepping is None
-            if outermost:
+            if not self.watching or self._stepping is not None:
+                return backward(*arguments, **named)
+            if not self._depth:
                 self._turn("backward")
             self._depth += 1
             try:
                 return backward(*arguments, **named)
             finally:
                 self._depth -= 1
-                if outermost:
+                if not self._depth:
                     self._await_call()
 
         return watched
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         # An optimizer that steps others inside of its own step is one; one that failed may begin again.
-        if self._stepping is None or self._stepping() is None or self._stepping() is optimizer:
-            self._stepping = _reference(optimizer)
+        if self.watching and (self._stepping is None or self._stepping() in {None, optimizer}):
+            self._stepping = weakref.ref(optimizer)
             self._step_begins(optimizer)
             self._turn("step")
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
-        if self._stepping is not None and self._stepping() is optimizer:
+        if not self.watching or (self._stepping is not None and self._stepping() is optimizer):
             self._stepping = None
             self._step_ends(optimizer)
-            self._turn("input")
             self._await_call()
 
 
-def _reference(thing: Any) -> Callable[[], Any]:
-    import weakref
-
-    return weakref.ref(thing)
+def _nothing() -> None:
+    """What is referred to before anything is."""

@@ -16,7 +16,8 @@ from .counters import Counters
 from .hooks import Hooks
 from .notes import Holdings, Moments
 
-BEAT = 0.1  # seconds between messages
+BEAT = 0.2  # seconds between messages
+SILENCE = 0.5  # seconds after which a thread tells what no hook did: taking turns with it costs the job more
 ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
 PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
 RANKS = {"rank": ("RANK", "SLURM_PROCID"), "local_rank": ("LOCAL_RANK", "SLURM_LOCALID"), "world_size": ("WORLD_SIZE",)}
@@ -28,6 +29,13 @@ class Session:
     def __init__(self, torch: Any) -> None:
         self._torch = torch
         self._counters = Counters(torch)
+        self._hooks = Hooks(
+            torch,
+            turn=self._quiet(self.turn),
+            call_begins=self._quiet(self.call_begins),
+            step_begins=self._quiet(self.step_begins),
+            step_ends=self._quiet(self.step_ends),
+        )
         self._reset()
 
     def _reset(self) -> None:
@@ -37,19 +45,12 @@ class Session:
         self._holdings = Holdings(self._torch)
         self._begun = self._beating = self._ended = self._knows_devices = False
         self._phase, self._step = "build", 0
-        self._noting = True
         self._counts: dict[int, int] = {}
-        self._next_parts = self._next_beat = self._first_step = self._last_step = 0.0
+        self._next_parts = self._last_beat = self._first_step = self._last_step = 0.0
 
     def arm(self) -> None:
         """Put the hooks on."""
-        Hooks(
-            self._torch,
-            turn=self._quiet(self.turn),
-            call_begins=self._quiet(self.call_begins),
-            step_begins=self._quiet(self.step_begins),
-            step_ends=self._quiet(self.step_ends),
-        ).put_on()
+        self._hooks.put_on()
         os.register_at_fork(after_in_child=self._quiet(self._forked))
         # A job that only computes is known by its beginning to use CUDA.
         lazily = getattr(self._torch.cuda, "_lazy_call", None)
@@ -76,22 +77,11 @@ class Session:
         if facts.is_data_worker():
             return
         self._begin()
-        fresh = self._phase in {"build", "input"} and phase in {"forward", "backward"}
-        if fresh and phase == "backward":
+        if phase == "backward" and self._phase in {"build", "input"}:
             self._phase = "forward"  # which ran as compiled code, that calls no hook
-        if self._noting:
-            self._note()
-        if fresh:
-            # A step is noted whole or not at all: a peak that grew between two notes belongs to the phase between.
-            was, self._noting = self._noting, self._step < ALWAYS or self._allowance.affords()
-            if self._noting and not was:
-                self._note(keep=False)
-        elif phase == "input":
-            # Where several optimizers take turns, a step of the job is one of each.
-            self._step = max(self._counts.values(), default=self._step)
+        self._note()
         self._phase = phase
-        if not self._beating:
-            self._beat_if_due()
+        self._beat_if_due(BEAT)
 
     def call_begins(self, module: Any) -> None:
         """`module` was called by none other."""
@@ -107,13 +97,26 @@ class Session:
 
     def step_ends(self, optimizer: Any) -> None:
         """`optimizer` has stepped."""
+        if facts.is_data_worker():
+            return
         self._last_step = time.monotonic()
-        if self._looks_at_parts():
-            self._holdings.look_after_step()
-            self._next_parts = self._last_step + PARTS_EVERY
+        self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+        watched = self._hooks.watching
+        if watched:
+            if self._looks_at_parts():
+                self._holdings.look_after_step()
+                self._next_parts = self._last_step + PARTS_EVERY
+            self._note()
         if not self._step:
             self._first_step = self._last_step
-        self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+        # Where several optimizers take turns, a step of the job is one of each.
+        self._step = max(self._step, self._counts[id(optimizer)])
+        self._phase = "input"
+        # The next step is watched whole or not at all: a peak that grew between two notes belongs to what is between.
+        self._hooks.watching = self._step < ALWAYS or self._allowance.affords()
+        if self._hooks.watching and not watched:
+            self._note(keep=False)
+        self._beat_if_due(BEAT)
 
     def _looks_at_parts(self) -> bool:
         return not self._step or (time.monotonic() >= self._next_parts and self._allowance.affords())
@@ -134,15 +137,15 @@ class Session:
             threading.Thread(target=self._beat_on, name="vramtui-probe", daemon=True).start()
 
     def _beat_on(self) -> None:
-        channel, beat = self._channel, self._quiet(self._beat)
+        channel, beat = self._channel, self._quiet(self._beat_if_due)
         while self._channel is channel and not self._ended:
-            beat()
-            time.sleep(BEAT)
+            beat(SILENCE)
+            time.sleep(SILENCE)
 
-    def _beat_if_due(self) -> None:
+    def _beat_if_due(self, every: float) -> None:
         now = time.monotonic()
-        if now >= self._next_beat:
-            self._next_beat = now + BEAT
+        if now - self._last_beat >= every:
+            self._last_beat = now
             self._beat()
 
     def _meet_devices(self) -> None:
@@ -156,7 +159,7 @@ class Session:
         span = self._last_step - self._first_step
         self._tell(
             "beat",
-            phase=self._phase,
+            phase=self._told_phase(),
             step=self._step,
             step_seconds=span / (self._step - 1) if self._step > 1 else None,
             lost=self._channel.lost,
@@ -164,6 +167,10 @@ class Session:
             parts=self._holdings.sizes,
             moments=self._moments.taken(),
         )
+
+    def _told_phase(self) -> "str | None":
+        """Where the job is; None in a step that is not watched."""
+        return self._phase if self._hooks.watching else None
 
     def _hello(self) -> bytes:
         return _message(
@@ -179,13 +186,13 @@ class Session:
     def _out_of_memory(self, device: int, asked: int, free: "int | None") -> None:
         figures = self._counters.read(time.monotonic()).get(device, {})
         told = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
-        self._tell("oom", device=device, asked=asked, free=free, phase=self._phase, step=self._step, **told)
+        self._tell("oom", device=device, asked=asked, free=free, phase=self._told_phase(), step=self._step, **told)
 
     def _end(self) -> None:
         if not self._begun or self._ended:
             return
         self._ended = True
-        if self._noting:
+        if self._hooks.watching:
             self._note()
         self._beat()
         self._tell("end", **facts.last_words(self._torch))
@@ -197,6 +204,7 @@ class Session:
     def _forked(self) -> None:
         self._channel.close()
         self._reset()
+        self._hooks.begin_again()
 
 
 def arm(torch: Any) -> None:
