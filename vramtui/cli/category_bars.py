@@ -35,7 +35,7 @@ class Bars:
 
     def __init__(self, *, colour: bool | None = None) -> None:
         asked = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        self._colour = asked if colour is None else colour
+        self.colour = asked if colour is None else colour
         self.invisible = len(self.mark("weights")) - 1
 
     def bar(self, categories: Mapping[str, int], peak: int, top: int, width: int) -> str:
@@ -70,10 +70,10 @@ class Bars:
 
     def strong(self, text: str) -> str:
         """A heading."""
-        return f"\x1b[1m{text}{_OFF}" if self._colour else text
+        return f"\x1b[1m{text}{_OFF}" if self.colour else text
 
     def _painted(self, category: str, text: str) -> str:
-        if not self._colour:
+        if not self.colour:
             return text
         red, green, blue = bytes.fromhex(DARK[category.replace("_", "-")].removeprefix("#"))
         return f"\x1b[38;2;0;0;0;48;2;{red};{green};{blue}m{text}{_OFF}"

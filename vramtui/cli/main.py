@@ -20,6 +20,7 @@ COMMANDS = (
     "run",
     "attach",
     "trace",
+    "lab",
     "allocator",
     "history",
     "doctor",

@@ -1,6 +1,7 @@
 """The dispatch mode that sees every operator: runs it on fake tensors and gives its memory to the allocator."""
 
 import contextlib
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -100,6 +101,10 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
                 entry.guessed = True
             return old
         kwargs = dict(kwargs) if kwargs else {}
+        made_by = _maker(func) if torch.is_inference_mode_enabled() else None
+        if made_by is not None:
+            with self:
+                return func._op_dk(made_by, *args, **kwargs)
         with inside():
             return self._dispatch(func, args, kwargs)
 
@@ -120,6 +125,18 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             out = call.run() if kernel is None else kernel(call)
         values.follow(self.memory.book, call.fresh, (func, args, kwargs), out)
         return out
+
+
+@functools.cache
+def _maker(func: Any) -> Any:
+    """The key whose kernel makes an operator of others (linear of addmm), which inference mode leaves whole: that of
+    the device where attention is steered, or else the one for all devices; None for an operator of its own.
+    """
+    known, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
+    if func.namespace != "aten" or not known(name, "CompositeImplicitAutograd"):
+        return None
+    keys = torch._C.DispatchKey
+    return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
 
 
 @contextlib.contextmanager

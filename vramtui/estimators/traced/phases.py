@@ -4,6 +4,7 @@ model, optimizer, then per step input, forward, backward (again for each micro-b
 """
 
 import functools
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -32,8 +33,10 @@ class Phases:
     def __init__(self, whereabouts: Whereabouts, steps: int, ended: Callable[[str, int], None]) -> None:
         self.now = "model"
         self.steps_done = 0
-        self.models: list[torch.nn.Module] = []
-        self.optimizers: list[torch.optim.Optimizer] = []
+        # Weak, so that what the code deletes is gone.
+        self.models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._trains = False
         self._where = whereabouts
         self._steps = steps
         self._ended = ended
@@ -59,7 +62,7 @@ class Phases:
 
     def finish(self) -> None:
         """The code has ended: close the phase it was in, if anything happened there."""
-        if self.now in {"model", "forward"} or (self.now == "input" and not self.optimizers):
+        if self.now in {"model", "forward"} or (self.now == "input" and not self._trains):
             self._end(self.now)
 
     def abandon(self) -> None:
@@ -72,7 +75,7 @@ class Phases:
 
     def _enough(self) -> bool:
         """Inference has no steps to count: it runs to its end."""
-        return bool(self.optimizers) and self.steps_done >= self._steps
+        return self._trains and self.steps_done >= self._steps
 
     # ---- optimizers
 
@@ -100,7 +103,7 @@ class Phases:
     def _around_construction(self, plain: Any) -> Any:
         @functools.wraps(plain)
         def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
-            if not self.optimizers and not self._busy:
+            if not self._trains and not self._busy:
                 self._end("model" if self.now in {"model", "input"} else self.now)
                 self.now = "optimizer"
             self._busy += 1
@@ -109,7 +112,8 @@ class Phases:
             finally:
                 self._busy -= 1
             if not self._busy:
-                self.optimizers.append(optimizer)
+                self.optimizers.add(optimizer)
+                self._trains = True
                 if self.now == "optimizer":
                     self._end("optimizer")
                     self.now = "input"
@@ -161,21 +165,21 @@ class Phases:
             return
         if self._is_model(module):
             self._end("forward")
-            if not self.optimizers:
+            if not self._trains:
                 self.steps_done += 1
             self.now = "input"
 
     def _is_model(self, module: torch.nn.Module) -> bool:
-        if any(module is model for model in self.models):
+        if module in self.models:
             return True
         first = next(module.parameters(), None)
         if first is None:
             return False
-        if self.optimizers:
+        if self._trains:
             held = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
             if not any(id(p) in held for p in module.parameters()):
                 return False
-        self.models.append(module)
+        self.models.add(module)
         return True
 
     # ---- backward

@@ -1,0 +1,125 @@
+"""What small nets hold: workspaces, intermediates, norms, optimizers."""
+
+import torch
+from torch import nn
+
+from vramtui.estimators.traced.experiments.marks import Marks
+
+WIDTH, BATCH = 1024, 256
+
+
+def linear() -> None:
+    """One linear layer, forward and backward; what is left at the end are cuBLAS workspaces, one for each thread."""
+    marks = Marks()
+    model = nn.Linear(256, 250).to("cuda")
+    marks.mark("model")
+    x = torch.randn(1, 256, device="cuda")
+    marks.mark("input")
+    y = model(x)
+    marks.mark("forward")
+    y.sum().backward()
+    marks.mark("backward")
+    del model, x, y
+    marks.mark("deletion")
+    marks.write()
+
+
+def _mlp() -> nn.Sequential:
+    layers: list[nn.Module] = []
+    for _ in range(4):
+        layers += [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
+    return nn.Sequential(*layers).to("cuda")
+
+
+def _through(marks: Marks, model: nn.Sequential) -> None:
+    marks.mark("model")
+    x = torch.randn(BATCH, WIDTH, device="cuda")
+    marks.mark("input")
+    for number, layer in enumerate(model):
+        x = layer(x)
+        marks.mark(f"{number} {type(layer).__name__}")
+    del x
+    marks.mark("output deleted")
+    marks.write()
+
+
+def mlp_training() -> None:
+    """Each layer's output is kept for backward."""
+    _through(Marks(), _mlp())
+
+
+def mlp_inference() -> None:
+    """Nothing is kept, so that only two outputs are ever alive."""
+    marks = Marks()
+    with torch.inference_mode():
+        _through(marks, _mlp())
+
+
+class ManualNorm(nn.Module):
+    """Layer norm in single operators, each of which keeps what its backward needs."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The shape stays."""
+        mean = x.mean(-1, keepdim=True)
+        variance = ((x - mean) ** 2).mean(-1, keepdim=True)
+        return (x - mean) / torch.sqrt(variance + 1e-5) * self.weight + self.bias
+
+
+def _normed(norm: nn.Module) -> None:
+    marks = Marks()
+    norm = norm.to("cuda")
+    marks.mark("norm")
+    x = torch.randn(BATCH, WIDTH, device="cuda", requires_grad=True)
+    marks.mark("input")
+    y = norm(x)
+    marks.mark("forward")
+    y.backward(torch.ones_like(y))
+    marks.mark("backward")
+    del x, y
+    marks.mark("deletion")
+    marks.write()
+
+
+def layernorm_fused() -> None:
+    """One kernel, which keeps a mean and a deviation for each row."""
+    _normed(nn.LayerNorm(WIDTH))
+
+
+def layernorm_manual() -> None:
+    """The same in nine operators."""
+    _normed(ManualNorm(WIDTH))
+
+
+def _trained(kind: type[torch.optim.Optimizer]) -> None:
+    marks = Marks()
+    model = nn.Sequential(*_mlp(), nn.Linear(WIDTH, 10).to("cuda"))
+    marks.mark("model")
+    optimizer = kind(model.parameters(), lr=1e-3)  # type: ignore[call-arg] # every optimizer that is used here has it
+    marks.mark("optimizer")
+    for step in range(2):
+        x = torch.randn(BATCH, WIDTH, device="cuda")
+        y = torch.randint(0, 10, (BATCH,), device="cuda")
+        marks.mark(f"input {step}")
+        loss = nn.functional.cross_entropy(model(x), y)
+        marks.mark(f"forward {step}")
+        loss.backward()
+        marks.mark(f"backward {step}")
+        optimizer.step()
+        marks.mark(f"step {step}")
+        optimizer.zero_grad()
+        marks.mark(f"zero_grad {step}")
+    marks.write()
+
+
+def optimizer_sgd() -> None:
+    """Plain SGD keeps nothing of its own."""
+    _trained(torch.optim.SGD)
+
+
+def optimizer_adam() -> None:
+    """Adam makes two numbers for each weight in its first step, and keeps them."""
+    _trained(torch.optim.Adam)

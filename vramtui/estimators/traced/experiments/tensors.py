@@ -1,0 +1,59 @@
+"""What single tensors take: the cache, the sizes of types, the rounding to blocks."""
+
+import torch
+
+from vramtui.estimators.traced.experiments.marks import Marks
+
+MIB = 1 << 20
+ELEMENTS = 1 << 20
+DTYPES = (
+    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int64", "int32", "int16", "int8", "bool",
+    "complex64",
+)  # fmt: skip
+SIZES = (1, *(512 * blocks + beside for blocks in range(1, 7) for beside in (-1, 0, 1)))
+
+
+def cache() -> None:
+    """What is freed stays reserved until `empty_cache`, unless a segment is still in use."""
+    marks = Marks()
+    marks.mark("nothing yet")
+    small = torch.empty(1024, dtype=torch.uint8, device="cuda")
+    marks.mark("1 KiB")
+    middle = torch.empty(4 * MIB, dtype=torch.uint8, device="cuda")
+    marks.mark("and 4 MiB")
+    large = torch.empty(50 * MIB, dtype=torch.uint8, device="cuda")
+    marks.mark("and 50 MiB")
+    del large
+    marks.mark("50 MiB freed")
+    large = torch.empty(49 * MIB, dtype=torch.uint8, device="cuda")
+    marks.mark("49 MiB again")
+    del large, middle
+    marks.mark("all but 1 KiB freed")
+    torch.cuda.empty_cache()
+    marks.mark("empty_cache")
+    del small
+    torch.cuda.empty_cache()
+    marks.mark("1 KiB freed, empty_cache")
+    marks.write()
+
+
+def dtypes() -> None:
+    """The same million of numbers in each type."""
+    marks = Marks()
+    for name in DTYPES:
+        numbers = torch.empty(ELEMENTS, dtype=getattr(torch, name), device="cuda")
+        marks.mark(name)
+        del numbers
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    marks.write()
+
+
+def blocks() -> None:
+    """A tensor of so many bytes takes whole blocks of 512."""
+    marks = Marks()
+    for size in SIZES:
+        tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
+        marks.mark(str(size))
+        del tensor
+    marks.write()
