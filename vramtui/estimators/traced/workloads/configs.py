@@ -56,7 +56,8 @@ def _kind(model: TransformerModel) -> str | None:
         return _with_layer_norms(model)
     if model.position != "rope" or not model.gated_mlp or model.parallel_residual or model.lm_head_bias:
         return None
-    if model.norm == "gemma_rmsnorm":
+    if model.norm == "gemma_rmsnorm" or model.norms_per_layer == 4:
+        # All of Gemma's norms are its own kind, also where a preset does not say so.
         kinds = {(2, False): "gemma", (4, False): "gemma2", (4, True): "gemma3_text"}
         return kinds.get((model.norms_per_layer, model.qk_norm))
     return None if model.norms_per_layer != 2 else _with_rms_norms(model)

@@ -12,37 +12,23 @@ from vramtui.core.errors import UserError
 from vramtui.core.models import TransformerModel
 
 
-class Block(nn.Module):
-    """Attention and MLP, each behind a layer norm and beside a residual."""
+class Attention(nn.Module):
+    """Causal self-attention, fused or with its scores spelled out."""
 
     mask: Tensor | None
 
     def __init__(self, model: TransformerModel, *, eager: bool) -> None:
         super().__init__()
-        width = model.hidden_size
-        self.heads, self.eager, self.dropout = model.num_attention_heads, eager, model.attention_dropout
-        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        width, rows = model.hidden_size, model.max_position_embeddings or 1024
+        self.heads, self.dropout = model.num_attention_heads, model.attention_dropout
         self.qkv = nn.Linear(width, 3 * width, bias=model.attention_bias)
         self.out = nn.Linear(width, width, bias=model.output_bias)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, model.ffn_size, bias=model.mlp_bias),
-            nn.GELU(),
-            nn.Linear(model.ffn_size, width, bias=model.mlp_bias),
-            nn.Dropout(model.hidden_dropout),
-        )
         self.drop, self.drop_scores = nn.Dropout(model.hidden_dropout), nn.Dropout(model.attention_dropout)
-        rows = model.max_position_embeddings or 1024
         mask = torch.ones(rows, rows).tril()[None, None] if eager else None
         self.register_buffer("mask", mask, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, tokens, width) to the same."""
-        x = x + self._attend(self.norm_1(x))
-        out = x + self.mlp(self.norm_2(x))
-        assert isinstance(out, Tensor)
-        return out
-
-    def _attend(self, x: Tensor) -> Tensor:
         batch, tokens, width = x.shape
         q, k, v = (part.view(batch, tokens, self.heads, -1).transpose(1, 2) for part in self.qkv(x).split(width, -1))
         if self.mask is None:
@@ -53,6 +39,33 @@ class Block(nn.Module):
             scores = scores.masked_fill(self.mask[:, :, :tokens, :tokens] == 0, float("-inf"))
             mixed = self.drop_scores(functional.softmax(scores, -1)) @ v
         out = self.drop(self.out(mixed.transpose(1, 2).reshape(batch, tokens, width)))
+        assert isinstance(out, Tensor)
+        return out
+
+
+class Block(nn.Module):
+    """Attention and MLP, each behind a layer norm and beside a residual.
+
+    They are made in the order that such models have them: where freed blocks are taken again depends on it.
+    """
+
+    def __init__(self, model: TransformerModel, *, eager: bool) -> None:
+        super().__init__()
+        width = model.hidden_size
+        self.norm_1 = nn.LayerNorm(width)
+        self.attention = Attention(model, eager=eager)
+        self.norm_2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, model.ffn_size, bias=model.mlp_bias),
+            nn.GELU(),
+            nn.Linear(model.ffn_size, width, bias=model.mlp_bias),
+            nn.Dropout(model.hidden_dropout),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, tokens, width) to the same."""
+        x = x + self.attention(self.norm_1(x))
+        out = x + self.mlp(self.norm_2(x))
         assert isinstance(out, Tensor)
         return out
 

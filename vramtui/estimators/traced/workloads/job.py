@@ -48,6 +48,10 @@ class Job:
         """Move the model to the device, in the type it is kept in."""
         self.model = self.model.to(_DEVICE, self._dtype) if self._dtype else self.model.to(_DEVICE)
 
+    def cast(self, x: torch.Tensor) -> torch.Tensor:
+        """A batch in the model's type."""
+        return x.to(self._dtype) if self._dtype and x.is_floating_point() else x
+
     def autocast(self) -> AbstractContextManager[Any]:
         """What a step's forward pass runs under."""
         dtype = _AUTOCAST.get(self.run.precision)
@@ -109,7 +113,7 @@ class Job:
         def draw() -> Batch:
             x = torch.randn(size, device=_DEVICE)
             y = torch.randint(0, classes, targets, device=_DEVICE)
-            return x.to(self._dtype) if self._dtype else x, y
+            return x, y
 
         return draw
 
@@ -126,7 +130,7 @@ class Job:
             return looked_up
         if model.loss == "mse":
             return lambda: (
-                torch.randn(size, device=_DEVICE, dtype=self._dtype),
+                torch.randn(size, device=_DEVICE),
                 torch.randn((size[0], *shape), device=_DEVICE, dtype=self._dtype),
             )
         return self._classes(size, (size[0], *shape[:-1]), shape[-1])
@@ -157,6 +161,7 @@ def _train(job: Job, run: TrainRun) -> object:
         for _ in range(run.gradient_accumulation_steps):
             # The old batch and loss are alive while the new ones are made.
             x, y = job.batch()
+            x = job.cast(x)
             with job.autocast():
                 loss = job.loss(x, y)
             (scaler.scale(loss) if scaler else loss).backward()
@@ -190,6 +195,7 @@ def _optimizer(run: TrainRun, parameters: list[torch.nn.Parameter]) -> torch.opt
 
 def _infer(job: Job) -> object:
     x, _y = job.batch()
+    x = job.cast(x)
     with job.autocast():
         return job.model(x)
 
