@@ -72,9 +72,11 @@ BUILT: dict[str, tuple[str, str, dict[str, Any], int]] = {
 PUBLISHED = {
     "flux-dev-full": 11_901_408_320,
     "flux-dev-infer": 11_901_408_320,
+    "flux-dev-lora": 11_901_408_320,
     "sd-1.5-train": 859_520_964,
     "sd-2.1-infer": 865_910_724,
     "sdxl-infer": 2_567_463_684,
+    "sdxl-lora": 2_567_463_684,
     "sdxl-train": 2_567_463_684,
 }
 
@@ -146,7 +148,8 @@ def test_other_models_say_where_their_shapes_are_from(path: Any) -> None:
         ("python generate.py stabilityai/stable-diffusion-xl-base-1.0", ["sdxl-infer"]),
         ("python generate.py black-forest-labs/FLUX.1-dev", ["flux-dev-infer"]),
         ("python train.py black-forest-labs/FLUX.1-dev", ["flux-dev-full"]),
-        ("python train_lora.py black-forest-labs/FLUX.1-dev", []),
+        ("python train_dreambooth_lora_flux.py black-forest-labs/FLUX.1-dev", ["flux-dev-lora"]),
+        ("accelerate launch train_text_to_image_lora_sdxl.py", ["sdxl-lora"]),
     ],
 )
 def test_commands_find_their_preset_and_no_other(command: str, keys: list[str]) -> None:

@@ -3,7 +3,13 @@
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
-from vramtui.core.models import EncoderDecoderModel, Model, TransformerModel
+from vramtui.core.models import (
+    DiffusionTransformerModel,
+    EncoderDecoderModel,
+    Model,
+    TransformerModel,
+    UNetModel,
+)
 from vramtui.core.workload import InferRun, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.families import check_parameters, parameter_count, program_of
 from vramtui.estimators.analytic.inference import estimate_inference
@@ -50,7 +56,8 @@ def _refuse_unknown(model: Model, run: Run) -> None:
     asked: dict[str, object] = {}
     if isinstance(run, TrainRun) and not isinstance(model, TransformerModel):
         asked |= {
-            "run.lora": run.lora,
+            "run.lora": run.lora and not isinstance(model, (UNetModel, DiffusionTransformerModel)),
+            "run.lora.use_dora": run.lora and run.lora.use_dora,
             "run.quantization": run.quantization,
             "run.frozen_layers": run.frozen_layers,
             "run.cross_entropy": run.cross_entropy != "full",

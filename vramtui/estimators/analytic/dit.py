@@ -35,8 +35,7 @@ class DiffusionTransformer:
         self._start()
         for count, write in ((model.num_layers, streams.double), (model.num_single_layers, streams.single)):
             if count:
-                part = net.part(STREAM, times=count, layer=True)
-                part.done(write(part, part.follow()), checkpointed=True)
+                net.repeat(STREAM, count, write)
         self._end()
         width, batch = net.recipe.stream, net.batch
         image = rounded(batch * streams.image * model.in_channels * width)

@@ -1,20 +1,26 @@
 """What the writers of encoders, encoder-decoders and diffusion models share: parts, their parameters, their tapes."""
 
+from collections.abc import Callable
 from math import prod
 
 import msgspec
 
 from vramtui.core.devices import Device
+from vramtui.core.errors import UserError, nearest
 from vramtui.core.shapes import Activation
-from vramtui.core.workload import InferRun, TrainRun
+from vramtui.core.workload import InferRun, Lora, TrainRun
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.operators import Operators
 from vramtui.estimators.analytic.precision import recipe
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.replay import Stage
 from vramtui.estimators.analytic.scratch import column_sum_scratch
-from vramtui.estimators.analytic.tape import Tape, Tensor
+from vramtui.estimators.analytic.tape import Storage, Tape, Tensor
 from vramtui.estimators.analytic.tensors import Tensor as Parameter
+from vramtui.estimators.analytic.writer import ADAPTERS
+
+OUTSIDE = Storage(0, 1, "weights", "weight")
+OUTSIDE.borrowed = True
 
 
 class Image(msgspec.Struct, frozen=True):
@@ -42,22 +48,44 @@ class Net:
         self.training = isinstance(run, TrainRun)
         self.checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
         self.batch = run.batch_size
-        self.recipe = recipe(run.precision, lora=False)
+        self.lora = run.lora if isinstance(run, TrainRun) else None
+        self.trains = self.training and self.lora is None
+        self.recipe = recipe(run.precision, lora=self.lora is not None)
         self.capability = device.capability
         self.eager = run.attention == "eager"
         self.trained: list[Parameter] = []
         self.frozen: list[Parameter] = []
         self.stages: list[Stage] = []
         self.buffers = 0
+        self.linears: dict[str, None] = {}
 
     def part(self, group: str, *, times: int = 1, layer: bool = False) -> "Part":
         """A stretch that stands `times` in a row; `layer` says that its weights are a block's."""
         return Part(self, group, times, layer=layer)
 
+    def repeat(self, group: str, times: int, write: Callable[["Part", Tensor], Tensor]) -> None:
+        """Equal blocks in a row; below the first adapter no gradient is wanted of the first one's input."""
+        output = self.stages[-1].tape.output
+        alone = int(self.lora is not None and output is not None and not output.tracked and times > 1)
+        for count in (alone, times - alone):
+            if count:
+                part = self.part(group, times=count, layer=True)
+                part.done(write(part, part.follow()), checkpointed=True)
+
     def program(
         self, *, inputs: int, inputs_formula: str, layers: int, buffers_formula: str = "", notes: tuple[str, ...] = ()
     ) -> Program:
-        """What the phases of a job need."""
+        """What the phases of a job need.
+
+        Raises:
+            UserError: adapters are asked for where there is no linear layer.
+        """
+        for target in self.lora.target_modules if self.lora else ():
+            if target not in self.linears:
+                raise UserError(
+                    f"run.lora.target_modules: {target!r} is not a linear layer of this model"
+                    f"{nearest(target, self.linears)}; it has: {', '.join(self.linears)}"
+                )
         return Program(
             frozen=tuple(self.frozen),
             trained=tuple(self.trained),
@@ -79,7 +107,7 @@ class Part(Operators):
         super().__init__(
             Tape(group),
             autocast=net.recipe.compute if net.recipe.autocast else None,
-            parameter=net.recipe.weights if net.training else net.recipe.frozen,
+            parameter=net.recipe.weights if net.trains else net.recipe.frozen,
             frozen=net.recipe.frozen,
             capability=net.capability,
             fp8=net.recipe.fp8,
@@ -114,17 +142,43 @@ class Part(Operators):
 
     def own(self, module: str, *shape: int, trained: bool = True) -> int:
         """Note a parameter and give the bytes of its gradient."""
-        trains = trained and self.net.training
+        trains = trained and self.net.trains
         kept = self.net.trained if trains else self.net.frozen
         kept.append(Parameter(module, shape, self.times, self.layer))
         return rounded(prod(shape) * self.parameter) if trains else 0
 
     def dense(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = True) -> Tensor:
-        """A linear layer called `module`."""
+        """A linear layer called `module`, with its adapter where it has one."""
         self.own(module, outer, inner)
         if bias:
             self.own(module, outer)
-        return self.linear(x, inner, outer, module, bias=bias, trained=self.net.training)
+        self.net.linears[module] = None
+        out = self.linear(x, inner, outer, module, bias=bias, trained=self.net.trains)
+        self.reads_outside()
+        if self.net.lora is None or module not in self.net.lora.target_modules:
+            return out
+        return self._adapted(x, out, self.net.lora, (inner, outer), module)
+
+    def reads_outside(self) -> None:
+        """The last operator keeps a weight, or another tensor from outside: a checkpoint is made again up to there."""
+        node = self.tape.nodes[-1]
+        if node.flows and not node.saves:
+            node.saves = (OUTSIDE,)
+
+    def _adapted(self, x: Tensor, out: Tensor, lora: Lora, shape: tuple[int, int], module: str) -> Tensor:
+        """LoRA as peft has it: out + B(A(dropout(x))) * scaling, in the adapter's type."""
+        (inner, outer), width = shape, self.net.recipe.weights
+        for size in ((lora.rank, inner), (outer, lora.rank)):
+            self.net.trained.append(Parameter(module, size, self.times, self.layer))
+        group, self.tape.group = self.tape.group, ADAPTERS
+        own, self.parameter = self.parameter, width
+        x = self.dropout(self.cast(x, width, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout")
+        low = self.linear(x, inner, lora.rank, f"{module} lora_A")
+        high = self.linear(low, lora.rank, outer, f"{module} lora_B")
+        high = self.pointwise(high, f"{module} adapter, scaled", saves="nothing")
+        total = self.add(out, high, f"{module} with adapter")
+        self.parameter, self.tape.group = own, group
+        return self.cast(total, out.width, f"{module} with adapter")
 
     def normed(self, x: Tensor, size: int, module: str, *, rms: bool = False) -> Tensor:
         """A layer norm of torch's, or an RMS norm as T5 spells it out."""
@@ -132,7 +186,7 @@ class Part(Operators):
         if rms:
             return self._t5_norm(x, size, module)
         self.own(module, size)
-        return self.layer_norm(x, size, module, trained=self.net.training)
+        return self.layer_norm(x, size, module, trained=self.net.trains)
 
     def _t5_norm(self, x: Tensor, size: int, label: str) -> Tensor:
         """The input over its rms, in fp32, back in the weight's type, times the weight."""
@@ -144,7 +198,7 @@ class Part(Operators):
         inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", scratch=rounded(rows * 4))
         normal = self.multiply(x, inverse, f"{label} normalised")
         normal = self.cast(normal, self.parameter, f"{label} normalised") if self.parameter < 4 else normal
-        return self.scale(normal, size, label, trained=self.net.training)
+        return self.scale(normal, size, label, trained=self.net.trains)
 
     def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> Tensor:
         """Rows looked up in a table; the gradient of a `tied` table is added to the output layer's."""
@@ -191,7 +245,7 @@ class Part(Operators):
         into = self.own(module, *weight)
         added = self.own(module, weight[0]) if bias else 0
         x = self.lowered(x, f"{module} input, cast")
-        trained = self.net.training
+        trained = self.net.trains
         casts = [self._weight(numel, f"{module} weight", trained=trained)]
         casts.append(self._weight(weight[0], f"{module} bias", trained=trained) if bias else None)
         copies = [tensor for tensor in casts if tensor is not None]
@@ -212,7 +266,7 @@ class Part(Operators):
         into = self.own(module, channels) + self.own(module, channels)
         if self.autocast is not None:
             x = self.cast(x, 4, f"{module} input in fp32")
-        out = self.tape.new(x.numel, x.width, module, tracked=x.tracked or self.net.training)
+        out = self.tape.new(x.numel, x.width, module, tracked=x.tracked or self.net.trains)
         saved = [
             self.tape.new(self.net.batch * groups, x.width, f"{module} {name}", tracked=False)
             for name in ("mean", "1/σ")

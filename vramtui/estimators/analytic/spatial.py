@@ -22,7 +22,7 @@ def resnet(part: Part, x: Tensor, given: Image, channels: int, times: int) -> Te
     y = part.activation(part.group_norm(x, given.channels, NORM_GROUPS, "norm1"), "silu")
     y, image = part.convolution(y, given, channels, 3, "conv1")
     into = part.own("time_emb_proj", channels, times) + part.own("time_emb_proj", channels)
-    steps = part.tape.new(part.net.batch * channels, y.width, "time embedding, projected", tracked=part.net.training)
+    steps = part.tape.new(part.net.batch * channels, y.width, "time embedding, projected", tracked=part.net.trains)
     part.tape.op([], [steps], into=into, gemm=True)
     added = part.tape.new(y.numel, y.width, "with the time embedding", tracked=y.tracked)
     part.tape.op([y, steps], [added], flows=[(y, False), (steps, True)])

@@ -22,7 +22,8 @@ class Streams:
 
     def together(self, part: Part, image: Tensor, text: Tensor) -> Tensor:
         """Both streams as one tensor."""
-        out = part.tape.new(image.numel + text.numel, image.width, "image and text", tracked=image.tracked)
+        tracked = image.tracked or text.tracked
+        out = part.tape.new(image.numel + text.numel, image.width, "image and text", tracked=tracked)
         part.tape.op([image, text], [out], flows=[(image, True), (text, True)])
         return out
 
@@ -43,9 +44,11 @@ class Streams:
             again = self.modulated(part, y)
             z = self._gated(part, self._mlp(part, again, name))
             out = part.tape.view(stream, sizes[number])
+            out.tracked = y.tracked or z.tracked
             part.tape.op([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
             outs.append(out)
         part.tape.touch(*normed, *answers)
+        stream.tracked = any(out.tracked for out in outs)
         part.tape.op(outs, [stream], flows=[(out, True) for out in outs])
         return stream
 
@@ -74,14 +77,20 @@ class Streams:
         """A layer norm without weights, scaled and shifted by what the step says."""
         part.tape.group = NORMS
         normed = part.layer_norm(x, self.width, "norm", trained=False)
-        scaled = part.tape.new(normed.numel, normed.width, "scaled", tracked=normed.tracked or self.net.training)
+        scaled = part.tape.new(normed.numel, normed.width, "scaled", tracked=normed.tracked or self.net.trains)
         full = rounded(normed.numel * normed.width)
-        part.tape.op([normed], [scaled], saves=[normed], flows=[(normed, True)], back_scratch=full)
+        part.tape.op(
+            [normed], [scaled], saves=[normed] if self.net.trains else [], flows=[(normed, True)], back_scratch=full
+        )
         return part.pointwise(scaled, "scaled and shifted", saves="nothing")
 
     def _gated(self, part: Part, x: Tensor) -> Tensor:
-        full = rounded(x.numel * x.width)
-        return part.pointwise(x, "gated", saves="input", back_scratch=full)
+        """Times a vector that says how much of it counts."""
+        if not self.net.trains:
+            out = part.pointwise(x, "gated", saves="nothing")
+            part.reads_outside()
+            return out
+        return part.pointwise(x, "gated", saves="input", back_scratch=rounded(x.numel * x.width))
 
     def _vector(self, part: Part, name: str, count: int) -> None:
         """The linear layer from the step's vector to `count` vectors that scale, shift and gate."""
@@ -97,14 +106,16 @@ class Streams:
         return y
 
     def _projected(self, part: Part, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries and keys, each normed over a head, and values. Under autocast torch's fused norm cannot be taken."""
+        """Queries and keys, each normed over a head, and values. Autocast norms in fp32, and leaves them so."""
         d, each = self.width, self.model.attention_head_dim
-        q, k, v = (part.dense(x, d, d, f"{name}{module}") for module in ("to_q", "to_k", "to_v"))
+        modules = ("add_q_proj", "add_k_proj", "add_v_proj") if name else ("to_q", "to_k", "to_v")
+        q, k, v = (part.dense(x, d, d, module) for module in modules)
         for letter in ("q", "k"):
             part.own(f"{name}norm_{letter}", each)
-        trained = self.net.training
-        norm = part.fused_rms_norm if part.autocast is None else part.rms_norm
-        q, k = (norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
+        trained = self.net.trains
+        if part.autocast is not None:
+            q, k = (part.cast(t, 4, "norm's input in fp32") for t in (q, k))
+        q, k = (part.fused_rms_norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
         return q, k, v
 
     def _meet(self, part: Part, normed: list[Tensor]) -> list[Tensor]:
@@ -136,6 +147,7 @@ class Streams:
             out = spelled_attention(part, heads, q, k, v, plain=True, masked=False)
         else:
             out = fused_attention(part, heads, q, k, v)
+        out = part.cast(out, q.width, "attention output in the queries' type")
         part.tape.touch(q, k, v)
         return out
 

@@ -79,7 +79,9 @@ class UNet:
 
     def _remember(self) -> None:
         """What the last stage hands on is needed on the way up too; a checkpoint keeps it for itself."""
-        self.pending = Skip(self._last(), SAMPLING, kept=self.net.training and (self.net.checkpointed or self.plain))
+        x = self._last()
+        kept = self.net.training and (self.net.checkpointed or (self.plain and x.tracked))
+        self.pending = Skip(x, SAMPLING, kept=kept)
         self.skips.append((self.pending, self.image.channels))
 
     def _start(self) -> None:
@@ -122,13 +124,12 @@ class UNet:
         if layers == 1 and not self.net.checkpointed:
             self._close(part, spatial.whole(part, x))
             return
-        residual = Skip(x, GROUPS, kept=self.plain)
+        residual = Skip(x, GROUPS, kept=self.plain and x.tracked)
         residual.read(part)
         inner = spatial.into(part, x)
         residual.set_aside(part)
         self._close(part, inner)
-        part = self.net.part(GROUPS, times=layers, layer=True)
-        part.done(spatial.block(part, part.follow()), checkpointed=True)
+        self.net.repeat(GROUPS, layers, spatial.block)
         part = self.net.part(GROUPS, layer=True)
         part.done(spatial.out_of(part, part.follow(), residual.tensor))
 
