@@ -49,9 +49,9 @@ def qwen2(config: Fields, **fixed: object) -> Table:
     return llama(config, attention_bias=True, output_bias=False, **_qwen_window(config), **fixed)
 
 
-def qwen3(config: Fields, **fixed: object) -> Table:
-    """Qwen 3: no biases, a norm on queries and keys, heads of 128."""
-    head_dim = config.whole("head_dim", 128)
+def qwen3(config: Fields, *, usual_head: int | None = 128, **fixed: object) -> Table:
+    """Qwen 3: no biases, a norm on queries and keys, heads of 128 where nothing else is said."""
+    head_dim = config.whole("head_dim", usual_head)
     return llama(config, head_dim=head_dim, qk_norm=True, **_qwen_window(config), **fixed)
 
 

@@ -25,8 +25,8 @@ def qwen2_moe(config: Fields) -> Table:
 
 
 def qwen3_moe(config: Fields) -> Table:
-    """Qwen 3 with experts."""
-    return qwen3(config, **_qwen_experts(config, 128, 768, 8))
+    """Qwen 3 with experts; its heads share the width out where nothing else is said."""
+    return qwen3(config, usual_head=None, **_qwen_experts(config, 128, 768, 8))
 
 
 def _qwen_experts(config: Fields, experts: int, width: int, chosen: int) -> Table:

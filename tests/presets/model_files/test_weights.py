@@ -1,0 +1,207 @@
+"""Headers of safetensors and GGUF files: what they hold, and that a broken one is refused and does nothing more."""
+
+import json
+import struct
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.core.errors import UserError
+from vramtui.core.models import TransformerModel
+from vramtui.core.workload import ServeRun
+from vramtui.presets.model_files.presets import preset_of
+
+HIDDEN, LAYERS, HEADS, KV, FFN, VOCAB = 64, 2, 4, 2, 128, 256
+F32, Q4_K, Q6_K = 0, 12, 14
+
+
+def config() -> dict[str, Any]:
+    return {
+        "architectures": ["LlamaForCausalLM"],
+        "hidden_size": HIDDEN,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": HEADS,
+        "num_key_value_heads": KV,
+        "intermediate_size": FFN,
+        "vocab_size": VOCAB,
+    }
+
+
+def llama_shapes() -> dict[str, tuple[int, ...]]:
+    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (VOCAB, HIDDEN)}
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}"
+        narrow = HIDDEN * KV // HEADS
+        shapes |= {
+            f"{at}.self_attn.q_proj.weight": (HIDDEN, HIDDEN),
+            f"{at}.self_attn.k_proj.weight": (narrow, HIDDEN),
+            f"{at}.self_attn.v_proj.weight": (narrow, HIDDEN),
+            f"{at}.self_attn.o_proj.weight": (HIDDEN, HIDDEN),
+            f"{at}.mlp.gate_proj.weight": (FFN, HIDDEN),
+            f"{at}.mlp.up_proj.weight": (FFN, HIDDEN),
+            f"{at}.mlp.down_proj.weight": (HIDDEN, FFN),
+            f"{at}.input_layernorm.weight": (HIDDEN,),
+            f"{at}.post_attention_layernorm.weight": (HIDDEN,),
+        }
+    return shapes | {"model.norm.weight": (HIDDEN,), "lm_head.weight": (VOCAB, HIDDEN)}
+
+
+def numel(shape: tuple[int, ...]) -> int:
+    return shape[0] * (shape[1] if len(shape) > 1 else 1)
+
+
+PARAMETERS = sum(map(numel, llama_shapes().values()))
+
+
+def safetensors(shapes: dict[str, tuple[int, ...]], dtype: str = "BF16", width: int = 2) -> bytes:
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    at = 0
+    for name, shape in shapes.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + width * numel(shape)]}
+        at += width * numel(shape)
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + bytes(at)
+
+
+def write_model(folder: Path, content: bytes) -> Path:
+    (folder / "config.json").write_text(json.dumps(config()))
+    path = folder / "model.safetensors"
+    path.write_bytes(content)
+    return path
+
+
+def test_safetensors_beside_their_config(tmp_path: Path) -> None:
+    path = write_model(tmp_path, safetensors(llama_shapes()))
+    for given_path in (path, tmp_path, tmp_path / "config.json"):
+        preset = preset_of(given_path)
+        assert isinstance(preset.model, TransformerModel)
+        assert preset.model.parameters == PARAMETERS
+        assert getattr(preset.run, "precision", None) == "bf16"
+
+
+def test_several_files_and_their_index(tmp_path: Path) -> None:
+    shapes = llama_shapes()
+    names = list(shapes)
+    (tmp_path / "config.json").write_text(json.dumps(config()))
+    halves = {"model-1-of-2.safetensors": names[:5], "model-2-of-2.safetensors": names[5:]}
+    for file, part in halves.items():
+        (tmp_path / file).write_bytes(safetensors({name: shapes[name] for name in part}))
+    index = {"weight_map": {name: file for file, part in halves.items() for name in part}}
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps(index))
+    model = preset_of(path).model
+    assert isinstance(model, TransformerModel)
+    assert model.parameters == PARAMETERS
+    (tmp_path / "model-2-of-2.safetensors").unlink()
+    with pytest.raises(UserError, match=r"model-2-of-2\.safetensors"):
+        preset_of(path)
+
+
+def test_weights_alone_are_not_enough(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(safetensors(llama_shapes()))
+    with pytest.raises(UserError, match=r"put the model's config\.json beside it"):
+        preset_of(path)
+
+
+def text(value: str) -> bytes:
+    return struct.pack("<Q", len(value.encode())) + value.encode()
+
+
+def gguf(metadata: dict[str, str | int], tensors: dict[str, tuple[tuple[int, ...], int]]) -> bytes:
+    out = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata))
+    for key, value in metadata.items():
+        whole = struct.pack("<I", 4) + struct.pack("<I", value) if isinstance(value, int) else b""
+        out += text(key) + (whole or struct.pack("<I", 8) + text(str(value)))
+    at = 0
+    for name, (shape, kind) in tensors.items():
+        out += text(name) + struct.pack("<I", len(shape)) + b"".join(struct.pack("<Q", size) for size in shape)
+        out += struct.pack("<IQ", kind, at)
+        count = numel(shape)
+        at += -(-{F32: 4 * count, Q4_K: count * 144 // 256, Q6_K: count * 210 // 256}[kind] // 32) * 32
+    return out + bytes(-len(out) % 32) + bytes(at)
+
+
+def gguf_llama() -> bytes:
+    metadata: dict[str, str | int] = {
+        "general.architecture": "llama",
+        "llama.embedding_length": 256,
+        "llama.block_count": 1,
+        "llama.attention.head_count": HEADS,
+        "llama.attention.head_count_kv": HEADS,
+        "llama.feed_forward_length": 512,
+        "llama.context_length": 2048,
+    }
+    square = ((256, 256), Q4_K)
+    names = {f"blk.0.attn_{part}.weight": square for part in ("q", "k", "v", "output")}
+    tensors = {
+        "token_embd.weight": ((256, VOCAB), Q4_K),
+        **names,
+        "blk.0.ffn_gate.weight": ((256, 512), Q4_K),
+        "blk.0.ffn_up.weight": ((256, 512), Q4_K),
+        "blk.0.ffn_down.weight": ((512, 256), Q6_K),
+        "blk.0.attn_norm.weight": ((256,), F32),
+        "blk.0.ffn_norm.weight": ((256,), F32),
+        "output_norm.weight": ((256,), F32),
+        "output.weight": ((256, VOCAB), Q6_K),
+    }
+    return gguf(metadata, tensors)
+
+
+def test_a_gguf_file_tells_its_shapes_and_true_sizes(tmp_path: Path) -> None:
+    path = tmp_path / "tiny-q4_k_m.gguf"
+    path.write_bytes(gguf_llama())
+    preset = preset_of(path)
+    model, run = preset.model, preset.run
+    assert isinstance(model, TransformerModel)
+    assert (model.hidden_size, model.vocab_size, model.max_position_embeddings) == (256, VOCAB, 2048)
+    assert not model.tie_word_embeddings
+    assert isinstance(run, ServeRun)
+    assert run.engine == "llama.cpp"
+    assert run.stored is not None
+    # 4.5 and 6.5625 bits a weight, and the norms in fp32.
+    assert run.stored.embedding == 256 * VOCAB * 144 // 256
+    assert run.stored.blocks == (4 * 256 * 256 + 2 * 256 * 512) * 144 // 256 + 256 * 512 * 210 // 256 + 2 * 256 * 4
+    assert run.stored.output == 256 * VOCAB * 210 // 256 + 256 * 4
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "model.gguf"])
+def test_a_file_cut_anywhere_is_one_sentence(name: str, tmp_path: Path) -> None:
+    whole = gguf_llama() if name.endswith("gguf") else safetensors(llama_shapes())
+    path = write_model(tmp_path, b"") if name.endswith("safetensors") else tmp_path / name
+    for length in (*range(0, 200, 3), *range(200, len(whole), max(1, len(whole) // 60))):
+        path.write_bytes(whole[:length])
+        with pytest.raises(UserError, match=name) as caught:
+            preset_of(path)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (struct.pack("<Q", 1 << 62), "model.safetensors"),
+        (struct.pack("<Q", 2) + b"{}", "model.safetensors"),
+        (struct.pack("<Q", 3) + b"[1]", "model.safetensors"),
+        (b"\x80\x04\x95 a pickle", "model.safetensors"),
+    ],
+)
+def test_headers_that_lie_are_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said):
+        preset_of(write_model(tmp_path, content))
+
+
+@given(st.binary(max_size=200), st.integers(0, 400), st.sampled_from(["model.safetensors", "model.gguf"]))
+def test_any_bytes_are_a_model_or_a_sentence(
+    tmp_path_factory: pytest.TempPathFactory, noise: bytes, at: int, name: str
+) -> None:
+    folder = tmp_path_factory.mktemp("model")
+    whole = bytearray(gguf_llama() if name.endswith("gguf") else safetensors(llama_shapes()))
+    whole[at : at + len(noise)] = noise
+    path = write_model(folder, bytes(whole)) if name.endswith("safetensors") else folder / name
+    path.write_bytes(bytes(whole))
+    with suppress(UserError):
+        preset_of(path)
