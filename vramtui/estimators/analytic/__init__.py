@@ -45,9 +45,9 @@ class Analytic:
             return estimate_serving(model, run, device, workload.parallel or ALONE)
         if isinstance(model, TransformerModel):
             return estimate_inference(model, run, device, workload.parallel or ALONE)
+        check_parallel(model, workload.parallel or ALONE)
         if isinstance(model, EncoderDecoderModel):
             return estimate_generation(model, run, device)
-        check_parallel(model, workload.parallel or ALONE)
         return estimate_forward(program_of(model, run, device), run, device)
 
 

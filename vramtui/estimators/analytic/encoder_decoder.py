@@ -17,6 +17,7 @@ from vramtui.estimators.analytic.tape import Storage, Tensor
 from vramtui.estimators.analytic.writer import EMBEDDINGS, HEAD, STREAM, Cache
 
 NOTES = ("source and target have no padding, so no mask is kept for it",)
+T5_IN_FP16 = "transformers keeps the MLP's second layer of a T5 in fp32 when it loads it in fp16; that is not counted"
 
 
 class EncoderDecoder:
@@ -33,6 +34,7 @@ class EncoderDecoder:
         self.batch = run.batch_size
         self.t5 = model.relative_attention_num_buckets > 0
         self.heard = model.num_mel_bins is not None
+        self.notes = (*NOTES, T5_IN_FP16) if self.t5 and run.precision == "fp16" else NOTES
 
     def encoder(self) -> None:
         """Embeddings or convolutions, blocks, last norm."""
@@ -145,7 +147,7 @@ class EncoderDecoder:
             inputs_formula=f"{words}, {target:,} target ids each",
             layers=model.encoder_layers + model.decoder_layers,
             buffers_formula="a fixed bias on the logits",
-            notes=NOTES,
+            notes=self.notes,
         )
 
 

@@ -6,7 +6,7 @@ from vramtui.core.other_models import EncoderDecoderModel
 from vramtui.core.workload import InferRun
 from vramtui.estimators.analytic.assembly import Fact, Moments, assemble
 from vramtui.estimators.analytic.blocks import rounded
-from vramtui.estimators.analytic.encoder_decoder import NOTES, EncoderDecoder
+from vramtui.estimators.analytic.encoder_decoder import EncoderDecoder
 from vramtui.estimators.analytic.inference_parts import passing_facts, summed
 from vramtui.estimators.analytic.meter import Held as Bytes
 from vramtui.estimators.analytic.passes import prefilled
@@ -57,7 +57,7 @@ class Transcription:
             **passing_facts(self.program, stages, workspace, f"{self.run.batch_size} samples"),
             **self._cache_facts(),
         }
-        return assemble(moments, facts, self.device, (*NOTES, STARTS))
+        return assemble(moments, facts, self.device, (*self.program.notes, STARTS))
 
     def _last(self) -> Bytes:
         """The fullest moment of the last token's pass, the cache apart."""
