@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from vramtui.core.other_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
-from vramtui.core.workload import Attention, InferRun, Precision, TrainRun, Workload
+from vramtui.core.workload import Attention, InferRun, Lora, Precision, TrainRun, Workload
 
 Other = EncoderModel | EncoderDecoderModel | UNetModel | DiffusionTransformerModel
 Config = dict[str, Any]
@@ -66,8 +66,8 @@ WHISPER_BUILT: Config = {
 FLUX: Config = {
     "num_layers": 3,
     "num_single_layers": 4,
-    "attention_head_dim": 32,
-    "num_attention_heads": 4,
+    "attention_head_dim": 64,
+    "num_attention_heads": 8,
     "in_channels": 16,
     "joint_attention_dim": 64,
     "pooled_projection_dim": 32,
@@ -188,7 +188,7 @@ MODELS: dict[str, tuple[Other, Config]] = {
     ),
     "flux": (
         DiffusionTransformerModel(**FLUX, sample_size=512, text_length=128),
-        {**FLUX, "axes_dims_rope": [8, 12, 12]},
+        {**FLUX, "axes_dims_rope": [16, 24, 24]},
     ),
 }
 # Samples, and tokens of source and target, in training.
@@ -208,6 +208,8 @@ SIZES: dict[str, tuple[int, int | None, int | None]] = {
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16", "bf16-mixed")
 NEW_TOKENS = 64
 EAGER = {"bert", "vit", "t5", "flan-t5", "bart", "whisper"}
+ADAPTED = {"sd", "sdxl", "flux"}
+LORA = Lora(rank=8, target_modules=("to_q", "to_k", "to_v", "to_out"))
 CHECKPOINTED = {"bert", "t5", "flan-t5", "bart", "whisper", "sd", "sdxl", "flux"}
 
 
@@ -227,6 +229,17 @@ def _training(name: str, precision: Precision, *, eager: bool = False, checkpoin
     how = "-eager" if eager else "-checkpointed" if checkpointed else ""
     job["attention"] = "eager" if eager else "sdpa"
     return Case(name=f"{name}-{precision}{how}", workload=Workload(model=model, run=run), job=job)
+
+
+def _adapted(name: str, *, checkpointed: bool) -> Case:
+    """Adapters in fp32 under autocast, beside weights in bf16."""
+    whole = _training(name, "bf16-mixed", checkpointed=checkpointed)
+    run = msgspec.structs.replace(whole.workload.run, lora=LORA)
+    return Case(
+        name=f"{whole.name}-lora",
+        workload=msgspec.structs.replace(whole.workload, run=run),
+        job=whole.job | {"rank": LORA.rank, "weights": "bf16"},
+    )
 
 
 def _asking(name: str, precision: Precision) -> Case:
@@ -255,6 +268,8 @@ def _cases() -> list[Case]:
                 cases.append(_training(name, precision, checkpointed=True))
             if precision != "bf16-mixed":
                 cases.append(_asking(name, precision))
+        if name in ADAPTED:
+            cases += [_adapted(name, checkpointed=checkpointed) for checkpointed in (False, True)]
     return cases
 
 

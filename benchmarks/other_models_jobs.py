@@ -25,7 +25,7 @@ CLASSES = {
     "bart": ("BartConfig", "BartForConditionalGeneration"),
     "whisper": ("WhisperConfig", "WhisperForConditionalGeneration"),
 }
-DTYPE = {"bf16": torch.bfloat16}.get(JOB["precision"], torch.float32)
+DTYPE = {"bf16": torch.bfloat16}.get(JOB.get("weights", JOB["precision"]), torch.float32)
 CONFIG: dict[str, Any] = JOB["config"]
 BATCH, SOURCE, TARGET = JOB["batch"], JOB["source"], JOB.get("target")
 
@@ -56,6 +56,37 @@ def _of_transformers() -> Any:  # noqa: ANN401 - as above
 def _of_diffusers() -> Any:  # noqa: ANN401 - as above; the other jobs need no diffusers
     kind = "FluxTransformer2DModel" if JOB["model"] == "flux" else "UNet2DConditionModel"
     return getattr(import_module("diffusers"), kind)(**CONFIG)
+
+
+class Adapted(torch.nn.Module):
+    """A frozen linear layer with LoRA beside it, as peft has it."""
+
+    def __init__(self, base: torch.nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base
+        self.lora_A = torch.nn.Linear(base.in_features, rank, bias=False, device="cuda")
+        self.lora_B = torch.nn.Linear(rank, base.out_features, bias=False, device="cuda")
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """The base's answer and the adapter's, in the base's type."""
+        out: torch.Tensor = self.base(x)
+        low = self.lora_A(x.to(self.lora_A.weight.dtype))
+        adapted: torch.Tensor = (out + self.lora_B(low) * 2.0).to(out.dtype)
+        return adapted
+
+
+def _adapt(model: torch.nn.Module, rank: int) -> None:
+    """Freeze everything, and put adapters on the attentions' projections."""
+    model.requires_grad_(requires_grad=False)
+    for name, module in list(model.named_modules()):
+        parent, _, last = name.removesuffix(".0").rpartition(".")
+        if last not in {"to_q", "to_k", "to_v", "to_out"} or not isinstance(module, torch.nn.Linear):
+            continue
+        owner = model.get_submodule(parent)
+        if name.endswith(".0"):
+            torch.nn.ModuleList.__setitem__(getattr(owner, last), 0, Adapted(module, rank))
+        else:
+            setattr(owner, last, Adapted(module, rank))
 
 
 def _batch() -> dict[str, Any]:
@@ -130,7 +161,9 @@ def train() -> None:
         else:
             model.enable_gradient_checkpointing()
     model.train()
-    optimizer = torch.optim.AdamW(model.parameters())
+    if JOB.get("rank"):
+        _adapt(model, JOB["rank"])
+    optimizer = torch.optim.AdamW([parameter for parameter in model.parameters() if parameter.requires_grad])
     for _ in range(2):
         batch = _batch()
         with _cast():
