@@ -29,6 +29,11 @@ JOB = """
 import gc, json, sys, time, tracemalloc
 weigh = sys.argv[3] == "weigh"
 import torch
+if weigh:
+    # torch has been imported: what is counted from here on is not its own.
+    tracemalloc.start(24)
+    import vramtui.probe
+    vramtui.probe.start()
 torch.set_num_threads(1)
 torch.manual_seed(0)
 steps, layers = int(sys.argv[1]), int(sys.argv[2])
@@ -59,16 +64,16 @@ for _ in range(steps):
     step()
     times.append(time.perf_counter() - begin)
 told = {"times": times, "spent": None, "held": None}
-session = sys.modules.get("_vramtui_probe.session")
+session = sys.modules.get("vramtui.probe.session" if weigh else "_vramtui_probe.session")
 if session is not None:
     (found,) = [thing for thing in gc.get_objects() if type(thing) is session.Session]
     told["spent"] = found._allowance.spent
 if weigh:
     def ours(trace):
-        # The job's own torch is imported, and its backward passes run, below a frame of these two.
+        # The job's own backward passes run below a frame of hooks.py.
         files = [frame.filename.rsplit("/vramtui/probe/", 1)[-1] for frame in trace.traceback
                  if "/vramtui/probe/" in frame.filename]
-        return bool(set(files) - {"importing.py", "hooks.py"}) or "/vramtui/probe/" in trace.traceback[-1].filename
+        return bool(set(files) - {"hooks.py"}) or "/vramtui/probe/" in trace.traceback[-1].filename
     told["held"] = sum(trace.size for trace in tracemalloc.take_snapshot().traces if ours(trace))
 told["resident"] = int(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmRSS")))
 print(json.dumps(told))
@@ -77,11 +82,13 @@ print(json.dumps(told))
 
 def one(steps: int, layers: int, *, probed: bool, weigh: bool = False) -> dict[str, object]:
     """One job; times in seconds, the probe's own time in ns, its memory in bytes."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONTRACEMALLOC": "40" if weigh else "0"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     listener = ProbeListener(f"benchmark-{os.getpid()}", run=MARK)
     try:
         if probed:
             environment = probed_environment(environment, str(listener.path), MARK)
+        if weigh:
+            environment["PYTHONPATH"] = str(ROOT)
         command = [sys.executable, "-c", JOB, str(steps), str(layers), "weigh" if weigh else "time"]
         ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     finally:

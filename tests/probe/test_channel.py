@@ -3,6 +3,7 @@
 import os
 import socket
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -63,6 +64,25 @@ def test_a_reader_that_never_reads_costs_messages_and_no_time(folder: Path) -> N
         lost = channel.lost
         channel.send(b"to nobody")
         assert channel.lost == lost
+        channel.close()
+
+
+def test_two_threads_speak_one_after_the_other(folder: Path) -> None:
+    with listening(folder / "a.sock") as listener:
+        channel = Channel(greeting)
+        threads = [threading.Thread(target=channel.send, args=(b"%d" % n,), kwargs={"wait": 60.0}) for n in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        peer, _ = listener.accept()
+        with peer:
+            assert peer.recv(100) == b"hello"
+            assert sorted(int(peer.recv(100)) for _ in threads) == list(range(16))
+        channel._speaking.acquire()
+        channel.send(b"too much at once")
+        assert channel.lost == 1
+        channel._speaking.release()
         channel.close()
 
 

@@ -4,6 +4,7 @@ import errno
 import os
 import socket
 import struct
+import threading
 import time
 from collections.abc import Callable
 
@@ -26,10 +27,25 @@ class Channel:
         self._open: dict[str, socket.socket] = {}
         self._greeted: set[str] = set()
         self._next_look = 0.0
+        self._speaking = threading.Lock()
         self.lost = 0
 
-    def send(self, message: bytes) -> None:
-        """Give `message` to everyone who is there."""
+    def send(self, message: bytes, *, wait: float = 0.0) -> bool:
+        """Give `message` to everyone who is there.
+
+        Two threads may have something to say at once: the second one waits for so many seconds, or its message is not
+        sent, which False tells.
+        """
+        if not (self._speaking.acquire(timeout=wait) if wait else self._speaking.acquire(blocking=False)):
+            self.lost += 1
+            return False
+        try:
+            self._send(message)
+            return True
+        finally:
+            self._speaking.release()
+
+    def _send(self, message: bytes) -> None:
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + LOOK_EVERY

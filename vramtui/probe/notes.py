@@ -45,6 +45,10 @@ class Moments:
         noted, self._noted = self._noted, []
         return noted
 
+    def put_back(self, noted: list[dict[str, Any]]) -> None:
+        """What was taken could not be told yet."""
+        self._noted[:0] = noted
+
 
 class Holdings:
     """The models and optimizers that were seen, and what they held when they were looked at last, in bytes.

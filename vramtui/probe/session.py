@@ -17,6 +17,7 @@ from .hooks import Hooks
 from .notes import Holdings, Moments
 
 BEAT = 0.2  # seconds between messages
+LAST_WAIT = 0.5  # seconds for another thread of ours to have said what it is saying
 SILENCE = 0.5  # seconds after which a thread tells what no hook did: taking turns with it costs the job more
 ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
 PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
@@ -157,7 +158,8 @@ class Session:
     def _beat(self) -> None:
         self._meet_devices()
         span = self._last_step - self._first_step
-        self._tell(
+        moments = self._moments.taken()
+        told = self._tell(
             "beat",
             phase=self._told_phase(),
             step=self._step,
@@ -165,8 +167,10 @@ class Session:
             lost=self._channel.lost,
             devices=[{"index": index, **read} for index, read in self._counters.read(time.monotonic()).items()],
             parts=self._holdings.sizes,
-            moments=self._moments.taken(),
+            moments=moments,
         )
+        if not told:
+            self._moments.put_back(moments)
 
     def _told_phase(self) -> "str | None":
         """Where the job is; None in a step that is not watched."""
@@ -198,8 +202,9 @@ class Session:
         self._tell("end", **facts.last_words(self._torch))
         self._channel.close()
 
-    def _tell(self, kind: str, **what: Any) -> None:
-        self._channel.send(_message(kind, **what))
+    def _tell(self, kind: str, **what: Any) -> bool:
+        # There is another beat after this one, but not another end.
+        return self._channel.send(_message(kind, **what), wait=0.0 if kind == "beat" and not self._ended else LAST_WAIT)
 
     def _forked(self) -> None:
         self._channel.close()

@@ -18,6 +18,7 @@ from vramtui.core.observed import AnyMessage, Hello, ObservedJob, decode_message
 from vramtui.probe.place import SUFFIX, listeners_folder, private
 
 LONGEST_MESSAGE = 1 << 18
+PATIENCE = 10.0  # seconds to take what has arrived, on a machine that is busy
 MOST_CONNECTIONS = 4096
 MOST_JOBS = 8192
 RUN_SUFFIX = ".run"
@@ -61,7 +62,7 @@ class ProbeListener:
         """Take what has arrived already, hang up, and remove the socket."""
         self.path.unlink(missing_ok=True)
         self._wake.close()
-        self._thread.join(timeout=2)
+        self._thread.join(timeout=PATIENCE)
 
     def _listen(self) -> None:
         over = False
