@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.app.picture import picture
+from vramtui.cli.dashboard_tracer import ChildTracer
 from vramtui.core.readings import Sample
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo import DemoSource
@@ -31,12 +32,16 @@ class Shot(msgspec.Struct, frozen=True):
     keys: tuple[str, ...] = ()
 
 
+# The GPT-2 job: four rows below the first.
+TRACED = ("down", "down", "down", "down", "3", "t")
 SHOTS = (
     Shot("watch-dark", (120, 35)),
     Shot("watch-light", (120, 35), theme="vramtui-light"),
     Shot("watch-80", (80, 24)),
     Shot("watch-wide", (200, 50)),
     Shot("presets", (120, 35), keys=("p",)),
+    Shot("timeline-dark", (120, 35), keys=TRACED),
+    Shot("timeline-80", (80, 24), keys=TRACED),
 )
 
 
@@ -81,9 +86,11 @@ def to_png(svg: Path) -> None:
 def main() -> None:
     """Make every picture."""
     samples, presets = demo_samples(), PresetLibrary()
+    tracer = ChildTracer(Path(tempfile.mkdtemp()))
     for shot in SHOTS:
         svg = HERE / f"{shot.stem}.svg"
-        svg.write_text(picture(samples, presets, size=shot.size, theme=shot.theme, keys=shot.keys) + "\n")
+        drawn = picture(samples, presets, size=shot.size, theme=shot.theme, keys=shot.keys, tracer=tracer)
+        svg.write_text(drawn + "\n")
         to_png(svg)
         print(svg.stem)
 

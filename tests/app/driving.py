@@ -9,6 +9,7 @@ from tests.app import moments
 from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
 from vramtui.app.library import Presets
 from vramtui.app.messages import PresetsRead, SampleTaken
+from vramtui.app.tracer import Tracer
 from vramtui.core.readings import Sample
 from vramtui.core.settings import Settings
 from vramtui.core.snapshot import Snapshot
@@ -39,6 +40,7 @@ async def dashboard(
     preset: str | None = None,
     notifications: bool = False,
     settings: Settings | None = None,
+    tracer: Tracer | None = None,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -52,6 +54,7 @@ async def dashboard(
         preset=preset,
         estimator=RoundEstimator(),
         settings=settings,
+        tracer=tracer,
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:
         await give(app, pilot, *samples)

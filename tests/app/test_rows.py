@@ -15,7 +15,8 @@ def rows_of(*samples: Sample) -> list[Row]:
     seen = History()
     for sample in samples:
         seen.add(sample)
-    return all_rows(samples[-1], seen)
+    answered = {gpu.uuid: (sample.taken_at, gpu) for sample in samples for gpu in sample.gpus if gpu.state == "ok"}
+    return all_rows(samples[-1], seen, answered)
 
 
 @pytest.mark.parametrize("sample", [moments.usual(), moments.troubled(), moments.divided()])

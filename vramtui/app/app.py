@@ -10,8 +10,8 @@ from vramtui.app import messages
 from vramtui.app.commands import commands, keys_shown
 from vramtui.app.keys import APP_BINDINGS, check_keys
 from vramtui.app.themes import THEMES
+from vramtui.app.tracing import Tracing
 from vramtui.app.tuning import LENGTHS, SIZES
-from vramtui.app.watching import Watching
 from vramtui.app.widgets.estimate import EstimatePanel
 from vramtui.app.widgets.table import Rows
 from vramtui.core.readings import ProcessKey
@@ -20,7 +20,7 @@ from vramtui.core.units import format_duration
 INTERRUPTED = 130
 
 
-class Dashboard(Watching):
+class Dashboard(Tracing):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS

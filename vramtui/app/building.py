@@ -118,25 +118,29 @@ def panel(
     gpu = row.gpu if row is not None else _first_gpu(sample)
     device = device_for(row, sample)
     answer = predictor.ask(workload, device)
+    traced = predictor.traced(workload, device)
+    estimate = answer.estimate or traced
     runs = row is not None and row.preset == found.key
     process = row.process if row is not None and runs else None
     now = row.now if row is not None and runs else None
     comparison = None
-    if answer.estimate is not None:
+    if estimate is not None:
         observed = Ledger(process=row.peak) if row is not None and runs else Ledger()
-        comparison = compare(found.key, answer.estimate, observed, now)
+        comparison = compare(found.key, estimate, observed, now)
     return Panel(
         preset=found,
         workload=workload,
         gpu=gpu,
         device=device,
-        estimate=answer.estimate,
+        estimate=estimate,
         comparison=comparison,
         process=process,
         changed=changed,
         room=_room(gpu, now),
         batch=predictor.largest_batch(workload, device),
         problem=answer.problem,
+        traced=traced,
+        rules=predictor.rules(workload, device),
     )
 
 

@@ -9,9 +9,9 @@ from vramtui.app.watching import Watching
 
 
 def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
-    """Every binding with an id of the Watch screen, its panels and the app, with its key or keys as written."""
-    screen = app.watch_screen
-    nodes = [screen, *screen.query("Rows, EstimatePanel"), app] if screen is not None else [app]
+    """Every binding with an id of the screen that is shown, its panels and the app, with its keys as written."""
+    screen = app.timeline_screen or app.watch_screen
+    nodes = [screen, *screen.query("Rows, EstimatePanel, Phases"), app] if screen is not None else [app]
     found: dict[str, tuple[list[str], Binding]] = {}
     for node in nodes:
         bindings = node._bindings.copy()  # noqa: SLF001 - there is no public list of them
@@ -24,8 +24,8 @@ def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
 
 
 def commands(app: Watching) -> Iterable[SystemCommand]:
-    """Every action of the Watch screen and the app, as the palette lists them."""
-    screen = app.watch_screen
+    """Every action of the screen that is shown and of the app, as the palette lists them."""
+    screen = app.timeline_screen or app.watch_screen
     if screen is None:
         return
     for active in screen.active_bindings.values():
@@ -37,7 +37,7 @@ def commands(app: Watching) -> Iterable[SystemCommand]:
 
 def _runner(app: Watching, binding: Binding) -> Callable[[], object]:
     async def run() -> None:
-        screen = app.watch_screen
+        screen = app.timeline_screen or app.watch_screen
         await app.run_action(binding.action, screen)
 
     return run

@@ -56,7 +56,7 @@ class Desk:
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample
-        self._rows = all_rows(sample, self.history)
+        self._rows = all_rows(sample, self.history, self._answered)
         self._match()
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:

@@ -23,6 +23,7 @@ def _quiet(key: str, action: str, what: str, identity: str, display: str | None 
 
 
 WATCH_BINDINGS: list[BindingType] = [
+    _quiet("3", "app.timeline", "The Timeline: the preset phase by phase", "watch.timeline"),
     _key("v", "page", "view", "watch.page", "Next page of a narrow terminal"),
     _key("p", "app.presets", "preset", "watch.presets", "Choose a preset to estimate"),
     _key("m", "app.match", "match", "watch.match", "Say which preset the chosen process runs"),
@@ -58,6 +59,22 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "watch.problems", "!"),
     _quiet("escape", "app.let_go", "Let the rows move again; then show all of them", "watch.let_go"),
 ]
+TIMELINE_BINDINGS: list[BindingType] = [
+    _quiet("1", "app.watch", "Back to Watch", "timeline.watch"),
+    _key("v", "page", "view", "timeline.page", "Next page of a narrow terminal"),
+    _key("t", "app.trace", "trace", "timeline.trace", "Trace the preset with PyTorch on fake tensors"),
+    _key("x", "app.cancel_trace", "cancel", "timeline.cancel", "Call the running trace off"),
+    _key("p", "app.presets", "preset", "timeline.presets", "Choose a preset to estimate"),
+    _key("left_square_bracket", "app.step_size(-1)", "batch", "timeline.batch_less", "One sequence less a batch", "["),
+    _key("right_square_bracket", "app.step_size(1)", "batch", "timeline.batch_more", "One sequence more a batch", "]"),
+    _key("s", "app.snapshot", "snapshot", "timeline.snapshot", "Write what is shown to files"),
+    _key("left_curly_bracket", "app.step_length(-1)", "seq", "timeline.seq_less", "A shorter sequence", "{"),
+    _key("right_curly_bracket", "app.step_length(1)", "seq", "timeline.seq_more", "A longer sequence", "}"),
+    _quiet("u", "app.undo", "Back to what the preset's file says", "timeline.undo"),
+    _quiet("space", "app.pause", "Hold what is shown; the history goes on", "timeline.pause"),
+    _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "timeline.problems", "!"),
+    _quiet("escape", "app.leave_timeline", "Call the running trace off; without one, back to Watch", "timeline.leave"),
+]
 APP_BINDINGS: list[BindingType] = [
     _key("question_mark", "help", "help", "app.help", "Every key and what it does", "?"),
     _key("q", "quit", "quit", "app.quit", "Leave; the terminal is as it was"),
@@ -79,7 +96,7 @@ def check_keys(chosen: Mapping[str, str], others: Iterable[BindingType]) -> None
     Raises:
         UserError: there is no such binding; names the nearest.
     """
-    every = (*WATCH_BINDINGS, *APP_BINDINGS, *others)
+    every = (*WATCH_BINDINGS, *TIMELINE_BINDINGS, *APP_BINDINGS, *others)
     known = [binding.id for binding in every if isinstance(binding, Binding) and binding.id]
     for name, keys in chosen.items():
         if name not in known:

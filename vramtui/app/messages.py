@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from vramtui.app.state import RowId, SortColumn
+from vramtui.app.tracer import Job, Traced
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Sample
 
@@ -81,3 +82,24 @@ class GpuChosen(Message):
     """A GPU's bar was clicked."""
 
     uuid: str
+
+
+@dataclass
+class TraceProgressed(Message):
+    """A running trace is at `words`."""
+
+    job: Job
+    words: str
+
+
+@dataclass
+class TraceEnded(Message):
+    """A trace is done, or an earlier one was found (`recalled`).
+
+    Without `traced`, `problem` says why it ended early, and is empty where it was called off.
+    """
+
+    job: Job
+    traced: Traced | None = None
+    problem: str = ""
+    recalled: bool = False

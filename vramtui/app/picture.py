@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from vramtui.app.app import Dashboard
 from vramtui.app.library import Presets
+from vramtui.app.tracer import Tracer
 from vramtui.core.readings import Sample
 
 SIZE = (160, 48)
@@ -33,10 +34,11 @@ def picture(
     size: tuple[int, int] = SIZE,
     theme: str | None = None,
     keys: Sequence[str] = (),
+    tracer: Tracer | None = None,
 ) -> str:
-    """SVG of the screen after `samples`, with these keys pressed; `size` in columns and rows."""
+    """SVG of the screen after `samples`, with these keys pressed and their traces done; `size` in columns and rows."""
     last = samples[-1]
-    app = Dashboard(source=_Still(last), presets=presets, banner=banner, now=lambda: last.taken_at)
+    app = Dashboard(source=_Still(last), presets=presets, banner=banner, now=lambda: last.taken_at, tracer=tracer)
     app.desk.take_presets(presets.all())
     for sample in samples:
         app.desk.take(sample)
@@ -51,6 +53,8 @@ async def _draw(app: Dashboard, size: tuple[int, int], theme: str | None, keys: 
         for key in keys:
             await pilot.press(key)
             await pilot.pause()
+        while app.traces.running is not None:
+            await pilot.pause(0.05)
         app.draw()
         await pilot.pause()
         return app.picture()

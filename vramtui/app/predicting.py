@@ -1,12 +1,15 @@
 """Estimates as the screen needs them: made when a workload or a card changes, kept, and never an exception."""
 
 from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate, Estimator
+from vramtui.core.models import RuleModel
 from vramtui.core.units import format_bytes
 from vramtui.core.workload import Workload
 
@@ -27,17 +30,30 @@ class LazyAnalytic:
     name = "analytic"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """As ANALYTIC.estimate."""
+        """As ANALYTIC.estimate; a preset that is about a published rule alone is answered by that rule."""
+        if isinstance(workload.model, RuleModel):
+            from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as below
+
+            return estimates_by(None, workload, device)[0]
         from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - not needed for the first paint
 
         return ANALYTIC.estimate(workload, device)
 
 
 class Predictor:
-    """Asks `estimator` once for each workload and card."""
+    """Asks `estimator` once for each workload and card.
 
-    def __init__(self, estimator: Estimator) -> None:
+    Args:
+        estimator: what answers at once.
+        traced: the estimate of a finished trace, where there is one.
+    """
+
+    def __init__(
+        self, estimator: Estimator, traced: Callable[[tuple[Workload, Device]], Estimate | None] = lambda _job: None
+    ) -> None:
         self._estimator = estimator
+        self._traced = traced
+        self._rules: OrderedDict[tuple[Workload, Device], tuple[Estimate, ...]] = OrderedDict()
         self._answers: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
         self._batches: OrderedDict[tuple[Workload, Device], int | None] = OrderedDict()
 
@@ -49,6 +65,18 @@ class Predictor:
             answer = self._answers[wanted] = self._make(workload, device)
             _trim(self._answers)
         return answer
+
+    def traced(self, workload: Workload, device: Device) -> Estimate | None:
+        """What a trace said, if there was one."""
+        return self._traced((workload, device))
+
+    def rules(self, workload: Workload, device: Device) -> tuple[Estimate, ...]:
+        """What each published rule that fits says; nothing where the workload is about a rule alone."""
+        wanted = (workload, device)
+        if wanted not in self._rules:
+            self._rules[wanted] = _rules(workload, device)
+            _trim(self._rules)
+        return self._rules[wanted]
 
     def largest_batch(self, workload: Workload, device: Device) -> int | None:
         """The largest batch whose process fits the empty card; 0 when none does, None when it cannot be told."""
@@ -89,9 +117,18 @@ class Predictor:
         return fits
 
 
-def _trim(
-    kept: "OrderedDict[tuple[Workload, Device], Answer] | OrderedDict[tuple[Workload, Device], int | None]",
-) -> None:
+def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:
+    from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - not needed for the first paint
+
+    if isinstance(workload.model, RuleModel):
+        return ()
+    try:
+        return tuple(estimate_rules(workload, device))
+    except UserError:
+        return ()
+
+
+def _trim(kept: "OrderedDict[tuple[Workload, Device], Any]") -> None:
     while len(kept) > KEPT:
         kept.popitem(last=False)
 

@@ -25,41 +25,53 @@ _ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved"
 Estimates = Callable[[PresetFile, Device], Estimate | None]
 
 
-def all_rows(sample: Sample, history: History) -> list[Row]:
-    """Every row of the table, GPU by GPU, so that the `now` of a GPU's rows and its free bytes add up to its total."""
+def all_rows(sample: Sample, history: History, answered: Mapping[str, tuple[float, Gpu]]) -> list[Row]:
+    """Every row of the table, GPU by GPU, so that the `now` of a GPU's rows and its free bytes add up to its total.
+
+    A GPU that does not answer has the rows of its last answer, with their age; `answered` holds that by uuid.
+    """
     rows: list[Row] = []
     host = sample.host.name
-    for gpu in sample.gpus:
+    for told in sample.gpus:
+        gpu, age = _last(sample, told, answered)
         here = history.here(host, gpu.uuid)
         for process in gpu.processes:
             track = here.get(process.pid)
             if track is not None:
                 peak = track.peak.bytes if track.peak is not None else None
-                rows.append(Row("process", track.key, gpu, process.used_memory, peak, process))
-        rows.extend(_remainders(gpu))
+                rows.append(Row("process", track.key, gpu, process.used_memory, peak, process, age=age))
+        rows.extend(_remainders(gpu, age))
     rows.extend(_exited(sample, history))
     return rows
 
 
-def _remainders(gpu: Gpu) -> list[Row]:
+def _last(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gpu]]) -> tuple[Gpu, float | None]:
+    """The GPU as it answered last, in its present state, and how long ago that was; None where it answers."""
+    if gpu.state == "ok" or gpu.uuid not in answered:
+        return gpu, None
+    at, last = answered[gpu.uuid]
+    return msgspec.structs.replace(last, state=gpu.state, reason=gpu.reason), sample.taken_at - at
+
+
+def _remainders(gpu: Gpu, age: float | None) -> list[Row]:
     rows = []
-    if gpu.state == "ok" and "processes" in gpu.absent:
+    if (gpu.state == "ok" or age is not None) and "processes" in gpu.absent:
         rows.append(
             Row("note", ("note", gpu.uuid), gpu, None, note=f"its processes are not told: {why(gpu, 'processes')}")
         )
     elif not gpu.processes_trusted:
         rows.append(Row("note", ("note", gpu.uuid), gpu, None, note="this driver scrambles its process list"))
     if gpu.mig_used:
-        rows.append(Row("instances", ("instances", gpu.uuid), gpu, gpu.mig_used))
+        rows.append(Row("instances", ("instances", gpu.uuid), gpu, gpu.mig_used, age=age))
     unattributed, reserved = gpu.unattributed or 0, gpu.memory.reserved or 0
     if reserved and abs(unattributed) < SMALL:
         also = f", and {format_bytes(unattributed)} unattributed" if unattributed else ""
-        rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved + unattributed, note=also))
+        rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved + unattributed, note=also, age=age))
         return rows
     if unattributed:
-        rows.append(Row("unattributed", ("unattributed", gpu.uuid), gpu, unattributed))
+        rows.append(Row("unattributed", ("unattributed", gpu.uuid), gpu, unattributed, age=age))
     if reserved:
-        rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved))
+        rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved, age=age))
     return rows
 
 

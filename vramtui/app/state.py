@@ -8,10 +8,11 @@ import msgspec
 from vramtui.core.alerts import Alert
 from vramtui.core.comparison import Comparison
 from vramtui.core.devices import Device
-from vramtui.core.estimate import Estimate
+from vramtui.core.estimate import Estimate, Moment
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.workload import Workload
+from vramtui.estimators.traced.results import TraceResult
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
 SortColumn = Literal["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
@@ -24,6 +25,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
 
     `kind`: a process; one that has exited; what a card's MIG instances hold; what a GPU holds that nobody accounts for;
     what its driver keeps; a `note` about a GPU whose processes cannot be told.
+    `age` is how many seconds old a row is whose GPU does not answer now.
     """
 
     kind: RowKind
@@ -37,6 +39,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     preset: str | None = None
     gone_at: float | None = None
     note: str = ""
+    age: float | None = None
 
 
 class Bar(msgspec.Struct, frozen=True):
@@ -71,6 +74,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
 
     `room` is what the GPU could give the process at most: its whole memory less what others hold now. `problem` is
     the sentence shown where no estimate can be made. `batch` is the largest one that fits the card when empty.
+    `traced` is what a trace of the workload said, if there was one, and `rules` is what each rule that fits it says.
     """
 
     preset: PresetFile
@@ -84,6 +88,23 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     room: int | None = None
     batch: int | None = None
     problem: str = ""
+    traced: Estimate | None = None
+    rules: tuple[Estimate, ...] = ()
+
+
+class Timeline(msgspec.Struct, frozen=True, eq=False):
+    """What the Timeline screen shows beside the panel's estimates.
+
+    `observed` is what the job itself reports at the end of its phases; empty where no job does. `result` is the whole
+    trace of the panel's workload. `running` is how far a trace in the background is, `problem` why the last one ended
+    early, and `refusal` why none can be started.
+    """
+
+    observed: tuple[Moment, ...] = ()
+    result: TraceResult | None = None
+    running: str = ""
+    problem: str = ""
+    refusal: str = ""
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
@@ -100,6 +121,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     chosen: Row | None = None
     series: Series | None = None
     panel: Panel | None = None
+    timeline: Timeline = Timeline()
     sort: SortColumn = "gpu"
     reverse: bool = False
     held: bool = False

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 from textual.screen import Screen
@@ -15,11 +16,17 @@ from vramtui.app.painting import Painted
 from vramtui.app.poller import Poller
 from vramtui.app.predicting import LazyAnalytic, Predictor
 from vramtui.app.screens.watch import Watch
+from vramtui.app.tracer import Tracer
+from vramtui.app.traces import Traces, timeline_of
 from vramtui.core.alerts import Alerts
 from vramtui.core.estimate import Estimator
 from vramtui.core.settings import Settings
 from vramtui.core.source import Source
 
+if TYPE_CHECKING:
+    from vramtui.app.screens.timeline import TimelineScreen
+
+TIMELINE = "timeline"
 LEAST_BETWEEN_DRAWINGS = 0.5
 # Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
 HEAD_START = 0.12
@@ -37,6 +44,7 @@ class Watching(Painted):
         save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
         now: seconds that only staleness and drawing look at; tests freeze it.
         estimator: what predicts; the analytic one by default.
+        tracer: what traces a preset where a person asks for it.
         settings: the person's; theme, keys and alerts are taken from them.
 
     Raises:
@@ -55,9 +63,11 @@ class Watching(Painted):
         now: Callable[[], float] = time.time,
         estimator: Estimator | None = None,
         settings: Settings | None = None,
+        tracer: Tracer | None = None,
     ) -> None:
         super().__init__(settings or Settings())
-        self.desk = Desk(Predictor(estimator or LazyAnalytic()))
+        self.traces = Traces(tracer, self.post_message)
+        self.desk = Desk(Predictor(estimator or LazyAnalytic(), traced=self.traces.estimate))
         self.leave: Callable[[int], None] | None = None
         self._source = source
         self._library = presets
@@ -111,6 +121,13 @@ class Watching(Painted):
     def watch_screen(self) -> Watch | None:
         """The Watch screen, whatever lies on top of it."""
         return next((screen for screen in self.screen_stack if isinstance(screen, Watch)), None)
+
+    @property
+    def timeline_screen(self) -> "TimelineScreen | None":
+        """The Timeline, where it is open."""
+        return cast(
+            "TimelineScreen | None", next((screen for screen in self.screen_stack if screen.id == TIMELINE), None)
+        )
 
     # --- from the threads ----------------------------------------------------------------------------------------
 
@@ -195,8 +212,13 @@ class Watching(Painted):
             interval=self._interval,
             stale=self._age(),
         )
-        screen.palette = self.palette
-        screen.view = view
+        timeline = self.timeline_screen
+        if timeline is None:
+            screen.palette = self.palette
+            screen.view = view
+        else:
+            timeline.palette = self.palette
+            timeline.view = msgspec.structs.replace(view, timeline=timeline_of(self.traces, view.panel))
         if view.sample is not None:
             self._drawn_at = self._now()
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
+from vramtui.cli.dashboard_tracer import ChildTracer
 from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
-from vramtui.cli.folders import config_dir
+from vramtui.cli.folders import config_dir, data_dir
 from vramtui.cli.opening import open_source
 from vramtui.core.errors import UserError
 from vramtui.core.settings import SnapshotSettings
@@ -53,6 +54,7 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
         preset=preset,
         save=partial(_save, settings=settings.snapshot),
         settings=settings,
+        tracer=ChildTracer(data_dir() / "traces"),
     )
     sys.exit(run_dashboard(app))
 

@@ -9,6 +9,8 @@ from vramtui.app.screens.windows import TextWindow
 
 GROUPS = (
     ("watch.", "Watch"),
+    ("timeline.", "Timeline"),
+    ("phases.", "Phases"),
     ("table.", "Process table"),
     ("estimate.", "Estimate panel, when it has the focus (Tab)"),
     ("app.", "Everywhere"),

@@ -10,7 +10,7 @@ from vramtui.app.state import Row, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.lines import Piece, fit, right, strip
 from vramtui.core.text import printable
-from vramtui.core.units import UNKNOWN, format_gib, format_percent
+from vramtui.core.units import UNKNOWN, format_duration, format_gib, format_percent
 
 FULL = 84
 TOLERANCE = 0.08
@@ -85,7 +85,7 @@ def _cell(text: str, column: Column, width: int) -> str:
 def row_strip(columns: tuple[Column, ...], row: Row, palette: Palette, width: int, cursor: str | None) -> Strip:
     """One row; `cursor` is the colour under it when it is the chosen one."""
     on = cursor or "background"
-    faded = row.kind != "process" or (row.process is not None and row.process.state == "exited")
+    faded = row.kind != "process" or row.age is not None or (row.process is not None and row.process.state == "exited")
     base = palette.ink("muted" if faded else "foreground", on)
     rest = width - sum(column.width for column in columns) - 1
     pieces: list[Piece] = []
@@ -127,7 +127,10 @@ def _user(row: Row, palette: Palette, on: str) -> _Made:
 def _now(row: Row, palette: Palette, on: str) -> _Made:
     if row.kind == "process" and row.now is None:
         return ("N/A", palette.ink("warning", on))
-    return (format_gib(row.now), palette.ink("foreground", on, bold=True) if row.kind == "process" else None)
+    return (
+        format_gib(row.now),
+        palette.ink("foreground", on, bold=True) if row.kind == "process" and row.age is None else None,
+    )
 
 
 def _peak(row: Row, palette: Palette, on: str) -> _Made:
@@ -156,9 +159,14 @@ def _command(row: Row, palette: Palette, on: str) -> _Made:
     process = row.process
     if process is None:
         text = printable(row.note) if row.kind == "note" else _REMAINDERS[row.kind] + row.note
-        return (text, palette.ink("warning", on) if row.kind == "note" else None)
+        return (_aged(row) + text, palette.ink("warning", on) if row.kind == "note" else None)
     state = "(exited) " if row.kind == "exited" else _STATES.get(process.state, "")
-    return (state + printable(process.command or process.name or ""), None)
+    return (_aged(row) + state + printable(process.command or process.name or ""), None)
+
+
+def _aged(row: Row) -> str:
+    """How old the row is, where its GPU does not answer."""
+    return "" if row.age is None else f"({format_duration(row.age)} ago) "
 
 
 _REMAINDERS = {

@@ -10,16 +10,12 @@ from vramtui.app.predicting import verdict
 from vramtui.app.state import Panel, View
 from vramtui.app.themes import Palette
 from vramtui.app.tuning import Field, fields_of, value_of
-from vramtui.app.widgets.columns import delta_colour
-from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
-from vramtui.core.comparison import Row
+from vramtui.app.widgets.lines import Lines, Piece, strip, wrap
+from vramtui.app.widgets.parts import rule_lines, size_of, tree
 from vramtui.core.estimate import PHASE_TITLES, Estimate
-from vramtui.core.ledger import TITLES, TOTALS
 from vramtui.core.text import printable
-from vramtui.core.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent
+from vramtui.core.units import UNKNOWN
 
-BAR = 8
-EIGHTHS = " ▏▎▍▌▋▊▉█"
 NO_PRESET = (
     "No preset is chosen. Press p to choose one: its parts are predicted here and marked on the GPU's bar.",
     "A process whose command fits a preset's [match] is recognised by itself; m says by hand which preset it runs.",
@@ -55,12 +51,10 @@ class EstimatePanel(Lines, can_focus=True):
         made = self._fields(panel, palette, width)
         if panel.estimate is None or panel.comparison is None:
             return [*made, *_problem(panel, palette, width)][:height]
-        made.append(_titles_line(palette, width))
         closing = _closing(panel, panel.estimate, palette, width)
-        rows = _fitting(panel.comparison.rows, height - len(made) - len(closing))
-        largest = max((row.predicted or 0 for row in rows if row.line not in TOTALS), default=0)
-        made += [_row(row, largest, palette, width) for row in rows]
+        made += tree(panel, panel.comparison, palette, width, height - len(made) - len(closing))
         made += closing
+        made += rule_lines(panel, palette, width, height - len(made))
         made += _formulas(panel.estimate, palette, width, height - len(made))
         return made[:height]
 
@@ -71,6 +65,8 @@ class EstimatePanel(Lines, can_focus=True):
             return "Estimate", ""
         where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
         method = panel.estimate.method if panel.estimate is not None else ""
+        if panel.traced is not None and method != "traced":
+            method += " and traced"
         changed = " · * changed, u undoes" if panel.changed else ""
         return f"Estimate · {printable(panel.preset.key)} · {where}", method + changed
 
@@ -150,66 +146,6 @@ def _problem(panel: Panel, palette: Palette, width: int) -> list[Strip]:
     return [strip([], width, palette.text), *(strip([(f" {line}", style)], width, style) for line in lines)]
 
 
-# --- the tree of parts ---------------------------------------------------------------------------------------------
-
-NAME, SIDE, DELTA = 15, 9, 8
-
-
-def _bar_width(width: int) -> int:
-    return max(0, min(24, width - 1 - NAME - 2 * SIDE - DELTA - 1))
-
-
-def _titles_line(palette: Palette, width: int) -> Strip:
-    bar = _bar_width(width)
-    text = " " + " " * (NAME + bar) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
-    return strip([(text, palette.dim)], width, palette.text)
-
-
-def _fitting(rows: tuple[Row, ...], height: int) -> list[Row]:
-    """The rows, without the smallest parts where there are too many lines; totals are never left out."""
-    kept = list(rows)
-    while len(kept) > max(3, height):
-        parts = [row for row in kept if row.line not in TOTALS]
-        if not parts:
-            break
-        kept.remove(min(parts, key=lambda row: row.predicted or 0))
-    return kept
-
-
-def _row(row: Row, largest: int, palette: Palette, width: int) -> Strip:
-    total = row.line in TOTALS
-    bar = _bar_width(width)
-    name = f"── {TITLES[row.line]}" if total else TITLES[row.line]
-    style = palette.strong if total else palette.text
-    filled = "" if total else _mini_bar(row.predicted or 0, largest, bar)
-    pieces: list[Piece] = [
-        (" " + fit(name, NAME), style),
-        (fit(filled, bar), palette.ink(row.line.replace("_", "-"))),
-        (right(_size(row.predicted), SIDE), style),
-        (right(_size(row.observed), SIDE), style if row.observed is not None else palette.dim),
-    ]
-    delta = palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction))
-    pieces.append((right(format_percent(row.fraction) if row.fraction is not None else "", DELTA), delta))
-    return strip(pieces, width, palette.text)
-
-
-def _size(count: int | None) -> str:
-    """GiB from a tenth of one upwards, MiB below, so that a small part is not shown as nothing."""
-    if count is None:
-        return UNKNOWN
-    if count >= GIB // 10 or count == 0:
-        return f"{format_gib(count)} GiB"
-    return f"{count / MIB:.1f} MiB" if count >= MIB // 10 else format_bytes(count)
-
-
-def _mini_bar(count: int, largest: int, width: int) -> str:
-    if not largest or not width or not count:
-        return ""
-    eighths = max(1, round(count * width * 8 / largest))
-    whole, rest = divmod(eighths, 8)
-    return "█" * whole + (EIGHTHS[rest] if rest else "")
-
-
 def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
     """Whether it fits, the largest batch, and when the peak falls."""
     where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
@@ -236,7 +172,7 @@ def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> 
         strip([(" how it is counted", palette.ink("muted", bold=True))], width, palette.text),
     ]
     for part in sorted(estimate.parts, key=lambda part: -part.at_peak):
-        text = f"{_size(part.at_peak)} = {part.formula}"
+        text = f"{size_of(part.at_peak)} = {part.formula}"
         told = [strip([(f"   {line}", palette.dim)], width, palette.text) for line in wrap(text, width - 4)]
         if len(lines) + 1 + len(told) > height:
             break

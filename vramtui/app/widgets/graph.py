@@ -75,10 +75,10 @@ class MemoryGraph(Lines):
         dots = levels(buckets(series, plot_width * 2), series.ceiling, plot_height)
         rows = braille_rows(dots, plot_height)
         mark = _row_of(series.predicted, series.ceiling, plot_height)
-        ticks = _ticks(series.ceiling, plot_height)
+        labels = ticks(series.ceiling, plot_height)
         lines_made = []
         for y, row in enumerate(rows):
-            label = ticks.get(y, "")
+            label = labels.get(y, "")
             axis: Piece = (right(label, AXIS - 1) + ("┤" if label else "│"), palette.dim)
             body = _marked(row, palette, _label(series, plot_width)) if y == mark else [(row, palette.ink("used"))]
             lines_made.append(strip([axis, *body], width, palette.text))
@@ -96,15 +96,16 @@ def _row_of(value: int | None, ceiling: int, height: int) -> int | None:
     return max(0, min(height - 1, height - 1 - int(value * height / ceiling - 1e-9)))
 
 
-def _ticks(ceiling: int, height: int) -> dict[int, str]:
+def ticks(ceiling: int, height: int) -> dict[int, str]:
     """Labels of the value axis by row: the top, the middle where there is one, and nothing else."""
-    labels = {0: _short(ceiling)}
+    labels = {0: short(ceiling)}
     if height >= 4 and height % 2 == 0:
-        labels[height // 2] = _short(ceiling // 2)
+        labels[height // 2] = short(ceiling // 2)
     return labels
 
 
-def _short(count: int) -> str:
+def short(count: int) -> str:
+    """Bytes in few columns: `58G`, `512M`."""
     if count >= GIB:
         text = f"{count / GIB:.0f}" if count >= 10 * GIB else f"{count / GIB:.1f}".removesuffix(".0")
         return f"{text}G"

@@ -2,6 +2,7 @@
 
 import time
 
+from textual import events
 from textual.strip import Strip
 
 from vramtui.app.state import View
@@ -10,26 +11,44 @@ from vramtui.app.widgets.lines import Lines, Piece, between
 from vramtui.core.text import printable
 from vramtui.core.units import format_duration
 
+NAME = " vramtui "
+SCREENS = (("1", "Watch"), ("3", "Timeline"))
+
 
 class Header(Lines):
-    """Host, driver and interval at the left; pause, staleness, problems and the time of what is shown at the right."""
+    """The screens, host, driver and interval at the left; pause, staleness, problems and the time at the right."""
+
+    def __init__(self, current: str = "Watch") -> None:
+        super().__init__()
+        self.current = current
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """One line."""
         del height
         bar = palette.ink("foreground", "bar")
-        return [between(_left(view, palette), _right(view, palette), width, bar)]
+        return [between(_left(view, palette, self.current), _right(view, palette), width, bar)]
 
-    def on_click(self) -> None:
-        """A click shows the problems."""
+    def on_click(self, event: events.Click) -> None:
+        """A click on a screen's name shows it; elsewhere it shows the problems."""
+        x = len(NAME)
+        for key, title in SCREENS:
+            x += len(key) + len(title) + 3
+            if event.x < x:
+                if event.x >= len(NAME):
+                    self.app.simulate_key(key)
+                return
         self.app.simulate_key("exclamation_mark")
 
 
-def _left(view: View, palette: Palette) -> list[Piece]:
-    name = (" vramtui ", palette.ink("primary", "bar", bold=True))
+def _left(view: View, palette: Palette, current: str) -> list[Piece]:
+    name: Piece = (NAME, palette.ink("primary", "bar", bold=True))
     dim = palette.ink("muted", "bar")
+    screens = [name]
+    for key, title in SCREENS:
+        style = palette.ink("primary", "cursor", bold=True) if title == current else dim
+        screens.append((f" {key} {title} ", style))
     if view.sample is None:
-        return [name]
+        return screens
     host = view.sample.host
     facts = [
         f"driver {printable(host.driver_version)}" if host.driver_version else "",
@@ -37,7 +56,7 @@ def _left(view: View, palette: Palette) -> list[Piece]:
         f"{view.interval:g} s",
     ]
     return [
-        name,
+        *screens,
         (f"  {printable(host.name)}", palette.ink("foreground", "bar", bold=True)),
         ("".join(f" · {fact}" for fact in facts if fact), dim),
     ]

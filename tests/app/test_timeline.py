@@ -1,0 +1,332 @@
+"""The Timeline screen: its pictures, its keys, and traces in the background."""
+
+import gzip
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from syrupy.assertion import SnapshotAssertion
+
+from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
+from tests.app.stand_ins import MODEL, FixedPresets
+from tests.app.svg import SvgExtension
+from vramtui.app.screens.confirm import Confirm
+from vramtui.app.screens.timeline import TimelineScreen
+from vramtui.app.screens.watch import Watch
+from vramtui.app.themes import Palette
+from vramtui.app.tracer import Traced
+from vramtui.app.widgets.fine import sampled
+from vramtui.app.widgets.phases import lines_of
+from vramtui.app.widgets.stacks import stack
+from vramtui.cli.dashboard_tracer import ChildTracer
+from vramtui.core.colours import DARK
+from vramtui.core.devices import Device, card
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Moment
+from vramtui.core.models import TorchModel
+from vramtui.core.preset import Match, Preset, PresetFile
+from vramtui.core.units import GIB
+from vramtui.core.workload import TrainRun, Workload
+from vramtui.estimators.traced.estimating import estimate_of
+from vramtui.estimators.traced.results import Moment as Point
+from vramtui.estimators.traced.results import Progress, TraceResult
+
+# A small GPT's trace as the program itself made it, its fine trace thinned.
+KEPT = Path(__file__).parent / "trace.json.gz"
+SIZES = [(80, 24), (120, 35), (200, 50)]
+
+
+def kept() -> TraceResult:
+    return msgspec.json.decode(gzip.decompress(KEPT.read_bytes()), type=TraceResult)
+
+
+class HandTracer:
+    """Ends a trace when it is told to."""
+
+    def __init__(self, *, refusal: str = "", problem: str = "", at_once: bool = True) -> None:
+        self.asked: list[Workload] = []
+        self.go_on = threading.Event()
+        self.over = threading.Event()
+        self._refusal, self._problem = refusal, problem
+        if at_once:
+            self.go_on.set()
+
+    def refusal(self, workload: Workload) -> str:
+        del workload
+        return self._refusal
+
+    def recall(self, workload: Workload, device: Device) -> Traced | None:
+        del workload, device
+        return None
+
+    def trace(
+        self, workload: Workload, device: Device, progress: Callable[[Progress], None], cancel: threading.Event
+    ) -> Traced | None:
+        del device
+        self.asked.append(workload)
+        progress(Progress(phase="forward", step=0, allocated=GIB, peak_allocated=2 * GIB))
+        while not self.go_on.wait(0.01):
+            if cancel.is_set():
+                self.over.set()
+                return None
+        self.over.set()
+        if self._problem:
+            raise UserError(self._problem)
+        return Traced(estimate_of(kept(), workload), kept())
+
+
+async def press(driver: Driver, *keys: str) -> str:
+    await driver[1].press(*keys)
+    await settle(*driver)
+    return screen_text(driver[0])
+
+
+async def traced(driver: Driver) -> str:
+    """Wait until no trace runs any more."""
+    app, pilot = driver
+    while app.traces.running is not None:
+        await pilot.pause(0.01)
+    await settle(app, pilot)
+    return screen_text(app)
+
+
+@pytest.fixture
+def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    return snapshot.use_extension(SvgExtension)
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_traced(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
+    async with dashboard(climbing(), size, tracer=HandTracer()) as driver:
+        await press(driver, "3", "t")
+        await traced(driver)
+        assert driver[0].picture() == picture
+
+
+@pytest.mark.parametrize("pages", [1, 2])
+async def test_pages_of_a_small_terminal(picture: SnapshotAssertion, pages: int) -> None:
+    async with dashboard(climbing(), (80, 24), tracer=HandTracer()) as driver:
+        await press(driver, "3", "t", *["v"] * pages)
+        await traced(driver)
+        assert driver[0].picture() == picture
+
+
+@pytest.mark.parametrize("theme", ["vramtui-light", "vramtui-ansi"])
+async def test_themes(picture: SnapshotAssertion, theme: str) -> None:
+    async with dashboard(climbing(), tracer=HandTracer()) as driver:
+        driver[0].theme = theme
+        await press(driver, "3", "t")
+        await traced(driver)
+        assert driver[0].picture() == picture
+
+
+async def test_the_traced_column_of_the_panel(picture: SnapshotAssertion) -> None:
+    async with dashboard(climbing(), tracer=HandTracer()) as driver:
+        await press(driver, "3", "t")
+        await traced(driver)
+        assert "analytic   traced observed" in await press(driver, "1")
+        assert driver[0].picture() == picture
+
+
+@pytest.mark.parametrize("plain", ["NO_COLOR", "VRAMTUI_ASCII"])
+async def test_without_colours_and_in_ascii(monkeypatch: pytest.MonkeyPatch, plain: str) -> None:
+    """Letters tell the categories apart, and every piece of a bar begins with its own."""
+    monkeypatch.setenv(plain, "1")
+    async with dashboard(climbing(), tracer=HandTracer()) as driver:
+        await press(driver, "3", "t")
+        text = await traced(driver)
+        assert "W weights" in text
+        assert "A activations" in text
+        forward = next(line for line in text.splitlines() if "1 forward" in line)
+        assert "W" in forward
+        assert "A" in forward
+
+
+async def test_there_and_back() -> None:
+    async with dashboard(climbing()) as driver:
+        await press(driver, "3")
+        assert isinstance(driver[0].screen, TimelineScreen)
+        await press(driver, "3")
+        assert len(driver[0].screen_stack) == 2
+        await press(driver, "1")
+        assert isinstance(driver[0].screen, Watch)
+        await press(driver, "3", "escape")
+        assert isinstance(driver[0].screen, Watch)
+
+
+async def test_the_names_in_the_header_can_be_clicked() -> None:
+    async with dashboard(climbing()) as driver:
+        app, pilot = driver
+        await pilot.click("Header", offset=(22, 0))
+        await settle(app, pilot)
+        assert isinstance(app.screen, TimelineScreen)
+        await pilot.click("Header", offset=(12, 0))
+        await settle(app, pilot)
+        assert isinstance(app.screen, Watch)
+
+
+async def test_keys_of_watch_work_here_too() -> None:
+    async with dashboard(climbing()) as driver:
+        assert "batch 5" in await press(driver, "3", "]")
+        assert "batch 4" in await press(driver, "[")
+        assert "seq 6144" in await press(driver, "}")
+        assert "seq 4096" in await press(driver, "{")
+        await press(driver, "]")
+        assert "batch 4" in await press(driver, "u")
+        assert "PAUSED" in await press(driver, "space")
+        text = await press(driver, "question_mark")
+        assert "Trace the preset" in text
+        await press(driver, "escape", "p")
+        assert "Choose a preset" in screen_text(driver[0])
+
+
+async def test_progress_and_cancel() -> None:
+    for key in ("x", "escape"):
+        tracer = HandTracer(at_once=False)
+        async with dashboard(climbing(), tracer=tracer) as driver:
+            app, pilot = driver
+            await press(driver, "3", "t")
+            while "forward" not in app.traces.words:
+                await pilot.pause(0.01)
+            await settle(app, pilot)
+            assert "step 1, forward is done: 1.0 GiB held" in screen_text(app)
+            await press(driver, key)
+            text = await traced(driver)
+            assert tracer.over.is_set()
+            assert isinstance(app.screen, TimelineScreen)
+            assert "t traces it" in text
+
+
+async def test_a_trace_is_kept_by_its_workload() -> None:
+    tracer = HandTracer()
+    async with dashboard(climbing(), tracer=tracer) as driver:
+        await press(driver, "3", "t")
+        assert "peak" in await traced(driver)
+        assert "t traces it" in await press(driver, "]")
+        assert "peaks: allocated" in await press(driver, "[")
+        assert len(tracer.asked) == 1
+
+
+async def test_one_trace_at_a_time() -> None:
+    tracer = HandTracer(at_once=False)
+    async with dashboard(climbing(), tracer=tracer, notifications=True) as driver:
+        await press(driver, "3", "t")
+        assert "A trace runs already" in await press(driver, "t")
+        assert "another workload" in await press(driver, "]")
+        tracer.go_on.set()
+        await traced(driver)
+        assert "peaks: allocated" in await press(driver, "[")
+
+
+async def test_what_cannot_be_traced_says_why() -> None:
+    refusal = "trace needs torch: pip install 'vramtui[trace]'"
+    tracer = HandTracer(refusal=refusal)
+    async with dashboard(climbing(), tracer=tracer) as driver:
+        assert refusal in await press(driver, "3", "t")
+        assert not tracer.asked
+    async with dashboard(climbing(), tracer=HandTracer(problem="aten::nonzero has no shape")) as driver:
+        await press(driver, "3", "t")
+        assert "aten::nonzero has no shape" in await traced(driver)
+
+
+async def test_without_a_preset() -> None:
+    async with dashboard([climbing()[0]], presets=FixedPresets(()), tracer=HandTracer(), notifications=True) as driver:
+        assert "No preset is chosen" in await press(driver, "3")
+        assert "Choose a preset first" in await press(driver, "t")
+
+
+OWN_CODE = PresetFile(
+    key="own",
+    path="own.toml",
+    bundled=False,
+    preset=Preset(
+        name="own", model=TorchModel(file="/home/anna/own.py"), run=TrainRun(), match=Match(command=r"train\.py")
+    ),
+)
+
+
+async def test_code_of_a_preset_is_asked_about() -> None:
+    tracer = HandTracer()
+    async with dashboard(climbing(), presets=FixedPresets((OWN_CODE,)), tracer=tracer) as driver:
+        text = await press(driver, "3", "t")
+        assert isinstance(driver[0].screen, Confirm)
+        assert "/home/anna/own.py" in text
+        for no in ("n", "escape"):
+            await press(driver, no)
+            assert isinstance(driver[0].screen, TimelineScreen)
+            await press(driver, "t")
+        assert not tracer.asked
+        await press(driver, "y")
+        await traced(driver)
+        assert len(tracer.asked) == 1
+
+
+async def test_scrolling_the_phases() -> None:
+    async with dashboard(climbing(), (80, 18), tracer=HandTracer()) as driver:
+        await press(driver, "3", "t")
+        text = await traced(driver)
+        assert "build" in text
+        text = await press(driver, "pagedown", "down")
+        assert "build" not in text
+        assert "build" in await press(driver, "pageup", "k")
+
+
+def moment(step: int, phase: str, peak: int, **categories: int) -> Moment:
+    return msgspec.convert(
+        {"phase": phase, "step": step, "allocated": sum(categories.values()), "peak_allocated": peak}
+        | {"categories": categories},
+        Moment,
+    )
+
+
+def test_sides_stand_together_and_each_peak_is_marked_once() -> None:
+    """Moments of the same phase and step are neighbours, though one side has more of them."""
+    ours = (moment(0, "build", 1), moment(0, "forward", 5), moment(0, "backward", 9), moment(1, "backward", 9))
+    theirs = (moment(0, "forward", 7), moment(0, "backward", 6))
+    lines = lines_of([("analytic", ours), ("observed", theirs)])
+    assert [(label, side, peaks) for label, side, _, peaks in lines] == [
+        ("build", "analytic", False),
+        ("1 forward", "analytic", False),
+        ("", "observed", True),
+        ("1 backward", "analytic", True),
+        ("", "observed", False),
+        ("2 backward", "analytic", False),
+    ]
+
+
+def test_a_bar_is_as_long_as_what_it_shows() -> None:
+    palette = Palette({"foreground": "#ffffff", "background": "#000000", "muted": "#888888"} | DARK)
+    for width in (10, 37, 80):
+        pieces = stack({"weights": 3, "activations": 4}, 7, 9, 10, width, palette=palette)
+        text = "".join(text for text, _ in pieces)
+        assert len(text) == round(9 * width / 10)
+        assert text.rstrip("░").startswith("W")
+        assert text.index("A") == round(3 * width / 10)
+        assert len(text.rstrip("░")) == round(7 * width / 10)
+
+
+def test_thinning_the_fine_trace_keeps_its_peak() -> None:
+    series = tuple(Point(event=at, allocated=at % 97, reserved=100) for at in range(1000))
+    for count in (2, 10, 333, 2000):
+        points = sampled(series, count)
+        assert len(points) == count
+        assert max(allocated for allocated, _ in points) == 96
+
+
+def test_traces_are_kept_in_a_folder_by_what_made_them(tmp_path: Path) -> None:
+    tracer, device = ChildTracer(tmp_path), card("H100")
+    workload = Workload(model=MODEL, run=TrainRun(batch_size=2))
+    assert tracer.recall(workload, device) is None
+    tracer._keep(tracer._path(workload, device), msgspec.json.encode(kept()))
+    found = tracer.recall(workload, device)
+    assert found is not None
+    assert found.result == kept()
+    assert tracer.recall(workload, card("T4")) is None
+    assert tracer.recall(Workload(model=MODEL, run=TrainRun(batch_size=3)), device) is None
+    own = Workload(model=TorchModel(file="x.py"), run=TrainRun())
+    assert tracer._path(own, device) is None
+    for path in tmp_path.iterdir():
+        path.write_text("no trace")
+    assert tracer.recall(workload, device) is None
