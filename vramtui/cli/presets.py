@@ -85,7 +85,11 @@ def _try_out(preset: Preset) -> None:
     import msgspec  # noqa: PLC0415 - as above
 
     from vramtui.core.devices import DEFAULT_CARD, card  # noqa: PLC0415 - as above
+    from vramtui.core.models import HuggingFaceModel, TorchModel  # noqa: PLC0415 - as above
     from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as above
+
+    if isinstance(preset.model, (HuggingFaceModel, TorchModel)):
+        return  # known only by running it, which nobody has asked for
 
     boundless = msgspec.structs.replace(card(DEFAULT_CARD), total_memory=1 << 50)
     estimates_by(None, preset.workload, boundless)

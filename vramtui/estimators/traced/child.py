@@ -4,6 +4,7 @@
 this process too. What the code itself prints goes to standard error.
 """
 
+import logging
 import os
 import sys
 import threading
@@ -68,6 +69,8 @@ def trace_here(request: TraceRequest, progress: Callable[[Progress], None]) -> T
     from vramtui.estimators.traced.phases import TraceFinished  # noqa: PLC0415 - as above
     from vramtui.estimators.traced.session import Session  # noqa: PLC0415 - as above
 
+    # It tells of every error that it passes on; the code's own words are enough.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     device = request.device
     allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf))
     session = Session(

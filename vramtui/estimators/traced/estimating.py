@@ -72,7 +72,7 @@ def estimate_of(result: TraceResult, workload: Workload) -> Estimate:
     """The trace's answer in the form that all estimators have."""
     parts = [_part(category, result) for category in CATEGORIES if result.peak_categories.get(category)]
     cached = result.peak_reserved - result.peak_allocated
-    leaves = {part.line: part.bytes for part in parts}
+    leaves = {part.line: part.at_peak for part in parts}
     ledger = ledger_from_parts(
         {category: leaves.get(category, 0) for category in CATEGORIES},
         reserved=result.peak_reserved,

@@ -196,4 +196,5 @@ def _environment() -> dict[str, str]:
     here = str(Path(__file__).resolve().parents[3])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
+    quiet["PYTHONUNBUFFERED"] = "1"  # what it says comes in the order that it is said, also when it dies
     return {**os.environ, **quiet, "PYTHONPATH": os.pathsep.join(paths)}

@@ -29,7 +29,7 @@ class Job:
 
     Attributes:
         model: the module, on the CPU until it is moved.
-        vocabulary: of a language model; None for others.
+        by_transformers: whether it is a model of that library, which takes labels and a cache.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -38,8 +38,7 @@ class Job:
         assert isinstance(run, (TrainRun, InferRun))
         self.run, self._workload = run, workload
         self._dtype = _DTYPES.get(run.precision)
-        self.vocabulary: int | None = None
-        self._by_transformers = False
+        self.by_transformers = False
         self.batch, self.model = self._built()
         if isinstance(workload.model, (SequentialModel, ConvNetModel)):
             torch.backends.cudnn.enabled = workload.model.cudnn
@@ -65,7 +64,7 @@ class Job:
     def loss(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         """As the model's kind has it."""
         model = self._workload.model
-        if self._by_transformers:
+        if self.by_transformers:
             loss = self.model(input_ids=x, labels=y, use_cache=False).loss
             assert isinstance(loss, torch.Tensor)
             return loss
@@ -94,13 +93,12 @@ class Job:
             )
         assert isinstance(model, (TransformerModel, HuggingFaceModel))
         config = config_of(model) if isinstance(model, TransformerModel) else decoded(model.config)
-        self._by_transformers = True
+        self.by_transformers = True
         language = build_from_config(config, attention=run.attention, again=again)
         longest = getattr(language.config, "max_position_embeddings", None)
         return self._tokens(language.config.get_text_config().vocab_size, longest), language
 
     def _tokens(self, vocabulary: int, longest: int | None) -> Callable[[], Batch]:
-        self.vocabulary = vocabulary
         shape = (self.run.batch_size, self.run.sequence_length or longest or _TOKENS)
 
         def draw() -> Batch:
@@ -147,11 +145,11 @@ def run_workload(workload: Workload) -> object:
         job.model.train()
         job.place()
         with job.attention():
-            return _train(job, job.run)
+            return job, _train(job, job.run)
     job.model.eval()
     job.place()
     with job.attention(), torch.inference_mode():
-        return _generate(job, job.run) if job.vocabulary and job._by_transformers else _infer(job)
+        return job, _generate(job, job.run) if job.by_transformers else _infer(job)
 
 
 def _train(job: Job, run: TrainRun) -> object:

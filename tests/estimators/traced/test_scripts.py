@@ -1,0 +1,150 @@
+"""What a traced script finds around it: its arguments, its folder, its name, and who listens."""
+
+import textwrap
+import threading
+from pathlib import Path
+
+import pytest
+
+from vramtui.core.devices import card
+from vramtui.core.errors import UserError
+from vramtui.estimators.traced.results import Progress, TraceRequest, TraceResult
+from vramtui.estimators.traced.run import TraceCancelled, TraceFailed, is_file_target, split_target, trace
+
+pytestmark = pytest.mark.torch
+STEP = """
+import torch
+net = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+"""
+
+
+def traced(folder: Path, text: str, function: str | None = None, *arguments: str, steps: int = 3) -> TraceResult:
+    path = folder / "script.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return trace(TraceRequest(path=str(path), function=function, arguments=arguments, device=card("A100"), steps=steps))
+
+
+def test_a_script_is_main_beside_its_own_modules_with_its_arguments(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("WIDTH = 16", encoding="utf-8")
+    result = traced(
+        tmp_path,
+        """
+        import sys
+        from beside import WIDTH
+        import torch
+        assert sys.argv[1:] == ["--flag", "2"], sys.argv
+        assert sys.argv[0].endswith("script.py")
+        if __name__ == "__main__":
+            kept = torch.zeros(WIDTH, WIDTH, device="cuda")
+        """,
+        None,
+        "--flag",
+        "2",
+    )
+    assert result.peak_allocated == 1024
+
+
+def test_a_function_is_called_in_a_module_that_is_not_main(tmp_path: Path) -> None:
+    result = traced(
+        tmp_path,
+        """
+        import torch
+        def main():
+            return torch.zeros(128, device="cuda")
+        if __name__ == "__main__":
+            raise SystemExit("not as a script")
+        """,
+        "main",
+    )
+    assert result.timeline[-1].peak_allocated == 512
+
+
+def test_it_ends_after_the_steps_however_long_the_script_goes_on(tmp_path: Path) -> None:
+    result = traced(
+        tmp_path,
+        STEP
+        + """
+while True:
+    net(torch.randn(4, 8, device="cuda")).sum().backward()
+    try:
+        optimizer.step()
+        optimizer.zero_grad()
+    except Exception:
+        raise SystemExit(3)
+""",
+        steps=2,
+    )
+    assert max(row.step for row in result.timeline) == 1
+
+
+@pytest.mark.parametrize(("ending", "said"), [("3", "exit code 3"), ("'no data'", "the code ended itself: no data")])
+def test_a_script_that_gives_up_is_told(tmp_path: Path, ending: str, said: str) -> None:
+    with pytest.raises(TraceFailed, match=said):
+        traced(tmp_path, f"import sys\nprint('reading')\nsys.exit({ending})\n")
+
+
+def test_a_script_that_ends_well_is_done(tmp_path: Path) -> None:
+    result = traced(tmp_path, "import sys, torch\nx = torch.zeros(1, device='cuda')\nsys.exit(0)\n")
+    assert result.peak_allocated == 512
+
+
+def test_what_it_said_and_where_it_failed_come_with_the_error(tmp_path: Path) -> None:
+    with pytest.raises(TraceFailed) as caught:
+        traced(
+            tmp_path,
+            """
+            import torch
+            print("so far")
+            def load():
+                torch.zeros(3, device="cuda") @ torch.zeros(4, device="cuda")
+            load()
+            """,
+        )
+    assert caught.value.said[0] == "so far"
+    assert [frame.partition("script.py")[2] for frame in caught.value.frames] == [
+        ":6 in <module>: load()",
+        ':5 in load: torch.zeros(3, device="cuda") @ torch.zeros(4, device="cuda")',
+    ]
+
+
+def test_a_process_that_dies_is_told(tmp_path: Path) -> None:
+    with pytest.raises(TraceFailed, match=r"ended without an answer \(exit code 7\)"):
+        traced(tmp_path, "import os\nos._exit(7)\n")
+
+
+def test_a_trace_can_be_watched_and_called_off(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(STEP + "import time\nnet(torch.zeros(1, 8, device='cuda')).sum().backward()\ntime.sleep(1000)\n")
+    cancel, seen = threading.Event(), []
+
+    def watch(progress: Progress) -> None:
+        seen.append(progress.phase)
+        if progress.phase == "backward":
+            cancel.set()
+
+    with pytest.raises(TraceCancelled):
+        trace(TraceRequest(path=str(path), device=card("A100")), progress=watch, cancel=cancel)
+    assert seen == ["model", "optimizer", "input", "forward", "backward"]
+
+
+def test_a_trace_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text("import time\ntime.sleep(1000)\n")
+    with pytest.raises(UserError, match="ended after 2 s without an answer"):
+        trace(TraceRequest(path=str(path), device=card("A100")), timeout=2)
+
+
+def test_files_and_presets_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    (tmp_path / "train").touch()
+    (tmp_path / "mine.toml").touch()
+    for name in ("train.py", "train.py:main", "train", "gone.py", "gone.py:main"):
+        assert is_file_target(name)
+    for name in ("mine.toml", "gpt2-124m", "folder/mine.toml"):
+        assert not is_file_target(name)
+    assert split_target("train.py:main") == (str(tmp_path / "train.py"), "main")
+    assert split_target("train.py") == (str(tmp_path / "train.py"), None)
+    with pytest.raises(UserError, match=r"trian.py does not exist \(did you mean train.py\?\)"):
+        split_target("trian.py:main")
