@@ -39,7 +39,9 @@ def _root(
     context: typer.Context,
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="Play a recording back.")] = None,
-    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between looks at the GPUs.")] = 1.0,
+    interval: Annotated[
+        float | None, typer.Option(min=0.1, max=3600, help="Seconds between looks at the GPUs; 1 by default.")
+    ] = None,
     preset: Annotated[str | None, typer.Option(help="The preset to open with: a name or a path.")] = None,
     version: Annotated[  # noqa: ARG001 - Typer acts on it before this runs
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Say the version.")
