@@ -163,8 +163,8 @@ class Blocks:
         if self.net.eager:
             return spelled_attention(part, heads, q, k, v, plain=True, masked=masked)
         out = fused_attention(part, heads, q, k, v)
-        by_cudnn = self.net.recipe.compute == 2 and self.net.capability in {(9, 0), (10, 0)} and not heads.dropout
-        if self.model.num_mel_bins is not None and by_cudnn and heads.queries > 1:
+        laid_out_as_queries = self.net.recipe.compute == 2  # flash's and cuDNN's kernels do so, the one for fp32 not
+        if self.model.num_mel_bins is not None and laid_out_as_queries and heads.queries > 1:
             out = part.pointwise(out, "attention output, in rows", saves="nothing")
         return out
 
