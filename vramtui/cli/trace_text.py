@@ -114,7 +114,9 @@ def print_largest(largest: tuple[Held, ...], width: int, bars: Bars) -> None:
     room = width - size - kind - 3 * len(GAP)
     line = min(line, max(room // 2, room - module))
     module = min(module, room - line)
-    print(bars.strong(f"{'SIZE':>{size}}{GAP}{'WHAT':<{kind}}{GAP}{'MADE IN':<{module}}{GAP}LINE"))
+    # A preset's own job has no lines that are anyone's.
+    last = "LINE" if any(row[3] for row in rows) else ""
+    print(bars.strong(f"{'SIZE':>{size}}{GAP}{'WHAT':<{kind}}{GAP}{'MADE IN':<{module}}{GAP}{last}".rstrip()))
     for bytes_, what, made, at in rows:
         colour_width = kind + bars.invisible
         end = _shortened(at, line)
