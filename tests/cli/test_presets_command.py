@@ -1,12 +1,18 @@
 """`vramtui presets list|show|check`, as a program would call them."""
 
 import json
+import re
+import shutil
+from os import terminal_size
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
+from vramtui.cli import presets as command
 from vramtui.cli.presets import presets
+from vramtui.presets import load_preset
+from vramtui.presets.model_files import preset_of
 
 RUNNER = CliRunner()
 PRESET = """
@@ -114,3 +120,50 @@ def test_checking_what_is_not_there(own_folder: Path) -> None:
     assert done.exit_code == 2
     assert "none.toml does not exist" in done.stderr
     assert RUNNER.invoke(presets, ["check", str(own_folder)]).exit_code == 2
+
+
+def test_the_list_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda: terminal_size((80, 24)))
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    command.list_presets(json=False)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["NAME", "RUN", "TITLE"]
+    (line,) = [line for line in lines if line.startswith("gpt2-124m ")]
+    assert line.split() == ["gpt2-124m", "train", "GPT-2", "124M", "·", "training"]
+
+
+def test_a_new_one_from_a_models_file(own_folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
+    path.write_text(json.dumps({"architectures": ["LlamaForCausalLM"], "vocab_size": 100, **sizes}))
+    done = RUNNER.invoke(presets, ["new", "mine", "--from", str(path)])
+    assert done.exit_code == 0, done.stderr
+    assert Path(done.stdout.strip()) == own_folder / "mine.toml"
+    assert load_preset(own_folder / "mine.toml") == preset_of(path)
+    assert RUNNER.invoke(presets, ["check", str(own_folder)]).exit_code == 0
+
+
+def test_a_new_one_from_another_keeps_its_comments(own_folder: Path) -> None:
+    (own_folder / "first.toml").write_text("# mine\n" + PRESET)
+    assert RUNNER.invoke(presets, ["new", "second", "--from", "first"]).exit_code == 0
+    assert (own_folder / "second.toml").read_text() == "# mine\n" + PRESET
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "said"),
+    [
+        ("mine", "gpt2-124m", "mine.toml exists already"),
+        ("gpt2-124m", "tiny-gpt", "a preset is called 'gpt2-124m' already"),
+        ("../out", "tiny-gpt", "is no name of a preset"),
+        ("other", "gpt2-125m", "did you mean gpt2-124m?"),
+        ("other", "none.gguf", "does not exist"),
+    ],
+)
+def test_a_new_one_takes_no_others_place(own_folder: Path, name: str, source: str, said: str) -> None:
+    (own_folder / "mine.toml").write_text(PRESET)
+    done = RUNNER.invoke(presets, ["new", name, "--from", source])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert [path.name for path in own_folder.parent.rglob("*.toml")] == ["mine.toml"]
+    assert (own_folder / "mine.toml").read_text() == PRESET

@@ -1,5 +1,6 @@
-"""`vramtui presets`: which there are, what one says, and whether files are right."""
+"""`vramtui presets`: which there are, what one says, whether files are right, and a new one."""
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,8 @@ from vramtui.cli.exits import BAD_INPUT, spoken_errors
 from vramtui.core.preset import Preset, PresetFile
 from vramtui.core.text import printable
 
-presets = typer.Typer(no_args_is_help=True, help="List, show and check presets.")
+presets = typer.Typer(no_args_is_help=True, help="List, show, check and write presets.")
+ROOM_FOR_ALL = 110
 
 
 @presets.command("list")
@@ -27,8 +29,8 @@ def list_presets(
         if json:
             print_json({"schema": 1, "presets": [_entry(preset) for preset in found]})
         else:
-            rows = [_row(preset) for preset in found]
-            print_table(("NAME", "MODEL", "RUN", "FROM", "TITLE"), rows)
+            columns = columns_in(_width())
+            print_table(columns, [[_row(preset)[column] for column in columns] for preset in found])
         for problem in library.problems:
             sys.stderr.write(f"vramtui: {problem}\n")
 
@@ -60,6 +62,30 @@ def check(
         if problems:
             raise typer.Exit(BAD_INPUT)
         typer.echo(f"{count} {'preset is' if count == 1 else 'presets are'} right")
+
+
+@presets.command()
+def new(
+    name: Annotated[str, typer.Argument(help="What to call it.")],
+    source: Annotated[
+        str, typer.Option("--from", metavar="SOURCE", help="config.json, *.safetensors, *.gguf, or another preset.")
+    ],
+) -> None:
+    """A preset of your own from a model's file or another preset; never over one that is there."""
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
+    from vramtui.presets.creating import create_preset  # noqa: PLC0415 - only this command writes one
+
+    with spoken_errors():
+        typer.echo(printable(str(create_preset(PresetLibrary(), name, source))))
+
+
+def columns_in(width: int) -> tuple[str, ...]:
+    """The list's columns in a terminal of `width` columns; a narrow one needs its room for the titles."""
+    return ("NAME", "MODEL", "RUN", "FROM", "TITLE") if width >= ROOM_FOR_ALL else ("NAME", "RUN", "TITLE")
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else ROOM_FOR_ALL
 
 
 def _check(files: list[Path]) -> tuple[int, list[str]]:
@@ -106,10 +132,14 @@ def _entry(found: PresetFile) -> dict[str, object]:
     }
 
 
-def _row(found: PresetFile) -> tuple[str, ...]:
-    whose = "bundled" if found.bundled else "yours"
-    kinds = (_kind(found.preset.model), _kind(found.preset.run))
-    return (printable(found.key), *kinds, whose, printable(found.preset.name))
+def _row(found: PresetFile) -> dict[str, str]:
+    return {
+        "NAME": printable(found.key),
+        "MODEL": _kind(found.preset.model),
+        "RUN": _kind(found.preset.run),
+        "FROM": "bundled" if found.bundled else "yours",
+        "TITLE": printable(found.preset.name),
+    }
 
 
 def _kind(part: object) -> str:
