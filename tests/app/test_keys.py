@@ -24,6 +24,7 @@ from vramtui.core.errors import UserError
 from vramtui.core.snapshot import Snapshot
 from vramtui.core.units import GIB
 from vramtui.core.workload import TrainRun
+from vramtui.presets import PresetLibrary
 
 
 def view_of(driver: Driver) -> View:
@@ -415,3 +416,13 @@ async def test_typing_in_the_filter_is_not_a_command() -> None:
         await press(driver, "slash", "q", "s", "p")
         assert isinstance(driver[0].focused, Input)
         assert driver[0].focused.value == "qsp"
+
+
+async def test_a_step_of_a_run_without_that_number_says_so() -> None:
+    """Pictures have no length: the key for it says so and changes nothing."""
+    library = FixedPresets((PresetLibrary().get("resnet-50-train"),))
+    async with dashboard(climbing(), presets=library, preset="resnet-50-train", notifications=True) as driver:
+        before = batch(view_of(driver))
+        await press(driver, "}")
+        assert "no sequence length to step" in " ".join(screen_text(driver[0]).split())
+        assert batch(await press(driver, "]")) == before + 1

@@ -1,5 +1,6 @@
 """The table's rows: every byte in one of them, any order, any filter."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,7 +9,7 @@ from tests.app import moments
 from vramtui.app.rows import all_rows, filtered, in_order
 from vramtui.app.state import SORT_COLUMNS, Row, SortColumn
 from vramtui.core.history import History
-from vramtui.core.readings import Sample
+from vramtui.core.readings import Memory, Sample
 
 
 def rows_of(*samples: Sample) -> list[Row]:
@@ -84,3 +85,21 @@ def test_a_held_order_stays_and_newcomers_follow() -> None:
     order = {row.id: at for at, row in enumerate(reversed(rows[1:]))}
     held = in_order(rows, "now", order, reverse=False)
     assert held == [*reversed(rows[1:]), rows[0]]
+
+
+def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
+    """The totals of the last answer still add up, and another GPU's rows have no age."""
+    before = moments.usual()
+    silent = msgspec.structs.replace(
+        before.gpus[1], state="lost", reason="fell off the bus", memory=Memory(), processes=(), utilization=None
+    )
+    after = msgspec.structs.replace(before, gpus=(before.gpus[0], silent), taken_at=before.taken_at + 12)
+    rows = rows_of(before, after)
+    kept = [row for row in rows if row.gpu.uuid == "GPU-1"]
+    assert {row.age for row in kept} == {12.0}
+    assert [row.process.pid for row in kept if row.process] == [5120]
+    memory = before.gpus[1].memory
+    assert sum(row.now or 0 for row in kept) + (memory.free or 0) == memory.total
+    assert {row.age for row in rows if row.gpu.uuid == "GPU-0"} == {None}
+    back = msgspec.structs.replace(before, taken_at=before.taken_at + 13)
+    assert {row.age for row in rows_of(before, after, back)} == {None}

@@ -241,9 +241,7 @@ OWN_CODE = PresetFile(
     key="own",
     path="own.toml",
     bundled=False,
-    preset=Preset(
-        name="own", model=TorchModel(file="/home/anna/own.py"), run=TrainRun(), match=Match(command=r"train\.py")
-    ),
+    preset=Preset(name="own", model=TorchModel(file="jobs/own.py"), run=TrainRun(), match=Match(command=r"train\.py")),
 )
 
 
@@ -252,7 +250,7 @@ async def test_code_of_a_preset_is_asked_about() -> None:
     async with dashboard(climbing(), presets=FixedPresets((OWN_CODE,)), tracer=tracer) as driver:
         text = await press(driver, "3", "t")
         assert isinstance(driver[0].screen, Confirm)
-        assert "/home/anna/own.py" in text
+        assert "jobs/own.py" in text
         for no in ("n", "escape"):
             await press(driver, no)
             assert isinstance(driver[0].screen, TimelineScreen)

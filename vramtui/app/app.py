@@ -124,7 +124,9 @@ class Dashboard(Tracing):
         if self.desk.panel_key is None:
             self.notify("Choose a preset first: p", markup=False)
             return
-        self.desk.step(fields, direction)
+        if not self.desk.step(fields, direction):
+            what = "batch size" if fields is SIZES else "sequence length"
+            self.notify(f"This preset's run has no {what} to step; Tab and arrows step its other fields.", markup=False)
         self.draw()
 
     def action_undo(self) -> None:

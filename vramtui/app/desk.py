@@ -2,7 +2,7 @@
 
 from vramtui.app.building import bars, device_for, panel, row_for_panel, series
 from vramtui.app.predicting import Predictor
-from vramtui.app.rows import all_rows, filtered, in_order, predicted_rows
+from vramtui.app.rows import all_rows, chosen_row, filtered, in_order, predicted_rows
 from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
 from vramtui.app.tuning import changed_fields, first_of, step
 from vramtui.core.devices import Device
@@ -130,11 +130,14 @@ class Desk:
         if found is not None:
             self.panel_key = found.key
 
-    def step(self, fields: tuple[str, ...], direction: int) -> None:
-        """Step the first of these fields that the panel's preset has."""
+    def step(self, fields: tuple[str, ...], direction: int) -> bool:
+        """Step the first of these fields that the panel's preset has; False where it has none of them."""
         found = self.presets.get(self.panel_key or "")
-        if found is not None:
-            self._edits[found.key] = step(self.workload(found), first_of(self.workload(found), fields), direction)
+        name = first_of(self.workload(found), fields) if found is not None else None
+        if found is None or name is None:
+            return False
+        self._edits[found.key] = step(self.workload(found), name, direction)
+        return True
 
     def undo_steps(self) -> bool:
         """Back to what the panel's preset file says; False when nothing had been changed."""
@@ -156,7 +159,7 @@ class Desk:
 
     def device(self) -> Device:
         """The card of the chosen row, for which estimates are made."""
-        return device_for(self._chosen_row(self._visible), self._shown)
+        return device_for(chosen_row(self._visible, self._chosen), self._shown)
 
     def snapshot(self) -> Snapshot | None:
         """Everything about the moment that is shown; None before the first sample."""
@@ -171,7 +174,7 @@ class Desk:
             return View(panel=self._panel(None, []), presets_read=bool(self.presets))
         every = predicted_rows(self._rows, self._matches, self.estimate)
         rows = self._visible = in_order(filtered(every, self.filter), self.sort, self._order, reverse=self.reverse)
-        chosen = self._chosen_row(rows)
+        chosen = chosen_row(rows, self._chosen)
         if self.panel_key is None and chosen is not None:
             self.panel_key = chosen.preset
         shown = self._panel(chosen, every)
@@ -194,15 +197,6 @@ class Desk:
 
     def _match(self) -> None:
         self._matches = {} if self._shown is None else self._matcher.match(self._shown, self.by_hand)
-
-    def _chosen_row(self, rows: list[Row]) -> Row | None:
-        """The row chosen by hand; else the first one with a prediction, else the first process, else the first."""
-        if self._chosen is not None:
-            for row in rows:
-                if row.id == self._chosen:
-                    return row
-        wanted = (row for row in rows if row.preset is not None)
-        return next(wanted, None) or next((row for row in rows if row.kind == "process"), rows[0] if rows else None)
 
     def _panel(self, chosen: Row | None, every: list[Row]) -> Panel | None:
         found = self.presets.get(self.panel_key or "")

@@ -113,6 +113,16 @@ def _predicted(
     return msgspec.structs.replace(row, predicted=predicted, fraction=fraction, preset=found.key)
 
 
+def chosen_row(rows: list[Row], chosen: RowId | None) -> Row | None:
+    """The row chosen by hand; else the first one with a prediction, else the first process, else the first."""
+    if chosen is not None:
+        for row in rows:
+            if row.id == chosen:
+                return row
+    wanted = (row for row in rows if row.preset is not None)
+    return next(wanted, None) or next((row for row in rows if row.kind == "process"), rows[0] if rows else None)
+
+
 def filtered(rows: list[Row], wanted: str) -> list[Row]:
     """The rows in which every word of `wanted` occurs: in pid, user, command, preset, GPU name or `gpu:INDEX`."""
     words = wanted.lower().split()

@@ -72,10 +72,10 @@ def fields_of(workload: Workload) -> tuple[Field, ...]:
     )
 
 
-def first_of(workload: Workload, names: tuple[str, ...]) -> str:
-    """The first of these fields that the run has; the first of all where it has none."""
+def first_of(workload: Workload, names: tuple[str, ...]) -> str | None:
+    """The first of these fields that the run has; None where it has none."""
     known = {field.name for field in fields_of(workload)}
-    return next((name for name in names if name in known), names[0])
+    return next((name for name in names if name in known), None)
 
 
 def value_of(workload: Workload, field: Field) -> Any:  # noqa: ANN401 - a number or one of the choices

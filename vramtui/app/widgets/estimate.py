@@ -182,6 +182,14 @@ def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> 
 
 
 def _when(panel: Panel, estimate: Estimate) -> str:
+    """When it peaks and beside which process; of a job on several GPUs the figures are those of one rank."""
+    parallel = panel.workload.parallel
+    if parallel is not None and parallel.ranks > 1:
+        return f"for the fullest of {parallel.ranks} ranks, one GPU each; {_beside(panel, estimate)}"
+    return _beside(panel, estimate)
+
+
+def _beside(panel: Panel, estimate: Estimate) -> str:
     phase = PHASE_TITLES[estimate.peak_phase]
     step = f" {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
     peak = f"peaks in {phase}{step}"
