@@ -49,6 +49,24 @@ class _BackendModule:
         return [torch.float16, torch.bfloat16, torch.float32]
 
 
+class _Nothing(Exception):
+    """Raised to be caught."""
+
+
+class _Guard(torch._C._acc.DeviceGuard):
+    """Tells autograd's threads which device they serve.
+
+    They ask while an error of a node unwinds their stack, where a pending Python error would make the answer itself
+    fail and end the process. Raising and catching another one clears it; `failures.Escape` has kept the first.
+    """
+
+    def type_(self) -> Any:
+        try:
+            raise _Nothing  # noqa: TRY301 - see above
+        except BaseException:  # noqa: BLE001 - with an error pending even this `raise` fails, by another error
+            return torch._C._autograd.DeviceType.PrivateUse1
+
+
 class SimFakeMode(FakeTensorMode):
     """Fake tensors that never ask for a real device."""
 
@@ -112,5 +130,5 @@ def _refuse(_tensor: FakeTensor, _device: torch.device) -> None:
 
 def register() -> None:
     """Set the stand-in up, once per process and before any tensor is made."""
-    _setup_privateuseone_for_python_backend(SIM, backend_module=_BackendModule())
+    _setup_privateuseone_for_python_backend(SIM, backend_module=_BackendModule(), device_guard=_Guard())
     FakeTensor.device = property(_shown_device, _refuse)  # type: ignore[assignment,method-assign] # a property, as there

@@ -1,5 +1,6 @@
 """What stopped a trace, in one sentence that names the operator and the user's line."""
 
+import functools
 import traceback
 from typing import Any
 
@@ -12,7 +13,33 @@ from torch._subclasses.fake_tensor import (
 
 from vramtui.core.errors import UserError
 from vramtui.estimators.traced.device import SIM
+from vramtui.estimators.traced.patching import Patches
 from vramtui.estimators.traced.where import is_users
+
+_LONGEST = 240
+
+
+class Escape:
+    """Carries what an operator raised out of autograd's threads, which lose it on the way (see `device._Guard`)."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def install(self, patches: Patches) -> None:
+        """Watch every run of the engine."""
+        plain = vars(torch.autograd)["_engine_run_backward"]
+
+        @functools.wraps(plain)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            self.error = None
+            try:
+                return plain(*args, **kwargs)
+            except SystemError:
+                if self.error is None:
+                    raise
+                raise self.error from None
+
+        patches.set(torch.autograd, "_engine_run_backward", run)
 
 
 def out_of_memory(error: BaseException, session: Any) -> str | None:
@@ -36,13 +63,18 @@ def in_words(error: BaseException, session: Any) -> UserError:
             f"{_name(error.func)}{place} gives a shape or value that depends on data, which a trace does not have"
         )
     if isinstance(error, UnsupportedOperatorException):
-        return UserError(
-            f"{_name(error.func)}{place} is not an operator of PyTorch itself, so what it allocates is not known"
-        )
+        stranger = "" if error.func.namespace == "aten" else "is not an operator of PyTorch itself, and "
+        return UserError(f"{_name(error.func)}{place} {stranger}allocates what nothing tells without running it")
+    return _other(error, place)
+
+
+def _other(error: BaseException, place: str) -> UserError:
     if isinstance(error, KeyboardInterrupt):
         return UserError("the trace was interrupted")
     text = str(error).replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").strip()
-    first = text.splitlines()[0] if text else ""
+    if "SparseTensorImpl" in text:
+        return UserError(f"a sparse tensor{place}: a trace follows dense ones only")
+    first = text.splitlines()[0][:_LONGEST] if text else ""
     return UserError(f"the code failed{place}: {type(error).__name__}{': ' + first if first else ''}")
 
 

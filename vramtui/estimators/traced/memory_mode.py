@@ -6,12 +6,17 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramtui.estimators.traced import values
 from vramtui.estimators.traced.accumulation import Accumulation
 from vramtui.estimators.traced.device import inside, to_sim
+from vramtui.estimators.traced.failures import Escape
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.memory import Memory
 from vramtui.estimators.traced.storages import Entry
@@ -49,6 +54,10 @@ class Call:
             if real is None:
                 raise
             return fakes_like(real, self.args)
+        except UnsupportedOperatorException:
+            if self.func._schema.returns or self.func.namespace != "aten":
+                raise
+            return None  # it only writes to what it was given
 
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""
@@ -82,9 +91,10 @@ _Mode: Any = TorchDispatchMode
 class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     """Stands above the fake mode."""
 
-    def __init__(self, memory: Memory, where: Whereabouts, accumulation: Accumulation) -> None:
+    def __init__(self, memory: Memory, where: Whereabouts, accumulation: Accumulation, escape: Escape) -> None:
         super().__init__()
         self.memory = memory
+        self._escape = escape
         self._where = where
         self._accumulation = accumulation
 
@@ -106,7 +116,11 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             with self:
                 return func._op_dk(made_by, *args, **kwargs)
         with inside():
-            return self._dispatch(func, args, kwargs)
+            try:
+                return self._dispatch(func, args, kwargs)
+            except BaseException as error:
+                self._escape.error = error
+                raise
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs.get("device") is not None:

@@ -12,6 +12,7 @@ from vramtui.estimators.traced import autocast, cuda_api, device, names, refusal
 from vramtui.estimators.traced.accumulation import Accumulation, measure_sole_owner
 from vramtui.estimators.traced.cards import card_of
 from vramtui.estimators.traced.categories import Categories
+from vramtui.estimators.traced.failures import Escape
 from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.memory import Memory
 from vramtui.estimators.traced.memory_mode import MemoryMode
@@ -55,7 +56,7 @@ class Session:
         self.phases = Phases(self.where, steps, self.recorder.ended)
         self.recorder.categories = Categories(self.memory, self.phases)
         self._patches = Patches()
-        self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True)
+        self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
         self._mode: Any = None
         self._libraries: list[Any] = []
 
@@ -66,9 +67,15 @@ class Session:
         cuda_api.install(self._patches, self.memory)
         refusals.install(self._patches, self.memory, self.where)
         card = self.memory.device
-        self._libraries = [autocast.install(self._patches), sdpa.install(card.capability), steering.install()]
+        self._libraries = [
+            autocast.install(self._patches),
+            sdpa.install(card.capability),
+            steering.install(),
+        ]
         self._fake.__enter__()
-        self._mode = MemoryMode(self.memory, self.where, Accumulation(measure_sole_owner()))
+        escape = Escape()
+        escape.install(self._patches)
+        self._mode = MemoryMode(self.memory, self.where, Accumulation(measure_sole_owner()), escape)
         self.where.install()
         self.phases.install(self._patches)
         self.where.warn = self.memory.warn

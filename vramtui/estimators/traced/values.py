@@ -15,6 +15,7 @@ from vramtui.estimators.traced.storages import Entry, StorageBook
 NOT_A_READ: Any = object()
 Asked = tuple[Any, tuple[Any, ...], dict[str, Any]]
 _ITEM = torch.ops.aten._local_scalar_dense.default
+_COMPARISONS = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
 _MOST_INTEGERS = 1 << 16
 _MOST_FLOATS = 1 << 10
 
@@ -28,8 +29,24 @@ def value_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
     return out.set_(entry.mirror, tensor.storage_offset(), tensor.size(), tensor.stride())
 
 
+def certain_value(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
+    """A real tensor with `tensor`'s values, where they do not follow from data; None otherwise."""
+    with torch._C._DisableTorchDispatch():
+        if type(tensor) is torch.Tensor and tensor.device.type == "cpu":
+            return tensor
+        entry = book.find(tensor)
+        return None if entry is None or entry.guessed else value_of(book, tensor)
+
+
 def read(book: StorageBook, func: Any, args: tuple[Any, ...]) -> Any:
-    """What `.item()` gives: the value, zero where there is none; NOT_A_READ for every other operator."""
+    """What an operator gives that answers with a number: NOT_A_READ for every other operator.
+
+    `.item()` is zero where there is no value; tensors that cannot be compared are alike if their shapes are.
+    """
+    if func in _COMPARISONS:
+        with torch._C._DisableTorchDispatch():
+            answer = _compute(book, (func, args, {}))[1]
+            return args[0].shape == args[1].shape if answer is None else answer
     if func is not _ITEM:
         return NOT_A_READ
     tensor = args[0]

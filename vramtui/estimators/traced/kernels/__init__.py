@@ -15,6 +15,7 @@ _MODULES = (
     "reductions",
     "scans",
     "softmax",
+    "unshaped",
 )
 
 

@@ -4,17 +4,69 @@ from typing import Any
 
 import torch
 
+from vramtui.estimators.traced import values
 from vramtui.estimators.traced.kernels import cub
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _INDEX = 8
 
 
+def _places(call: Any, indices: Any) -> list[Any]:
+    """The indices as the kernel takes them: 64-bit and on the card; masks as the places where they are true.
+
+    What is made for that lives as long as the call. Masks that follow from data are left as they are.
+    """
+    found: list[Any] = []
+    for index in indices:
+        if not isinstance(index, torch.Tensor):
+            found.append(index)
+        elif index.dtype in (torch.bool, torch.uint8):
+            found += _places_of_mask(call, index)
+        else:
+            if index.dtype is not torch.int64 or index.device.type == "cpu":
+                call.scratch(index.numel() * _INDEX)
+            found.append(index)
+    return found
+
+
+def _places_of_mask(call: Any, mask: torch.Tensor) -> list[torch.Tensor]:
+    known = values.certain_value(call.memory.book, mask)
+    if known is None:
+        return [mask]
+    with torch._C._DisableTorchDispatch():
+        count = int(known.count_nonzero())
+    call.scratch(count * mask.dim() * _INDEX)
+    places = torch.ops.aten.empty.memory_format([count], dtype=torch.int64, device=call.args[0].device)
+    return [places] * mask.dim()
+
+
+@kernel("index.Tensor")
+def index(call: Any) -> Any:
+    """args: tensor, indices."""
+    call.args = (call.args[0], _places(call, call.args[1]))
+    return call.run()
+
+
+@kernel("masked_select")
+def masked_select(call: Any) -> Any:
+    """args: tensor, mask; the mask's places are what the tensor is indexed with."""
+    tensor, mask = call.args
+    known = values.certain_value(call.memory.book, mask)
+    if known is None:
+        return call.run()
+    shape = torch.broadcast_shapes(tensor.shape, mask.shape)
+    with torch._C._DisableTorchDispatch():
+        count = int(known.expand(shape).count_nonzero())
+    call.scratch(count * len(shape) * _INDEX)
+    return call.take(torch.ops.aten.empty.memory_format([count], dtype=tensor.dtype, device=tensor.device))
+
+
 @kernel("index_put", "index_put_", "_index_put_impl_", "_unsafe_index_put")
 def index_put(call: Any) -> Any:
     """args: target, indices, values, accumulate; adding up sorts the indices first (`index_put_with_sort_kernel`)."""
-    target, indices, values = call.args[:3]
+    target, indices, source = call.args[:3]
     accumulate = call.args[3] if len(call.args) > 3 else call.kwargs.get("accumulate", False)
+    indices = _places(call, indices)
     out = call.run()
     given = [index for index in indices if isinstance(index, torch.Tensor)]
     if not accumulate or not given or given[0].dtype is torch.bool:
@@ -23,8 +75,8 @@ def index_put(call: Any) -> Any:
     if not count:
         return out
     linear = call.scratch(count * _INDEX)
-    if not values.is_contiguous():
-        call.scratch(values.numel() * values.element_size())
+    if not source.is_contiguous():
+        call.scratch(source.numel() * source.element_size())
     held = [call.scratch(count * _INDEX), call.scratch(count * _INDEX)]
     order = call.scratch(count * _INDEX)
     bits = max(int(target.numel()).bit_length(), 1)

@@ -1,0 +1,74 @@
+"""The tracer beside PyTorch's own figures, equal to the byte at the end of every phase."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from benchmarks.trace_accuracy import FIGURES, GOLDEN, recorded, traced
+from vramtui.core.devices import Device, card
+from vramtui.estimators.traced.results import TraceRequest
+from vramtui.estimators.traced.run import trace
+
+pytestmark = pytest.mark.torch
+RUNS = (
+    "a100/linear_fp32_sgd",
+    "a100/gpt_124m_sdpa_bf16amp_adamw",
+    "h200/gpt_tiny_eager_bf16amp_adamw_ckpt",
+    "h200/gpt_tiny_eager_fp32_adamw",
+    "h200/gpt_tiny_sdpa_bf16amp_adamw_ckpt",
+    "h200/gpt_tiny_sdpa_fp32_adamw",
+    "h200/layernorm_fp32_sgd",
+    "h200/linear_fp32_sgd",
+    "h200/manualnorm_fp32_sgd",
+    "h200/mlp_accum4_adamw",
+    "h200/mlp_bf16amp_adamw",
+    "h200/mlp_fp32_adamw_fused",
+    "h200/mlp_fp32_adamw_loop",
+    "h200/resnet50_native_fp32_momentum",
+)
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_every_phase_is_equal(run: str) -> None:
+    folder, name = run.split("/")
+    true = recorded(GOLDEN / f"{run}.json")
+    mine = traced(name, folder).timeline
+    assert [(row.phase, row.step, *(getattr(row, figure) for figure in FIGURES)) for row in mine] == [
+        (row["phase"], row["step"], *(row[figure] for figure in FIGURES)) for row in true
+    ]
+
+
+BIG = """
+import torch
+model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cuda()
+out = model(torch.randn(65536, 1024, device="cuda"))
+out.sum().backward()
+"""
+MASKED = """
+import torch
+x = torch.randn(8, device="cuda")
+x[torch.arange(8, device="cuda") > 3]
+x[x > 0]
+"""
+
+
+def test_running_out_of_memory_in_backward_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "big.py"
+    file.write_text(BIG)
+    h200 = card("H200")
+    small = Device(name="H200", capability=h200.capability, total_memory=2_600_000_000)
+    result = trace(TraceRequest(path=str(file), device=small), timeout=120)
+    assert result.out_of_memory is not None
+    assert result.out_of_memory.startswith("out of memory in backward")
+    assert result.timeline[-1].phase == "backward"
+
+
+def test_a_shape_that_follows_from_data_is_told_with_its_line(tmp_path: Path) -> None:
+    from vramtui.core.errors import UserError  # noqa: PLC0415 - only here
+
+    file = tmp_path / "masked.py"
+    file.write_text(MASKED)
+    with pytest.raises(UserError, match=r"nonzero.* at .*masked\.py:5 gives a shape or value that depends on data"):
+        trace(TraceRequest(path=str(file), device=card("H200")), timeout=120)

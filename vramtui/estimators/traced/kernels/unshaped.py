@@ -1,0 +1,89 @@
+"""Operators for which torch knows no shapes without running them, as their CUDA code gives them."""
+
+from typing import Any
+
+import torch
+
+from vramtui.estimators.traced import values
+from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
+from vramtui.estimators.traced.kernels.registry import kernel
+
+_LONG = 8
+
+
+def _empty(like: torch.Tensor, *shape: int) -> torch.Tensor:
+    made: torch.Tensor = torch.ops.aten.empty.memory_format(list(shape), dtype=like.dtype, device=like.device)
+    return made
+
+
+def _like(tensor: torch.Tensor) -> torch.Tensor:
+    made: torch.Tensor = torch.ops.aten.empty_like.default(tensor)
+    return made
+
+
+@kernel("_sample_dirichlet", "_standard_gamma_grad", "_dirichlet_grad", "binomial", "_masked_softmax",
+        "_masked_softmax_backward", "_logcumsumexp")  # fmt: skip
+def like_first(call: Any) -> Any:
+    return call.take(_like(call.args[0]))
+
+
+@kernel("multi_margin_loss_backward", "multilabel_margin_loss_backward")
+def margin_backward(call: Any) -> Any:
+    """args: grad, input, target, ..."""
+    return call.take(_like(call.args[1]))
+
+
+@kernel("_thnn_fused_gru_cell")
+def gru_cell(call: Any) -> Any:
+    """args: input gates, hidden gates, hidden state; the workspace keeps five numbers for each of its own."""
+    hidden = call.args[2]
+    workspace = call.take(_empty(hidden, hidden.shape[0], 5 * hidden.shape[1]))
+    return call.take(_like(hidden)), workspace
+
+
+@kernel("_thnn_fused_gru_cell_backward")
+def gru_cell_backward(call: Any) -> Any:
+    """args: grad, workspace, whether there are biases."""
+    grad, _, biased = call.args
+    batch, width = grad.shape
+    gates = [call.take(_empty(grad, batch, 3 * width)) for _ in range(2)]
+    hidden = call.take(_like(grad))
+    biases: list[torch.Tensor | None] = [None, None]
+    if biased:
+        for i, gate in enumerate(gates):
+            summed = call.take(_empty(grad, 3 * width))
+            partial(call, gate, (0,), summed, accumulator=accumulator_bytes(grad.dtype))
+            biases[i] = summed
+    return *gates, hidden, *biases
+
+
+def _longest(call: Any, targets: torch.Tensor, lengths: Any) -> int:
+    """The longest target: as its length says, or else as much as the targets could hold."""
+    if isinstance(lengths, (list, tuple)):
+        return max(lengths, default=0)
+    with torch._C._DisableTorchDispatch():
+        known = lengths if type(lengths) is torch.Tensor else values.value_of(call.memory.book, lengths)
+        if known is not None and known.numel():
+            return int(known.max())
+    return targets.shape[-1]
+
+
+@kernel("_ctc_loss", "_ctc_loss.Tensor")
+def ctc_loss(call: Any) -> Any:
+    """args: log probabilities [time, batch, classes], targets, their lengths (`ctc_loss_gpu_template`)."""
+    probabilities, targets, _, lengths = call.args[:4]
+    time, batch = probabilities.shape[:2]
+    for _ in range(3):
+        call.scratch(batch * _LONG)
+    alpha = call.take(_empty(probabilities, batch, time, 2 * _longest(call, targets, lengths) + 1))
+    return call.take(_empty(probabilities, batch)), alpha
+
+
+@kernel("_ctc_loss_backward", "_ctc_loss_backward.Tensor")
+def ctc_loss_backward(call: Any) -> Any:
+    """args: grad, log probabilities, targets, their lengths, loss, alpha."""
+    probabilities, alpha = call.args[1], call.args[6]
+    for _ in range(3):
+        call.scratch(probabilities.shape[1] * _LONG)
+    call.scratch(alpha.numel() * alpha.element_size())
+    return call.take(_like(probabilities))
