@@ -5,7 +5,10 @@ import msgspec
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.nested import nested
 from vramtui.estimators.analytic.operators import Operators
-from vramtui.estimators.analytic.scratch import fused_attention_backward_scratch
+from vramtui.estimators.analytic.scratch import (
+    efficient_attention_backward_scratch,
+    fused_attention_backward_scratch,
+)
 from vramtui.estimators.analytic.tape import Storage, Tape, Tensor
 
 
@@ -38,17 +41,31 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
         return self.batch * self.queries * self.heads * self.value_dim
 
 
-def fused_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """scaled_dot_product_attention's fused kernels: they save q, k, v, the answer and one number for each row."""
+def fused_attention(
+    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, efficient: bool = False
+) -> Tensor:
+    """scaled_dot_product_attention's fused kernels: they save q, k, v, the answer and one number for each row.
+
+    In fp32 it is always the memory-efficient one, which has no shared key/value heads: these are repeated before.
+    """
     q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
-    tape = ops.tape
+    tape, efficient = ops.tape, efficient or q.width == 4
+    per_head = heads.batch * heads.keys * heads.heads
+    scratch, length, seeds = 0, heads.queries, []
+    if efficient:
+        k = _repeated(tape, k, per_head * heads.head_dim, "keys")
+        v = _repeated(tape, v, per_head * heads.value_dim, "values")
+        length = -(-heads.queries // 32) * 32
+        scratch = efficient_attention_backward_scratch(
+            heads.batch * heads.heads, heads.queries, (heads.head_dim, heads.value_dim), q.width, ops.capability
+        )
+    else:
+        seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
+        scratch = fused_attention_backward_scratch(heads.batch, heads.heads, heads.queries, heads.head_dim)
+        if heads.kv_heads < heads.heads:
+            scratch += rounded(per_head * heads.head_dim * q.width) + rounded(per_head * heads.value_dim * q.width)
     out = tape.new(heads.out, q.width, "attention output", tracked=q.tracked or k.tracked or v.tracked)
-    rows = tape.new(heads.batch * heads.heads * heads.queries, 4, "log-sum-exp of each row of scores", tracked=False)
-    seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
-    scratch = fused_attention_backward_scratch(heads.batch, heads.heads, heads.queries, heads.head_dim, q.width)
-    if heads.kv_heads < heads.heads:
-        per_head = heads.batch * heads.keys * heads.heads
-        scratch += rounded(per_head * heads.head_dim * q.width) + rounded(per_head * heads.value_dim * q.width)
+    rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
     tape.op(
         [q, k, v],
         [out],
@@ -57,6 +74,44 @@ def fused_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tenso
         flows=[(q, True), (k, True), (v, True)],
         back_scratch=scratch,
     )
+    return out
+
+
+def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """scaled_dot_product_attention where no fused kernel takes the call: in fp32, with a mask and the scores.
+
+    Shared key/value heads are repeated, queries and keys scaled before their product
+    (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math).
+    """
+    tape, per_head = ops.tape, heads.batch * heads.keys * heads.heads
+    width = q.width if ops.autocast is None else ops.autocast
+    q, k, v = (ops.cast(t, 4, f"{name} in fp32") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    q = ops.pointwise(q, "queries, scaled", saves="nothing")
+    mask = tape.new(heads.queries * heads.keys, 4, "mask", tracked=False)
+    tape.op([], [mask], scratch=2 * rounded(heads.queries * heads.keys))
+    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
+    v = _repeated(tape, v, per_head * heads.value_dim, "values")
+    scaled = ops.pointwise(k, "keys, scaled", saves="nothing")
+    q = _contiguous(tape, q, q.numel, "queries, contiguous")
+    scores = _product(tape, q, scaled, heads.scores, "scores")
+    full = rounded(heads.scores * 4)
+    weights = ops.pointwise(scores, "softmax", saves="output", scratch=full + rounded(heads.scores), back_scratch=full)
+    tape.touch(scores)
+    weights = ops.dropout(weights, heads.dropout, "attention dropout")
+    answer = _product(tape, weights, v, heads.out, "attention output, by head")
+    tape.touch(mask, k, scores)
+    out = ops.cast(answer, width, "attention output, by head")
+    done = _contiguous(tape, out, heads.out, "attention output")
+    tape.touch(out)
+    return done
+
+
+def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
+    """Heads of keys or values, once for each query head that shares them; as they are where none does."""
+    if x.numel == numel:
+        return x
+    out = tape.new(numel, x.width, f"{label}, repeated", tracked=x.tracked)
+    tape.op([x], [out], flows=[(x, True)])
     return out
 
 

@@ -11,6 +11,7 @@ from vramtui.core.workload import TrainRun
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.decoder import Decoder
 from vramtui.estimators.analytic.job import sequence_of
+from vramtui.estimators.analytic.kernels import kernel_note, kernel_of
 from vramtui.estimators.analytic.precision import Recipe, recipe
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.replay import Stage
@@ -33,12 +34,15 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     """
     _check(model, run)
     base = model_tensors(model)
+    kept = recipe(run.precision, lora=run.lora is not None)
+    kernel = kernel_of(model, run.attention, kept.compute, device.capability)
     setting = Setting(
-        recipe=recipe(run.precision, lora=run.lora is not None),
+        recipe=kept,
         capability=device.capability,
         batch=run.batch_size,
         sequence=sequence_of(model, run),
         eager=run.attention == "eager",
+        kernel=kernel,
         lora=run.lora,
         packed=run.quantization,
         cross_entropy=run.cross_entropy,
@@ -57,7 +61,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         inputs_formula=f"token ids and labels, {run.batch_size} x {setting.sequence:,} x 8 B each",
         buffers=buffers,
         buffers_formula=buffers_formula,
-        notes=_notes(run),
+        notes=(*kernel_note(model, run.attention, kernel), *_notes(run)),
     )
 
 
@@ -119,8 +123,6 @@ def _notes(run: TrainRun) -> tuple[str, ...]:
     notes = []
     if run.checkpointing == "selective" and run.attention != "eager":
         notes.append("selective checkpointing changes nothing here: fused attention keeps no scores to make again")
-    if run.attention == "flash" and run.precision in {"fp32", "tf32"}:
-        notes.append("flash attention needs half precision; in fp32 torch takes its memory-efficient kernel")
     return tuple(notes)
 
 

@@ -51,13 +51,28 @@ def _power_below(number: int, most: int) -> int:
     return most if number >= most else 1 << max(number, 1).bit_length() - 1
 
 
-def fused_attention_backward_scratch(batch: int, heads: int, sequence: int, head_dim: int, width: int) -> int:
-    """Bytes a fused attention's backward needs beside the gradients.
+def fused_attention_backward_scratch(batch: int, heads: int, sequence: int, head_dim: int) -> int:
+    """Bytes that flash's and cuDNN's backward needs beside the gradients.
 
-    In half precision the queries' gradient is summed in fp32, with one number for each row of scores (flash, cuDNN);
-    in fp32 the memory-efficient kernel keeps that number and its partial sums of keys' and values' gradients.
+    The queries' gradient is summed in fp32, with one number for each row of scores.
     """
-    rows = rounded(batch * heads * sequence * 4)
-    if width == 4:
-        return rounded(batch * heads * sequence * head_dim * 4) * 2 + rows
     return rounded(batch * heads * sequence * (head_dim + 1) * 4)
+
+
+def efficient_attention_backward_scratch(
+    heads: int, queries: int, dims: tuple[int, int], width: int, capability: tuple[int, int]
+) -> int:
+    """Bytes that the memory-efficient kernel's backward needs beside the gradients.
+
+    `heads` are those of the whole batch, `dims` a head's width of keys and of values.
+
+    One number for each row of scores, in fp32 out of a product made before; then a block of scores for each stretch of
+    queries (kernel_backward.h, Params::workspace_size). In half precision sums of wide heads are left out.
+    """
+    rows = rounded(heads * queries * 4)
+    half, widest = width == 2, max(dims)
+    roomy = widest > 64 and (half or capability >= (8, 0)) and capability not in {(7, 5), (8, 6), (8, 9)}
+    block = 128 if roomy else 64
+    numbers = -(-queries // block) * -(-dims[0] // block) * (block * block + 4)
+    staged = rows + rounded(heads * -(-numbers // 4) * 16)
+    return staged if half else max(staged, 2 * rows + rounded(heads * queries * dims[1] * 4))

@@ -1,6 +1,12 @@
 """A decoder's self-attention on a tape: projections, positions, cache, scores, output projection."""
 
-from vramtui.estimators.analytic.attending import Heads, fused_attention, recomputed_attention, spelled_attention
+from vramtui.estimators.analytic.attending import (
+    Heads,
+    fused_attention,
+    math_attention,
+    recomputed_attention,
+    spelled_attention,
+)
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.tape import Tensor
 from vramtui.estimators.analytic.writer import ATTENTION, GROWTH, KV_CACHE, Cache, Writer
@@ -39,7 +45,9 @@ def self_attention(writer: Writer, x: Tensor) -> Tensor:
 def attend(writer: Writer, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Scores and what they pick, in the way the job asks for."""
     if not writer.setting.eager:
-        return fused_attention(writer.ops, heads, q, k, v)
+        if writer.setting.kernel == "math":
+            return math_attention(writer.ops, heads, q, k, v)
+        return fused_attention(writer.ops, heads, q, k, v, efficient=writer.setting.kernel == "efficient")
     if writer.setting.selective:
         return recomputed_attention(writer.ops, heads, q, k, v, plain=writer.plain)
     return spelled_attention(writer.ops, heads, q, k, v, plain=writer.plain)

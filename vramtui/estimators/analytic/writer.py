@@ -8,6 +8,7 @@ import msgspec
 from vramtui.core.models import TransformerModel
 from vramtui.core.workload import CrossEntropy, Lora
 from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.kernels import Kernel
 from vramtui.estimators.analytic.operators import Operators
 from vramtui.estimators.analytic.precision import Recipe
 from vramtui.estimators.analytic.tape import Tape, Tensor
@@ -49,7 +50,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         batch: sequences; `sequence` tokens in each.
-        eager: whether attention is spelt out.
+        eager: whether attention is spelt out; if not, `kernel` is the one that runs.
         lora: adapters beside frozen weights; None trains everything.
         packed: how the weights of linear layers are quantised.
         below: whether this part of the model is frozen.
@@ -61,6 +62,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
     sequence: int
     eager: bool
+    kernel: Kernel = "flash"
     lora: Lora | None = None
     packed: str | None = None
     below: bool = False

@@ -1,0 +1,53 @@
+"""Which attention kernel a card takes for what is asked, as torch's scaled_dot_product_attention chooses."""
+
+from typing import Literal
+
+from vramtui.core.models import TransformerModel
+from vramtui.core.workload import Attention
+from vramtui.estimators.analytic.tensors import latent_dims
+
+Kernel = Literal["eager", "flash", "efficient", "math"]
+AMPERE, WIDEST = (8, 0), 256
+# Where cuDNN's kernel comes first; elsewhere it comes after all others.
+CUDNN_FIRST = frozenset({(9, 0), (10, 0)})
+
+
+def kernel_of(model: TransformerModel, attention: Attention, width: int, capability: tuple[int, int]) -> Kernel:
+    """The kernel for products of `width` bytes a number; cuDNN's needs what flash does and counts as it.
+
+    The conditions are those of ATen/native/transformers/cuda/sdp_utils.cpp.
+    """
+    if attention == "eager":
+        return "eager"
+    keys, values = head_dims(model)
+    half, new = width == 2, capability >= AMPERE
+    equal = keys == values or capability in CUDNN_FIRST
+    if attention != "efficient" and half and new and equal and max(keys, values) <= WIDEST:
+        return "flash"
+    if attention == "efficient":
+        return "efficient"
+    return "math" if model.kv_heads < model.num_attention_heads and model.kv_lora_rank is None else "efficient"
+
+
+def head_dims(model: TransformerModel) -> tuple[int, int]:
+    """Width of a head of keys, and of values."""
+    if model.kv_lora_rank is None:
+        return model.head_size, model.head_size
+    plain, turned, values = latent_dims(model)
+    return plain + turned, values
+
+
+def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) -> tuple[str, ...]:
+    """What the choice took for granted, where it is not what was asked for."""
+    grouped = model.kv_heads < model.num_attention_heads and model.kv_lora_rank is None
+    note = ""
+    if taken == "math":
+        note = (
+            f"{attention} attention cannot run in this precision on this card, and torch's memory-efficient kernel "
+            "has no shared key/value heads: scaled_dot_product_attention spells the scores out"
+        )
+    elif taken == "efficient" and attention != "efficient":
+        note = f"{attention} attention cannot run here; torch takes its memory-efficient kernel"
+    elif taken == "efficient" and grouped:
+        note = "the memory-efficient kernel has no shared key/value heads: they are repeated before it"
+    return (note,) if note else ()
