@@ -61,7 +61,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         inputs_formula=f"token ids and labels, {run.batch_size} x {setting.sequence:,} x 8 B each",
         buffers=buffers,
         buffers_formula=buffers_formula,
-        notes=(*kernel_note(model, run.attention, kernel), *_notes(run)),
+        notes=(*kernel_note(model, run.attention, kernel), *_window_note(model), *_notes(run)),
     )
 
 
@@ -119,10 +119,22 @@ def stretches(model: TransformerModel, cuts: set[int]) -> list[tuple[int, int, b
     return found
 
 
+def _window_note(model: TransformerModel) -> tuple[str, ...]:
+    if model.sliding_window is None:
+        return ()
+    return (
+        "sliding windows are taken to need no mask, as in flash-attn; torch's kernels keep one for each such layer",
+    )
+
+
 def _notes(run: TrainRun) -> tuple[str, ...]:
     notes = []
     if run.checkpointing == "selective" and run.attention != "eager":
         notes.append("selective checkpointing changes nothing here: fused attention keeps no scores to make again")
+    if run.lora is not None and run.lora.use_dora:
+        notes.append(
+            "DoRA with dropout also keeps copies of the frozen weights it multiplies by, which are not counted"
+        )
     return tuple(notes)
 
 
