@@ -292,6 +292,6 @@ def test_without_torch_it_says_how_to_get_it_and_the_rest_works(folder: Path) ->
         done = vramtui(*arguments)
         assert done.returncode == 2, done.stderr
         assert "trace needs torch: pip install 'vramtui[trace]'" in done.stderr
-    for arguments in (("estimate", "tiny-gpt"), ("presets", "list"), ("trace", "--help"), ("--version",)):
-        done = vramtui(*arguments)
+    for others in (("estimate", "tiny-gpt"), ("presets", "list"), ("trace", "--help"), ("--version",)):
+        done = vramtui(*others)
         assert done.returncode == 0, done.stderr

@@ -65,7 +65,8 @@ def test_a_model_of_transformers_has_the_presets_parameters(key: str) -> None:
     if model.implementation == "plain":
         return
     with torch.device("meta"):
-        built = transformers.AutoModelForCausalLM.from_config(transformers.AutoConfig.for_model(**config))
+        given = transformers.AutoConfig.for_model(**config)
+        built = transformers.AutoModelForCausalLM.from_config(given)  # type: ignore[no-untyped-call]  # transformers' own
     assert sum(parameter.numel() for parameter in built.parameters()) == parameter_count(model)
 
 
@@ -150,7 +151,9 @@ def test_code_that_a_preset_names_runs_only_when_traced(tmp_path: Path, monkeypa
     assert done.exit_code == 0, done.stderr
     assert ran.exists()
     (one,) = json.loads(done.stdout)["estimates"]
-    assert one["ledger"]["weights"] == one["ledger"]["gradients"] == 4 * 1024 * 1024 + 4096
+    assert one["ledger"]["weights"] == 4 * 1024 * 1024 + 4096
+    # At the peak, the product for the weight's gradient has its expanded operand copied; the bias's comes after it.
+    assert one["ledger"]["gradients"] == 4 * 1024 * 1024
     ran.unlink()
     assert runner.invoke(vramtui, ["trace", str(preset), "--steps", "1"]).exit_code == 0
     assert ran.exists()
