@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
+from vramtui.app.observing import Jobs, nobody, told_ledger
 from vramtui.app.predicting import Predictor
 from vramtui.app.state import Bar, Panel, Row, Series
 from vramtui.core.comparison import compare
@@ -113,6 +114,7 @@ def panel(
     sample: Sample | None,
     predictor: Predictor,
     changed: frozenset[str],
+    jobs: Jobs = nobody,
 ) -> Panel:
     """The estimate panel for a preset, on the GPU of `row` and beside its process where that runs the preset."""
     gpu = row.gpu if row is not None else _first_gpu(sample)
@@ -125,7 +127,7 @@ def panel(
     now = row.now if row is not None and runs else None
     comparison = None
     if estimate is not None:
-        observed = Ledger(process=row.peak) if row is not None and runs else Ledger()
+        observed = told_ledger(jobs, row) if row is not None and runs else Ledger()
         comparison = compare(found.key, estimate, observed, now)
     return Panel(
         preset=found,

@@ -1,6 +1,7 @@
 """Everything a person has chosen and everything that was seen: what the next View is made of."""
 
 from vramtui.app.building import bars, device_for, panel, row_for_panel, series
+from vramtui.app.observing import Jobs, nobody
 from vramtui.app.predicting import Predictor
 from vramtui.app.rows import all_rows, chosen_row, filtered, in_order, predicted_rows
 from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
@@ -22,6 +23,7 @@ class Desk:
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
+        self.jobs: Jobs = nobody
         self.history = History()
         self.presets: dict[str, PresetFile] = {}
         self.by_hand: dict[ProcessKey, str | None] = {}
@@ -209,4 +211,5 @@ class Desk:
             sample=self._shown,
             predictor=self.predictor,
             changed=changed_fields(self.workload(found), found.preset.workload),
+            jobs=self.jobs,
         )

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from textual.message import Message
 
 from vramtui.app.messages import TraceEnded, TraceProgressed
+from vramtui.app.observing import Jobs, told_moments
 from vramtui.app.state import Panel, Timeline
 from vramtui.app.tracer import Job, Traced, Tracer
 from vramtui.core.errors import UserError
@@ -117,7 +118,7 @@ class Traces:
             self._post(TraceEnded(job, problem=str(error)))
 
 
-def timeline_of(traces: Traces, panel: Panel | None) -> Timeline:
+def timeline_of(traces: Traces, panel: Panel | None, jobs: Jobs) -> Timeline:
     """What is known of the panel's workload phase by phase; an earlier trace of it is looked for."""
     if panel is None:
         return Timeline()
@@ -126,6 +127,7 @@ def timeline_of(traces: Traces, panel: Panel | None) -> Timeline:
     done, running = traces.done(job), traces.running
     words = "" if running is None else traces.words
     return Timeline(
+        observed=told_moments(jobs, panel),
         result=None if done is None else done.result,
         running=words if not words or running == job else f"another workload: {words}",
         problem=traces.problem(job),

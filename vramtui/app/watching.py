@@ -218,7 +218,7 @@ class Watching(Painted):
             screen.view = view
         else:
             timeline.palette = self.palette
-            timeline.view = msgspec.structs.replace(view, timeline=timeline_of(self.traces, view.panel))
+            timeline.view = msgspec.structs.replace(view, timeline=timeline_of(self.traces, view.panel, self.desk.jobs))
         if view.sample is not None:
             self._drawn_at = self._now()
 

@@ -2,8 +2,10 @@
 
 import os
 import sys
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -11,9 +13,12 @@ from vramtui.cli.dashboard_tracer import ChildTracer
 from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
 from vramtui.cli.folders import config_dir, data_dir
 from vramtui.cli.opening import open_source
-from vramtui.core.errors import UserError
+from vramtui.core.errors import SourceFailed, UserError
 from vramtui.core.settings import SnapshotSettings
 from vramtui.core.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from vramtui.core.observed import ObservedJob
 
 
 def open_dashboard(
@@ -56,7 +61,27 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
         settings=settings,
         tracer=ChildTracer(data_dir() / "traces"),
     )
+    if not opened.banner:
+        app.desk.jobs = _Probes().jobs
     sys.exit(run_dashboard(app))
+
+
+class _Probes:
+    """Hears this user's jobs once somebody asks; where no socket can be made, nobody tells anything."""
+
+    def __init__(self) -> None:
+        self._jobs: Callable[[], Sequence[ObservedJob]] | None = None
+
+    def jobs(self) -> "Sequence[ObservedJob]":
+        """What each job that was started with a probe has told so far."""
+        if self._jobs is None:
+            from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - not for the first paint
+
+            try:
+                self._jobs = ProbeListener(f"dashboard-{os.getpid()}").jobs
+            except SourceFailed:
+                self._jobs = tuple
+        return self._jobs()
 
 
 def _save(snapshot: Snapshot, svg: str, *, settings: SnapshotSettings) -> list[str]:

@@ -1,0 +1,69 @@
+"""What a job's probe tells stands beside what was predicted: in the panel's parts and in the Timeline's bars."""
+
+from collections.abc import Sequence
+
+from tests.app.driving import climbing, dashboard, settle
+from vramtui.app.observing import told_ledger, told_moments
+from vramtui.core.observed import Beat, Counters, Hello, ObservedJob, PhaseEnd, ProbeDevice
+from vramtui.core.units import GIB
+
+
+def job(pid: int, uuid: str) -> ObservedJob:
+    """A job in its first step, on the card that the driver calls `uuid`."""
+    card = ProbeDevice(index=1, name="card", total_memory=80 * GIB, capability=(9, 0), uuid=uuid.removeprefix("GPU-"))
+    ends = (
+        PhaseEnd(at=1.0, phase="build", step=0, device=1, allocated=15 * GIB, peak_allocated=15 * GIB),
+        PhaseEnd(at=2.0, phase="forward", step=0, device=1, allocated=50 * GIB, peak_allocated=55 * GIB),
+        PhaseEnd(at=3.0, phase="backward", step=0, device=1, allocated=16 * GIB),
+        PhaseEnd(at=3.0, phase="backward", step=0, device=0, allocated=1),
+        PhaseEnd(at=4.0, phase="step", step=0, device=1),
+    )
+    beat = Beat(
+        v=1,
+        pid=pid,
+        at=4.0,
+        step=0,
+        devices=(Counters(index=1, allocated_peak=55 * GIB, reserved_peak=57 * GIB),),
+        parts={"weights": {"cuda:1": 15 * GIB}, "optimizer": {"cuda:1": GIB}},
+        moments=ends,
+    )
+    return ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=0.0, devices=(card,))).heard(beat)
+
+
+async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
+    async with dashboard(climbing(), (120, 35)) as (app, pilot):
+        view = app.desk.view()
+        assert view.chosen is not None
+        assert view.chosen.process is not None
+        told = (job(view.chosen.process.pid, view.chosen.gpu.uuid),)
+
+        def jobs() -> Sequence[ObservedJob]:
+            return told
+
+        app.desk.jobs = jobs
+        ledger = told_ledger(jobs, view.chosen)
+        assert (ledger.weights, ledger.optimizer, ledger.allocated) == (15 * GIB, GIB, 55 * GIB)
+        assert (ledger.activations, ledger.cached, ledger.process) == (39 * GIB, 2 * GIB, view.chosen.peak)
+        moments = told_moments(jobs, app.desk.view().panel)
+        assert [(one.phase, one.allocated, one.peak_allocated) for one in moments] == [
+            ("build", 15 * GIB, 15 * GIB),
+            ("forward", 50 * GIB, 55 * GIB),
+            ("backward", 16 * GIB, 16 * GIB),
+        ]
+        await settle(app, pilot)
+        assert "55.0&#160;GiB" in app.picture()
+        await pilot.press("3")
+        await settle(app, pilot)
+        assert "observed:&#160;3&#160;phases" in app.picture()
+
+
+async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
+    async with dashboard(climbing()) as (app, _):
+        row = app.desk.view().chosen
+        assert row is not None
+        assert row.process is not None
+        for stranger in (job(row.process.pid + 1, row.gpu.uuid), job(row.process.pid, "GPU-another")):
+            app.desk.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
+            assert told_moments(app.desk.jobs, app.desk.view().panel) == ()
+            ledger = told_ledger(app.desk.jobs, row)
+            assert (ledger.allocated, ledger.process) == (None, row.peak)
