@@ -1,18 +1,21 @@
 """What the jobs' own probes tell, beside the process and the card that the driver shows."""
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vramtui.app.state import Panel, Row
 from vramtui.core.estimate import Moment
 from vramtui.core.ledger import Ledger
-from vramtui.core.observed import ObservedJob
 
-Jobs = Callable[[], Sequence[ObservedJob]]
+if TYPE_CHECKING:
+    from vramtui.core.observed import ObservedJob
+
+Jobs = Callable[[], Sequence["ObservedJob"]]
 
 
-def nobody() -> Sequence[ObservedJob]:
+def nobody() -> "Sequence[ObservedJob]":
     """No job tells anything."""
     return ()
 
@@ -49,7 +52,7 @@ def told_moments(jobs: Jobs, panel: Panel | None) -> tuple[Moment, ...]:
     )
 
 
-def _find(jobs: Jobs, pid: int, uuid: str) -> tuple[ObservedJob, int] | None:
+def _find(jobs: Jobs, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
     """The job of that process, and its own number for the card."""
     for job in jobs():
         if job.pid == pid and job.hello is not None:

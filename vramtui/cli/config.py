@@ -12,6 +12,7 @@ import typer
 from vramtui.cli.console import print_json
 from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
 from vramtui.core.errors import UserError
+from vramtui.core.settings import CONFIG
 
 config = typer.Typer(no_args_is_help=True, help="Show, check and edit the settings.")
 EDITORS = ("nano", "vi")
@@ -88,9 +89,8 @@ def _editor() -> str:
 
 def _path() -> Path:
     from vramtui.presets.library import config_dir  # noqa: PLC0415 - only where settings are looked at
-    from vramtui.presets.settings import FILE  # noqa: PLC0415 - as above
 
-    return config_dir() / FILE
+    return config_dir() / CONFIG
 
 
 def _line(key: str, value: object) -> str:

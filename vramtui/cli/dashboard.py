@@ -14,7 +14,7 @@ from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
 from vramtui.cli.folders import config_dir, data_dir
 from vramtui.cli.opening import open_source
 from vramtui.core.errors import SourceFailed, UserError
-from vramtui.core.settings import SnapshotSettings
+from vramtui.core.settings import CONFIG, Settings, SnapshotSettings
 from vramtui.core.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -35,9 +35,7 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     for name in ("COLUMNS", "LINES"):
         # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
         os.environ.pop(name, None)
-    from vramtui.presets.settings import FILE, read_settings  # noqa: PLC0415 - after the cheap refusal
-
-    settings = read_settings(config_dir() / FILE)
+    settings = _settings()
     preset = preset or settings.dashboard.preset
     opened = open_source(demo=demo, replay=replay, fall_back=True)
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
@@ -50,7 +48,7 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     try:
         Dashboard.check_keys(settings.keys)
     except UserError as error:
-        raise UserError(f"{config_dir() / FILE}: {error}") from None
+        raise UserError(f"{config_dir() / CONFIG}: {error}") from None
     app = Dashboard(
         source=opened.source,
         presets=library,
@@ -64,6 +62,15 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     if not opened.banner:
         app.desk.jobs = _Probes().jobs
     sys.exit(run_dashboard(app))
+
+
+def _settings() -> Settings:
+    path = config_dir() / CONFIG
+    if not path.exists():
+        return Settings()
+    from vramtui.presets.settings import read_settings  # noqa: PLC0415 - only where there is something to read
+
+    return read_settings(path)
 
 
 class _Probes:

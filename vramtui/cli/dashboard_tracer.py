@@ -1,7 +1,5 @@
 """The dashboard's tracer: a child process, and a folder in which its answers are kept."""
 
-import hashlib
-import importlib.metadata
 import os
 import threading
 from collections.abc import Callable
@@ -85,6 +83,8 @@ class ChildTracer:
         """Where a trace is kept: by workload, card, and the versions that made it."""
         if isinstance(workload.model, (TorchModel, HuggingFaceModel)):
             return None
+        import hashlib  # noqa: PLC0415 - not for the first paint
+
         versions = tuple(map(_version, ("vramtui", "torch", "transformers")))
         told = msgspec.json.encode((workload, device.name, device.capability, versions), order="deterministic")
         return self._folder / f"{hashlib.sha256(told).hexdigest()[:32]}.json"
@@ -117,7 +117,9 @@ def _refusal(workload: Workload) -> str:
 
 @cache
 def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - not for the first paint
+
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return version(package)
+    except PackageNotFoundError:
         return ""

@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from vramtui.core.estimate import PHASE_TITLES, Estimate
 from vramtui.core.history import History, Track
-from vramtui.core.readings import Gpu, ProcessKey, Sample, process_key
+from vramtui.core.readings import Gpu, ProcessKey, Sample
 from vramtui.core.trend import Trend, trend_of
 from vramtui.core.units import format_bytes, format_duration
 
@@ -16,6 +16,7 @@ Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost"]
 KINDS: tuple[Kind, ...] = ("will_not_fit", "growth", "over", "held_by_exited", "lost")
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 DEFAULT_ERROR = 0.08
+GROWTH_EVERY = 5.0  # seconds
 
 
 class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +76,7 @@ class Alerts:
     def __init__(self, rules: AlertRules | None = None) -> None:
         self.rules = rules or AlertRules()
         self._states: dict[Place, _State] = {}
+        self._growing: dict[str, tuple[float, list[Alert]]] = {}
 
     @property
     def standing(self) -> tuple[Alert, ...]:
@@ -137,16 +139,31 @@ class Alerts:
             sentence = f"exited processes still hold {format_bytes(held)} of GPU {gpu.index}"
             yield _alert("held_by_exited", gpu, None, sentence)
         here = history.here(sample.host.name, gpu.uuid)
-        for row in gpu.processes:
-            key = process_key(sample.host.name, gpu, row)
+        for row in gpu.processes if predicted else ():
             track = here.get(row.pid)
-            if track is None or row.used_memory is None or row.state == "exited":
-                continue
-            estimate = predicted.get(key)
-            yield from _against_prediction(gpu, key, track, estimate)
-            if estimate is None or _most(track) > estimate.process:
-                # Growth up to what was predicted is no news.
-                yield from self._growth(gpu, key, track, sample.taken_at)
+            estimate = predicted.get(track.key) if track is not None else None
+            if track is not None and estimate is not None and row.state != "exited":
+                yield from _against_prediction(gpu, track.key, track, estimate)
+        yield from self._growths(sample, gpu, here, predicted)
+
+    def _growths(
+        self, sample: Sample, gpu: Gpu, here: Mapping[int, Track], predicted: Mapping[ProcessKey, Estimate | None]
+    ) -> Iterable[Alert]:
+        """What grows: looked into now and then, for there may be thousands of processes and trends take a minute."""
+        since, found = self._growing.get(gpu.uuid, (float("-inf"), []))
+        if not since <= sample.taken_at < since + GROWTH_EVERY:
+            found = []
+            for row in gpu.processes:
+                track = here.get(row.pid)
+                if track is None or track.peak is None or row.used_memory is None or row.state == "exited":
+                    continue
+                estimate = predicted.get(track.key)
+                # What grows is at its peak, and growth up to what was predicted is no news.
+                if row.used_memory < track.peak.bytes or (estimate is not None and _most(track) <= estimate.process):
+                    continue
+                found += self._growth(gpu, track.key, track, sample.taken_at)
+            self._growing[gpu.uuid] = (sample.taken_at, found)
+        yield from found
 
     def _growth(self, gpu: Gpu, key: ProcessKey, track: Track, now: float) -> Iterable[Alert]:
         free = gpu.memory.free

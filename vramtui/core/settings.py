@@ -9,6 +9,7 @@ from vramtui.core.alerts import AlertRules
 
 ThemeName = Literal["vramtui-dark", "vramtui-light", "vramtui-ansi"]
 Format = Literal["json", "csv", "md", "svg", "html"]
+CONFIG = "config.toml"
 FORMATS: tuple[Format, ...] = ("json", "csv", "md", "svg", "html")
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import vramtui
 from vramtui.core.errors import UserError, nearest
 from vramtui.core.preset import PresetFile
-from vramtui.presets.model_files import is_model_file, preset_of
 from vramtui.presets.reading import load_preset, shown
 
 
@@ -68,9 +67,9 @@ class PresetLibrary:
         Raises:
             UserError: there is none (the sentence names the nearest), or its file is broken.
         """
-        if name_or_path not in self._found() and is_model_file(name_or_path):
-            path = Path(name_or_path).expanduser()
-            return PresetFile(key=path.stem, path=str(path.resolve()), bundled=False, preset=preset_of(path))
+        own = None if name_or_path in self._found() else _of_model_file(name_or_path)
+        if own is not None:
+            return own
         if "/" in name_or_path or os.sep in name_or_path or name_or_path.endswith(".toml"):
             return self._at_path(Path(name_or_path).expanduser())
         if name_or_path not in self._found():
@@ -177,3 +176,13 @@ def _mentions_match(path: Path) -> bool:
         return b"match" in path.read_bytes()
     except OSError:
         return False
+
+
+def _of_model_file(name: str) -> PresetFile | None:
+    """The preset that a model's own file stands for; None where `name` is no such file."""
+    from vramtui.presets.model_files import is_model_file, preset_of  # noqa: PLC0415 - 7 ms, seldom needed
+
+    if not is_model_file(name):
+        return None
+    path = Path(name).expanduser()
+    return PresetFile(key=path.stem, path=str(path.resolve()), bundled=False, preset=preset_of(path))

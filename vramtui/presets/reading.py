@@ -13,7 +13,6 @@ from vramtui.core.errors import UserError
 from vramtui.core.preset import Preset
 from vramtui.core.text import printable
 from vramtui.presets import toml
-from vramtui.presets.model_files.filling import filled
 from vramtui.presets.patterns import pattern_fault
 from vramtui.presets.positions import Key, key_lines
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
@@ -139,7 +138,7 @@ class _Parsed:
 
     def _convert(self, tables: dict[str, Any]) -> None:
         try:
-            tables = filled(tables, self.folder)
+            tables = _filled(tables, self.folder)
             preset = msgspec.convert(tables, Preset)
         except msgspec.ValidationError as error:
             self._explain(find_faults(tables) or [Fault((), str(error))])
@@ -169,6 +168,16 @@ class _Parsed:
             for problem, fault in zip(problems, faults, strict=True)
         }
         self.found = tuple(sorted(problems, key=order.__getitem__))
+
+
+def _filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
+    """The tables with what they name of other files read, where they name any."""
+    model = tables.get("model")
+    if not isinstance(model, dict) or not {"config", "file"} & model.keys():
+        return tables
+    from vramtui.presets.model_files.filling import filled  # noqa: PLC0415 - 7 ms that few presets need
+
+    return filled(tables, folder)
 
 
 def finite_float(text: str) -> float | NotFinite:

@@ -11,7 +11,6 @@ from vramtui.presets.positions import key_lines
 from vramtui.presets.reading import Problem, finite_float, line_of, read_text, syntax_problem
 from vramtui.presets.schema import Fault, dotted, find_faults
 
-FILE = "config.toml"
 EXAMPLE = """\
 # vramtui's settings. Every line that begins with # shows what holds when nothing is said.
 

@@ -20,7 +20,7 @@ ONE_LINE = 66
 BAR_LEAST, BESIDE_NAME = 8, 37
 EMPTY = (
     "No GPUs are listed.",
-    "Try `vramtui ps` to see what the driver says, or `vramtui --demo` for a host that has some.",
+    "`vramtui doctor` says what keeps the driver from answering; `vramtui --demo` shows a host that has some.",
 )
 
 
