@@ -23,6 +23,8 @@ from vramtui.estimators.traced.results import Line, Progress, TraceRequest, Trac
 
 def main() -> None:
     """Answer one request and end the process at once, whatever threads the code has left behind."""
+    # Torch would complain that there is a CUDA compiler and no card, which is what a trace is for.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     asked = os.fdopen(os.dup(0), "rb", buffering=0)
