@@ -159,7 +159,7 @@ async def test_there_and_back() -> None:
 async def test_the_names_in_the_header_can_be_clicked() -> None:
     async with dashboard(climbing()) as driver:
         app, pilot = driver
-        await pilot.click("Header", offset=(22, 0))
+        await pilot.click("Header", offset=(32, 0))
         await settle(app, pilot)
         assert isinstance(app.screen, TimelineScreen)
         await pilot.click("Header", offset=(12, 0))

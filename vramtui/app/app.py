@@ -13,6 +13,7 @@ from vramtui.app.themes import THEMES
 from vramtui.app.tracing import Tracing
 from vramtui.app.tuning import LENGTHS, SIZES
 from vramtui.app.widgets.estimate import EstimatePanel
+from vramtui.app.widgets.phases import Phases
 from vramtui.app.widgets.table import Rows
 from vramtui.core.readings import ProcessKey
 from vramtui.core.units import format_duration
@@ -32,7 +33,7 @@ class Dashboard(Tracing):
         Raises:
             UserError: one of the names is no binding's.
         """
-        check_keys(keys, (*Rows.BINDINGS, *EstimatePanel.BINDINGS))
+        check_keys(keys, (*Rows.BINDINGS, *EstimatePanel.BINDINGS, *Phases.BINDINGS))
 
     # --- leaving -------------------------------------------------------------------------------------------------
 

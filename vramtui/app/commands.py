@@ -10,8 +10,8 @@ from vramtui.app.watching import Watching
 
 def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
     """Every binding with an id of the screen that is shown, its panels and the app, with its keys as written."""
-    screen = app.timeline_screen or app.watch_screen
-    nodes = [screen, *screen.query("Rows, EstimatePanel, Phases"), app] if screen is not None else [app]
+    screen = app.place
+    nodes = [screen, *(node for node in screen.query("*") if node.can_focus), app] if screen is not None else [app]
     found: dict[str, tuple[list[str], Binding]] = {}
     for node in nodes:
         bindings = node._bindings.copy()  # noqa: SLF001 - there is no public list of them
@@ -25,7 +25,7 @@ def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
 
 def commands(app: Watching) -> Iterable[SystemCommand]:
     """Every action of the screen that is shown and of the app, as the palette lists them."""
-    screen = app.timeline_screen or app.watch_screen
+    screen = app.place
     if screen is None:
         return
     for active in screen.active_bindings.values():
@@ -37,7 +37,7 @@ def commands(app: Watching) -> Iterable[SystemCommand]:
 
 def _runner(app: Watching, binding: Binding) -> Callable[[], object]:
     async def run() -> None:
-        screen = app.timeline_screen or app.watch_screen
+        screen = app.place
         await app.run_action(binding.action, screen)
 
     return run

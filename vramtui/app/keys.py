@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from textual.binding import Binding, BindingType
 
+from vramtui.app.places import PLACES
 from vramtui.core.errors import UserError, nearest
 
 
@@ -23,7 +24,6 @@ def _quiet(key: str, action: str, what: str, identity: str, display: str | None 
 
 
 WATCH_BINDINGS: list[BindingType] = [
-    _quiet("3", "app.timeline", "The Timeline: the preset phase by phase", "watch.timeline"),
     _key("v", "page", "view", "watch.page", "Next page of a narrow terminal"),
     _key("p", "app.presets", "preset", "watch.presets", "Choose a preset to estimate"),
     _key("m", "app.match", "match", "watch.match", "Say which preset the chosen process runs"),
@@ -60,7 +60,6 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("escape", "app.let_go", "Let the rows move again; then show all of them", "watch.let_go"),
 ]
 TIMELINE_BINDINGS: list[BindingType] = [
-    _quiet("1", "app.watch", "Back to Watch", "timeline.watch"),
     _key("v", "page", "view", "timeline.page", "Next page of a narrow terminal"),
     _key("t", "app.trace", "trace", "timeline.trace", "Trace the preset with PyTorch on fake tensors"),
     _key("x", "app.cancel_trace", "cancel", "timeline.cancel", "Call the running trace off"),
@@ -75,7 +74,15 @@ TIMELINE_BINDINGS: list[BindingType] = [
     _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "timeline.problems", "!"),
     _quiet("escape", "app.leave_timeline", "Call the running trace off; without one, back to Watch", "timeline.leave"),
 ]
+PLAN_BINDINGS: list[BindingType] = [
+    _key("p", "app.presets", "preset", "plan.presets", "Choose a preset to estimate"),
+    _quiet("escape", "app.show('watch')", "Back to Watch", "plan.leave"),
+]
+HISTORY_BINDINGS: list[BindingType] = [
+    _quiet("escape", "app.show('watch')", "Back to Watch", "history.leave"),
+]
 APP_BINDINGS: list[BindingType] = [
+    *(_quiet(place.key, f"show('{place.name}')", place.what, f"app.{place.name}") for place in PLACES),
     _key("question_mark", "help", "help", "app.help", "Every key and what it does", "?"),
     _key("q", "quit", "quit", "app.quit", "Leave; the terminal is as it was"),
     Binding(
@@ -96,7 +103,7 @@ def check_keys(chosen: Mapping[str, str], others: Iterable[BindingType]) -> None
     Raises:
         UserError: there is no such binding; names the nearest.
     """
-    every = (*WATCH_BINDINGS, *TIMELINE_BINDINGS, *APP_BINDINGS, *others)
+    every = (*WATCH_BINDINGS, *PLAN_BINDINGS, *TIMELINE_BINDINGS, *HISTORY_BINDINGS, *APP_BINDINGS, *others)
     known = [binding.id for binding in every if isinstance(binding, Binding) and binding.id]
     for name, keys in chosen.items():
         if name not in known:

@@ -1,9 +1,12 @@
-"""The dashboard's second screen and the traces that it starts."""
+"""The Timeline and the traces that it starts."""
 
-from textual.screen import Screen
+import msgspec
 
 from vramtui.app import messages
+from vramtui.app.places import FIRST
+from vramtui.app.state import View
 from vramtui.app.tracer import Job
+from vramtui.app.traces import timeline_of
 from vramtui.app.watching import Watching
 from vramtui.core.models import TorchModel
 from vramtui.core.text import printable
@@ -12,20 +15,12 @@ from vramtui.core.text import printable
 class Tracing(Watching):
     """What the Timeline's keys ask for. Code that a preset names runs only here, and only after a yes."""
 
-    def action_timeline(self) -> None:
-        """Show the Timeline."""
-        from vramtui.app.screens.timeline import TimelineScreen  # noqa: PLC0415 - not needed for the first paint
-
-        if self.timeline_screen is None:
-            self.push_screen(TimelineScreen())
-            self.draw()
-
-    def action_watch(self) -> None:
-        """Back to the first screen."""
-        shown: Screen[None] | None = self.timeline_screen
-        if shown is not None and self.screen is shown:
-            self.pop_screen()
-            self.draw()
+    def complete(self, view: View, place: str) -> View:
+        """The Timeline's part."""
+        view = super().complete(view, place)
+        if place != "timeline":
+            return view
+        return msgspec.structs.replace(view, timeline=timeline_of(self.traces, view.panel, self.desk.jobs))
 
     def action_trace(self) -> None:
         """Trace the panel's workload; code that a preset names is asked about first."""
@@ -72,7 +67,7 @@ class Tracing(Watching):
         if self.traces.cancel():
             self.draw()
         else:
-            self.action_watch()
+            self.action_show(FIRST)
 
     def on_trace_progressed(self, message: messages.TraceProgressed) -> None:
         """A phase has ended."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, cast
 
 import msgspec
 from textual.screen import Screen
@@ -12,27 +11,23 @@ from vramtui.app.alarm import say
 from vramtui.app.aside import Save, read_aside, save_aside
 from vramtui.app.desk import Desk
 from vramtui.app.library import Presets
-from vramtui.app.painting import Painted
+from vramtui.app.placing import Placed
 from vramtui.app.poller import Poller
 from vramtui.app.predicting import LazyAnalytic, Predictor
 from vramtui.app.screens.watch import Watch
 from vramtui.app.tracer import Tracer
-from vramtui.app.traces import Traces, timeline_of
+from vramtui.app.traces import Traces
 from vramtui.core.alerts import Alerts
 from vramtui.core.estimate import Estimator
 from vramtui.core.settings import Settings
 from vramtui.core.source import Source
 
-if TYPE_CHECKING:
-    from vramtui.app.screens.timeline import TimelineScreen
-
-TIMELINE = "timeline"
 LEAST_BETWEEN_DRAWINGS = 0.5
 # Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
 HEAD_START = 0.12
 
 
-class Watching(Painted):
+class Watching(Placed):
     """A dashboard without keys: everything that happens by itself.
 
     Args:
@@ -122,13 +117,6 @@ class Watching(Painted):
         """The Watch screen, whatever lies on top of it."""
         return next((screen for screen in self.screen_stack if isinstance(screen, Watch)), None)
 
-    @property
-    def timeline_screen(self) -> "TimelineScreen | None":
-        """The Timeline, where it is open."""
-        return cast(
-            "TimelineScreen | None", next((screen for screen in self.screen_stack if screen.id == TIMELINE), None)
-        )
-
     # --- from the threads ----------------------------------------------------------------------------------------
 
     def on_sample_taken(self, message: messages.SampleTaken) -> None:
@@ -200,7 +188,7 @@ class Watching(Painted):
     def draw(self) -> None:
         """Make a View of everything known and show it."""
         self._drawing_due = False
-        screen = self.watch_screen
+        screen = self.place
         if screen is None or self.palette is None:
             return
         view = msgspec.structs.replace(
@@ -212,13 +200,7 @@ class Watching(Painted):
             interval=self._interval,
             stale=self._age(),
         )
-        timeline = self.timeline_screen
-        if timeline is None:
-            screen.palette = self.palette
-            screen.view = view
-        else:
-            timeline.palette = self.palette
-            timeline.view = msgspec.structs.replace(view, timeline=timeline_of(self.traces, view.panel, self.desk.jobs))
+        screen.take(self.complete(view, screen.PLACE), self.palette)
         if view.sample is not None:
             self._drawn_at = self._now()
 

@@ -2,10 +2,9 @@
 
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
-from textual.reactive import reactive
-from textual.screen import Screen
 
 from vramtui.app.keys import WATCH_BINDINGS
+from vramtui.app.screens.viewed import ViewScreen
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.banner import Banner
@@ -14,14 +13,13 @@ from vramtui.app.widgets.gpus import GpuPanel
 from vramtui.app.widgets.graph import MemoryGraph
 from vramtui.app.widgets.header import Header
 from vramtui.app.widgets.keybar import KeyBar
-from vramtui.app.widgets.table import ProcessTable, Rows
+from vramtui.app.widgets.table import ProcessTable
 
 WIDE, VERY_WIDE = 112, 170
 BESIDE = {VERY_WIDE: 68, WIDE: 50, 0: 0}
-PAGES = ("processes", "estimate", "memory")
 
 
-class Watch(Screen[None]):
+class Watch(ViewScreen):
     """Everything that is seen now. Its `view` is set once a tick, and every panel draws its part of it.
 
     Wide terminals show all panels; narrow and low ones some of them, and `v` turns the page.
@@ -52,14 +50,10 @@ class Watch(Screen[None]):
     }
     """
     BINDINGS = WATCH_BINDINGS
-
-    view: reactive[View] = reactive(View(), init=False, repaint=False)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.add_class("page-processes")
-        self.palette: Palette | None = None
-        self._is_composed = False
+    PLACE = "watch"
+    PANELS = (Header, Banner, GpuPanel, MemoryGraph, EstimatePanel, KeyBar, ProcessTable)
+    PAGES = ("processes", "estimate", "memory")
+    FIRST_FOCUS = "Rows"
 
     def compose(self) -> ComposeResult:
         """All panels."""
@@ -73,24 +67,10 @@ class Watch(Screen[None]):
             yield EstimatePanel(id="estimate")
         yield KeyBar()
 
-    def on_mount(self) -> None:
-        """Show what there is already. The table has the keys."""
-        self._is_composed = True
-        self.watch_view(self.view)
-        self.query_one(Rows).focus()
-
-    def watch_view(self, view: View) -> None:
-        """Hand the view to every panel."""
-        if self.palette is not None and self._is_composed:
-            self.show(view, self.palette)
-
     def show(self, view: View, palette: Palette) -> None:
-        """Draw `view` in these colours."""
-        self.palette = palette
+        """Give banner and GPUs the lines they need, then draw."""
         self._fit_heights(view)
-        for panel in (Header, Banner, GpuPanel, MemoryGraph, EstimatePanel, KeyBar):
-            self.query_one(panel).take(view, palette)
-        self.query_one(ProcessTable).take(view, palette)
+        super().show(view, palette)
 
     def _fit_heights(self, view: View) -> None:
         """Give banner and GPU panel the lines they need; a layout only where that changed."""
@@ -100,24 +80,6 @@ class Watch(Screen[None]):
         most = max(2, (height - 4) * 2 // 5)
         beside = next(taken for least, taken in BESIDE.items() if width >= least)
         _set_height(gpus, gpus.lines_for(view, width - beside - 2, most), border=2)
-
-    def on_resize(self) -> None:
-        """Other sizes, other heights."""
-        if self.palette is not None:
-            self.call_after_refresh(self.show, self.view, self.palette)
-
-    def action_page(self) -> None:
-        """Turn the page."""
-        at = next(i for i, page in enumerate(PAGES) if self.has_class(f"page-{page}"))
-        self.remove_class(f"page-{PAGES[at]}")
-        self.add_class(f"page-{PAGES[(at + 1) % len(PAGES)]}")
-        if self.palette is not None:
-            self.call_after_refresh(self.show, self.view, self.palette)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """There are pages only where not everything fits."""
-        del parameters
-        return action != "page" or self.has_class("-narrow")
 
 
 def _set_height(widget: Banner | GpuPanel, lines: int, *, border: int) -> None:

@@ -5,6 +5,7 @@ import time
 from textual import events
 from textual.strip import Strip
 
+from vramtui.app.places import PLACES
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.lines import Lines, Piece, between
@@ -12,7 +13,6 @@ from vramtui.core.text import printable
 from vramtui.core.units import format_duration
 
 NAME = " vramtui "
-SCREENS = (("1", "Watch"), ("3", "Timeline"))
 
 
 class Header(Lines):
@@ -28,25 +28,25 @@ class Header(Lines):
         bar = palette.ink("foreground", "bar")
         return [between(_left(view, palette, self.current), _right(view, palette), width, bar)]
 
-    def on_click(self, event: events.Click) -> None:
+    async def on_click(self, event: events.Click) -> None:
         """A click on a screen's name shows it; elsewhere it shows the problems."""
         x = len(NAME)
-        for key, title in SCREENS:
-            x += len(key) + len(title) + 3
+        for place in PLACES:
+            x += len(place.key) + len(place.title) + 3
             if event.x < x:
                 if event.x >= len(NAME):
-                    self.app.simulate_key(key)
+                    await self.app.run_action(f"app.show('{place.name}')")
                 return
-        self.app.simulate_key("exclamation_mark")
+        await self.app.run_action("app.problems")
 
 
 def _left(view: View, palette: Palette, current: str) -> list[Piece]:
     name: Piece = (NAME, palette.ink("primary", "bar", bold=True))
     dim = palette.ink("muted", "bar")
     screens = [name]
-    for key, title in SCREENS:
-        style = palette.ink("primary", "cursor", bold=True) if title == current else dim
-        screens.append((f" {key} {title} ", style))
+    for place in PLACES:
+        style = palette.ink("primary", "cursor", bold=True) if place.title == current else dim
+        screens.append((f" {place.key} {place.title} ", style))
     if view.sample is None:
         return screens
     host = view.sample.host
