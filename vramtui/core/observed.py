@@ -199,10 +199,16 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
             most = parts.setdefault(part, {})
             for device, size in sizes.items():
                 most[device] = max(size, most.get(device, 0))
-        known = (*self.moments, *beat.moments)
-        first = [end for end in known if end.step < FIRST_STEPS][: LATEST * FIRST_STEPS]
-        later = [end for end in known if end.step >= FIRST_STEPS][-LATEST:]
-        return msgspec.structs.replace(self, beat=beat, peaks=peaks, parts=parts, moments=(*first, *later))
+        moments = latest_moments(self.moments, beat.moments)
+        return msgspec.structs.replace(self, beat=beat, peaks=peaks, parts=parts, moments=moments)
+
+
+def latest_moments(known: tuple[PhaseEnd, ...], more: tuple[PhaseEnd, ...]) -> tuple[PhaseEnd, ...]:
+    """What is kept of the ends of phases: all of the first steps, and the latest."""
+    every = (*known, *more)
+    first = [end for end in every if end.step < FIRST_STEPS][: LATEST * FIRST_STEPS]
+    later = [end for end in every if end.step >= FIRST_STEPS][-LATEST:]
+    return (*first, *later)
 
 
 def _highest(one: Counters, other: Counters) -> Counters:

@@ -2,27 +2,36 @@
 
 The first line is the header, `{"vramtui_recording": 1, "started_at": …, "interval": …, "versions": {…}}`; every other
 line is one Sample in its JSON form (`vramtui.core.readings`) or what changed since the one before
-(`vramtui.records.deltas`); a whole sample comes at least once a minute. A file whose name ends in `.gz` is compressed,
-flushed after each line; its gzip members may be several. The reader goes by what is in the file, not by its name.
+(`vramtui.records.deltas`); a whole sample comes at least once a minute. After a sample come lines about what the jobs'
+own probes told (`vramtui.records.recorded_jobs`) and about what presets predicted for its processes
+(`vramtui.records.recorded_predictions`), where there is any of it. A file whose name ends in `.gz` is compressed,
+flushed after each sample; its gzip members may be several. The reader goes by what is in the file, not by its name.
 """
 
 import zlib
+from collections.abc import Mapping, Sequence
 from gzip import GzipFile
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Annotated
 
 import msgspec
 from msgspec import Meta
 
 from vramtui.core.errors import UserError
-from vramtui.core.readings import SCHEMA, Sample, decode_sample, encode_sample
+from vramtui.core.observed import ObservedJob
+from vramtui.core.predicted import Prediction
+from vramtui.core.readings import SCHEMA, ProcessKey, Sample, decode_sample, encode_sample
 from vramtui.core.text import printable
 from vramtui.records.cleaning import clean
 from vramtui.records.deltas import DeltaLine, difference, following
 from vramtui.records.lines import Line, LineTooLong, read_lines
+from vramtui.records.recorded_jobs import JobLine, ReadJobs, WrittenJobs
+from vramtui.records.recorded_predictions import MatchedLine, PredictionLine, ReadPredictions, WrittenPredictions
 
 WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
 LATEST = 253_402_300_799.0  # the last second of the year 9999
+NOTHING: Mapping[ProcessKey, Prediction] = MappingProxyType({})
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,10 +44,15 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Recording(msgspec.Struct, frozen=True, kw_only=True):
-    """A recording as read: its samples by the time they were taken, and what a person should know of the file."""
+    """A recording as read: its samples by the time they were taken, and what a person should know of the file.
+
+    `jobs` and `predictions` are empty where it was recorded without them.
+    """
 
     header: Header
     samples: tuple[Sample, ...]
+    jobs: ReadJobs = msgspec.field(default_factory=ReadJobs)
+    predictions: ReadPredictions = msgspec.field(default_factory=ReadPredictions)
     warnings: tuple[str, ...] = ()
 
 
@@ -64,10 +78,25 @@ class RecordingWriter:
         self._zipped = GzipFile(fileobj=self._file, mode="wb", filename="") if path.suffix == ".gz" else None
         self._last: Sample | None = None
         self._next_whole = float("-inf")
-        self._line(msgspec.json.encode(header))
+        self._jobs = WrittenJobs()
+        self._predictions = WrittenPredictions()
+        self._lines(msgspec.json.encode(header))
 
-    def write(self, sample: Sample) -> None:
-        """Add one sample: what changed since the last one where that will do."""
+    def write(
+        self, sample: Sample, jobs: Sequence[ObservedJob] = (), predictions: Mapping[ProcessKey, Prediction] = NOTHING
+    ) -> None:
+        """Add one sample: what changed since the last one where that will do.
+
+        Args:
+            sample: what was seen.
+            jobs: what each job with a probe has told so far.
+            predictions: those of the sample's processes that have one.
+        """
+        predicted = self._predictions.lines(sample, predictions)
+        told = self._jobs.lines(sample.taken_at, jobs)
+        self._lines(self._sample_line(sample), *predicted, *told)
+
+    def _sample_line(self, sample: Sample) -> bytes:
         last, self._last = self._last, sample
         delta = None
         if last is not None and last.taken_at <= sample.taken_at < self._next_whole:
@@ -75,11 +104,10 @@ class RecordingWriter:
         if delta is None:
             self._next_whole = sample.taken_at + WHOLE_EVERY
         try:
-            line = encode_sample(sample) if delta is None else msgspec.json.encode(DeltaLine(delta))
+            return encode_sample(sample) if delta is None else msgspec.json.encode(DeltaLine(delta))
         except UnicodeEncodeError:
             # A name that is no Unicode at all cannot stand in JSON.
-            line = msgspec.json.encode(clean(msgspec.to_builtins(sample if delta is None else DeltaLine(delta))))
-        self._line(line)
+            return msgspec.json.encode(clean(msgspec.to_builtins(sample if delta is None else DeltaLine(delta))))
 
     def close(self) -> None:
         """End the file."""
@@ -90,13 +118,14 @@ class RecordingWriter:
         except OSError as error:
             raise self._failure(error) from None
 
-    def _line(self, line: bytes) -> None:
+    def _lines(self, *lines: bytes) -> None:
+        text = b"".join(line + b"\n" for line in lines)
         try:
             if self._zipped is not None:
-                self._zipped.write(line + b"\n")
+                self._zipped.write(text)
                 self._zipped.flush(zlib.Z_SYNC_FLUSH)
             else:
-                self._file.write(line + b"\n")
+                self._file.write(text)
             self._file.flush()
         except OSError as error:
             raise self._failure(error) from None
@@ -135,6 +164,8 @@ class _Reading:
         self._name = name
         self._header: Header | None = None
         self._samples: list[Sample] = []
+        self._jobs = ReadJobs()
+        self._predictions = ReadPredictions()
         self._warnings: list[str] = []
 
     def take(self, line: Line) -> None:
@@ -153,19 +184,39 @@ class _Reading:
         if times != sorted(times):
             self._samples.sort(key=lambda sample: sample.taken_at)
             self._warnings.append("the clock was set back while it was recorded; samples are in order of their times")
-        return Recording(header=self._header or Header(), samples=tuple(self._samples), warnings=tuple(self._warnings))
+        return Recording(
+            header=self._header or Header(),
+            samples=tuple(self._samples),
+            jobs=self._jobs,
+            predictions=self._predictions,
+            warnings=tuple(self._warnings),
+        )
 
     def _decode(self, line: Line) -> None:
         if self._header is None and not self._samples:
             self._header = self._read_header(line)
             if self._header is not None:
                 return
+        if self._beside(line.text):
+            return
         sample = self._sample(line)
         if sample.schema != SCHEMA:
             raise self._bad(line, f"made by another version (schema {sample.schema}, this one reads {SCHEMA})")
         if not 0 <= sample.taken_at <= LATEST:
             raise self._bad(line, f"taken_at is {sample.taken_at}, which is no time since 1970")
         self._samples.append(sample)
+
+    def _beside(self, text: bytes) -> bool:
+        """Take a line that stands beside the samples; False where it is none of those."""
+        if text.startswith(b'{"job":'):
+            self._jobs.take(msgspec.json.decode(text, type=_Job).job)
+        elif text.startswith(b'{"matched":'):
+            self._predictions.take(msgspec.json.decode(text, type=_Matched).matched)
+        elif text.startswith(b'{"prediction":'):
+            self._predictions.know(msgspec.json.decode(text, type=_Predicted).prediction)
+        else:
+            return False
+        return True
 
     def _sample(self, line: Line) -> Sample:
         if not line.text.startswith(b'{"delta":'):
@@ -188,3 +239,15 @@ class _Reading:
 
     def _bad(self, line: Line, why: str) -> UserError:
         return UserError(f"{self._name}, line {line.number}: {printable(why)}")
+
+
+class _Job(msgspec.Struct, forbid_unknown_fields=True):
+    job: JobLine
+
+
+class _Matched(msgspec.Struct, forbid_unknown_fields=True):
+    matched: MatchedLine
+
+
+class _Predicted(msgspec.Struct, forbid_unknown_fields=True):
+    prediction: PredictionLine

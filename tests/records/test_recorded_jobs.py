@@ -1,0 +1,245 @@
+"""What probes told comes back: to the last figure at the end, as closely as the file's size allows on the way."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.records.moments import moment
+from vramtui.core.errors import UserError
+from vramtui.core.observed import (
+    FIRST_STEPS,
+    AnyMessage,
+    Beat,
+    Counters,
+    End,
+    Hello,
+    ObservedJob,
+    OutOfMemory,
+    PhaseEnd,
+    ProbeDevice,
+    Watched,
+)
+from vramtui.records.recorded_jobs import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
+from vramtui.records.recording import Header, Recording, RecordingWriter, read_recording
+
+DEVICE = ProbeDevice(index=0, name="NVIDIA H200", total_memory=140 << 30, capability=(9, 0), uuid="GPU-0")
+PHASES: tuple[Watched, ...] = ("forward", "backward", "step")
+
+
+def hello(pid: int, at: float = 1.0, command: str = "train.py") -> Hello:
+    return Hello(v=1, pid=pid, at=at, command=("python", command), torch="2.9.1", devices=(DEVICE,), rank=0)
+
+
+def ends(step: int, at: float, allocated: int = 5 << 30) -> tuple[PhaseEnd, ...]:
+    return tuple(
+        PhaseEnd(at=at + place / 10, phase=phase, step=step, device=0, allocated=allocated + place)
+        for place, phase in enumerate(PHASES)
+    )
+
+
+def beat(pid: int, step: int, at: float, *, allocated: int = 5 << 30, moments: Sequence[PhaseEnd] = ()) -> Beat:
+    return Beat(
+        v=1,
+        pid=pid,
+        at=at,
+        phase="forward",
+        step=step,
+        step_seconds=0.25,
+        devices=(Counters(index=0, allocated=allocated, allocated_peak=allocated + 1, reserved=6 << 30),),
+        parts={"weights": {"cuda:0": 3 << 30}},
+        moments=tuple(moments),
+    )
+
+
+def heard(pid: int, *messages: AnyMessage) -> ObservedJob:
+    job = ObservedJob(pid=pid)
+    for message in messages:
+        job = job.heard(message)
+    return job
+
+
+def lines_to_jobs(ticks: Sequence[tuple[float, Sequence[ObservedJob]]]) -> tuple[ReadJobs, int]:
+    """What is read of what is written, and in how many bytes."""
+    writer, reader, size = WrittenJobs(), ReadJobs(), 0
+    for at, jobs in ticks:
+        for line in writer.lines(at, jobs):
+            size += len(line)
+            reader.take(msgspec.json.decode(line, type=dict[str, JobLine])["job"])
+    return reader, size
+
+
+counts = st.none() | st.integers(0, 1 << 40)
+one, seven, zero, times = st.just(1), st.just(7), st.just(0), st.floats(0, 9)
+some = st.integers(0, 1 << 40)
+messages = st.lists(
+    st.one_of(
+        st.builds(Hello, v=one, pid=seven, at=times, command=st.just(("a",)), rank=counts),
+        st.builds(
+            Beat,
+            v=st.just(1),
+            pid=st.just(7),
+            at=times,
+            phase=st.none() | st.sampled_from(PHASES),
+            step=st.integers(0, 9),
+            step_seconds=st.none() | st.floats(0, 9),
+            devices=st.lists(
+                st.builds(Counters, index=st.integers(0, 2), allocated=counts, reserved_peak=counts, num_ooms=counts),
+                max_size=2,
+                unique_by=lambda counters: counters.index,
+            ).map(tuple),
+            parts=st.dictionaries(
+                st.sampled_from(["weights", "optimizer"]),
+                st.dictionaries(st.sampled_from(["cuda:0", "cpu"]), st.integers(0, 9), max_size=2),
+                max_size=2,
+            ),
+        ),
+        st.builds(OutOfMemory, v=one, pid=seven, at=times, device=zero, asked=some, step=some),
+        st.builds(End, v=one, pid=seven, at=times, error=st.none() | st.just("MemoryError")),
+    ),
+    max_size=12,
+)  # fmt: skip
+
+
+@given(messages)
+def test_there_and_back_message_after_message(told: list[AnyMessage]) -> None:
+    job = ObservedJob(pid=7)
+    ticks = []
+    for second, message in enumerate(told):
+        at = float(second)
+        job = job.heard(msgspec.structs.replace(message, at=at))
+        if isinstance(message, Beat) and second % 2:
+            job = job.heard(msgspec.structs.replace(message, at=at, moments=ends(message.step, at)))
+        ticks.append((at, (job,)))
+    reader, _ = lines_to_jobs(ticks)
+    for at, (then,) in ticks:
+        (read,) = reader.at(at)
+        assert _without_moments(read) == _without_moments(then)
+        assert [end for end in read.moments if end.step < FIRST_STEPS] == [
+            end for end in then.moments if end.step < FIRST_STEPS
+        ]
+        assert read.ledger(0) == then.ledger(0)
+        assert set(read.moments) <= set(then.moments)
+    assert reader.at(-1.0) == ()
+
+
+def _without_moments(job: ObservedJob) -> ObservedJob:
+    if job.beat is None:
+        return msgspec.structs.replace(job, moments=())
+    devices = tuple(sorted(job.beat.devices, key=lambda counters: counters.index))
+    return msgspec.structs.replace(job, beat=msgspec.structs.replace(job.beat, moments=(), devices=devices), moments=())
+
+
+def test_a_step_like_the_one_before_is_not_written_again() -> None:
+    job = heard(7, hello(7))
+    ticks = []
+    for step in range(50):
+        grown = 5 << 30 if step < 40 else 6 << 30
+        job = job.heard(beat(7, step, float(step), moments=ends(step, float(step), grown)))
+        ticks.append((float(step), (job,)))
+    reader, _ = lines_to_jobs(ticks)
+    (read,) = reader.at(99.0)
+    assert [end.step for end in read.moments if end.phase == "step"] == [0, 1, 2, 3, 40] or [
+        end.step for end in read.moments if end.phase == "step"
+    ] == [0, 1, 2, 40]
+    assert read.ledger(0) == job.ledger(0)
+
+
+def test_a_job_that_ended_and_another_of_its_pid() -> None:
+    first = heard(7, hello(7), beat(7, 3, 2.0), End(v=1, pid=7, at=3.0, error="MemoryError", out_of_memory=True))
+    gone = msgspec.structs.replace(first, gone=True)
+    second = heard(7, hello(7, at=9.0, command="other.py"))
+    reader, _ = lines_to_jobs([(1.0, (first,)), (2.0, (gone,)), (3.0, ()), (9.0, (second,))])
+    assert [reader.at(at) for at in (1.0, 2.5, 3.0, 9.0)] == [
+        (_no_beat_moments(first),),
+        (_no_beat_moments(gone),),
+        (_no_beat_moments(gone),),
+        (second,),
+    ]
+
+
+def _no_beat_moments(job: ObservedJob) -> ObservedJob:
+    assert job.beat is not None
+    return msgspec.structs.replace(job, beat=msgspec.structs.replace(job.beat, moments=()))
+
+
+def test_a_hundred_busy_jobs_are_bounded_and_end_as_they_ended() -> None:
+    pids = range(1, 101)
+    jobs = {pid: heard(pid, hello(pid)) for pid in pids}
+    ticks = []
+    for second in range(600):
+        if second < 500:
+            for pid in pids:
+                step, at = 4 * second, float(second)
+                message = beat(pid, step, at, allocated=pid + (second << 20), moments=ends(step, at, second))
+                jobs[pid] = jobs[pid].heard(message)
+        ticks.append((float(second), tuple(jobs.values())))
+    reader, size = lines_to_jobs(ticks)
+    longest = 1 << 16
+    assert size <= BURST + 600 * BYTES_A_SECOND + longest
+    for read in reader.at(600.0):
+        assert read.ledger(0) == jobs[read.pid].ledger(0)
+        assert read.beat is not None
+        assert read.beat.step == 4 * 499
+
+
+def record(path: Path, *ticks: Sequence[ObservedJob]) -> Recording:
+    sample = moment().sample
+    with closing(RecordingWriter(path, Header())) as writer:
+        for place, jobs in enumerate(ticks):
+            writer.write(msgspec.structs.replace(sample, taken_at=100.0 + place), jobs)
+    return read_recording(path)
+
+
+@pytest.mark.parametrize("name", ["r.jsonl", "r.jsonl.gz"])
+def test_a_recording_carries_them_beside_its_samples(name: str, tmp_path: Path) -> None:
+    job = heard(7, hello(7))
+    later = job.heard(beat(7, 1, 101.0))
+    recording = record(tmp_path / name, (job,), (later,))
+    assert recording.jobs.at(100.5) == (job,)
+    assert recording.jobs.at(101.0) == (_no_beat_moments(later),)
+    assert len(recording.samples) == 2
+    assert recording.warnings == ()
+
+
+def test_a_cut_in_any_line_leaves_what_was_before_it(tmp_path: Path) -> None:
+    path = tmp_path / "whole.jsonl"
+    job = heard(7, hello(7))
+    record(path, (job,), (job.heard(beat(7, 1, 101.0)),))
+    data = path.read_bytes()
+    cut = tmp_path / "cut.jsonl"
+    first = data.index(b'{"job":')
+    for length in range(first, len(data)):
+        cut.write_bytes(data[:length])
+        recording = read_recording(cut)
+        assert len(recording.jobs.at(1e9)) == (length >= data.index(b"\n", first))
+        assert all("was cut off in line" in warning for warning in recording.warnings)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (b'{"job":{"at":1.0,"pid":0}}', "Expected `int` >= 1"),
+        (b'{"job":{"at":1.0,"pid":7,"colour":1}}', "unknown field `colour`"),
+        (b'{"job":{"at":1.0,"pid":7,"changes":{"beat":{"step":"x"}}}}', "missing required field|Expected"),
+        (b'{"job":{"at":1.0,"pid":7,"changes":{"gone":3}}}', "Expected `bool`"),
+        (b'{"job":3}', "Expected `object`"),
+    ],
+)
+def test_a_line_that_is_none_is_said_with_its_number(line: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    record(path, ())
+    with path.open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(UserError, match=f"r.jsonl, line 3: .*({said})"):
+        read_recording(path)
+
+
+def test_a_recording_without_any_still_reads(tmp_path: Path) -> None:
+    recording = record(tmp_path / "r", (), ())
+    assert recording.jobs.at(1e9) == ()
+    assert not recording.jobs
