@@ -52,6 +52,7 @@ def test_an_empty_history_says_what_to_do() -> None:
 
 def test_the_list_and_the_spread_of_errors(kept: RunHistory) -> None:
     kept.keep(RUN)
+    kept.keep(msgspec.structs.replace(RUN, key="other", pid=1, ending="exited", exit_code=0))
     done = invoke(program(), ["history"])
     assert done.exit_code == 0
     assert "out of memory (1)" in done.stdout
@@ -71,10 +72,14 @@ def test_one_run(kept: RunHistory) -> None:
 
 def test_as_json(kept: RunHistory) -> None:
     kept.keep(RUN)
-    kept.keep(msgspec.structs.replace(RUN, key="other", preset="tiny-gpt"))
+    kept.keep(msgspec.structs.replace(RUN, key="other", pid=1, preset="tiny-gpt"))
+    kept.keep(msgspec.structs.replace(RUN, key="third", pid=2, ending="exited", exit_code=0, preset="other"))
     document = json.loads(invoke(program(), ["history", "--json", "--preset", "gpt2-124m"]).stdout)
     assert document["schema"] == 1
     (row,) = document["runs"]
     assert (row["id"], row["preset"], row["predicted"]["process"]) == (1, "gpt2-124m", 20 * GIB)
     assert row["error"] == pytest.approx(-0.05)
+    assert document["errors"] == []
+    document = json.loads(invoke(program(), ["history", "--json"]).stdout)
+    assert [(row["preset"], row["ending"]) for row in document["runs"]][-1] == ("gpt2-124m", "out_of_memory")
     assert document["errors"][0]["runs"] == 1

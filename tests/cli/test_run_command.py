@@ -179,6 +179,10 @@ def test_a_job_that_fits_is_reported_and_kept(environment: dict[str, str]) -> No
     assert kept["observed"]["reserved"] == 1200 * MIB
     assert kept["predicted"]["process"] > 10 << 30
     assert kept["versions"]["torch"]
+    assert kept["versions"]["driver"]
+    assert max(kept["values"]) == 1700 * MIB
+    assert len(kept["times"]) == len(kept["values"])
+    assert kept["key"].startswith(f"{kept['host']}/{UUID}/{kept['pid']}/")
 
 
 @pytest.mark.torch

@@ -6,6 +6,7 @@ import signal
 import sqlite3
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -37,7 +38,7 @@ RUN = Run(
 
 
 def another(number: int, **changes: object) -> Run:
-    return msgspec.structs.replace(RUN, key=f"key-{number}", started_at=100.0 + number, **changes)
+    return msgspec.structs.replace(RUN, key=f"key-{number}", pid=number, started_at=100.0 + number, **changes)
 
 
 def test_there_and_back(tmp_path: Path) -> None:
@@ -56,6 +57,36 @@ def test_the_newer_word_takes_the_older_ones_place(tmp_path: Path) -> None:
     history.keep(msgspec.structs.replace(RUN, ended_at=200.0, ending="exited", exit_code=0))
     (kept,) = history.runs()
     assert (kept.run.ended_at, kept.run.ending) == (200.0, "exited")
+
+
+def test_a_dashboard_beside_the_program_that_started_the_job(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    probed = msgspec.structs.replace(RUN, peak_how="probe", observed=Ledger(reserved=GIB, process=2 * GIB))
+    watched = msgspec.structs.replace(RUN, key="another", source="watched", started_at=100.4)
+    for run in (watched, msgspec.structs.replace(probed, ended_at=300.0, ending="failed", exit_code=1), watched):
+        RunHistory(path).keep(run)
+    (kept,) = RunHistory(path).runs()
+    assert (kept.run.key, kept.run.source, kept.run.peak_how, kept.run.exit_code) == ("another", "run", "probe", 1)
+    RunHistory(path).keep(msgspec.structs.replace(watched, started_at=400.0, key="the pid again"))
+    assert len(RunHistory(path).runs()) == 2
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_history_of_the_first_version_is_taken_over(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite3"
+    with closing(sqlite3.connect(path)) as database:
+        for statement in filter(str.strip, MIGRATIONS[0].split(";")):
+            database.execute(statement)
+        row = (RUN.key, RUN.started_at, "gpu01", "NVIDIA H200", RUN.preset, "analytic", msgspec.json.encode(RUN))
+        database.execute(
+            "INSERT INTO runs (key, started_at, host, gpu_name, preset, method, document) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            row,
+        )
+        database.execute("PRAGMA user_version = 1")
+        database.commit()
+    RunHistory(path).keep(msgspec.structs.replace(RUN, key="spelt otherwise", seen_until=150.0))
+    (kept,) = RunHistory(path).runs()
+    assert (kept.id, kept.run.key, kept.run.seen_until) == (1, RUN.key, 150.0)
 
 
 def test_the_latest_come_first_and_one_preset_alone(tmp_path: Path) -> None:
@@ -141,7 +172,11 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
 
 
 def test_errors_by_method_and_kind_of_model() -> None:
-    ended = [another(number, ended_at=1.0, observed=Ledger(process=(18 + number) * GIB)) for number in range(3)]
-    (spread,) = spreads((*ended, RUN))
+    ended = [
+        another(number, ended_at=1.0, ending="exited", observed=Ledger(process=(18 + number) * GIB))
+        for number in range(3)
+    ]
+    broken_off = another(4, ended_at=1.0, ending="out_of_memory")
+    (spread,) = spreads((*ended, RUN, broken_off))
     assert (spread.method, spread.model_kind, spread.runs) == ("analytic", "transformer", 3)
     assert (spread.lowest, spread.median, spread.highest) == pytest.approx((-0.1, -0.05, 0.0))

@@ -116,7 +116,7 @@ def _report(finished: "Finished", seen: "tuple[Seen, ...]", watch: "GpuWatch | N
     try:
         print_report(finished, seen, watch)
         history = run_history()
-        for kept in kept_runs(finished, seen, platform.node()):
+        for kept in kept_runs(finished, seen, platform.node(), watch):
             history.keep(kept)
     except UserError as error:
         sys.stderr.write(f"vramtui: {error}\n")

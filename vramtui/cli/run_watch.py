@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramtui.core.errors import SourceFailed, UserError
+from vramtui.core.history import History, Track
 from vramtui.core.readings import Gpu, Process, Sample
 from vramtui.core.source import Source
 
@@ -33,6 +34,7 @@ class GpuWatch:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._peaks: dict[tuple[str, int], int] = {}
+        self._history = History()
         self.last: Sample | None = None
         self.problem = ""
         self._writer = None if record is None else self._recording(record)
@@ -57,6 +59,12 @@ class GpuWatch:
         """The most bytes that the driver showed for a process on a GPU."""
         with self._lock:
             return self._peaks.get((uuid, pid))
+
+    def track(self, uuid: str, pid: int) -> Track | None:
+        """The memory over time of the process that was this pid last."""
+        with self._lock:
+            found = [track for key, track in self._history.tracks.items() if (key.gpu_uuid, key.pid) == (uuid, pid)]
+        return max(found, key=lambda track: track.last_seen, default=None)
 
     def gpu(self, uuid: str | None, index: int) -> Gpu | None:
         """The card that a job calls `index` and the driver calls `uuid`, as it was seen last."""
@@ -99,6 +107,7 @@ class GpuWatch:
     def _keep(self, sample: Sample) -> None:
         with self._lock:
             self.last = sample
+            self._history.add(sample)
             for gpu in sample.gpus:
                 for process in gpu.processes:
                     key = (gpu.uuid, process.pid)

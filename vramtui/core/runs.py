@@ -20,6 +20,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         workload: the preset's exact values, as a preset's tables spell them.
         method: the estimator behind `predicted`.
         peak_how: how the observed peak was learnt: `sampled`, `accounting` or `probe`.
+        seen_until: when it was last known to run, where nobody saw its end.
         times: seconds since the start, and `values` the bytes of the process from then on.
         exit_code: of the process, where it is known.
         versions: programs and drivers behind the figures.
@@ -34,6 +35,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     command: str = ""
     started_at: float
     ended_at: float | None = None
+    seen_until: float | None = None
     ending: Ending = "running"
     exit_code: int | None = None
     preset: str
@@ -56,6 +58,29 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return self.observed.process / self.predicted.process - 1
 
+    @property
+    def finished(self) -> bool:
+        """Whether it came to its end, as far as is known: one that broke off may never have reached its peak."""
+        return self.ended_at is not None and self.ending == "exited"
+
+    @property
+    def last_known(self) -> float:
+        """The latest moment at which it is known to have been there, in seconds since the epoch."""
+        known = (
+            self.started_at,
+            self.seen_until,
+            self.ended_at,
+            self.started_at + self.times[-1] if self.times else None,
+        )
+        return max(moment for moment in known if moment is not None)
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A run and the number it is kept under."""
+
+    id: int
+    run: Run
+
 
 class Spread(msgspec.Struct, frozen=True, kw_only=True):
     """How far predictions of one kind were off: the number of runs, the median and the widest error."""
@@ -69,10 +94,10 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def spreads(runs: tuple[Run, ...]) -> tuple[Spread, ...]:
-    """The errors by method and kind of model; runs that are still going say nothing yet."""
+    """The errors by method and kind of model of the runs that came to their end."""
     found: dict[tuple[str, str], list[float]] = {}
     for run in runs:
-        if run.ended_at is not None and run.error is not None:
+        if run.finished and run.error is not None:
             found.setdefault((run.method, run.model_kind), []).append(run.error)
     return tuple(
         Spread(

@@ -1,14 +1,18 @@
 """The history of runs: an SQLite database that several programs may write to at once."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
+from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from vramtui.core.errors import UserError
-from vramtui.core.runs import Run
+from vramtui.core.run_identity import merged, same_process
+from vramtui.core.runs import Kept, Run
 from vramtui.core.text import printable
 from vramtui.records.cleaning import clean
 
@@ -32,21 +36,23 @@ MIGRATIONS = (
     );
     CREATE INDEX runs_by_time ON runs (started_at);
     """,
+    """
+    ALTER TABLE runs ADD COLUMN gpu_uuid TEXT NOT NULL DEFAULT '';
+    ALTER TABLE runs ADD COLUMN pid INTEGER NOT NULL DEFAULT 0;
+    UPDATE runs SET gpu_uuid = of_run(document, 'gpu_uuid'), pid = of_run(document, 'pid');
+    CREATE INDEX runs_by_process ON runs (pid, gpu_uuid, host)
+    """,
 )
 _KEEP = """
-INSERT INTO runs (key, started_at, ended_at, host, gpu_name, preset, method, predicted, observed, document)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (key) DO UPDATE SET ended_at = excluded.ended_at, preset = excluded.preset, method = excluded.method,
-    predicted = excluded.predicted, observed = excluded.observed, document = excluded.document
+INSERT INTO runs
+    (key, started_at, ended_at, host, gpu_name, preset, method, predicted, observed, document, gpu_uuid, pid)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (key) DO UPDATE SET started_at = excluded.started_at, ended_at = excluded.ended_at,
+    preset = excluded.preset, method = excluded.method, predicted = excluded.predicted,
+    observed = excluded.observed, document = excluded.document
 """
+_SAME_PID = "SELECT id, document FROM runs WHERE pid = ? AND gpu_uuid = ? AND host = ? ORDER BY id"
 _LIST = "SELECT id, document FROM runs WHERE (?1 IS NULL OR preset = ?1) ORDER BY started_at DESC, id DESC LIMIT ?2"
-
-
-class Kept(msgspec.Struct, frozen=True):
-    """A run and the number it is kept under."""
-
-    id: int
-    run: Run
 
 
 class RunHistory:
@@ -60,29 +66,34 @@ class RunHistory:
         self.path = path
 
     def keep(self, run: Run) -> None:
-        """Keep `run`; the newer word on a run that is there already takes the older one's place.
+        """Keep `run`. What is there already about the same process becomes one entry with it: see `merged`.
 
         Raises:
             UserError: the database cannot be written.
         """
-        row = (
-            run.key,
-            run.started_at,
-            run.ended_at,
-            printable(run.host),
-            printable(run.gpu_name),
-            run.preset,
-            run.method,
-            run.predicted.process,
-            run.observed.process,
-            _encode(run),
-        )
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            # Command lines may hold what is nobody else's business.
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR, 0o600))
+        except IsADirectoryError:
+            pass
         except OSError as error:
             raise self._failure(error.strerror or str(error)) from None
         with self._open() as database, database:
-            database.execute(_KEEP, row)
+            database.execute("BEGIN IMMEDIATE")
+            database.execute(_KEEP, _row(self._with_former(database, run)))
+
+    def _with_former(self, database: sqlite3.Connection, run: Run) -> Run:
+        """`run` and all that was kept about its process, in one; further entries about it are taken out."""
+        former: list[Kept] = []
+        for row in database.execute(_SAME_PID, (run.pid, run.gpu_uuid, printable(run.host))).fetchall():
+            # One that is damaged is told where it is read; it must not keep the next job from being kept.
+            with suppress(UserError):
+                former.append(self._kept(*row))
+        former = [kept for kept in former if same_process(kept.run, run)]
+        for kept in former[1:]:
+            database.execute("DELETE FROM runs WHERE id = ?", (kept.id,))
+        return reduce(merged, (*(kept.run for kept in former), run))
 
     def runs(self, preset: str | None = None, limit: int = 1000) -> tuple[Kept, ...]:
         """The latest first; of one preset where it is given.
@@ -129,6 +140,7 @@ class RunHistory:
             with closing(sqlite3.connect(self.path, timeout=BUSY_FOR)) as database:
                 database.execute("PRAGMA journal_mode = WAL")
                 database.execute("PRAGMA synchronous = NORMAL")
+                database.create_function("of_run", 2, _of_run, deterministic=True)
                 self._migrate(database)
                 yield database
         except sqlite3.Error as error:
@@ -151,6 +163,32 @@ class RunHistory:
 
     def _failure(self, reason: str) -> UserError:
         return UserError(f"the history {printable(str(self.path))} cannot be used: {printable(reason)}")
+
+
+def _row(run: Run) -> tuple[object, ...]:
+    return (
+        printable(run.key),
+        run.started_at,
+        run.ended_at,
+        printable(run.host),
+        printable(run.gpu_name),
+        run.preset,
+        run.method,
+        run.predicted.process,
+        run.observed.process,
+        _encode(run),
+        run.gpu_uuid,
+        run.pid,
+    )
+
+
+def _of_run(document: bytes, name: str) -> str | int:
+    """One field of a run as it is kept; nothing of a damaged one."""
+    try:
+        found: str | int = msgspec.json.decode(document, type=dict[str, Any]).get(name, "")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return ""
+    return found
 
 
 def _encode(run: Run) -> bytes:

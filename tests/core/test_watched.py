@@ -1,0 +1,142 @@
+"""What is kept of jobs that are watched: when a word on them is due, and what it says."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.core.devices import Device
+from vramtui.core.estimate import Estimate
+from vramtui.core.history import History
+from vramtui.core.ledger import ledger_from_parts
+from vramtui.core.models import TransformerModel
+from vramtui.core.observed import Beat, Counters, End, Hello, ObservedJob, ProbeDevice
+from vramtui.core.preset import Preset, PresetFile
+from vramtui.core.readings import Gpu, Host, ProcessKey, Sample
+from vramtui.core.readings import Process as Reading
+from vramtui.core.runs import Run
+from vramtui.core.units import GIB
+from vramtui.core.watched import EVERY, MOST_POINTS, Watched, thinned
+from vramtui.core.workload import TrainRun
+
+PRESET = PresetFile(
+    key="p",
+    path="p.toml",
+    bundled=True,
+    preset=Preset(
+        name="P",
+        model=TransformerModel(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, vocab_size=100),
+        run=TrainRun(batch_size=8),
+    ),
+)
+KEY = ProcessKey("h", "GPU-1", 7, 990.0)
+
+
+def sample(at: float, used: int | None) -> Sample:
+    """The job's process holding `used` bytes; without it where that is None."""
+    processes = (
+        () if used is None else (Reading(pid=7, type="C", used_memory=used, command="python t.py", started_at=990.0),)
+    )
+    gpu = Gpu(index=0, uuid="GPU-1", name="NVIDIA H200", processes=processes)
+    return Sample(taken_at=at, source="test", host=Host(name="h", driver_version="580.1"), gpus=(gpu,))
+
+
+def predict(found: PresetFile, device: Device) -> Estimate | None:
+    assert device.name == "NVIDIA H200"
+    ledger = ledger_from_parts({"weights": 10 * GIB}, reserved=11 * GIB, context=GIB)
+    return Estimate(method="analytic", parts=(), ledger=ledger, peak_phase="step") if found.key == "p" else None
+
+
+class Desk:
+    """Feeds samples; `says` has the runs that were due, sample by sample."""
+
+    def __init__(self, job: ObservedJob | None = None) -> None:
+        self.job = job
+        self.history = History()
+        self.watched = Watched(predict, lambda pid, _uuid: (self.job, 0) if self.job and pid == 7 else None)
+
+    def take(self, at: float, used: int | None, preset: PresetFile | None = PRESET) -> list[Run]:
+        taken = sample(at, used)
+        self.history.add(taken)
+        return self.watched.update(taken, self.history, {KEY: preset} if used is not None and preset else {})
+
+
+def test_a_life() -> None:
+    desk = Desk()
+    (first,) = desk.take(1000.0, GIB)
+    assert (first.key, first.source, first.ending) == ("h/GPU-1/7/990", "watched", "running")
+    assert (first.preset, first.model_kind, first.run_kind) == ("p", "transformer", "train")
+    assert first.workload["run"]["batch_size"] == 8
+    assert first.versions == {"driver": "580.1"}
+    assert (first.method, first.predicted.process, first.predicted.weights) == ("analytic", 12 * GIB, 10 * GIB)
+    assert desk.take(1000.0 + EVERY - 1, 9 * GIB) == []
+    (second,) = desk.take(1000.0 + EVERY, 2 * GIB)
+    assert second.observed.process == 9 * GIB
+    assert second.error == pytest.approx(-0.25)
+    assert (second.times, second.values) == ((10.0, 69.0, 70.0), (GIB, 9 * GIB, 2 * GIB))
+    (last,) = desk.take(1065.0, None)
+    assert (last.ended_at, last.ending, last.key) == (1065.0, "exited", first.key)
+    assert desk.take(2000.0, None) == []
+    assert desk.watched.rest(desk.history) == []
+
+
+def test_what_the_job_tells_itself() -> None:
+    hello = Hello(
+        v=1,
+        pid=7,
+        at=1.0,
+        torch="2.9.0",
+        devices=(ProbeDevice(index=0, name="H200", total_memory=GIB, capability=(9, 0), uuid="1"),),
+    )
+    counters = Counters(index=0, allocated_peak=8 * GIB, reserved_peak=9 * GIB)
+    beat = Beat(v=1, pid=7, at=2.0, step=1, devices=(counters,), parts={"weights": {"cuda:0": GIB}})
+    desk = Desk(ObservedJob(pid=7).heard(hello).heard(beat))
+    (early,) = desk.take(1000.0, 2 * GIB)
+    assert (early.peak_how, early.observed.process, early.observed.reserved) == ("probe", None, 9 * GIB)
+    desk.take(1001.0, 9 * GIB + 500)
+    assert desk.job is not None
+    desk.job = desk.job.heard(End(v=1, pid=7, at=3.0, error="OutOfMemoryError", out_of_memory=True))
+    (last,) = desk.take(1002.0, None)
+    assert (last.ending, last.observed.context, last.observed.weights) == ("out_of_memory", 500, GIB)
+    assert last.observed.activations == 7 * GIB
+    assert last.versions["torch"] == "2.9.0"
+
+
+def test_another_preset_is_told_at_once_and_none_ends_it() -> None:
+    desk = Desk()
+    desk.take(1000.0, GIB)
+    other = msgspec.structs.replace(PRESET, key="q")
+    (told,) = desk.take(1001.0, GIB, other)
+    assert (told.preset, told.method, told.predicted.process) == ("q", "", None)
+    assert desk.take(1002.0, GIB, None) == []
+    assert desk.take(1100.0, GIB, None) == []
+    assert desk.take(1101.0, None) == []
+
+
+def test_the_rest_is_what_still_goes_on() -> None:
+    desk = Desk()
+    desk.take(1000.0, GIB)
+    desk.take(1010.0, 3 * GIB)
+    (rest,) = desk.watched.rest(desk.history)
+    assert (rest.ending, rest.seen_until, rest.observed.process) == ("running", 1010.0, 3 * GIB)
+
+
+def test_a_card_that_does_not_answer_ends_nothing() -> None:
+    desk = Desk()
+    desk.take(1000.0, GIB)
+    silent = msgspec.structs.replace(sample(1001.0, None).gpus[0], state="lost")
+    taken = msgspec.structs.replace(sample(1001.0, None), gpus=(silent,))
+    desk.history.add(taken)
+    assert desk.watched.update(taken, desk.history, {}) == []
+    assert desk.take(1000.0 + EVERY, GIB)
+
+
+@given(st.lists(st.integers(0, 1 << 40), max_size=5 * MOST_POINTS))
+def test_a_thinned_series_is_short_and_keeps_its_peak(values: list[int]) -> None:
+    times, kept = thinned(list(map(float, range(len(values)))), values)
+    assert len(times) == len(kept) <= MOST_POINTS
+    assert max(kept, default=None) == max(values, default=None)
+    assert times == sorted(times)
+    assert all(values[int(at)] == value for at, value in zip(times, kept, strict=True))
+    if len(values) <= MOST_POINTS:
+        assert kept == values
