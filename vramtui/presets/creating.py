@@ -24,8 +24,7 @@ def create_preset(library: PresetLibrary, name: str, source: str) -> Path:
     Raises:
         UserError: the name cannot be a file's or is taken, or the source cannot be read.
     """
-    if not NAME.fullmatch(name):
-        raise UserError(f"{printable(repr(name[:60]))} is no name of a preset: use letters, digits, '.', '-' and '_'")
+    checked_name(name)
     path = library.user_folder / f"{name}.toml"
     if path.exists() or path.is_symlink():
         raise UserError(f"{shown(path)} exists already; give another name")
@@ -35,6 +34,17 @@ def create_preset(library: PresetLibrary, name: str, source: str) -> Path:
     text = as_toml(found.preset) if is_model_file(source) else Path(found.path).read_text(encoding="utf-8-sig")
     write_preset_text(path, text)
     return path
+
+
+def checked_name(name: str) -> str:
+    """`name`, which a preset's file may have.
+
+    Raises:
+        UserError: it cannot be a file's.
+    """
+    if not NAME.fullmatch(name):
+        raise UserError(f"{printable(repr(name[:60]))} is no name of a preset: use letters, digits, '.', '-' and '_'")
+    return name
 
 
 def as_toml(preset: msgspec.Struct) -> str:

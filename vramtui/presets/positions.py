@@ -1,7 +1,10 @@
-"""Where each key of a TOML file stands, for error sentences; only looked for once something is wrong."""
+"""Where each key and value of a TOML file stands: for error sentences, and to change one value and nothing else."""
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
+
+import msgspec
 
 from vramtui.presets import toml
 
@@ -34,12 +37,59 @@ def key_lines(text: str) -> dict[Key, int]:
     return lines
 
 
+class Pair(msgspec.Struct, frozen=True, gc=False):
+    """`key = value` in a text, by offsets: where the statement starts, where its value starts and ends. `table` is the
+    header's or inline table's key that it stands under, and `inline` whether that one is written in braces.
+    """
+
+    key: Key
+    table: Key
+    start: int
+    value_start: int
+    value_end: int
+    inline: bool
+
+
+class Header(msgspec.Struct, frozen=True, gc=False):
+    """A `[table]` line, from its first bracket to behind its last."""
+
+    key: Key
+    start: int
+    end: int
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """Every pair and header of a text, in its order; the pairs of an inline table come before its own."""
+
+    pairs: tuple[Pair, ...]
+    headers: tuple[Header, ...]
+
+    def pair(self, key: Key) -> Pair | None:
+        """The pair of `key`, where one stands for it."""
+        return next((pair for pair in self.pairs if pair.key == key), None)
+
+    def header(self, key: Key) -> Header | None:
+        """The `[table]` line of `key`."""
+        return next((header for header in self.headers if header.key == key), None)
+
+
+@lru_cache(maxsize=8)
+def layout_of(text: str) -> Layout:
+    """Where everything in `text` stands, which has to be valid TOML."""
+    scanner = _Scanner(text)
+    for _ in scanner.statements():
+        pass
+    return Layout(tuple(scanner.pairs), tuple(scanner.headers))
+
+
 class _Scanner:
-    """Walks valid TOML; yields each key with its offset, in the order of the text."""
+    """Walks valid TOML; yields each key with its offset, in the order of the text, and keeps what it walked over."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.at = 0
+        self.pairs: list[Pair] = []
+        self.headers: list[Header] = []
         self._elements: dict[Key, int] = {}
 
     def statements(self) -> Iterator[tuple[Key, int]]:
@@ -56,6 +106,7 @@ class _Scanner:
                 yield from self._pair(table)
 
     def _header(self) -> Key:
+        start = self.at
         brackets = 2 if self.text.startswith("[[", self.at) else 1
         self.at += brackets
         key = self._current(self._key())
@@ -63,6 +114,7 @@ class _Scanner:
         if brackets == 2:
             number = self._elements[key] = self._elements.get(key, -1) + 1
             key = (*key, number)
+        self.headers.append(Header(key, start, self.at))
         return key
 
     def _current(self, key: tuple[str, ...]) -> Key:
@@ -74,13 +126,16 @@ class _Scanner:
                 whole = (*whole, self._elements[whole])
         return (*whole, *key[-1:])
 
-    def _pair(self, table: Key) -> Iterator[tuple[Key, int]]:
+    def _pair(self, table: Key, *, inline: bool = False) -> Iterator[tuple[Key, int]]:
         start = self.at
         key = (*table, *self._key())
         yield key, start
         self.at += 1
         self._skip(_SPACE)
+        value = self.at
         yield from self._value(key)
+        end = value + len(self.text[value : self.at].rstrip())
+        self.pairs.append(Pair(key, table, start, value, end, inline))
 
     def _key(self) -> tuple[str, ...]:
         parts: list[str] = []
@@ -132,7 +187,7 @@ class _Scanner:
             if self.text[self.at] == ",":
                 self.at += 1
                 continue
-            yield from self._pair(key)
+            yield from self._pair(key, inline=True)
         self.at += 1
 
     def _string(self) -> None:

@@ -50,7 +50,7 @@ def parse_preset(text: str, path: Path | str) -> Preset:
     Raises:
         UserError: the text is no preset; the sentence names file, line and key.
     """
-    problems = _Parsed(text, path.parent if isinstance(path, Path) else None)
+    problems = Parsed(text, path.parent if isinstance(path, Path) else None)
     if problems.preset is None:
         raise UserError(problems.found[0].at(path))
     return problems.preset
@@ -68,7 +68,7 @@ def find_problems(
             begins with the key it is about.
         folder: the preset's own, which a model's file is looked for from.
     """
-    parsed = _Parsed(text, folder)
+    parsed = Parsed(text, folder)
     if parsed.preset is not None and try_out is not None:
         parsed.go_through(try_out)
     return parsed.found
@@ -119,7 +119,7 @@ def shown(path: Path) -> str:
         return printable(str(path))
 
 
-class _Parsed:
+class Parsed:
     """One text: either `preset` or what is wrong, in `found`."""
 
     def __init__(self, text: str, folder: Path | None = None) -> None:

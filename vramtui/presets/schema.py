@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import msgspec
 from msgspec import inspect
@@ -39,16 +40,26 @@ def dotted(key: Key) -> str:
 
 def find_faults(tables: Mapping[str, object], schema: type[msgspec.Struct] = Preset) -> list[Fault]:
     """Everything that is wrong with `tables` as a preset (or as another Struct), in the schema's order."""
-    return list(_check(tables, inspect.type_info(schema), ()))
+    return list(_check(tables, _type_of(schema), ()))
+
+
+def preset_type() -> inspect.Type:
+    """The type of a whole preset."""
+    return _type_of(Preset)
+
+
+@lru_cache(maxsize=4)
+def _type_of(schema: type[msgspec.Struct]) -> inspect.Type:
+    return inspect.type_info(schema)
 
 
 def schema_at(key: Key, tables: Mapping[str, object]) -> inspect.Field | None:
     """The schema's field for `key`, seen from what `tables` says of kinds; None when there is no such key."""
-    kind: inspect.Type = inspect.type_info(Preset)
+    kind = preset_type()
     value: object = tables
     field = None
     for part in key:
-        struct = _struct_for(value, kind)
+        struct = struct_for(value, kind)
         field = next((f for f in struct.fields if f.encode_name == part), None) if struct else None
         if field is None:
             return None
@@ -77,7 +88,7 @@ def _short(text: str) -> str:
 
 
 def _check(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
-    options = _options(kind)
+    options = options_of(kind)
     if value is None and any(isinstance(option, inspect.NoneType) for option in options):
         return
     options = [option for option in options if not isinstance(option, inspect.NoneType)]
@@ -92,11 +103,11 @@ def _check(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault]:
     yield from found
 
 
-def _options(kind: inspect.Type) -> list[inspect.Type]:
+def options_of(kind: inspect.Type) -> list[inspect.Type]:
     if isinstance(kind, inspect.Metadata):
-        return _options(kind.type)
+        return options_of(kind.type)
     if isinstance(kind, inspect.UnionType):
-        return [option for part in kind.types for option in _options(part)]
+        return [option for part in kind.types for option in options_of(part)]
     return [kind]
 
 
@@ -104,7 +115,7 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
     if not isinstance(value, Mapping):
         yield Fault(key, f"{dotted(key)} is {describe(value)}, a table is needed")
         return
-    struct = _struct_for(value, kind)
+    struct = struct_for(value, kind)
     if struct is None:
         yield _wrong_tag(value, kind, key)
         return
@@ -122,9 +133,9 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
             yield Fault(key, f"{dotted((*key, name))} is missing; {title} needs it", missing=True)
 
 
-def _struct_for(value: object, kind: inspect.Type) -> inspect.StructType | None:
+def struct_for(value: object, kind: inspect.Type) -> inspect.StructType | None:
     """The Struct that `value`'s tag chooses; a single Struct may leave its tag out."""
-    structs = [option for option in _options(kind) if isinstance(option, inspect.StructType)]
+    structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
     tag_field = structs[0].tag_field if structs else None
     if tag_field is None:
         return structs[0] if structs else None
@@ -135,7 +146,7 @@ def _struct_for(value: object, kind: inspect.Type) -> inspect.StructType | None:
 
 
 def _wrong_tag(value: Mapping[str, object], kind: inspect.Type, key: Key) -> Fault:
-    structs = [option for option in _options(kind) if isinstance(option, inspect.StructType)]
+    structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
     tags = [str(struct.tag) for struct in structs]
     name = structs[0].tag_field or ""
     full = dotted((*key, name))

@@ -1,0 +1,126 @@
+"""A preset's text while it is edited from two sides, its form and the text itself, with undo."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from vramtui.core.preset import Preset
+from vramtui.core.text import printable
+from vramtui.presets.edits import put_value, take_value
+from vramtui.presets.forms import Field, Group, fields_of, form_of
+from vramtui.presets.line_ends import with_ends_of
+from vramtui.presets.raw_values import Refused, toml_of
+from vramtui.presets.reading import Parsed, Problem
+from vramtui.presets.steps import Steps
+
+TryOut: TypeAlias = Callable[[Preset], object]
+
+
+class EditedText:
+    """A text and what it says: `preset` is the last one that was right, `is_current` whether the text still says it.
+
+    Args:
+        text: as it is to begin with.
+        folder: the preset's own, which model files are looked for from.
+        try_out: what else a preset has to go through (an estimator); it raises UserError with a sentence that begins
+            with the key it is about. It runs at each change.
+    """
+
+    def __init__(self, text: str, folder: Path | None = None, try_out: TryOut | None = None) -> None:
+        self.text = text
+        self.folder = folder
+        self.preset: Preset | None = None
+        self._is_current = False
+        self._try_out = try_out
+        self._found: tuple[Problem, ...] = ()
+        self._refused: dict[str, Problem] = {}
+        self._steps = Steps()
+        self._look()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether `preset` is what the text says; otherwise it is the last one that was right."""
+        return self._is_current
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that is wrong, in the order of lines; then what the form refused."""
+        return (*self._found, *self._refused.values())
+
+    @property
+    def form(self) -> tuple[Group, ...]:
+        """The form as the text fills it; see `form_of`."""
+        return form_of(self.text, self.folder)
+
+    @property
+    def can_undo(self) -> bool:
+        return self._steps.can_undo
+
+    @property
+    def can_redo(self) -> bool:
+        return self._steps.can_redo
+
+    def set_text(self, text: str) -> None:
+        """Take `text` as typed. A text field may have made all line ends the same: lines that did not change keep
+        theirs, so that `self.text` may differ from `text` in line ends only.
+        """
+        self._refused.clear()
+        self._become(with_ends_of(self.text, text))
+
+    def set_value(self, key: str, raw: str) -> None:
+        """Take `raw` as typed into the form for the dotted `key`. What cannot stand in TOML is refused: `problems` has
+        the reason at that key and the text stays. What can stand is put into the text, right or wrong.
+        """
+        field = fields_of(self.form).get(key)
+        try:
+            value = toml_of(_known(field, key), raw, self.text)
+        except Refused as error:
+            self._refused[key] = Problem(field.line if field else None, key, str(error))
+            return
+        self._refused.pop(key, None)
+        if value is not None:
+            self._become(put_value(self.text, tuple(key.split(".")), value), key)
+
+    def unset(self, key: str) -> None:
+        """Take the dotted `key` out of the text, with its line; a table's key takes the whole table."""
+        self._refused.pop(key, None)
+        self._become(take_value(self.text, tuple(key.split("."))), key, alone=True)
+
+    def end_step(self) -> None:
+        """What is typed next is undone by itself: call it when the focus leaves a field."""
+        self._steps.close()
+
+    def undo(self) -> None:
+        """Back by one step."""
+        self._refused.clear()
+        self._show(self._steps.undo(self.text))
+
+    def redo(self) -> None:
+        """Forward again by one step."""
+        self._refused.clear()
+        self._show(self._steps.redo(self.text))
+
+    def _become(self, text: str, place: str = "", *, alone: bool = False) -> None:
+        if text != self.text:
+            self._steps.add(self.text, text, place, alone=alone)
+            self._show(text)
+
+    def _show(self, text: str) -> None:
+        if text != self.text:
+            self.text = text
+            self._look()
+
+    def _look(self) -> None:
+        parsed = Parsed(self.text, self.folder)
+        if parsed.preset is not None and self._try_out is not None:
+            parsed.go_through(self._try_out)
+        self._found = parsed.found
+        self._is_current = parsed.preset is not None and not parsed.found
+        if self._is_current:
+            self.preset = parsed.preset
+
+
+def _known(field: Field | None, key: str) -> Field:
+    if field is None:
+        raise Refused(f"{printable(key)} is not a key of this preset")
+    return field

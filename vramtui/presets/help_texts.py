@@ -1,0 +1,44 @@
+"""One line of help for each key of a preset, from the docstrings of the core's Structs."""
+
+import inspect
+import re
+from functools import lru_cache
+
+_ENTRY = re.compile(r"^    (?! )(\w+): (.*(?:\n {8}.*)*)", re.MULTILINE)
+_ENDS = re.compile(r"(?<=[.])(?<!al[.]) (?=[A-Z`])")
+_NAMED = re.compile(r"`(\w+)`")
+
+
+@lru_cache(maxsize=128)
+def helps_of(struct: type) -> dict[str, str]:
+    """The help of each key that the docstring of `struct` tells of: its entry under "Attributes", or else the part of
+    an entry or of the text above that names it in backquotes.
+    """
+    whole = inspect.getdoc(struct) or ""
+    head, _, rest = whole.partition("Attributes:\n")
+    helps: dict[str, str] = {}
+    for name, text in _ENTRY.findall(rest):
+        parts = [_sentence(part) for part in _one_line(text).split("; ")]
+        helps[name] = _sentence(_one_line(text))
+        for part in parts[1:]:
+            for other in _NAMED.findall(part):
+                helps.setdefault(other, part)
+    for sentence in _ENDS.split(_one_line(head)):
+        for other in _NAMED.findall(sentence):
+            helps.setdefault(other, _sentence(sentence))
+    return helps
+
+
+@lru_cache(maxsize=128)
+def summary_of(struct: type) -> str:
+    """The first sentence of a docstring."""
+    return _sentence(_ENDS.split(_one_line(inspect.getdoc(struct) or ""))[0])
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _sentence(text: str) -> str:
+    text = text.strip().rstrip(".;")
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
