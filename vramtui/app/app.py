@@ -8,6 +8,7 @@ from textual.screen import Screen
 
 from vramtui.app import messages
 from vramtui.app.commands import commands, keys_shown
+from vramtui.app.keeping import Keeping
 from vramtui.app.keys import APP_BINDINGS, check_keys
 from vramtui.app.themes import THEMES
 from vramtui.app.tracing import Tracing
@@ -21,7 +22,7 @@ from vramtui.core.units import format_duration
 INTERRUPTED = 130
 
 
-class Dashboard(Tracing):
+class Dashboard(Keeping, Tracing):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS

@@ -1,5 +1,7 @@
 """Everything a person has chosen and everything that was seen: what the next View is made of."""
 
+from collections.abc import Mapping
+
 from vramtui.app.building import bars, device_for, panel, row_for_panel, series
 from vramtui.app.observing import Jobs, nobody
 from vramtui.app.predicting import Predictor
@@ -158,6 +160,11 @@ class Desk:
     def predictions(self) -> dict[ProcessKey, Estimate | None]:
         """The estimate for each process that runs a preset, on the card that it runs on."""
         return estimates_of(self.sample, self._matches, self.estimate)
+
+    def matched(self) -> Mapping[ProcessKey, PresetFile]:
+        """The preset of each process in the latest sample that has one, whatever is shown."""
+        now = self.sample
+        return self._matches if now is None or now is self._shown else self._matcher.match(now, self.by_hand)
 
     def device(self) -> Device:
         """The card of the chosen row, for which estimates are made."""

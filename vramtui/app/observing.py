@@ -22,7 +22,7 @@ def nobody() -> "Sequence[ObservedJob]":
 
 def told_ledger(jobs: Jobs, row: Row) -> Ledger:
     """The observed side of a row's process: its peak as the driver shows it, and what the job itself tells."""
-    found = None if row.process is None else _find(jobs, row.process.pid, row.gpu.uuid)
+    found = None if row.process is None else find_job(jobs, row.process.pid, row.gpu.uuid)
     if found is None:
         return Ledger(process=row.peak)
     job, device = found
@@ -33,7 +33,7 @@ def told_moments(jobs: Jobs, panel: Panel | None) -> tuple[Moment, ...]:
     """The ends of the phases that the panel's process reported on the panel's card."""
     if panel is None or panel.process is None or panel.gpu is None:
         return ()
-    found = _find(jobs, panel.process.pid, panel.gpu.uuid)
+    found = find_job(jobs, panel.process.pid, panel.gpu.uuid)
     if found is None:
         return ()
     job, device = found
@@ -52,7 +52,7 @@ def told_moments(jobs: Jobs, panel: Panel | None) -> tuple[Moment, ...]:
     )
 
 
-def _find(jobs: Jobs, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
+def find_job(jobs: Jobs, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
     """The job of that process, and its own number for the card."""
     for job in jobs():
         if job.pid == pid and job.hello is not None:

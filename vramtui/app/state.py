@@ -111,7 +111,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     """Everything on the Watch screen. `rows` are filtered and in order; `total` is how many processes there are.
 
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
-    `held` says that rows keep their order because one was chosen by hand.
+    `held` says that rows keep their order because one was chosen by hand. `unkept` says why runs are not kept.
     """
 
     sample: Sample | None = None
@@ -131,6 +131,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     failure: str = ""
     banner: str = ""
     notes: tuple[str, ...] = ()
+    unkept: str = ""
     alerts: tuple[Alert, ...] = ()
     interval: float = 1.0
     presets_read: bool = False

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from vramtui.cli.dashboard_keeper import HistoryKeeper
 from vramtui.cli.dashboard_tracer import ChildTracer
 from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
-from vramtui.cli.folders import config_dir, data_dir
+from vramtui.cli.folders import config_dir, data_dir, run_history
 from vramtui.cli.opening import open_source
 from vramtui.core.errors import SourceFailed, UserError
 from vramtui.core.settings import CONFIG, Settings, SnapshotSettings
@@ -61,6 +62,7 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     )
     if not opened.banner:
         app.desk.jobs = _Probes().jobs
+        app.keeper = HistoryKeeper(run_history)
     sys.exit(run_dashboard(app))
 
 

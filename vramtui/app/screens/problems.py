@@ -32,6 +32,7 @@ def problems_of(view: View) -> list[tuple[str, str, str]]:
     """Where, what and the next step of every problem."""
     found = [(f"GPU {alert.gpu_index}", alert.sentence, "") for alert in view.alerts]
     found += [("source", view.failure, "")] if view.failure else []
+    found += [("history", view.unkept, "")] if view.unkept else []
     if view.sample is not None:
         found += [
             (f"GPU {gpu.index}", gpu.reason or gpu.state, "the other GPUs go on; it is asked again at every read")

@@ -86,4 +86,4 @@ def problem_count(view: View) -> int:
     sample = view.sample
     lost = sum(gpu.state != "ok" for gpu in sample.gpus) if sample is not None else 0
     told = len(sample.problems) if sample is not None else 0
-    return told + lost + len(view.notes) + bool(view.failure)
+    return told + lost + len(view.notes) + bool(view.failure) + bool(view.unkept)
