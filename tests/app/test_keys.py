@@ -11,6 +11,7 @@ from tests.app.stand_ins import FixedPresets
 from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
 from vramtui.app.messages import ReadFailed, SourceStuck
 from vramtui.app.screens.details import Details
+from vramtui.app.screens.explain import Explain
 from vramtui.app.screens.help import Help
 from vramtui.app.screens.presets import PresetChooser
 from vramtui.app.screens.problems import Problems
@@ -185,6 +186,31 @@ async def test_windows_open_and_close(key: str, window: type, says: str) -> None
         assert says in screen_text(driver[0])
         await press(driver, "escape")
         assert isinstance(driver[0].screen, Watch)
+
+
+async def test_the_estimate_is_explained() -> None:
+    async with dashboard(climbing(), (120, 60), notifications=True) as driver:
+        await press(driver, "x")
+        assert isinstance(driver[0].screen, Explain)
+        text = screen_text(driver[0])
+        assert "is estimated" in text
+        assert "What moves it" in text
+        await press(driver, "escape")
+        assert isinstance(driver[0].screen, Watch)
+
+
+async def test_without_a_preset_there_is_nothing_to_explain() -> None:
+    async with dashboard([moments.troubled()], notifications=True, presets=FixedPresets(())) as driver:
+        await press(driver, "x")
+        assert "Choose a preset first" in screen_text(driver[0])
+
+
+async def test_help_begins_with_the_panel_that_has_the_keys() -> None:
+    async with dashboard(climbing(), (120, 60)) as driver:
+        await press(driver, "question_mark")
+        assert "Process table (has the keys now)" in screen_text(driver[0])
+        await press(driver, "escape", "tab", "question_mark")
+        assert "Estimate panel (has the keys now)" in screen_text(driver[0])
 
 
 async def test_help_names_every_key() -> None:

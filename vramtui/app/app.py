@@ -7,22 +7,20 @@ from textual.app import SystemCommand
 from textual.screen import Screen
 
 from vramtui.app import messages
-from vramtui.app.commands import commands, keys_shown
+from vramtui.app.commands import commands
 from vramtui.app.keeping import Keeping
-from vramtui.app.keys import APP_BINDINGS, check_keys
+from vramtui.app.keys import APP_BINDINGS
 from vramtui.app.themes import THEMES
 from vramtui.app.tracing import Tracing
 from vramtui.app.tuning import LENGTHS, SIZES
-from vramtui.app.widgets.estimate import EstimatePanel
-from vramtui.app.widgets.phases import Phases
-from vramtui.app.widgets.table import Rows
+from vramtui.app.windows import Windows
 from vramtui.core.readings import ProcessKey
 from vramtui.core.units import format_duration
 
 INTERRUPTED = 130
 
 
-class Dashboard(Keeping, Tracing):
+class Dashboard(Keeping, Tracing, Windows):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS
@@ -34,7 +32,10 @@ class Dashboard(Keeping, Tracing):
         Raises:
             UserError: one of the names is no binding's.
         """
-        check_keys(keys, (*Rows.BINDINGS, *EstimatePanel.BINDINGS, *Phases.BINDINGS))
+        if keys:
+            from vramtui.app.sections import check_keys  # noqa: PLC0415 - not needed for the first paint
+
+            check_keys(keys)
 
     # --- leaving -------------------------------------------------------------------------------------------------
 
@@ -171,30 +172,6 @@ class Dashboard(Keeping, Tracing):
         span = self.desk.next_span()
         self.notify(f"Graph: {format_duration(span) if span else 'whole life'}", timeout=2, markup=False)
         self.draw()
-
-    # --- windows -------------------------------------------------------------------------------------------------
-
-    def action_details(self) -> None:
-        """All about the chosen process and its GPU."""
-        from vramtui.app.screens.details import Details  # noqa: PLC0415 - not needed for the first paint
-
-        screen = self.watch_screen
-        if screen is not None:
-            self.push_screen(Details(screen.view))
-
-    def action_problems(self) -> None:
-        """What could not be done, and what to do about it."""
-        from vramtui.app.screens.problems import Problems  # noqa: PLC0415 - as above
-
-        screen = self.watch_screen
-        if screen is not None:
-            self.push_screen(Problems(screen.view))
-
-    def action_help(self) -> None:
-        """Every key."""
-        from vramtui.app.screens.help import Help  # noqa: PLC0415 - as above
-
-        self.push_screen(Help(keys_shown(self)))
 
     def action_snapshot(self) -> None:
         """Write what is shown to files."""

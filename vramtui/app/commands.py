@@ -23,6 +23,16 @@ def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
     return [(" ".join(keys), binding) for keys, binding in found.values()]
 
 
+def focused_section(app: Watching) -> str:
+    """What the ids of the focused panel's bindings begin with; empty where no panel has the keys."""
+    node = app.place.focused if app.place is not None else None
+    for binding in node._bindings.copy().key_to_bindings.values() if node is not None else ():  # noqa: SLF001 - as above
+        for one in binding:
+            if one.id:
+                return one.id.partition(".")[0] + "."
+    return ""
+
+
 def commands(app: Watching) -> Iterable[SystemCommand]:
     """Every action of the screen that is shown and of the app, as the palette lists them."""
     screen = app.place

@@ -3,12 +3,9 @@
 The order is that of the key bar: what does not fit its line is left out from the right, but for the last two.
 """
 
-from collections.abc import Iterable, Mapping
-
 from textual.binding import Binding, BindingType
 
 from vramtui.app.places import PLACES
-from vramtui.core.errors import UserError, nearest
 
 
 def _key(  # noqa: PLR0917 - a table of them reads best in columns
@@ -49,6 +46,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _key("i", "app.details", "info", "watch.details", "All about the chosen process and its GPU"),
     _key("left_curly_bracket", "app.step_length(-1)", "seq", "watch.seq_less", "A shorter sequence", "{"),
     _key("right_curly_bracket", "app.step_length(1)", "seq", "watch.seq_more", "A longer sequence", "}"),
+    _quiet("x", "app.explain", "Explain the estimate part by part", "watch.explain"),
     _quiet("tab", "app.focus_next", "Give the keys to the next panel", "watch.focus_next"),
     _quiet("u", "app.undo", "Back to what the preset's file says", "watch.undo"),
     _quiet("less_than_sign", "app.sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),
@@ -91,22 +89,3 @@ APP_BINDINGS: list[BindingType] = [
     _quiet("ctrl+t", "next_theme", "Dark, light, the terminal's own colours", "app.theme"),
     _quiet("ctrl+l", "redraw", "Draw everything again", "app.redraw"),
 ]
-
-
-def check_keys(chosen: Mapping[str, str], others: Iterable[BindingType]) -> None:
-    """See that every name in the settings' `[keys]` is a binding's.
-
-    Args:
-        chosen: keys by the binding's id.
-        others: the panels' own bindings, beside those of this file.
-
-    Raises:
-        UserError: there is no such binding; names the nearest.
-    """
-    every = (*WATCH_BINDINGS, *PLAN_BINDINGS, *TIMELINE_BINDINGS, *HISTORY_BINDINGS, *APP_BINDINGS, *others)
-    known = [binding.id for binding in every if isinstance(binding, Binding) and binding.id]
-    for name, keys in chosen.items():
-        if name not in known:
-            raise UserError(f"keys.{name} is not the name of a key{nearest(name, known)}; known: {', '.join(known)}")
-        if not all(key.strip() for key in keys.split(",")):
-            raise UserError(f"keys.{name} is {keys!r}: keys are written as `s`, `ctrl+s` or `s,ctrl+s`")

@@ -26,6 +26,7 @@ COMMANDS = (
     "doctor",
     "presets",
     "config",
+    "help",
 )
 
 

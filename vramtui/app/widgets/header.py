@@ -2,13 +2,14 @@
 
 import time
 
+from rich.cells import cell_len
 from textual import events
 from textual.strip import Strip
 
 from vramtui.app.places import PLACES
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.lines import Lines, Piece, between
+from vramtui.app.widgets.lines import Lines, Piece, between, fit
 from vramtui.core.text import printable
 from vramtui.core.units import format_duration
 
@@ -26,7 +27,9 @@ class Header(Lines):
         """One line."""
         del height
         bar = palette.ink("foreground", "bar")
-        return [between(_left(view, palette, self.current), _right(view, palette), width, bar)]
+        end = _right(view, palette)
+        room = width - sum(cell_len(text) for text, _ in end)
+        return [between(_left(view, palette, self.current, room), end, width, bar)]
 
     async def on_click(self, event: events.Click) -> None:
         """A click on a screen's name shows it; elsewhere it shows the problems."""
@@ -40,7 +43,8 @@ class Header(Lines):
         await self.app.run_action("app.problems")
 
 
-def _left(view: View, palette: Palette, current: str) -> list[Piece]:
+def _left(view: View, palette: Palette, current: str, room: int) -> list[Piece]:
+    """Name and screens, then the host and what else is known of it, as far as each fits whole."""
     name: Piece = (NAME, palette.ink("primary", "bar", bold=True))
     dim = palette.ink("muted", "bar")
     screens = [name]
@@ -55,11 +59,17 @@ def _left(view: View, palette: Palette, current: str) -> list[Piece]:
         f"CUDA {printable(host.cuda_version)}" if host.cuda_version else "",
         f"{view.interval:g} s",
     ]
-    return [
-        *screens,
-        (f"  {printable(host.name)}", palette.ink("foreground", "bar", bold=True)),
-        ("".join(f" · {fact}" for fact in facts if fact), dim),
-    ]
+    room -= sum(cell_len(text) for text, _ in screens)
+    told = fit(f"  {printable(host.name)}", min(room, 2 + cell_len(printable(host.name))))
+    screens.append((told, palette.ink("foreground", "bar", bold=True)))
+    room -= cell_len(told)
+    for fact in filter(None, facts):
+        text = f" · {fact}"
+        if cell_len(text) > room:
+            break
+        screens.append((text, dim))
+        room -= cell_len(text)
+    return screens
 
 
 def _right(view: View, palette: Palette) -> list[Piece]:

@@ -1,0 +1,50 @@
+"""`vramtui help` explains on the preset that is asked for, and says which topics there are."""
+
+import pytest
+from typer.testing import CliRunner
+
+from vramtui.app.sections import SECTIONS, bindings_of
+from vramtui.cli.main import program
+
+
+def say(*words: str) -> tuple[int, str]:
+    answer = CliRunner().invoke(program(), ["help", *words], env={"COLUMNS": "100"})
+    return answer.exit_code, answer.output
+
+
+def test_every_part_of_the_preset_is_explained() -> None:
+    code, text = say("estimating", "gpt2-124m", "--gpu", "H100")
+    assert code == 0
+    assert "gpt2-124m" in text
+    for title in ("WEIGHTS", "GRADIENTS", "OPTIMIZER", "ACTIVATIONS", "WORKSPACES", "CACHED", "CUDA CONTEXT"):
+        assert f"\n{title}: " in text
+    assert "124,439,808 parameters x 4 B" in text
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_without_a_preset_one_is_taken() -> None:
+    assert say("estimating")[0] == 0
+
+
+def test_keys_have_the_names_that_settings_use() -> None:
+    code, text = say("keys")
+    assert code == 0
+    for section in SECTIONS:
+        for binding in bindings_of(section):
+            assert f" {binding.id} " in text
+
+
+def test_folders_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMTUI_DATA_DIR", "/somewhere")
+    assert "/somewhere/history.sqlite3" in say("files")[1]
+
+
+@pytest.mark.parametrize("words", [["estimting"], ["keys", "gpt2-124m"], ["estimating", "no-such-preset"]])
+def test_what_is_not_there_is_one_sentence(words: list[str]) -> None:
+    code, text = say(*words)
+    assert code == 2
+    assert len(text.splitlines()) == 1
+
+
+def test_the_nearest_topic_is_named() -> None:
+    assert "did you mean estimating" in say("estimting")[1]

@@ -1,0 +1,39 @@
+"""The chapters hold the whole estimate: nothing is left out and nothing is told twice."""
+
+import pytest
+
+from vramtui.core.devices import card
+from vramtui.core.explaining import WORDS, arithmetic, chapters, peak_sentence
+from vramtui.core.preset import PresetFile
+from vramtui.estimators.methods import estimates_by
+from vramtui.presets import PresetLibrary
+
+PRESETS = PresetLibrary().all()
+
+
+@pytest.mark.parametrize("found", PRESETS, ids=lambda found: found.key)
+def test_every_part_is_told_once_with_its_arithmetic(found: PresetFile) -> None:
+    estimate = estimates_by(None, found.preset.workload, card("H200"))[0]
+    told = chapters(estimate)
+    assert sorted(part.name for chapter in told for part in chapter.parts) == sorted(
+        part.name for part in estimate.parts
+    )
+    assert all(WORDS[chapter.line] is chapter.words for chapter in told)
+    for chapter in told:
+        assert chapter.at_peak == sum(part.at_peak for part in chapter.parts)
+        for part in chapter.parts:
+            assert part.formula in arithmetic(part)
+            assert part.name in arithmetic(part)
+
+
+def test_the_peak_is_told_with_the_three_totals() -> None:
+    found = PresetLibrary().get("gpt2-124m")
+    estimate = estimates_by(None, found.preset.workload, card("H200"))[0]
+    sentence = peak_sentence(estimate)
+    assert "step" in sentence
+    assert all(word in sentence for word in ("allocated", "reserved", "process", "GiB"))
+
+
+def test_a_rule_without_totals_is_told_too() -> None:
+    found = PresetLibrary().get("rule-bytes-per-parameter")
+    assert "peaks in" in peak_sentence(estimates_by(None, found.preset.workload, card("H200"))[0])

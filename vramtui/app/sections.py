@@ -1,0 +1,84 @@
+"""Every key of the program by where it works, and how what stands there is read: help and settings follow from it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from textual.binding import Binding, BindingType
+from textual.keys import format_key
+
+from vramtui.app.keys import APP_BINDINGS, HISTORY_BINDINGS, PLAN_BINDINGS, TIMELINE_BINDINGS, WATCH_BINDINGS
+from vramtui.app.widgets.estimate import EstimatePanel
+from vramtui.app.widgets.phases import Phases
+from vramtui.app.widgets.table import Rows
+from vramtui.core.errors import UserError, nearest
+
+
+class Section(NamedTuple):
+    """A panel or a screen: what its bindings' ids begin with, its title, its bindings, and lines about it."""
+
+    prefix: str
+    title: str
+    bindings: Sequence[BindingType]
+    about: str = ""
+
+
+TABLE = (
+    "A row is a process on a GPU, or bytes without one: what the driver keeps, and what nobody accounts for. A GPU's"
+    " rows and its free bytes add up to its total.\n"
+    "NOW is what the driver says a process holds, PEAK the most it was seen to hold, PREDICTED its preset's peak, and Δ"
+    " is PEAK against PREDICTED.\n"
+    "Choosing a row by hand keeps the order of the rows until Esc."
+)
+ESTIMATE = (
+    "What the preset's process should hold at the moment in which it holds most, part by part, beside what is observed"
+    " of it. allocated and reserved are PyTorch's own figures; process is what nvidia-smi shows.\n"
+    "The fields above step up and down; * marks what differs from the file, and u undoes it. x explains each part with"
+    " its arithmetic."
+)
+PHASES = (
+    "A bar for the end of each phase: the solid part is what is held then, by category; the light part goes on to the"
+    " most that was held within the phase."
+)
+SECTIONS = (
+    Section("table.", "Process table", Rows.BINDINGS, TABLE),
+    Section("estimate.", "Estimate panel", EstimatePanel.BINDINGS, ESTIMATE),
+    Section("phases.", "Phases", Phases.BINDINGS, PHASES),
+    Section("watch.", "Watch", WATCH_BINDINGS),
+    Section("plan.", "Plan", PLAN_BINDINGS),
+    Section("timeline.", "Timeline", TIMELINE_BINDINGS),
+    Section("history.", "History", HISTORY_BINDINGS),
+    Section("app.", "Everywhere", APP_BINDINGS),
+)
+
+
+def bindings_of(section: Section) -> Iterator[Binding]:
+    """The bindings of a section that have a name."""
+    return (binding for binding in section.bindings if isinstance(binding, Binding) and binding.id)
+
+
+def every_key() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """Each section's title, and for each of its bindings the usual key, its name in the settings, and what it does."""
+    for section in SECTIONS:
+        lines: dict[str, tuple[str, str, str]] = {}
+        for binding in bindings_of(section):
+            keys = " ".join(binding.key_display or format_key(key) for key in binding.key.split(","))
+            lines[binding.id or ""] = (keys, binding.id or "", binding.tooltip or binding.description)
+        if lines:
+            yield section.title, list(lines.values())
+
+
+def check_keys(chosen: Mapping[str, str]) -> None:
+    """See that every name in the settings' `[keys]` is a binding's.
+
+    Args:
+        chosen: keys by the binding's id.
+
+    Raises:
+        UserError: there is no such binding; names the nearest.
+    """
+    known = [binding.id or "" for section in SECTIONS for binding in bindings_of(section)]
+    for name, keys in chosen.items():
+        if name not in known:
+            raise UserError(f"keys.{name} is not the name of a key{nearest(name, known)}; `vramtui help keys` has them")
+        if not all(key.strip() for key in keys.split(",")):
+            raise UserError(f"keys.{name} is {keys!r}: keys are written as `s`, `ctrl+s` or `s,ctrl+s`")

@@ -1,0 +1,40 @@
+"""The windows that only tell: details, problems, help, and the estimate explained."""
+
+from vramtui.app.commands import focused_section, keys_shown
+from vramtui.app.watching import Watching
+
+
+class Windows(Watching):
+    """Each opens on what is shown at that moment."""
+
+    def action_details(self) -> None:
+        """All about the chosen process and its GPU."""
+        from vramtui.app.screens.details import Details  # noqa: PLC0415 - not needed for the first paint
+
+        screen = self.watch_screen
+        if screen is not None:
+            self.push_screen(Details(screen.view))
+
+    def action_explain(self) -> None:
+        """The panel's estimate, part by part."""
+        from vramtui.app.screens.explain import Explain  # noqa: PLC0415 - as above
+
+        panel = self.desk.view().panel
+        if panel is None:
+            self.notify("Choose a preset first: p", markup=False)
+        else:
+            self.push_screen(Explain(panel))
+
+    def action_problems(self) -> None:
+        """What could not be done, and what to do about it."""
+        from vramtui.app.screens.problems import Problems  # noqa: PLC0415 - as above
+
+        screen = self.watch_screen
+        if screen is not None:
+            self.push_screen(Problems(screen.view))
+
+    def action_help(self) -> None:
+        """Every key."""
+        from vramtui.app.screens.help import Help  # noqa: PLC0415 - as above
+
+        self.push_screen(Help(keys_shown(self), focused_section(self)))
