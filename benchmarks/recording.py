@@ -1,4 +1,7 @@
-"""What a recording of a crowded host costs: bytes a day, time to write a sample, time and memory to read it back."""
+"""What a recording of a crowded host costs: bytes a day, time to write a sample, time and memory to read it back.
+
+Every process has a probe that tells something new each second, and a prediction, unless `--plain` is given.
+"""
 
 import argparse
 import random
@@ -9,11 +12,19 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.core.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.core.devices import Device
+from vramtui.core.estimate import Estimate
+from vramtui.core.observed import Beat, Counters, Hello, ObservedJob, PhaseEnd, ProbeDevice, Watched
+from vramtui.core.predicted import Prediction
+from vramtui.core.readings import Gpu, Host, Memory, Process, ProcessKey, Sample, process_key
+from vramtui.core.snapshot import device_of
+from vramtui.estimators.predict import Predictor
+from vramtui.presets import PresetLibrary
 from vramtui.records.recording import Header, RecordingWriter, read_recording
 
 GIB, MIB = 1 << 30, 1 << 20
 DAY = 86400
+PHASES: tuple[Watched, ...] = ("forward", "backward", "step")
 
 
 def host(gpus: int, processes: int) -> Sample:
@@ -80,23 +91,90 @@ def _moved(gpu: Gpu, chance: random.Random) -> Gpu:
     )
 
 
+def jobs_of(sample: Sample) -> dict[int, ObservedJob]:
+    """A job with a probe for each process, which has said who it is."""
+    jobs = {}
+    for gpu in sample.gpus:
+        device = ProbeDevice(index=0, name=gpu.name, total_memory=139 * GIB, capability=(9, 0), uuid=gpu.uuid)
+        for row in gpu.processes:
+            hello = Hello(
+                v=1, pid=row.pid, at=sample.taken_at, command=tuple((row.command or "").split()), devices=(device,)
+            )
+            jobs[row.pid] = ObservedJob(pid=row.pid).heard(hello)
+    return jobs
+
+
+def tell(job: ObservedJob, at: float, chance: random.Random) -> ObservedJob:
+    """The job after one more step, none of whose phases ended as it did before."""
+    step = 0 if job.beat is None else job.beat.step + 1
+    base = GIB + chance.randrange(MIB) * 512
+    counters = Counters(index=0, allocated=base, allocated_peak=2 * GIB, reserved=2 * GIB, reserved_peak=2 * GIB)
+    ends = tuple(
+        PhaseEnd(at=at + place / 10, phase=phase, step=step, device=0, allocated=base + place, reserved=2 * GIB)
+        for place, phase in enumerate(PHASES)
+    )
+    parts = {"weights": {"cuda:0": GIB // 4}, "gradients": {"cuda:0": GIB // 4}, "optimizer": {"cuda:0": GIB // 2}}
+    return job.heard(
+        Beat(
+            v=1,
+            pid=job.pid,
+            at=at,
+            phase=chance.choice(PHASES),
+            step=step,
+            step_seconds=chance.random(),
+            devices=(counters,),
+            parts=parts,  # type: ignore[arg-type]  # its keys are among the names that are meant
+            moments=ends,
+        )
+    )
+
+
+def predictions_of(sample: Sample) -> dict[ProcessKey, Prediction]:
+    """A prediction for every process: all of the bundled presets, over and over."""
+    predict = Predictor()
+    made: dict[tuple[str, Device], Estimate | None] = {}
+    found: dict[ProcessKey, Prediction] = {}
+    presets = PresetLibrary().all()
+    for gpu in sample.gpus:
+        device = device_of(gpu)
+        for place, row in enumerate(gpu.processes):
+            preset = presets[place % len(presets)]
+            if (preset.key, device) not in made:
+                made[preset.key, device] = predict(preset, device)
+            estimate = made[preset.key, device]
+            if estimate is not None:
+                found[process_key(sample.host.name, gpu, row)] = Prediction(
+                    preset=preset.key,
+                    title=preset.preset.name,
+                    workload=preset.preset.workload,
+                    device=device,
+                    estimate=estimate,
+                )
+    return found
+
+
 def main() -> None:
     """Write a recording, read it back, and say what both took."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpus", type=int, default=8)
     parser.add_argument("--processes", type=int, default=64)
+    parser.add_argument("--plain", action="store_true", help="without probes and predictions")
     parser.add_argument("--seconds", type=int, default=3600, help="how long the recording is")
     options = parser.parse_args()
     chance = random.Random(1)
     sample = host(options.gpus, options.processes)
+    jobs = {} if options.plain else jobs_of(sample)
+    predictions = {} if options.plain else predictions_of(sample)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "host.jsonl.gz"
         writer = RecordingWriter(path, Header(interval=1.0))
         spent = 0.0
         for _ in range(options.seconds):
             sample = a_second_later(sample, chance)
+            jobs = {pid: tell(job, sample.taken_at, chance) for pid, job in jobs.items()}
+            told = tuple(jobs.values())
             began = time.process_time()
-            writer.write(sample)
+            writer.write(sample, told, predictions)
             spent += time.process_time() - began
         writer.close()
         size = path.stat().st_size
@@ -105,10 +183,13 @@ def main() -> None:
         recording = read_recording(path)
         took = time.perf_counter() - began
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    lag = [recording.samples[-1].taken_at - job.beat.at for job in recording.jobs.at(float("inf")) if job.beat]
     print(f"{options.gpus} GPUs x {options.processes} processes, {options.seconds} samples")
     print(f"file               {size / 1e6:8.1f} MB   {size * DAY / options.seconds / 1e6:.0f} MB a day")
     print(f"writing a sample   {spent / options.seconds * 1e3:8.2f} ms")
     print(f"reading it back    {took:8.1f} s    {len(recording.samples)} samples, {grown / 1e3:.0f} MB more memory")
+    if lag:
+        print(f"what probes told   {max(lag):8.0f} s    old at most where {len(lag)} jobs tell every second")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -35,21 +37,26 @@ def record(
     duration: Annotated[float | None, typer.Option(min=0, help="Seconds after which to end by itself.")] = None,
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
 ) -> None:
-    """Record until Ctrl-C (or for --duration seconds); play it back with `vramtui --replay FILE`."""
+    """Record until Ctrl-C (or for --duration seconds); play it back with `vramtui --replay FILE`.
+
+    What jobs with a probe tell and what presets predict for processes is recorded with it.
+    """
     with spoken_errors():
         source = open_source(demo=demo, replay=None).source
         first = source.read()
+        beside = _Beside(probed=not demo)
         writer = _open(file, interval, first)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _end)
         progress = _Progress(file)
         try:
-            _follow(writer, first, _Feed(source, interval), duration, progress)
+            _follow(partial(beside.write, writer), first, _Feed(source, interval), duration, progress)
         except _Ended:
             pass
         finally:
             writer.close()
             progress.clear()
+            beside.close()
         sys.stderr.write(f"{progress.summary()}: vramtui --replay {file}\n")
 
 
@@ -65,11 +72,33 @@ def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
     return RecordingWriter(file, Header(started_at=first.taken_at, interval=interval, versions=versions(first)))
 
 
+class _Beside:
+    """What is written with each sample: what probes told by then, and predictions."""
+
+    def __init__(self, *, probed: bool) -> None:
+        from vramtui.cli.record_beside import Predictions, Probes  # noqa: PLC0415 - only where something is recorded
+
+        self._predictions = Predictions()
+        self._predictions.start()
+        self._probes = Probes() if probed else None
+        if self._probes is not None and self._probes.problem:
+            sys.stderr.write(f"vramtui: recording without probes: {self._probes.problem}\n")
+
+    def write(self, writer: "RecordingWriter", sample: Sample) -> None:
+        """Add `sample` and what belongs to it."""
+        writer.write(sample, self._probes.jobs() if self._probes is not None else (), self._predictions.of(sample))
+
+    def close(self) -> None:
+        """Hear no more."""
+        if self._probes is not None:
+            self._probes.close()
+
+
 def _follow(
-    writer: "RecordingWriter", first: Sample, feed: "_Feed", duration: float | None, progress: "_Progress"
+    write: Callable[[Sample], None], first: Sample, feed: "_Feed", duration: float | None, progress: "_Progress"
 ) -> None:
     until = float("inf") if duration is None else time.monotonic() + duration
-    writer.write(first)
+    write(first)
     progress.took()
     feed.start()
     answered = time.monotonic()
@@ -77,7 +106,7 @@ def _follow(
         taken = feed.next(min(SAY_EVERY, until - now))
         if isinstance(taken, Sample):
             answered = time.monotonic()
-            writer.write(taken)
+            write(taken)
             progress.took()
         elif isinstance(taken, SourceFailed):
             progress.trouble(" ".join(filter(None, (taken.message, taken.hint))))

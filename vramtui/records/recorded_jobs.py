@@ -20,7 +20,7 @@ from msgspec import Meta
 
 from vramtui.core.observed import FIRST_STEPS, LATEST, ObservedJob, OutOfMemory, PhaseEnd, Pid, latest_moments
 
-BYTES_A_SECOND = 1200
+BYTES_A_SECOND = 2000
 BURST = 1 << 20  # bytes that may come at once: every job begins with who it is and its first steps
 
 LATER_MOMENTS = 16  # in one line, of steps after the first

@@ -1,0 +1,87 @@
+"""What `vramtui record` writes beside its samples: what probes tell, and what presets predict.
+
+Neither is ever waited for: probes are heard on a thread of their own, and presets are read on another.
+"""
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vramtui.core.devices import Device
+from vramtui.core.errors import SourceFailed
+from vramtui.core.matching import Matcher
+from vramtui.core.observed import ObservedJob
+from vramtui.core.predicted import Prediction
+from vramtui.core.preset import PresetFile
+from vramtui.core.readings import ProcessKey, Sample
+from vramtui.core.snapshot import device_of
+
+if TYPE_CHECKING:
+    from vramtui.estimators.predict import Predictor
+
+
+class Probes:
+    """Hears this user's jobs; where no socket can be made, nobody tells anything, and `problem` says why."""
+
+    def __init__(self) -> None:
+        from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - only where something is recorded
+
+        self.problem = ""
+        self._listener: ProbeListener | None = None
+        try:
+            self._listener = ProbeListener(f"record-{os.getpid()}")
+        except SourceFailed as error:
+            self.problem = " ".join(filter(None, (error.message, error.hint)))
+
+    def jobs(self) -> Sequence[ObservedJob]:
+        """What each job has told so far."""
+        return () if self._listener is None else self._listener.jobs()
+
+    def close(self) -> None:
+        """Hear no more."""
+        if self._listener is not None:
+            self._listener.close()
+
+
+class Predictions(threading.Thread):
+    """Matches processes to presets and predicts; knows none until the presets have been read."""
+
+    def __init__(self) -> None:
+        super().__init__(name="read presets", daemon=True)
+        self._ready: tuple[Matcher, Predictor] | None = None
+        self._made: dict[tuple[str, Device], Prediction | None] = {}
+
+    def run(self) -> None:
+        """Read the presets."""
+        from vramtui.estimators.predict import Predictor  # noqa: PLC0415 - estimators take time to load
+        from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+
+        self._ready = Matcher(PresetLibrary().all()), Predictor()
+
+    def of(self, sample: Sample) -> dict[ProcessKey, Prediction]:
+        """The prediction of each process of `sample` that a preset matches."""
+        if self._ready is None:
+            return {}
+        matcher, predictor = self._ready
+        gpus = {gpu.uuid: gpu for gpu in sample.gpus}
+        matched = matcher.match(sample, {}).items()
+        found = {key: self._predict(preset, device_of(gpus[key.gpu_uuid]), predictor) for key, preset in matched}
+        return {key: prediction for key, prediction in found.items() if prediction is not None}
+
+    def _predict(self, preset: PresetFile, device: Device, predictor: "Predictor") -> Prediction | None:
+        wanted = (preset.key, device)
+        if wanted not in self._made:
+            estimate = predictor(preset, device)
+            self._made[wanted] = (
+                None
+                if estimate is None
+                else Prediction(
+                    preset=preset.key,
+                    title=preset.preset.name,
+                    workload=preset.preset.workload,
+                    device=device,
+                    estimate=estimate,
+                )
+            )
+        return self._made[wanted]
