@@ -6,11 +6,12 @@ from typing import TypeAlias
 
 from vramtui.core.preset import Preset
 from vramtui.core.text import printable
-from vramtui.presets.edits import put_value, take_value
+from vramtui.presets.edits import put_value, readable, take_value
 from vramtui.presets.forms import Field, Group, fields_of, form_of
 from vramtui.presets.line_ends import with_ends_of
 from vramtui.presets.raw_values import Refused, toml_of
 from vramtui.presets.reading import Parsed, Problem
+from vramtui.presets.schema import dotted, find_faults
 from vramtui.presets.steps import Steps
 
 TryOut: TypeAlias = Callable[[Preset], object]
@@ -85,6 +86,20 @@ class EditedText:
         """Take the dotted `key` out of the text, with its line; a table's key takes the whole table."""
         self._refused.pop(key, None)
         self._become(take_value(self.text, tuple(key.split("."))), key, alone=True)
+
+    def drop_unknown(self) -> tuple[str, ...]:
+        """Take out what the kinds of model and run do not have, in one step: after another kind was chosen, say.
+        Returns the dotted keys.
+        """
+        tables = readable(self.text).tables
+        keys = [
+            fault.key for fault in find_faults(tables) if fault.unknown and all(isinstance(p, str) for p in fault.key)
+        ]
+        text = self.text
+        for key in keys:
+            text = take_value(text, tuple(map(str, key)))
+        self._become(text, alone=True)
+        return tuple(map(dotted, keys))
 
     def end_step(self) -> None:
         """What is typed next is undone by itself: call it when the focus leaves a field."""

@@ -184,7 +184,8 @@ def _in_new_table(text: str, layout: Layout, key: tuple[str, ...], value: str) -
     places += [(pair.key, pair.value_end) for pair in layout.pairs]
     ends = [end for place, end in places if place[0] == key[0]]
     if not ends:
-        ends = [end for place, end in places if len(place) == 1 or place[0] in TABLES[:rank]]
+        ends = [end for place, end in places if place[0] in TABLES[:rank]]
+        ends += [pair.value_end for pair in layout.pairs if not pair.table]
     at = _line_end(text, max(ends)) if ends else 0
     newline = _break_of(text)
     head, tail = text[:at], text[at:]

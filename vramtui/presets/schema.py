@@ -23,11 +23,14 @@ class NotFinite:
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """One thing that is wrong: the key it is about (the table, where `missing`) and a sentence that names it."""
+    """One thing that is wrong: the key it is about (the table, where `missing`), a sentence that names it, and whether
+    there is no such key (`unknown`).
+    """
 
     key: Key
     sentence: str
     missing: bool = False
+    unknown: bool = False
 
 
 def dotted(key: Key) -> str:
@@ -125,7 +128,7 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
     for name in value:
         if name not in known:
             full = dotted((*key, name))
-            yield Fault((*key, name), f"{full} is not a key of {title}{nearest(name, known)}")
+            yield Fault((*key, name), f"{full} is not a key of {title}{nearest(name, known)}", unknown=True)
     for name, field in fields.items():
         if name in value:
             yield from _check(value[name], field.type, (*key, name))
