@@ -213,6 +213,18 @@ async def test_help_begins_with_the_panel_that_has_the_keys() -> None:
         assert "Estimate panel (has the keys now)" in screen_text(driver[0])
 
 
+@pytest.mark.parametrize("key", ["escape", "question_mark"])
+async def test_the_hint_of_the_first_time_goes(key: str) -> None:
+    async with dashboard(climbing()) as driver:
+        driver[0].hint = "New here? Read this."
+        driver[0].draw()
+        await settle(*driver)
+        assert "New here?" in screen_text(driver[0])
+        await press(driver, key, "escape")
+        assert "New here?" not in screen_text(driver[0])
+        assert isinstance(driver[0].screen, Watch)
+
+
 async def test_help_names_every_key() -> None:
     async with dashboard(climbing(), (120, 90)) as driver:
         await press(driver, "question_mark")

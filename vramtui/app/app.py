@@ -98,8 +98,8 @@ class Dashboard(Keeping, Tracing, Windows):
         self.draw()
 
     def action_let_go(self) -> None:
-        """Give up the held order; if there was none, the filter."""
-        if not self.desk.let_go() and self.desk.filter:
+        """Give up the hint; then the held order; then the filter."""
+        if not self.dismiss_hint() and not self.desk.let_go() and self.desk.filter:
             self.desk.set_filter("")
         self.draw()
 

@@ -130,6 +130,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     stale: float | None = None
     failure: str = ""
     banner: str = ""
+    hint: str = ""
     notes: tuple[str, ...] = ()
     unkept: str = ""
     alerts: tuple[Alert, ...] = ()

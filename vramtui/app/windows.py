@@ -1,11 +1,27 @@
 """The windows that only tell: details, problems, help, and the estimate explained."""
 
+import msgspec
+
 from vramtui.app.commands import focused_section, keys_shown
+from vramtui.app.places import FIRST
+from vramtui.app.state import View
 from vramtui.app.watching import Watching
 
 
 class Windows(Watching):
-    """Each opens on what is shown at that moment."""
+    """Each opens on what is shown at that moment. `hint` is a line for somebody who is here for the first time."""
+
+    hint = ""
+
+    def complete(self, view: View, place: str) -> View:
+        """Watch begins with the hint."""
+        view = super().complete(view, place)
+        return msgspec.structs.replace(view, hint=self.hint) if self.hint and place == FIRST else view
+
+    def dismiss_hint(self) -> bool:
+        """Take the hint away; False when there was none."""
+        had, self.hint = bool(self.hint), ""
+        return had
 
     def action_details(self) -> None:
         """All about the chosen process and its GPU."""
@@ -37,4 +53,5 @@ class Windows(Watching):
         """Every key."""
         from vramtui.app.screens.help import Help  # noqa: PLC0415 - as above
 
+        self.dismiss_hint()
         self.push_screen(Help(keys_shown(self), focused_section(self)))

@@ -21,6 +21,12 @@ from vramtui.core.snapshot import Snapshot
 if TYPE_CHECKING:
     from vramtui.core.observed import ObservedJob
 
+WELCOMED = "welcomed"
+HINT = (
+    "New here? ↑ ↓ choose a process · p chooses a preset to predict · [ ] change its batch · 1 2 3 4 are screens · x"
+    " explains the figures · ? lists every key · Esc hides this."
+)
+
 
 def open_dashboard(
     *, demo: bool = False, replay: Path | None = None, interval: float | None = None, preset: str | None = None
@@ -63,7 +69,21 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     if not opened.banner:
         app.desk.jobs = _Probes().jobs
         app.keeper = HistoryKeeper(run_history)
+    app.hint = first_time_hint(data_dir() / WELCOMED)
     sys.exit(run_dashboard(app))
+
+
+def first_time_hint(marker: Path) -> str:
+    """The hint for somebody who opens the dashboard for the first time; `marker` is the file that remembers it."""
+    if marker.exists():
+        return ""
+    try:
+        marker.parent.mkdir(parents=True, exist_ok=True)
+        marker.touch()
+    except OSError:
+        # It would be said again at every start.
+        return ""
+    return HINT
 
 
 def _settings() -> Settings:

@@ -24,6 +24,8 @@ class Banner(Lines):
             said.append((f"no answer from the driver for {age}; what is shown is that old", "error"))
         if view.banner:
             said.append((view.banner, "accent"))
+        if view.hint:
+            said.append((view.hint, "primary"))
         return said
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
