@@ -1,17 +1,19 @@
 """What the dashboard costs: the installed program in a terminal, on a stand-in for a busy host.
 
-python benchmarks/dashboard.py [--gpus 16 --processes 1024] [--idle] [--against nvitop,nvtop,gpustat] [--json]
+python benchmarks/dashboard.py [--gpus 16 --processes 1024] [--idle] [--held down] [--json]
 """
 
 import argparse
 import json
 import re
-import shutil
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
+from threading import Event, Thread
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -21,34 +23,44 @@ from tests.installed.terminal import Terminal
 SETTLE = 3.0
 PATIENCE = 120.0
 JOB = re.compile(r"job-\d{4}")
-CTRL_C = "\x03"
+KEYS = {"down": ("\x1b[B", "\x1b[A"), "steps": ("]", "[")}
+HELD_RATE = 30
+TURN = 240
 
 
 @dataclass(frozen=True)
 class Program:
-    """How to start a program that looks again every `{interval}` seconds, and how to leave it."""
+    """A program that has been installed: its command line, and the key that leaves it."""
 
     name: str
-    arguments: tuple[str, ...]
+    command: tuple[str, ...]
     leave: str = "q"
 
-    def command(self, interval: float) -> list[str] | None:
-        """Its command line; None where it is not installed."""
-        beside = Path(sys.executable).with_name(self.name)
-        path = str(beside) if beside.exists() else shutil.which(self.name)
-        values = {"interval": f"{interval:g}", "tenths": f"{10 * interval:.0f}"}
-        return [path, *(argument.format(**values) for argument in self.arguments)] if path else None
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a program is put through.
+
+    Attributes:
+        interval: seconds between changes on the host; the program's own interval is in its command line.
+        seconds: how long the steady state is watched.
+        starts: how many starts are timed.
+        size: columns and rows of the terminal.
+        idle: nothing changes on the host.
+        held: a name of KEYS: that key comes 30 times a second, as when it is held down.
+    """
+
+    interval: float = 1.0
+    seconds: float = 30.0
+    starts: int = 5
+    size: tuple[int, int] = (200, 60)
+    idle: bool = False
+    held: str = ""
 
 
-OURS = Program("vramtui", ("--interval", "{interval}"))
-OTHERS = {
-    program.name: program
-    for program in (
-        Program("nvitop", ("--monitor", "full", "--interval", "{interval}")),
-        Program("nvtop", ("-d", "{tenths}")),
-        Program("gpustat", ("--interval", "{interval}", "-cup"), leave=CTRL_C),
-    )
-}
+def ours(interval: float) -> Program:
+    """The program of this environment."""
+    return Program("vramtui", (str(Path(sys.executable).with_name("vramtui")), "--interval", f"{interval:g}"))
 
 
 @dataclass(frozen=True)
@@ -68,18 +80,25 @@ class Figures:
     quit_seconds: float
 
 
-def measure(program: Program, command: list[str], host: Crowd, options: argparse.Namespace) -> Figures:
-    """Start the program several times, and watch it for a while the last time."""
-    paints = [_launch(command, host, options, program) for _ in range(options.starts - 1)]
-    with host.wandering(0 if options.idle else options.interval), _terminal(command, host, options) as terminal:
+def measure(program: Program, host: Crowd, conditions: Conditions) -> Figures:
+    """Start the program several times, and watch it for a while the last time.
+
+    Raises:
+        AssertionError: it never showed a process.
+    """
+    _launch(program, host, conditions)  # so that nobody is timed while Python compiles its files
+    paints = [_launch(program, host, conditions) for _ in range(conditions.starts - 1)]
+    wandering = host.wandering(0 if conditions.idle else conditions.interval)
+    with wandering, _terminal(program, host, conditions) as terminal:
         paints.append(_first_paint(terminal, host))
-        time.sleep(SETTLE)
-        cpu, _ = terminal.usage()
-        sent, begun = terminal.bytes_sent, time.monotonic()
-        time.sleep(options.seconds)
-        now_cpu, resident = terminal.usage()
-        elapsed = time.monotonic() - begun
-        sent = terminal.bytes_sent - sent
+        with _held(terminal, conditions.held):
+            time.sleep(SETTLE)
+            cpu, _ = terminal.usage()
+            sent, begun = terminal.bytes_sent, time.monotonic()
+            time.sleep(conditions.seconds)
+            now_cpu, resident = terminal.usage()
+            elapsed = time.monotonic() - begun
+            sent = terminal.bytes_sent - sent
         return Figures(
             program=program.name,
             first_paint_seconds=median(paints),
@@ -91,15 +110,37 @@ def measure(program: Program, command: list[str], host: Crowd, options: argparse
         )
 
 
-def _launch(command: list[str], host: Crowd, options: argparse.Namespace, program: Program) -> float:
-    with _terminal(command, host, options) as terminal:
+@contextmanager
+def _held(terminal: Terminal, name: str) -> Iterator[None]:
+    """Hold a key down while the block runs; now and then the opposite one, so that no end is reached."""
+    over = Event()
+
+    def type_on() -> None:
+        sent = 0
+        while not over.wait(1 / HELD_RATE):
+            terminal.send(KEYS[name][sent // TURN % 2])
+            sent += 1
+
+    typist = Thread(target=type_on, daemon=True)
+    if name:
+        typist.start()
+    try:
+        yield
+    finally:
+        over.set()
+        if name:
+            typist.join()
+
+
+def _launch(program: Program, host: Crowd, conditions: Conditions) -> float:
+    with _terminal(program, host, conditions) as terminal:
         painted = _first_paint(terminal, host)
         _quit(terminal, program)
     return painted
 
 
-def _terminal(command: list[str], host: Crowd, options: argparse.Namespace) -> Terminal:
-    return Terminal(command, size=options.size, env=host.environment, keep=False)
+def _terminal(program: Program, host: Crowd, conditions: Conditions) -> Terminal:
+    return Terminal(program.command, size=conditions.size, env=host.environment, keep=False)
 
 
 def _first_paint(terminal: Terminal, host: Crowd) -> float:
@@ -119,73 +160,49 @@ def _quit(terminal: Terminal, program: Program) -> float:
     return time.monotonic() - asked_at
 
 
-def _print(figures: list[Figures], skipped: dict[str, str]) -> None:
-    headings = ("", "first paint", "best", "CPU", "to the terminal", "RSS", "quit")
-    rows = [
-        (
-            one.program,
-            f"{1000 * one.first_paint_seconds:.0f} ms",
-            f"{1000 * one.best_first_paint_seconds:.0f} ms",
-            f"{one.cpu_percent:.1f} %",
-            f"{one.bytes_per_second / 1000:.2f} KB/s",
-            f"{one.rss_bytes / 1e6:.0f} MB",
-            f"{1000 * one.quit_seconds:.0f} ms",
-        )
-        for one in figures
-    ]
-    for row in (headings, *rows):
-        print(f"{row[0]:10}" + "".join(f"{cell:>17}" for cell in row[1:]))
-    for name, why in skipped.items():
-        print(f"{name:10}  skipped: {why}")
+HEADINGS = ("first paint", "best", "CPU", "to the terminal", "RSS", "quit")
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--gpus", type=int, default=8)
-    parser.add_argument("--processes", type=int, default=64, help="on each GPU")
-    parser.add_argument("--interval", type=float, default=1.0, help="seconds between looks, and between changes")
-    parser.add_argument("--seconds", type=float, default=30.0, help="how long the steady state is watched")
-    parser.add_argument("--starts", type=int, default=5, help="starts whose first paint is timed")
-    parser.add_argument("--size", type=_size, default=(200, 60), help="COLUMNSxROWS")
-    parser.add_argument("--idle", action="store_true", help="a host on which nothing changes")
-    parser.add_argument("--against", default="", help=f"others to run too, of {','.join(OTHERS)}")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args()
-    unknown = set(filter(None, options.against.split(","))) - OTHERS.keys()
-    if unknown:
-        parser.error(f"unknown program: {', '.join(sorted(unknown))}")
-    return options
+def cells(figures: Figures) -> tuple[str, ...]:
+    """The figures as they stand under HEADINGS."""
+    return (
+        f"{1000 * figures.first_paint_seconds:.0f} ms",
+        f"{1000 * figures.best_first_paint_seconds:.0f} ms",
+        f"{figures.cpu_percent:.1f} %",
+        f"{figures.bytes_per_second / 1000:.2f} KB/s",
+        f"{figures.rss_bytes / 1e6:.0f} MB",
+        f"{1000 * figures.quit_seconds:.0f} ms",
+    )
 
 
-def _size(text: str) -> tuple[int, int]:
+def size_of(text: str) -> tuple[int, int]:
+    """The size of a terminal, from `COLUMNSxROWS`."""
     columns, _, rows = text.partition("x")
     return int(columns), int(rows)
 
 
 def main() -> None:
     """Measure and print."""
-    options = _options()
-    programs = [OURS, *(OTHERS[name] for name in options.against.split(",") if name)]
-    figures: list[Figures] = []
-    skipped: dict[str, str] = {}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--gpus", type=int, default=8)
+    parser.add_argument("--processes", type=int, default=64, help="on each GPU")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between looks, and between changes")
+    parser.add_argument("--seconds", type=float, default=30.0, help="how long the steady state is watched")
+    parser.add_argument("--starts", type=int, default=5, help="starts whose first paint is timed")
+    parser.add_argument("--size", type=size_of, default=(200, 60), help="COLUMNSxROWS")
+    parser.add_argument("--idle", action="store_true", help="a host on which nothing changes")
+    parser.add_argument("--held", choices=KEYS, default="", help="a key that is held down")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    conditions = Conditions(options.interval, options.seconds, options.starts, options.size, options.idle, options.held)
     with crowd(options.gpus, options.processes) as host:
-        for program in programs:
-            command = program.command(options.interval)
-            if command is None:
-                skipped[program.name] = "not installed"
-                continue
-            try:
-                _launch(command, host, options, program)  # so that nobody is timed while Python compiles its files
-                figures.append(measure(program, command, host, options))
-            except AssertionError as error:
-                if program is OURS:
-                    raise
-                skipped[program.name] = str(error).partition(":")[0]
+        figures = measure(ours(options.interval), host, conditions)
     if options.json:
-        facts = {"gpus": options.gpus, "processes": options.processes, "idle": options.idle, "size": options.size}
-        print(json.dumps({**facts, "figures": [asdict(one) for one in figures], "skipped": skipped}, indent=2))
-    else:
-        _print(figures, skipped)
+        facts = {"gpus": options.gpus, "processes": options.processes, **asdict(conditions)}
+        print(json.dumps({**facts, "figures": asdict(figures)}, indent=2))
+        return
+    for row in (HEADINGS, cells(figures)):
+        print("".join(f"{cell:>17}" for cell in row))
 
 
 if __name__ == "__main__":

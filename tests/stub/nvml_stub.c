@@ -293,6 +293,7 @@ int nvmlDeviceGetHandleByIndex_v2(u32 index, Device **out) {
 
 int nvmlDeviceGetName(Device *device, char *out, u32 size) { BEGIN_DEVICE; return give(device->name, out, size); }
 int nvmlDeviceGetUUID(Device *device, char *out, u32 size) { BEGIN_DEVICE; return give(device->uuid, out, size); }
+int nvmlDeviceGetIndex(Device *device, u32 *out) { BEGIN_DEVICE; *out = (u32)device->gpu; return OK; }
 
 typedef struct { char legacy[16]; u32 domain, bus, device, id, subsystem; char busId[32]; } PciInfo;
 int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *out) {

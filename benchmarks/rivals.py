@@ -1,0 +1,143 @@
+"""What the dashboard costs beside nvitop, nvtop and gpustat: the same stand-in hosts, one after the other.
+
+python benchmarks/rivals.py [--only idle,busy] [--seconds 20] [--json]
+
+nvitop and gpustat are installed into a folder that is gone afterwards; nvtop is run where the system has it.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.crowd import crowd
+from benchmarks.dashboard import HEADINGS, Conditions, Figures, Program, cells, measure, ours, size_of
+
+CTRL_C = "\x03"
+FROM_PACKAGES = ("nvitop", "gpustat")
+NO_KEYS = ("gpustat",)
+
+
+@dataclass(frozen=True)
+class Host:
+    """A host with that many GPUs and processes on each, and what happens on it."""
+
+    gpus: int = 8
+    processes: int = 64
+    idle: bool = False
+    held: str = ""
+
+
+HOSTS = {
+    "idle": Host(idle=True),
+    "busy": Host(),
+    "keys": Host(held="down"),
+    "huge": Host(gpus=16, processes=1024),
+}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one program cost on one host; `skipped` says why there are no figures."""
+
+    host: str
+    program: str
+    figures: Figures | None = None
+    skipped: str = ""
+
+
+@contextmanager
+def rivals(interval: float) -> Iterator[tuple[list[Program], dict[str, str]]]:
+    """Those that can be had here, and why the others cannot."""
+    found: list[Program] = []
+    missing: dict[str, str] = {}
+    with TemporaryDirectory(prefix="vramtui-rivals-") as folder:
+        venv.create(folder, with_pip=True)
+        for name in FROM_PACKAGES:
+            problem = _install(Path(folder), name)
+            if problem:
+                missing[name] = problem
+            else:
+                found.append(_program(name, Path(folder, "bin", name), interval))
+        path = shutil.which("nvtop")
+        if path is None:
+            missing["nvtop"] = "not on this system (it is no Python package)"
+        else:
+            found.append(_program("nvtop", Path(path), interval))
+        yield found, missing
+
+
+def _install(folder: Path, name: str) -> str:
+    """Install a package; gives the sentence that says why it could not be."""
+    command = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", name]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = done.stderr.strip().splitlines()
+    return f"cannot be installed: {lines[-1] if lines else 'pip failed'}" if done.returncode else ""
+
+
+def _program(name: str, path: Path, interval: float) -> Program:
+    if name == "nvitop":
+        return Program(name, (str(path), "--monitor", "full", "--interval", f"{interval:g}"))
+    if name == "nvtop":
+        return Program(name, (str(path), "-d", f"{10 * interval:.0f}"))
+    return Program(name, (str(path), "--interval", f"{interval:g}", "-cup"), leave=CTRL_C)
+
+
+def compare(names: list[str], everyone: Conditions) -> Iterator[Result]:
+    """Run every program on every host."""
+    with rivals(everyone.interval) as (found, missing):
+        for name in names:
+            kind = HOSTS[name]
+            conditions = Conditions(
+                everyone.interval, everyone.seconds, everyone.starts, everyone.size, kind.idle, kind.held
+            )
+            with crowd(kind.gpus, kind.processes) as host:
+                for program in (ours(everyone.interval), *found):
+                    if kind.held and program.name in NO_KEYS:
+                        yield Result(name, program.name, skipped="takes no keys")
+                        continue
+                    try:
+                        yield Result(name, program.name, measure(program, host, conditions))
+                    except AssertionError as error:
+                        if program.name == "vramtui":
+                            raise
+                        yield Result(name, program.name, skipped=str(error).partition(":")[0])
+            for absent, why in missing.items():
+                yield Result(name, absent, skipped=why)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", default=",".join(HOSTS), help=f"of {','.join(HOSTS)}")
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds between looks, and between changes")
+    parser.add_argument("--seconds", type=float, default=20.0, help="how long each steady state is watched")
+    parser.add_argument("--starts", type=int, default=3, help="starts whose first paint is timed")
+    parser.add_argument("--size", type=size_of, default=(200, 60), help="COLUMNSxROWS")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    names = options.only.split(",")
+    unknown = set(names) - HOSTS.keys()
+    if unknown:
+        parser.error(f"unknown host: {', '.join(sorted(unknown))}")
+    results = compare(names, Conditions(options.interval, options.seconds, options.starts, options.size))
+    if options.json:
+        print(json.dumps([asdict(result) for result in results], indent=2))
+        return
+    print(f"{'':7}{'':10}" + "".join(f"{heading:>17}" for heading in HEADINGS))
+    for result in results:
+        told = "".join(f"{cell:>17}" for cell in cells(result.figures)) if result.figures else f"  {result.skipped}"
+        print(f"{result.host:7}{result.program:10}{told}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
