@@ -153,7 +153,7 @@ def test_files_that_are_no_presets(tmp_path: Path) -> None:
         return str(caught.value)
 
     assert sentence(tmp_path / "none.toml").endswith("none.toml does not exist")
-    assert sentence(tmp_path).endswith("is a directory, not a preset")
+    assert sentence(tmp_path).endswith("is a folder with no config.json in it: name a .toml or a .gguf file")
     latin = tmp_path / "latin.toml"
     latin.write_bytes(b'name = "a"\nnotes = "\xe9"\n')
     assert sentence(latin).endswith("latin.toml:2: not UTF-8 text")

@@ -92,7 +92,7 @@ def read_text(path: Path) -> str:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise UserError(f"{shown(path)} is a directory, not a preset")
+            raise UserError(f"{shown(path)} is a folder with no config.json in it: name a .toml or a .gguf file")
         if not stat.S_ISREG(status.st_mode):
             raise UserError(f"{shown(path)} is not a plain file")
         with path.open("rb") as file:

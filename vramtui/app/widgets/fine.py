@@ -9,7 +9,7 @@ from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
 from vramtui.core.units import format_bytes
 from vramtui.estimators.traced.results import Moment, TraceResult
 
-NOTHING = "A trace draws here what is allocated and reserved after every allocation and release. t starts one."
+NOTHING = "A trace draws here what is allocated and reserved after every allocation and release."
 _LEFT, _RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
 
 
@@ -52,7 +52,8 @@ class FineTrace(Lines):
         """A line for the peak's mark, the plot, and the axis of events."""
         result = view.timeline.result
         if result is None or not result.series:
-            words = view.timeline.running or NOTHING
+            starts = "" if view.timeline.refusal else " t starts one."
+            words = view.timeline.running or NOTHING + starts
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(words, width - 2)][:height]
         plot_width, plot_height = max(2, width - AXIS - 1), max(1, height - 2)
         points = sampled(result.series, plot_width * 2)

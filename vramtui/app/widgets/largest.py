@@ -13,6 +13,8 @@ from vramtui.estimators.traced.results import Held
 
 NOTHING = "A trace lists here the ten largest allocations of its peak, with the module and the line that made them."
 SIZE, WHAT = 10, 12
+# What people write when a tensor is copied to another device or type.
+MOVED = {"aten._to_copy.default": ".to()", "aten._to_copy": ".to()"}
 
 
 class Largest(Lines):
@@ -50,7 +52,7 @@ class Largest(Lines):
 
 def _line(held: Held, module: int, palette: Palette, width: int) -> Strip:
     category: Line | None = held.category if held.category in TITLES else None
-    made_by = held.module or held.operator.removeprefix("aten.").removesuffix(".default")
+    made_by = held.module or MOVED.get(held.operator, held.operator.removeprefix("aten.").removesuffix(".default"))
     pieces: list[Piece] = [
         (right(format_bytes(held.bytes), SIZE), palette.text),
         (

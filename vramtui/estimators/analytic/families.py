@@ -5,7 +5,14 @@ from functools import lru_cache
 
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
-from vramtui.core.models import ConvNetModel, Model, SequentialModel, TransformerModel
+from vramtui.core.models import (
+    ConvNetModel,
+    HuggingFaceModel,
+    Model,
+    SequentialModel,
+    TorchModel,
+    TransformerModel,
+)
 from vramtui.core.other_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.decoding import decoder_training
@@ -41,6 +48,8 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
     if write is not None:
         return write(model, run, device)
     kind = type(model).__struct_config__.tag
+    if isinstance(model, (HuggingFaceModel, TorchModel)):
+        raise UserError(f"the analytic estimator has no shapes for a model of kind {kind!r}: it is known by tracing it")
     raise UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
 
 
