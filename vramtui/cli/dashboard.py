@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 WELCOMED = "welcomed"
 HINT = (
-    "New here? ↑ ↓ choose a process · p chooses a preset to predict · [ ] change its batch · 1 2 3 4 are screens · x"
-    " explains the figures · ? lists every key · Esc hides this."
+    "New here? p chooses a preset to predict, x explains it, 1 to 4 are the screens, ? lists all keys; Esc hides this."
 )
 
 
