@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.shapes import Count, Probability
+from vramtui.core.shapes import Count, Pixels, Probability
 
 Shape = Annotated[tuple[Count, ...], Meta(min_length=1, max_length=4)]
 Padding = Annotated[int, Meta(ge=0, le=2**20)]
@@ -145,7 +145,7 @@ class ConvNetModel(
     stages: tuple[Stage, ...]
     block: Literal["basic", "bottleneck"] = "bottleneck"
     num_classes: Count = 1000
-    image_size: Count = 224
+    image_size: Pixels = 224
     num_channels: Count = 3
     embedding_size: Count = 64
     cudnn: bool = True

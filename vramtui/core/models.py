@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from vramtui.core.layer_models import ConvNetModel, SequentialModel
 from vramtui.core.other_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
-from vramtui.core.shapes import Activation, Count, Implementation, Norm, Position, Probability
+from vramtui.core.shapes import Activation, Count, Implementation, Norm, Position, Probability, Tokens
 
 __all__ = [
     "Activation",
@@ -92,7 +92,7 @@ class TransformerModel(
     num_key_value_heads: Count | None = None
     head_dim: Count | None = None
     intermediate_size: Count | None = None
-    max_position_embeddings: Count | None = None
+    max_position_embeddings: Tokens | None = None
     position: Position = "rope"
     hidden_act: Activation = "silu"
     gated_mlp: bool = True
@@ -108,7 +108,7 @@ class TransformerModel(
     tie_word_embeddings: bool = False
     hidden_dropout: Probability = 0.0
     attention_dropout: Probability = 0.0
-    sliding_window: Count | None = None
+    sliding_window: Tokens | None = None
     sliding_window_pattern: Count | None = None
     num_experts: Count | None = None
     num_experts_per_tok: Count | None = None

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.shapes import Activation, Count, Norm, Probability
+from vramtui.core.shapes import Activation, Count, Norm, Pixels, Probability, Tokens
 
 NotNegative = Annotated[int, Meta(ge=0, le=2**40)]
 
@@ -48,9 +48,9 @@ class EncoderModel(
     intermediate_size: Count | None = None
     vocab_size: Count | None = None
     type_vocab_size: NotNegative = 0
-    max_position_embeddings: Count | None = None
-    image_size: Count | None = None
-    patch_size: Count = 16
+    max_position_embeddings: Tokens | None = None
+    image_size: Pixels | None = None
+    patch_size: Pixels = 16
     num_channels: Count = 3
     class_token: bool = True
     norm_first: bool = False
@@ -149,7 +149,7 @@ class UNetModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     sample_size: Count = 64
     in_channels: Count = 4
     out_channels: Count = 4
-    text_length: Count = 77
+    text_length: Tokens = 77
     mid_transformer_layers: NotNegative | None = None
     use_linear_projection: bool = False
     addition_embed_dim: Count | None = None
@@ -165,6 +165,7 @@ class DiffusionTransformerModel(
         num_layers: double-stream blocks, each with its own weights for image and text.
         num_single_layers: single-stream blocks over both together.
         num_attention_heads: heads, each `attention_head_dim` wide.
+        attention_head_dim: width of one head.
         in_channels: channels of a packed latent.
         joint_attention_dim: width of the text's embedding.
         pooled_projection_dim: width of the pooled text embedding.
@@ -182,6 +183,6 @@ class DiffusionTransformerModel(
     joint_attention_dim: Count = 4096
     pooled_projection_dim: Count = 768
     guidance_embeds: bool = False
-    sample_size: Count = 1024
-    text_length: Count = 512
+    sample_size: Pixels = 1024
+    text_length: Tokens = 512
     parameters: Count | None = None

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 Ranks = Annotated[int, Meta(ge=1, le=2**20)]
-Megabytes = Annotated[float, Meta(gt=0.0, le=2**20)]
+Megabytes = Annotated[float, Meta(gt=0.0, le=2**20, extra={"unit": "MiB"})]
 
 
 class Parallel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

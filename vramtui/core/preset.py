@@ -1,6 +1,9 @@
 """A Preset: a workload with a name, how to recognise its process, and what was measured of it."""
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 
 from vramtui.core.errors import UserError
 from vramtui.core.models import Model, RuleModel
@@ -8,10 +11,17 @@ from vramtui.core.parallel import Parallel
 from vramtui.core.rule_inputs import RuleInputs
 from vramtui.core.workload import Run, Workload
 
+Peak = Annotated[int, Meta(extra={"unit": "bytes"})]
+
 
 class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How to know the job among processes: every rule given must hold. `command` and `user` are regular
     expressions searched for in the process's command line and user name; `gpu` in the card's name.
+
+    Attributes:
+        command: a regular expression to be found in the process's command line.
+        user: a regular expression to be found in its user's name.
+        gpu: a regular expression to be found in its card's name.
     """
 
     command: str | None = None
@@ -20,16 +30,28 @@ class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """True peaks in bytes, and where they were measured (card, driver, torch, date)."""
+    """True peaks in bytes, and where they were measured (card, driver, torch, date).
 
-    allocated: int | None = None
-    reserved: int | None = None
-    process: int | None = None
+    Attributes:
+        allocated: the peak of torch.cuda.memory_allocated.
+        reserved: the peak of torch.cuda.memory_reserved.
+        process: the peak of the whole process, as nvidia-smi shows it.
+        where: card, driver, torch and date.
+    """
+
+    allocated: Peak | None = None
+    reserved: Peak | None = None
+    process: Peak | None = None
     where: str
 
 
 class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One TOML file. `name` is the title people read; the file's stem is what commands call it by."""
+    """One TOML file. `name` is the title people read; the file's stem is what commands call it by.
+
+    Attributes:
+        name: the title people read.
+        notes: anything worth knowing, of the data or of how it is started.
+    """
 
     name: str
     notes: str = ""

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-Bytes = Annotated[int, Meta(ge=0, le=2**50)]
+Bytes = Annotated[int, Meta(ge=0, le=2**50, extra={"unit": "bytes"})]
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -9,9 +9,11 @@ from vramtui.core.models import Model
 from vramtui.core.parallel import Parallel
 from vramtui.core.rule_inputs import RuleInputs
 from vramtui.core.serving import Stored
+from vramtui.core.shapes import Tokens
 
 Positive = Annotated[int, Meta(ge=1, le=2**40)]
 NotNegative = Annotated[int, Meta(ge=0, le=2**40)]
+NewTokens = Annotated[int, Meta(ge=0, le=2**40, extra={"unit": "tokens"})]
 Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
 PositiveFraction = Annotated[float, Meta(gt=0.0, le=1.0)]
 PositiveNumber = Annotated[float, Meta(gt=0.0)]
@@ -87,8 +89,8 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     batch_size: Positive = 1
-    sequence_length: Positive | None = None
-    target_length: Positive | None = None
+    sequence_length: Tokens | None = None
+    target_length: Tokens | None = None
     precision: Precision = "bf16-mixed"
     optimizer: Optimizer = "adamw"
     optimizer_implementation: OptimizerImplementation = "foreach"
@@ -118,8 +120,8 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """
 
     batch_size: Positive = 1
-    sequence_length: Positive | None = None
-    new_tokens: NotNegative = 0
+    sequence_length: Tokens | None = None
+    new_tokens: NewTokens = 0
     precision: Precision = "bf16"
     quantization: Quantization | None = None
     kv_cache: CacheType | None = None
@@ -148,13 +150,13 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     engine: Literal["vllm", "llama.cpp"] = "vllm"
     gpu_memory_utilization: PositiveFraction = 0.9
-    max_model_len: Positive | None = None
+    max_model_len: Tokens | None = None
     max_num_seqs: Positive = 256
-    max_num_batched_tokens: Positive | None = None
+    max_num_batched_tokens: Tokens | None = None
     precision: Precision = "bf16"
     quantization: Quantization | None = None
     kv_cache: CacheType | None = None
-    block_size: Positive = 16
+    block_size: Tokens = 16
     enforce_eager: bool = False
     gpu_layers: NotNegative | None = None
     stored: Stored | None = None

@@ -19,6 +19,9 @@ Kind: TypeAlias = Literal["int", "float", "bool", "choice", "text", "list", "tab
 Parts: TypeAlias = tuple[str, ...]
 
 
+BEYOND = 1 << 40
+
+
 class Field(msgspec.Struct, frozen=True, kw_only=True):
     """One key of a preset.
 
@@ -58,18 +61,13 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def range(self) -> str:
-        """What a number may be, in words: `at least 1`; empty where it may be anything."""
-        low = (
-            f"{'more than' if self.minimum_excluded else 'at least'} {self.minimum:,}"
-            if self.minimum is not None
-            else ""
-        )
-        high = (
-            f"{'less than' if self.maximum_excluded else 'at most'} {self.maximum:,}"
-            if self.maximum is not None
-            else ""
-        )
-        return ", ".join(filter(None, (low, high)))
+        """What a number may be, in words: `at least 1`; empty where it may be anything. Limits that only keep nonsense
+        out are not told.
+        """
+        low = f"{'more than' if self.minimum_excluded else 'at least'} {_plainly(self.minimum)}"
+        high = f"{'less than' if self.maximum_excluded else 'at most'} {_plainly(self.maximum)}"
+        told = (low if self.minimum is not None else "", high if (self.maximum or BEYOND) < BEYOND else "")
+        return ", ".join(filter(None, told))
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +99,10 @@ def form_of(text: str, folder: Path | None = None) -> tuple[Group, ...]:
         folder: the preset's own, which a model's file (`model.config`) is looked for from.
     """
     return tuple(_Form(readable(text), folder).groups())
+
+
+def _plainly(bound: float | None) -> str:
+    return f"{int(bound):,}" if bound is not None and bound == int(bound) else f"{bound}"
 
 
 def fields_of(groups: tuple[Group, ...]) -> dict[str, Field]:
@@ -138,7 +140,7 @@ class _Form:
                 made = self._field(whole, field, helps.get(field.encode_name, ""), known, required=needed)
                 order = _orders(struct.cls).get(field.name) if struct is not None else None
                 fields.append(msgspec.structs.replace(made, choices=order) if order else made)
-        if key == ("model",) and known:
+        if key == ("model",) and "config" in table and all(field.key != "model.config" for field in fields):
             fields.append(self._file_field(key))
         title = key[-1].replace("_", " ").capitalize() if key else "Preset"
         about = summary_of(struct.cls) if struct is not None else ""

@@ -6,8 +6,9 @@ import msgspec
 from msgspec import Meta
 
 Size = Annotated[int, Meta(ge=1, le=2**40)]
-Bytes = Annotated[int, Meta(ge=0, le=2**60)]
-Bytes1 = Annotated[int, Meta(ge=1, le=2**60)]
+Tokens = Annotated[int, Meta(ge=1, le=2**40, extra={"unit": "tokens"})]
+Bytes = Annotated[int, Meta(ge=0, le=2**60, extra={"unit": "bytes"})]
+Bytes1 = Annotated[int, Meta(ge=1, le=2**60, extra={"unit": "bytes"})]
 Count = Annotated[int, Meta(ge=1, le=2**50)]
 Ranks = Annotated[int, Meta(ge=1, le=2**20)]
 Ratio = Annotated[float, Meta(ge=0.0, le=1.0)]

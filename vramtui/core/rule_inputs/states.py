@@ -9,7 +9,15 @@ from vramtui.core.rule_inputs.base import Bytes, Count, Ranks, RuleTable
 
 
 class AccelerateRule(RuleTable, frozen=True, kw_only=True, tag="accelerate"):
-    """`buffer_bytes` are non-trained tensors that the table counts with the weights (position ids and the like)."""
+    """`buffer_bytes` are non-trained tensors that the table counts with the weights (position ids and the like).
+
+    Attributes:
+        parameters: number of weights.
+        largest_layer_parameters: weights of the largest layer, which is loaded in addition.
+        buffer_bytes: tensors that are not trained and are counted with the weights.
+        dtype: what the weights are loaded in.
+        phase: training with Adam, or inference.
+    """
 
     parameters: Count
     largest_layer_parameters: Count | None = None
@@ -19,7 +27,13 @@ class AccelerateRule(RuleTable, frozen=True, kw_only=True, tag="accelerate"):
 
 
 class ZeroRule(RuleTable, frozen=True, kw_only=True, tag="zero"):
-    """Model states per rank in the ZeRO paper: 2 + 2 + 12 bytes per parameter, sharded by stage over `ranks`."""
+    """Model states per rank in the ZeRO paper: 2 + 2 + 12 bytes per parameter, sharded by stage over `ranks`.
+
+    Attributes:
+        parameters: number of weights.
+        ranks: GPUs that share the states.
+        stage: 0 shares nothing, 1 optimizer states, 2 gradients as well, 3 weights as well.
+    """
 
     parameters: Count
     ranks: Ranks
@@ -27,7 +41,17 @@ class ZeroRule(RuleTable, frozen=True, kw_only=True, tag="zero"):
 
 
 class DeepspeedRule(RuleTable, frozen=True, kw_only=True, tag="deepspeed"):
-    """`formula` is what DeepSpeed's pages print (`documented`) or what its code says since (`current`)."""
+    """`formula` is what DeepSpeed's pages print (`documented`) or what its code says since (`current`).
+
+    Attributes:
+        parameters: number of weights.
+        ranks: GPUs that share the states.
+        stage: 2 shares optimizer states and gradients, 3 weights as well.
+        largest_layer_parameters: weights of the largest layer, which stage 3 gathers.
+        offload_optimizer: optimizer states stay in host memory.
+        offload_parameters: weights stay in host memory too, in stage 3.
+        formula: what DeepSpeed's pages print (`documented`), or what its code says since (`current`).
+    """
 
     parameters: Count
     ranks: Ranks
