@@ -1,6 +1,7 @@
 """`vramtui history` shows what is kept."""
 
 import json
+import platform
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from vramtui.core.ledger import Ledger
 from vramtui.core.runs import Run
 from vramtui.records.run_history import FILE, RunHistory
 
-GIB = 1 << 30
+GIB, MIB = 1 << 30, 1 << 20
 invoke = CliRunner().invoke
 
 
@@ -83,3 +84,104 @@ def test_as_json(kept: RunHistory) -> None:
     document = json.loads(invoke(program(), ["history", "--json"]).stdout)
     assert [(row["preset"], row["ending"]) for row in document["runs"]][-1] == ("gpt2-124m", "out_of_memory")
     assert document["errors"][0]["runs"] == 1
+
+
+def teach(kept: RunHistory, count: int = 3, gpu_name: str = "NVIDIA H200") -> None:
+    """Finished runs with a probe on this host, whose contexts grow by a MiB each."""
+    for number in range(count):
+        observed = Ledger(allocated=8 * GIB, reserved=10 * GIB, process=10 * GIB + (500 + number) * MIB)
+        kept.keep(
+            msgspec.structs.replace(
+                RUN,
+                key=f"taught-{number}",
+                host=platform.node(),
+                gpu_name=gpu_name,
+                pid=100 + number,
+                ending="exited",
+                exit_code=0,
+                run_kind="train",
+                observed=observed,
+                peak_how="probe",
+                versions={"driver": "580.1"},
+            )
+        )
+
+
+def test_filters_and_orders(kept: RunHistory) -> None:
+    kept.keep(RUN)
+    kept.keep(msgspec.structs.replace(RUN, key="b", pid=2, host="other", started_at=1.6e9, ended_at=1.6e9 + 1))
+    kept.keep(msgspec.structs.replace(RUN, key="c", pid=3, ending="exited", observed=Ledger(process=30 * GIB)))
+
+    def numbers(*arguments: str) -> list[int]:
+        done = invoke(program(), ["history", "--json", *arguments])
+        assert done.exit_code == 0, done.output
+        return [row["id"] for row in json.loads(done.stdout)["runs"]]
+
+    assert numbers() == [3, 1, 2]
+    assert numbers("--failed") == [1, 2]
+    assert numbers("--host", "other") == [2]
+    assert numbers("--since", "2023-01-01", "--gpu", "h200", "--preset", "gpt2") == [3, 1]
+    assert numbers("--since", "1h") == []
+    assert numbers("--sort", "error")[0] == 3
+    assert numbers("--sort", "observed", "--reverse")[-1] == 3
+    assert numbers("--sort", "when", "--reverse", "--limit", "1") == [2]
+    assert "None of the runs" in invoke(program(), ["history", "--host", "nowhere"]).stdout
+    for wrong, said in (("--sort", "there are: when"), ("--since", "like 7d")):
+        done = invoke(program(), ["history", wrong, "wehn"])
+        assert done.exit_code == 2
+        assert said in done.stderr
+
+
+def test_the_spread_is_drawn(kept: RunHistory) -> None:
+    teach(kept)
+    lines = invoke(program(), ["history"]).stdout.splitlines()
+    assert any(line.split() == ["below", "−20", "%", "███", "3"] for line in lines)
+
+
+def test_one_is_forgotten(kept: RunHistory) -> None:
+    kept.keep(RUN)
+    done = invoke(program(), ["history", "--forget", "1"])
+    assert done.exit_code == 0
+    assert "gpt2-124m" in done.stdout
+    assert kept.runs() == ()
+    assert invoke(program(), ["history", "--forget", "1"]).exit_code == 2
+
+
+def test_calibration(kept: RunHistory) -> None:
+    assert "tells anything yet" in invoke(program(), ["history", "--calibration"]).stdout
+    teach(kept, 2)
+    done = invoke(program(), ["history", "--calibration"])
+    assert "not yet, 1 more" in done.stdout
+    teach(kept)
+    document = json.loads(invoke(program(), ["history", "--calibration", "--json"]).stdout)
+    (context,) = document["contexts"]
+    assert (context["gpu_name"], context["driver"], context["runs"], context["enough"]) == (
+        "NVIDIA H200",
+        "580.1",
+        3,
+        True,
+    )
+    assert (context["lowest"], context["median"], context["highest"]) == (500 * MIB, 501 * MIB, 502 * MIB)
+    (share,) = document["cached_shares"]
+    assert (share["median"], share["runs"]) == (1.25, 3)
+
+
+def test_an_estimate_that_goes_by_it(kept: RunHistory) -> None:
+    arguments = ["estimate", "gpt2-124m", "--gpu", "H200"]
+    plain = json.loads(invoke(program(), [*arguments, "--json"]).stdout)["estimates"][0]
+    assert plain["uncalibrated"] is None
+    done = invoke(program(), [*arguments, "--calibrated"])
+    assert "nothing is calibrated" in done.stderr
+    teach(kept)
+    now = json.loads(invoke(program(), [*arguments, "--calibrated", "--json"]).stdout)["estimates"][0]
+    assert now["ledger"]["context"] == 501 * MIB
+    assert now["ledger"]["reserved"] == round(plain["allocated"] * 1.25)
+    assert now["process"] == now["ledger"]["reserved"] + 501 * MIB
+    assert now["uncalibrated"] == plain["ledger"]
+    assert any("calibrated with 3 runs on this host: context 501.0 MiB" in line for line in now["assumptions"])
+    text = invoke(program(), [*arguments, "--calibrated"]).stdout
+    assert "Uncalibrated: CUDA context 640.00 MiB" in text
+    every = invoke(program(), [*arguments, "--calibrated", "--method", "all"]).stdout
+    assert "analytic calibrated" in every
+    other = json.loads(invoke(program(), ["estimate", "gpt2-124m", "--calibrated", "--json"]).stdout)["estimates"][0]
+    assert other["ledger"]["context"] == 640 * MIB

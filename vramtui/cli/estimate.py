@@ -1,5 +1,6 @@
 """`vramtui estimate`: what a preset should need, part by part, and whether a card holds it."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +10,7 @@ import msgspec
 import typer
 
 from vramtui.cli.console import print_json
+from vramtui.cli.corrected import Corrected, side_by_side, uncalibrated_lines
 from vramtui.cli.exits import NO, spoken_errors
 from vramtui.core.devices import CARDS, DEFAULT_CARD, Device, card
 from vramtui.core.errors import UserError
@@ -27,6 +29,9 @@ def estimate(
     method: Annotated[
         str | None, typer.Option(help="analytic (the default), rules, rules:ID, traced (runs it), or all but traced.")
     ] = None,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Corrected by what this host's own finished runs teach.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """What a preset should need, part by part. Exit code 1 when --gpu or --memory cannot hold it."""
@@ -34,17 +39,28 @@ def estimate(
         found = changed_preset(preset, settings or [])
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None
-        estimates = estimates_of(found, device, method)
+        made = _made(found, device, method, calibrated=calibrated)
+        estimates = side_by_side(made)
         if json:
             from vramtui.cli.estimate_json import estimate_document  # noqa: PLC0415 - only where it is asked for
 
-            print_json(estimate_document(found, estimates, device if asked else None))
+            print_json(estimate_document(found, made, device if asked else None))
         else:
             from vramtui.cli.estimate_text import print_estimates  # noqa: PLC0415 - as above
 
             print_estimates(found, estimates, device, asked=asked)
-        if asked and not all(fits(one, device) for one in deciding(estimates)):
+            sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
+        if asked and not all(fits(one, device) for one in deciding([one.now for one in made])):
             raise typer.Exit(NO)
+
+
+def _made(found: PresetFile, device: Device, method: str | None, *, calibrated: bool) -> list[Corrected]:
+    estimates = estimates_of(found, device, method)
+    if not calibrated:
+        return [Corrected(one, one) for one in estimates]
+    from vramtui.cli.calibrating import corrected  # noqa: PLC0415 - only where it is asked for
+
+    return corrected(estimates, found, device)
 
 
 def changed_preset(name_or_path: str, settings: list[str]) -> PresetFile:

@@ -1,19 +1,24 @@
 """The JSON document of `vramtui estimate`."""
 
+from collections.abc import Sequence
+
 import msgspec
 
+from vramtui.cli.corrected import Corrected
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate, Part
 from vramtui.core.preset import PresetFile
 
 
-def estimate_document(found: PresetFile, estimates: list[Estimate], device: Device | None) -> dict[str, object]:
-    """Every estimate with its parts in bytes; `fits` and `spare` are null unless a card or a size was named."""
+def estimate_document(found: PresetFile, made: Sequence[Corrected], device: Device | None) -> dict[str, object]:
+    """Every estimate with its parts in bytes; `fits` and `spare` are null unless a card or a size was named.
+    `uncalibrated` is the Ledger before a correction, null where there was none.
+    """
     return {
         "schema": 1,
         "preset": found.key,
         "device": None if device is None else _device(device),
-        "estimates": [_estimate(one, device) for one in estimates],
+        "estimates": [_corrected(one, device) for one in made],
     }
 
 
@@ -23,6 +28,11 @@ def _device(device: Device) -> dict[str, object]:
         "capability": ".".join(map(str, device.capability)),
         "total_memory": device.total_memory,
     }
+
+
+def _corrected(one: Corrected, device: Device | None) -> dict[str, object]:
+    before = None if one.now is one.plain else msgspec.to_builtins(one.plain.ledger)
+    return {**_estimate(one.now, device), "uncalibrated": before}
 
 
 def _estimate(one: Estimate, device: Device | None) -> dict[str, object]:

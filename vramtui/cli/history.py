@@ -1,119 +1,142 @@
 """`vramtui history`: past runs, predicted against observed, and how far the predictions were off."""
 
+import platform
+import re
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from vramtui.cli.console import print_json, print_table
+from vramtui.cli.console import print_json
 from vramtui.cli.exits import spoken_errors
-from vramtui.core.ledger import LINES, TITLES
-from vramtui.core.runs import Run, Spread, spreads
+from vramtui.core.errors import UserError, nearest
+from vramtui.core.run_list import RUN_COLUMNS, RunColumn, RunFilter, filtered, in_order
+from vramtui.core.runs import Kept, spreads
 from vramtui.core.text import printable
-from vramtui.core.units import UNKNOWN, format_bytes, format_duration, format_gib, format_percent
 
 if TYPE_CHECKING:
-    from vramtui.records.run_history import Kept
+    from vramtui.core.calibration import Calibration, Learnt
 
-HEADINGS = ("RUN", "WHEN", "HOST", "GPU", "PRESET", "METHOD", "PREDICTED", "OBSERVED", "Δ", "ENDED", "COMMAND")
-NUMBERS = (0, 6, 7, 8)
+ALL = 1 << 30
+_AGO = re.compile(r"(\d+) *(m|h|d|w)")
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def history(
     run: Annotated[int | None, typer.Argument(metavar="[RUN]", help="One run by its number.")] = None,
-    preset: Annotated[str | None, typer.Option(help="Only runs of this preset.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="The latest so many.")] = 50,
+    preset: Annotated[str, typer.Option(help="Only runs of presets whose name holds this.")] = "",
+    gpu: Annotated[str, typer.Option(help="Only runs on GPUs whose name or uuid holds this.")] = "",
+    host: Annotated[str, typer.Option(help="Only runs on hosts whose name holds this.")] = "",
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs from then on: 7d, 12h, 2026-11-20.")] = "",
+    failed: Annotated[bool, typer.Option("--failed", help="Only runs that broke off.")] = False,
+    sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"By {', '.join(RUN_COLUMNS)}.")] = "when",
+    reverse: Annotated[bool, typer.Option("--reverse", help="The other order.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The first so many.")] = 50,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="What this host's runs (or --host's) teach about constants.")
+    ] = False,
+    forget: Annotated[int | None, typer.Option(metavar="RUN", help="Remove one run for good.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
     with spoken_errors():
+        from vramtui.cli import history_text  # noqa: PLC0415 - only here
         from vramtui.cli.folders import run_history  # noqa: PLC0415 - only here
 
-        kept = (run_history().run(run),) if run is not None else run_history().runs(preset, limit)
-        found = spreads(tuple(entry.run for entry in kept))
-        if json:
-            print_json(document(kept, found))
-        elif run is not None:
-            _print_run(kept[0])
+        kept_in = run_history()
+        if forget is not None:
+            gone = kept_in.run(forget)
+            kept_in.forget(forget)
+            sys.stdout.write(f"Run {forget} is forgotten: {history_text.in_a_line(gone.run)}\n")
+            return
+        if calibration:
+            _print_calibration(kept_in.runs(limit=ALL), host or platform.node(), json=json)
+            return
+        if run is not None:
+            kept = [kept_in.run(run)]
         else:
-            _print_list(kept, found)
+            wanted = RunFilter(preset=preset, gpu=gpu, host=host, since=_moment(since), failed=failed)
+            kept = in_order(filtered(kept_in.runs(limit=ALL), wanted), _column(sort), reverse=reverse)[:limit]
+        if json:
+            print_json(document(kept))
+        elif run is not None:
+            history_text.print_run(kept[0])
+        else:
+            history_text.print_list(kept, some_kept=bool(kept) or bool(kept_in.runs(limit=1)))
 
 
-def document(kept: "tuple[Kept, ...]", found: tuple[Spread, ...]) -> dict[str, object]:
+def document(kept: list[Kept]) -> dict[str, object]:
     """What `--json` prints."""
     import msgspec  # noqa: PLC0415 - only here
 
     rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in kept]
-    return {"schema": 1, "runs": rows, "errors": found}
+    return {"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in kept))}
 
 
-def _print_list(kept: "tuple[Kept, ...]", found: tuple[Spread, ...]) -> None:
-    if not kept:
-        sys.stdout.write("No run is kept yet: `vramtui run --preset NAME -- COMMAND` keeps one.\n")
-        return
-    print_table(HEADINGS, [_row(entry) for entry in kept], right=NUMBERS)
-    sys.stdout.write("PREDICTED and OBSERVED are peaks of the process in GiB.\n")
-    for spread in found:
-        widest = f"{format_percent(spread.lowest)} to {format_percent(spread.highest)}"
-        kind = f" on {spread.model_kind} models" if spread.model_kind else ""
-        count = f"{spread.runs} run{'s' if spread.runs > 1 else ''}"
-        sys.stdout.write(f"{spread.method}{kind}: median {format_percent(spread.median)}, {widest} ({count})\n")
+def _print_calibration(kept: tuple[Kept, ...], host: str, *, json: bool) -> None:
+    from vramtui.cli.history_text import print_calibration  # noqa: PLC0415 - only here
+    from vramtui.core.calibration import calibrate  # noqa: PLC0415 - as above
+
+    found = calibrate((entry.run for entry in kept), host)
+    if json:
+        print_json(calibration_document(found))
+    else:
+        print_calibration(found)
 
 
-def _row(entry: "Kept") -> tuple[str, ...]:
-    run = entry.run
-    return (
-        str(entry.id),
-        _when(run.started_at),
-        printable(run.host),
-        printable(run.gpu_name),
-        printable(run.preset),
-        run.method,
-        format_gib(run.predicted.process),
-        format_gib(run.observed.process),
-        UNKNOWN if run.error is None else format_percent(run.error),
-        _ending(run),
-        printable(run.command),
-    )
+def calibration_document(found: "Calibration") -> dict[str, object]:
+    """What `--calibration --json` prints: contexts in bytes, shares as reserved over allocated."""
+    from vramtui.core.calibration import ENOUGH  # noqa: PLC0415 - only here
 
-
-def _print_run(entry: "Kept") -> None:
-    run = entry.run
-    lasted = None if run.ended_at is None else run.ended_at - run.started_at
-    facts = {
-        "command": printable(run.command) or UNKNOWN,
-        "when": f"{_when(run.started_at)}{f', for {format_duration(lasted)}' if lasted is not None else ''}",
-        "where": f"{printable(run.host)}, {printable(run.gpu_name)} ({printable(run.gpu_uuid)}), pid {run.pid}",
-        "ended": _ending(run),
-        "preset": f"{printable(run.preset)}, method {run.method}, peak expected in {run.peak_phase or UNKNOWN}",
-        "peak": f"learnt from: {run.peak_how}",
+    return {
+        "schema": 1,
+        "host": found.host,
+        "enough": ENOUGH,
+        "contexts": [
+            {"gpu_name": one.gpu_name, "driver": one.driver, **_figures(one.seen, whole=True)} for one in found.contexts
+        ],
+        "cached_shares": [
+            {
+                "method": one.method,
+                "model_kind": one.model_kind,
+                "run_kind": one.run_kind,
+                **_figures(one.seen, whole=False),
+            }
+            for one in found.shares
+        ],
     }
-    for name, text in facts.items():
-        sys.stdout.write(f"{name:<8} {text}\n")
-    rows = [
-        (TITLES[line], *_sides(run.predicted.bytes_of(line), run.observed.bytes_of(line)))
-        for line in LINES
-        if run.predicted.bytes_of(line) or run.observed.bytes_of(line) is not None
-    ]
-    print_table(("PART", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
-    for table in ("model", "run", "parallel"):
-        values = run.workload.get(table) or {}
-        told = ", ".join(f"{key} = {value}" for key, value in values.items() if value not in (None, False))
-        if told:
-            sys.stdout.write(f"{table}: {printable(told)}\n")
 
 
-def _sides(predicted: int | None, observed: int | None) -> tuple[str, str, str]:
-    known = predicted and observed is not None
-    apart = format_percent((observed or 0) / predicted - 1) if predicted and known else UNKNOWN
-    return format_bytes(predicted, 2), format_bytes(observed, 2), apart
+def _figures(seen: "Learnt", *, whole: bool) -> dict[str, object]:
+    figures = {"median": seen.median, "lowest": seen.lowest, "highest": seen.highest}
+    return {
+        "runs": seen.runs,
+        "enough": seen.enough,
+        **{name: round(value) if whole else value for name, value in figures.items()},
+    }
 
 
-def _when(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+def _column(text: str) -> RunColumn:
+    for column in get_args(RunColumn):
+        if text == column:
+            return column  # type: ignore[no-any-return]  # get_args does not know that these are the Literal's own
+    raise UserError(f"--sort {text} is no column{nearest(text, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}")
 
 
-def _ending(run: Run) -> str:
-    word = run.ending.replace("_", " ")
-    return f"{word} ({run.exit_code})" if run.exit_code else word
+def _moment(text: str) -> float | None:
+    """Seconds since the epoch of `7d`, `12h` ago or of a local date and time.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if not text:
+        return None
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise UserError(f"--since {printable(text)} is no time; write it like 7d, 12h, 30m or 2026-11-20") from None

@@ -1,0 +1,132 @@
+"""Which runs are listed, in which order, and how their errors are counted."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.core.ledger import Ledger
+from vramtui.core.run_list import (
+    BARS,
+    EDGES,
+    RUN_COLUMNS,
+    RunColumn,
+    RunFilter,
+    ending_words,
+    errors_of,
+    filtered,
+    histogram,
+    in_order,
+)
+from vramtui.core.runs import Kept, Run
+
+RUN = Run(
+    key="k",
+    source="watched",
+    host="gpu01",
+    gpu_uuid="GPU-0",
+    gpu_name="NVIDIA H200",
+    pid=1,
+    command="python Train.py --lr 1",
+    started_at=1000.0,
+    ended_at=2000.0,
+    ending="exited",
+    preset="gpt2-124m",
+    model_kind="transformer",
+    method="analytic",
+    predicted=Ledger(process=100),
+    observed=Ledger(process=95),
+)
+
+
+def kept(number: int, **changes: object) -> Kept:
+    return Kept(number, msgspec.structs.replace(RUN, **changes))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "numbers"),
+    [
+        (RunFilter(), [1, 2, 3]),
+        (RunFilter(preset="GPT2"), [1, 3]),
+        (RunFilter(gpu="l40"), [2]),
+        (RunFilter(host="gpu02"), [3]),
+        (RunFilter(since=1500.0), [3]),
+        (RunFilter(failed=True), [2]),
+        (RunFilter(words="train h200"), [1, 3]),
+        (RunFilter(words="train nowhere"), []),
+        (RunFilter(gpu="GPU-0", failed=True, preset="x"), []),
+    ],
+)
+def test_filters(wanted: RunFilter, numbers: list[int]) -> None:
+    runs = [
+        kept(1),
+        kept(2, gpu_name="NVIDIA L40S", preset="llama", ending="out_of_memory"),
+        kept(3, host="gpu02", started_at=1600.0),
+    ]
+    assert [one.id for one in filtered(runs, wanted)] == numbers
+
+
+@pytest.mark.parametrize(
+    ("column", "numbers"),
+    [
+        ("when", [3, 2, 1]),
+        ("host", [2, 1, 3]),
+        ("gpu", [1, 3, 2]),
+        ("preset", [2, 1, 3]),
+        ("predicted", [2, 1, 3]),
+        ("observed", [1, 2, 3]),
+        ("error", [2, 1, 3]),
+        ("ended", [1, 3, 2]),
+    ],
+)
+def test_orders(column: RunColumn, numbers: list[int]) -> None:
+    runs = [
+        kept(1),
+        kept(
+            2,
+            started_at=1001.0,
+            host="a",
+            gpu_name="Z",
+            preset="a",
+            predicted=Ledger(process=200),
+            observed=Ledger(process=90),
+            ending="failed",
+        ),
+        kept(3, started_at=1002.0, host="z", preset="", observed=Ledger(), predicted=Ledger()),
+    ]
+    assert [one.id for one in in_order(runs, column)] == numbers
+    turned = [one.id for one in in_order(runs, column, reverse=True)]
+    if column in {"preset", "predicted", "observed", "error"}:
+        assert turned == [numbers[1], numbers[0], 3]  # what is not known stays last
+    elif column in {"when", "host"}:
+        assert turned == numbers[::-1]
+    else:
+        assert turned == [2, 1, 3]  # equal ones keep their order
+
+
+@given(
+    st.lists(st.builds(kept, st.integers(), started_at=st.floats(0, 9), host=st.text())), st.sampled_from(RUN_COLUMNS)
+)
+def test_sorting_loses_nothing(runs: list[Kept], column: RunColumn) -> None:
+    assert sorted(one.id for one in in_order(runs, column)) == sorted(one.id for one in runs)
+
+
+def test_bars_of_errors() -> None:
+    assert len(BARS) == len(EDGES) + 1
+    assert histogram([-0.5, -0.02, 0.0, 0.019, 0.02, 0.3]) == (1, 0, 0, 0, 3, 1, 0, 0, 1)
+    assert sum(histogram([])) == 0
+    runs = [RUN, msgspec.structs.replace(RUN, ending="failed"), msgspec.structs.replace(RUN, method="traced")]
+    assert errors_of(runs, "analytic", "transformer") == [pytest.approx(-0.05)]
+
+
+def test_words_for_the_end() -> None:
+    words = {
+        "ended": RUN,
+        "exited": msgspec.structs.replace(RUN, exit_code=0),
+        "out of memory (1)": msgspec.structs.replace(RUN, ending="out_of_memory", exit_code=1),
+        "running": msgspec.structs.replace(RUN, ended_at=None, ending="running", seen_until=2999.0),
+        "last seen 1 h 06 m ago": msgspec.structs.replace(RUN, ended_at=None, ending="running", times=(0.0, 40.0)),
+    }
+    for said, run in words.items():
+        now = 3000.0 if said == "running" else 5000.0
+        assert ending_words(run, now) == said
