@@ -23,6 +23,7 @@ format: $(VENV)/.installed-dev
 
 screenshots: $(VENV)/.installed-dev
 	$(BIN)/python screenshots/make.py
+	$(BIN)/python screenshots/cast.py
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
