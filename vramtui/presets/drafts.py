@@ -12,6 +12,7 @@ from vramtui.presets.files import Opened, Stamp, open_text, stamp_of
 from vramtui.presets.library import bundled_folder, config_dir
 from vramtui.presets.model_files.presets import is_model_file, preset_of
 from vramtui.presets.reading import shown
+from vramtui.presets.whole_files import NotDurable
 from vramtui.presets.writing import write_preset_text
 
 
@@ -121,6 +122,7 @@ class Draft(EditedText):
         Raises:
             NameTaken: another file is there.
             ChangedOnDisk: its own file is no longer what was opened.
+            NotDurable: it is saved, but may not survive a power cut.
             UserError: the text is no preset, the place is bundled, or it cannot be written; the sentence says which
                 text stands in the file.
         """
@@ -131,13 +133,20 @@ class Draft(EditedText):
             raise NameTaken(target)
         if same and not replace and self.changed_on_disk():
             raise ChangedOnDisk(target)
-        write_preset_text(target, self._mark + self.text)
+        try:
+            write_preset_text(target, self._mark + self.text)
+        except NotDurable:
+            self._saved_at(target)
+            raise
+        self._saved_at(target)
+        return target
+
+    def _saved_at(self, target: Path) -> None:
         self.path, self.bundled, self.name = target, False, target.stem
         self.folder = target.parent
         self.saved_text, self._stamp = self.text, stamp_of(target)
         self._steps.close()
         self._look()
-        return target
 
     def delete(self) -> None:
         """Take its file away; the text stays, as that of a new preset.

@@ -1,15 +1,14 @@
 """A changed preset, back to its file: comments kept, never half written, never onto a bundled one."""
 
-import os
-import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from vramtui.core.errors import UserError
+from vramtui.presets.files import BYTE_ORDER_MARK
 from vramtui.presets.library import bundled_folder, config_dir
 from vramtui.presets.reading import parse_preset, shown
+from vramtui.presets.whole_files import write_whole
 
 
 def set_values(text: str, values: Mapping[str, Any]) -> str:
@@ -41,33 +40,18 @@ def set_values(text: str, values: Mapping[str, Any]) -> str:
 
 
 def write_preset_text(path: Path, text: str) -> None:
-    """Put `text` where `path` is, whole or not at all.
+    """Put `text` where `path` is, whole or not at all; a link stays one, and what it leads to is written.
 
     Raises:
-        UserError: the text is no preset, the file came with the program, or it cannot be written.
+        NotDurable: the text is in the file, but may not survive a power cut.
+        UserError: the text is no preset, the file came with the program, or it cannot be written; the sentence says
+            what stands in the file.
     """
-    parse_preset(text, path)
-    whole = path.resolve()
+    parse_preset(text.removeprefix(BYTE_ORDER_MARK), path)
+    try:
+        whole = path.resolve()
+    except (OSError, RuntimeError):
+        raise UserError(f"{shown(path)} cannot be written: it is a link that leads to itself") from None
     if whole.is_relative_to(bundled_folder().resolve()):
         raise UserError(f"{shown(path)} came with the program; save it as {config_dir() / 'presets' / path.name}")
-    try:
-        whole.parent.mkdir(parents=True, exist_ok=True)
-        _replace(whole, text)
-    except OSError as error:
-        raise UserError(f"{shown(path)} cannot be written: {error.strerror}") from None
-
-
-def _replace(path: Path, text: str) -> None:
-    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(beside).chmod(mode)
-        Path(beside).replace(path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            Path(beside).unlink()
-        raise
+    write_whole(whole, text.encode(), shown(path))
