@@ -1,0 +1,57 @@
+"""ARCHITECTURE.md's examples run as they stand there."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.app import moments
+from vramtui.app.state import View
+from vramtui.app.themes import Palette, palette_variables
+from vramtui.core.devices import card
+from vramtui.core.errors import SourceFailed
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.presets import parse_preset
+from vramtui.presets.library import PresetLibrary
+
+TEXT = (Path(__file__).parents[1] / "ARCHITECTURE.md").read_text(encoding="utf-8")
+BLOCKS = dict(re.findall(r"```\w+\n# (\S+)\n(.*?)```", TEXT, re.DOTALL))
+
+
+def run(path: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "example"}
+    exec(compile(BLOCKS[path], path, "exec"), names)  # noqa: S102 - it is the documentation's own code
+    return names
+
+
+def test_a_source(tmp_path: Path) -> None:
+    source = run("vramtui/sources/node_file.py")["NodeFileSource"](tmp_path / "gpus")
+    with pytest.raises(SourceFailed, match="cannot be read"):
+        source.read()
+    (tmp_path / "gpus").write_text('{"total": 100, "used": 40}\n')
+    (gpu,) = source.read().gpus
+    assert (gpu.memory.free, gpu.unattributed) == (60, 40)
+
+
+def test_a_rule() -> None:
+    rule = run("vramtui/estimators/rules/sixteen.py")["RULE"]
+    workload = PresetLibrary().get("gpt2-124m").preset.workload
+    assert rule.estimate(rule.inputs(workload)).process == 16 * 124_439_808
+
+
+def test_a_preset() -> None:
+    path = Path("presets/llama/llama-3.2-1b-lora.toml")
+    preset = parse_preset(BLOCKS[str(path)], path)
+    assert ANALYTIC.estimate(preset.workload, card("RTX4090")).process < card("RTX4090").total_memory
+
+
+def test_a_panel() -> None:
+    panel = run("vramtui/app/widgets/hottest.py")["Hottest"]()
+    palette = Palette(
+        palette_variables({"foreground": "#d7deea", "background": "#101418", "primary": "#4f9cf9"}, dark=True)
+    )
+    (line,) = panel.build(View(sample=moments.usual()), palette, 40, 1)
+    assert "hottest: GPU" in line.text
+    assert line.cell_length == 40
+    assert panel.build(View(), palette, 40, 1) == []
