@@ -1,6 +1,8 @@
 """The config file, `config.toml` beside the folder of presets: as strict as they are."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -8,8 +10,10 @@ from vramtui.core.errors import UserError
 from vramtui.core.settings import Settings
 from vramtui.presets import toml
 from vramtui.presets.positions import key_lines
-from vramtui.presets.reading import Problem, finite_float, line_of, read_text, syntax_problem
+from vramtui.presets.reading import Problem, finite_float, line_of, read_text, shown, syntax_problem
 from vramtui.presets.schema import Fault, dotted, find_faults
+from vramtui.presets.whole_files import write_whole
+from vramtui.presets.writing import set_values
 
 EXAMPLE = """\
 # vramtui's settings. Every line that begins with # shows what holds when nothing is said.
@@ -52,6 +56,22 @@ def read_settings(path: Path) -> Settings:
     if problems:
         raise UserError(problems[0].at(path))
     return msgspec.convert(toml.loads(text), Settings)
+
+
+def write_settings(path: Path, values: Mapping[str, Any]) -> None:
+    """Set the values at dotted keys in the file at `path`, everything else as it was; None takes a key away.
+
+    Raises:
+        UserError: the file cannot be read or written, or it would be wrong; it stays as it was then.
+    """
+    text = read_text(path) if path.exists() else ""
+    problems = find_setting_problems(text)
+    if not problems:
+        text = set_values(text, values)
+        problems = find_setting_problems(text)
+    if problems:
+        raise UserError(problems[0].at(path))
+    write_whole(path.resolve(), text.encode(), shown(path))
 
 
 def find_setting_problems(text: str) -> tuple[Problem, ...]:

@@ -1,0 +1,71 @@
+"""Formats and folder of snapshots are chosen once, in a window."""
+
+from pathlib import Path
+
+from textual.widgets import Input
+
+from tests.app import moments
+from tests.app.driving import dashboard, screen_text, settle
+from vramtui.app.screens.saving import SaveOptions
+from vramtui.core.errors import UserError
+from vramtui.core.settings import SnapshotSettings
+
+
+class Choice:
+    """Remembers what was chosen, or cannot."""
+
+    def __init__(self, problem: str = "") -> None:
+        self.settings = SnapshotSettings()
+        self._problem = problem
+
+    def choose(self, settings: SnapshotSettings) -> None:
+        self.settings = settings
+        if self._problem:
+            raise UserError(self._problem)
+
+
+async def test_formats_and_folder_are_kept() -> None:
+    async with dashboard([moments.usual()], notifications=True) as (app, pilot):
+        choice = app.save_choice = Choice()
+        await pilot.press("S")
+        await settle(app, pilot)
+        assert "Markdown, to paste into a ticket" in screen_text(app)
+        await pilot.press("space", "down", "space", "tab", *"out", "ctrl+s")
+        await settle(app, pilot)
+        assert choice.settings == SnapshotSettings(folder="out", formats=("md", "svg", "html"))
+        assert "Kept: s saves like this" in screen_text(app)
+
+
+async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    async with dashboard([moments.usual()]) as (app, pilot):
+        choice = app.save_choice = Choice()
+        await pilot.press("S", *(["space", "down"] * 5), "ctrl+s")
+        await settle(app, pilot)
+        assert "Tick at least one format." in screen_text(app)
+        await pilot.press("space", "tab")
+        app.screen.query_one(Input).value = str(file)
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert "That is a file, not a folder." in screen_text(app)
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert not isinstance(app.screen, SaveOptions)
+        assert choice.settings == SnapshotSettings()
+
+
+async def test_a_choice_that_cannot_be_kept_holds_and_says_so() -> None:
+    async with dashboard([moments.usual()], notifications=True) as (app, pilot):
+        choice = app.save_choice = Choice("config.toml cannot be written: No space left on device")
+        await pilot.press("S", "space", "ctrl+s")
+        await settle(app, pilot)
+        assert "json" not in choice.settings.formats
+        assert "This holds until you leave." in screen_text(app)
+
+
+async def test_where_nothing_can_be_saved_there_is_nothing_to_choose() -> None:
+    async with dashboard([moments.usual()], notifications=True) as (app, pilot):
+        await pilot.press("S")
+        await settle(app, pilot)
+        assert "Nothing here can save." in screen_text(app)
