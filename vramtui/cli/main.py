@@ -23,6 +23,7 @@ COMMANDS = (
     "lab",
     "allocator",
     "history",
+    "report",
     "doctor",
     "presets",
     "config",

@@ -43,7 +43,7 @@ def kept_runs(finished: Finished, seen: tuple[Seen, ...], host: str, watch: GpuW
             run_kind=_kind(workload, "run"),
             workload=workload,
             method="" if one.estimate is None else one.estimate.method,
-            peak_phase="" if one.peak is None else one.peak[0],
+            peak_phase="" if one.estimate is None else one.estimate.peak_phase,
             predicted=Ledger() if one.estimate is None else one.estimate.ledger,
             observed=one.ledger,
             peak_how="probe",

@@ -48,11 +48,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) -> Comparison:
     """Set `estimate` beside `observed`, whose process line is the peak seen so far."""
-    rows = tuple(
-        _row(line, estimate.ledger.bytes_of(line), observed.bytes_of(line))
-        for line in LINES
-        if estimate.ledger.bytes_of(line) or observed.bytes_of(line) is not None
-    )
+    rows = compare_ledgers(estimate.ledger, observed)
     total = _row("process", estimate.process, observed.process)
     allowed = DEFAULT_ERROR if estimate.error is None else estimate.error
     verdict = _verdict(total.fraction, allowed)
@@ -66,6 +62,15 @@ def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) 
         fraction=total.fraction,
         verdict=verdict,
         sentence=_sentence(estimate, total, verdict),
+    )
+
+
+def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[Row, ...]:
+    """Every line that either side knows, outermost totals last."""
+    return tuple(
+        _row(line, predicted.bytes_of(line), observed.bytes_of(line))
+        for line in LINES
+        if predicted.bytes_of(line) or observed.bytes_of(line) is not None
     )
 
 

@@ -7,7 +7,7 @@ the observation knows. An empty cell is an unknown value, never a zero.
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from vramtui.core.comparison import Row
 from vramtui.core.readings import Gpu
@@ -44,10 +44,15 @@ Cells = dict[str, Cell]
 
 def csv_table(snapshot: Snapshot) -> str:
     """The table with its heading row, comma-separated, quoted as RFC 4180 says, lines ending in a newline."""
+    return csv_text(_rows(snapshot))
+
+
+def csv_text(rows: Iterable[Cells]) -> str:
+    """Rows of COLUMNS as such a table; what a row lacks is empty."""
     out = io.StringIO()
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
-    for cells in _rows(snapshot):
+    for cells in rows:
         writer.writerow({name: _safe(cell) for name, cell in cells.items()})
     return out.getvalue()
 
@@ -105,13 +110,14 @@ def _process_rows(holding: Holding) -> Iterator[Cells]:
     total: Cells = {"line": "process", "now_bytes": process.used_memory, "peak_bytes": peak}
     rows = {row.line: row for row in comparison.rows} if comparison else {}
     if "process" in rows:
-        total = {**_ledger_cells(rows.pop("process")), **total}
+        total = {**ledger_cells(rows.pop("process")), **total}
     yield {**common, **total}
     for row in rows.values():
-        yield {**common, **_ledger_cells(row)}
+        yield {**common, **ledger_cells(row)}
 
 
-def _ledger_cells(row: Row) -> Cells:
+def ledger_cells(row: Row) -> Cells:
+    """One line of a comparison."""
     return {
         "line": row.line,
         "peak_bytes": row.observed,

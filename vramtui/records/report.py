@@ -1,6 +1,6 @@
 """A snapshot as a Markdown report that can be pasted into a ticket."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from vramtui.core.comparison import Comparison, Row
 from vramtui.core.estimate import PHASE_TITLES, Estimate
@@ -126,13 +126,18 @@ def _heading(holding: Holding) -> str:
 def _comparison_lines(comparison: Comparison, estimate: Estimate) -> Iterator[str]:
     yield f"By {code(comparison.method)}, peaking in {PHASE_TITLES[estimate.peak_phase]}: {prose(comparison.sentence)}."
     yield ""
-    headings = ("Part", "Predicted", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
-    yield from table(headings, map(_ledger_row, comparison.rows), numbers=range(1, 6))
+    yield from ledger_table(comparison.rows)
     if estimate.assumptions:
         yield ""
         yield "Assumed:"
         yield ""
         yield from (f"- {prose(sentence)}" for sentence in estimate.assumptions)
+
+
+def ledger_table(rows: Iterable[Row]) -> list[str]:
+    """The lines of a table with both sides of a comparison."""
+    headings = ("Part", "Predicted", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
+    return table(headings, map(_ledger_row, rows), numbers=range(1, 6))
 
 
 def _ledger_row(row: Row) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -42,11 +42,26 @@ def save_snapshot(
         ValueError: `svg` is among the formats and there is no picture.
     """
     texts = {kind: _render(kind, snapshot, svg) for kind in dict.fromkeys(formats)}
+    return write_files(folder, file_stem(snapshot.sample.host.name, snapshot.sample.taken_at), texts, "snapshot")
+
+
+def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) -> list[Path]:
+    """Write `texts`, by format, under one name that is free in every format; all of them or none.
+
+    Args:
+        folder: where to; it is made when it is not there.
+        stem: the name before `.json` and so on; where it is taken, `-2`, then `-3` is added.
+        texts: what each file holds.
+        what: what it is called where it cannot be written.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return _write_set(folder, _stem(snapshot), texts)
+        return _write_set(folder, stem, texts)
     except OSError as error:
-        raise UserError(_sentence(folder, error)) from None
+        raise UserError(_sentence(folder, error, what)) from None
 
 
 def _render(kind: str, snapshot: Snapshot, svg: str | None) -> str:
@@ -69,14 +84,15 @@ def _json(snapshot: Snapshot) -> str:
     return msgspec.json.format(msgspec.json.encode(snapshot_document(snapshot)), indent=2).decode() + "\n"
 
 
-def _stem(snapshot: Snapshot) -> str:
-    sample = snapshot.sample
-    host = re.sub(r"[^A-Za-z0-9._-]+", "-", sample.host.name).strip(".-")[:64]
-    when = moment(sample.taken_at)
-    return f"vramtui-{host or 'host'}-{f'{when:%Y%m%d-%H%M%S}' if when else 'undated'}"
+def file_stem(host: str, at: float, kind: str = "") -> str:
+    """A file's name before its ending: the host, what kind of file it is, and a moment (seconds since the epoch)."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip(".-")[:64]
+    when = moment(at)
+    named = f"vramtui-{plain or 'host'}{f'-{kind}' if kind else ''}"
+    return f"{named}-{f'{when:%Y%m%d-%H%M%S}' if when else 'undated'}"
 
 
-def _write_set(folder: Path, stem: str, texts: dict[str, str]) -> list[Path]:
+def _write_set(folder: Path, stem: str, texts: Mapping[str, str]) -> list[Path]:
     paths = _claim(folder, stem, tuple(texts))
     try:
         for path, text in zip(paths, texts.values(), strict=True):
@@ -130,9 +146,9 @@ def _fill(path: Path, text: str) -> None:
         raise
 
 
-def _sentence(folder: Path, error: OSError) -> str:
+def _sentence(folder: Path, error: OSError, what: str) -> str:
     where = printable(str(folder))
     if error.errno in _FULL:
-        return f"the snapshot was not written: the disk that holds {where} is full"
+        return f"the {what} was not written: the disk that holds {where} is full"
     reason = printable(error.strerror or str(error))
-    return f"the snapshot was not written to {where}: {reason[:1].lower()}{reason[1:]}; choose another folder"
+    return f"the {what} was not written to {where}: {reason[:1].lower()}{reason[1:]}; choose another folder"

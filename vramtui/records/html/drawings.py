@@ -52,13 +52,16 @@ def stacked(bars: Sequence[Bar], most: int, mark: int | None = None) -> str:
     return _svg(drawn, height)
 
 
-def over_time(times: Sequence[float], values: Sequence[int], predicted: int | None) -> str:
+def over_time(
+    times: Sequence[float], values: Sequence[int], predicted: int | None, ends: tuple[str, str] | None = None
+) -> str:
     """Memory over time as an area, with the predicted peak as a line.
 
     Args:
         times: seconds of each value, which holds until the next.
         values: bytes.
         predicted: the line's height in bytes.
+        ends: what stands at the beginning and the end of time; how long ago, and now, when None.
     """
     most = 1.08 * max(*values, predicted or 0, 1)
     first, last = times[0], times[-1]
@@ -81,8 +84,9 @@ def over_time(times: Sequence[float], values: Sequence[int], predicted: int | No
         y = at(first, predicted)[1]
         drawn.append(tag("line", x1=LABEL, x2=WIDTH, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="mark"))
         drawn.append(tag("text", "predicted peak", x=WIDTH - 100, y=f"{y - 4:.1f}", class_="mark"))
-    drawn.append(tag("text", text(f"{format_duration(span)} ago"), x=LABEL, y=HEIGHT + BELOW * 0.7))
-    drawn.append(tag("text", "now", x=WIDTH - 26, y=HEIGHT + BELOW * 0.7))
+    start, end = ends or (f"{format_duration(span)} ago", "now")
+    drawn.append(tag("text", text(start), x=LABEL, y=HEIGHT + BELOW * 0.7))
+    drawn.append(tag("text", text(end), x=WIDTH - max(26.0, LETTER * len(end)), y=HEIGHT + BELOW * 0.7))
     return _svg(drawn, HEIGHT + BELOW)
 
 

@@ -1,19 +1,14 @@
 """The page: the host, its GPUs to the byte, its processes, and every prediction beside what was observed."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
-from vramtui.core.comparison import Comparison, Row
-from vramtui.core.estimate import PHASE_TITLES, Estimate, Moment
-from vramtui.core.ledger import CATEGORIES, TITLES, TOTALS, Line
 from vramtui.core.readings import Gpu
 from vramtui.core.snapshot import Holding, Snapshot
-from vramtui.core.units import UNKNOWN, format_bytes, format_gib, format_percent
+from vramtui.core.units import format_bytes, format_gib, format_percent
 from vramtui.records.cleaning import iso_time
 from vramtui.records.html.drawings import Bar, Piece, over_time, stacked
-from vramtui.records.html.style import style
+from vramtui.records.html.parts import categories, count, document, ledger_row, legend, listed, sides, timeline
 from vramtui.records.html.text import table, tag, text
-
-OUTSIDE: tuple[Line, ...] = ("cached", "context", "other")
 
 
 def html_page(snapshot: Snapshot) -> str:
@@ -30,16 +25,10 @@ def html_page(snapshot: Snapshot) -> str:
         tag("h2", "Processes"),
         _processes(snapshot),
         *(tag("section", *_predicted(holding)) for holding in snapshot.holdings if holding.comparison),
-        *_list("Problems", (f"{p.where}: {p.message} {p.hint}" for p in sample.problems)),
-        *_list("Versions", (f"{name} {known}" for name, known in snapshot.versions.items())),
+        *listed("Problems", (f"{p.where}: {p.message} {p.hint}" for p in sample.problems)),
+        *listed("Versions", (f"{name} {known}" for name, known in snapshot.versions.items())),
     ]
-    head = (
-        '<meta charset="utf-8">',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        tag("title", title),
-        tag("style", style()),
-    )
-    return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
+    return document(title, body)
 
 
 def _host(snapshot: Snapshot) -> str:
@@ -58,7 +47,7 @@ def _gpus(snapshot: Snapshot) -> Iterator[str]:
         return
     most = max((gpu.memory.total or 0 for gpu in gpus), default=0)
     yield stacked([_gpu_bar(gpu) for gpu in gpus], most)
-    yield _legend(
+    yield legend(
         (("processes", "used"), ("unattributed", "other"), ("driver and firmware", "driver"), ("free", "free"))
     )
     headings = ("GPU", "Name", "Processes", "Unattributed", "Driver", "Free", "Total", "State")
@@ -83,7 +72,7 @@ def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
     in_processes = gpu.attributed if memory.used is not None else None
     sizes = (in_processes, gpu.unattributed, memory.reserved, memory.free, memory.total)
     state = gpu.state if gpu.state == "ok" else f"{gpu.state}: {gpu.reason}"
-    return (str(gpu.index), text(gpu.name), *map(_count, sizes), text(state))
+    return (str(gpu.index), text(gpu.name), *map(count, sizes), text(state))
 
 
 def _processes(snapshot: Snapshot) -> str:
@@ -115,84 +104,16 @@ def _predicted(holding: Holding) -> Iterator[str]:
     yield tag("h2", f"Pid {holding.process.pid} against {text(holding.preset)}")
     mood = {"over": "over", "as predicted": "good"}.get(comparison.verdict)
     yield tag("p", f"{text(comparison.sentence)}. By {text(comparison.method)}.", class_=mood)
-    yield _sides(comparison, estimate)
-    yield _legend(_categories(estimate))
-    yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), map(_ledger_row, comparison.rows), range(1, 5))
+    yield sides(estimate.ledger, comparison.peak)
+    yield legend(categories(estimate.ledger))
+    yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), map(ledger_row, comparison.rows), range(1, 5))
     if len(holding.times) > 1:
         yield tag("h3", "Memory over time")
         yield over_time(holding.times, holding.values, estimate.process)
     if estimate.timeline:
         yield tag("h3", "Phase by phase, as predicted")
-        yield _timeline(estimate)
-    yield from _list(
+        yield timeline(estimate)
+    yield from listed(
         "How it is counted", (f"{part.name}: {part.formula} ({part.source})" for part in estimate.parts), 3
     )
-    yield from _list("Assumed", estimate.assumptions, 3)
-
-
-def _sides(comparison: Comparison, estimate: Estimate) -> str:
-    lines: tuple[Line, ...] = (*CATEGORIES, *OUTSIDE)
-    pieces = tuple(
-        Piece(TITLES[line], _colour(line), size) for line in lines if (size := estimate.ledger.bytes_of(line))
-    )
-    observed = (Piece("observed", "used", comparison.peak),) if comparison.peak else ()
-    bars = (
-        Bar("predicted", pieces, format_bytes(comparison.predicted)),
-        Bar("observed", observed, format_bytes(comparison.peak)),
-    )
-    return stacked(bars, max(comparison.predicted, comparison.peak or 0), comparison.predicted)
-
-
-def _timeline(estimate: Estimate) -> str:
-    bars = [
-        Bar(
-            _phase(moment),
-            tuple(
-                Piece(TITLES[line], _colour(line), moment.categories[line])
-                for line in CATEGORIES
-                if moment.categories.get(line)
-            )
-            or (Piece("allocated", "used", moment.allocated),),
-            f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}",
-        )
-        for moment in estimate.timeline
-    ]
-    return stacked(bars, max(moment.allocated for moment in estimate.timeline))
-
-
-def _phase(moment: Moment) -> str:
-    title = PHASE_TITLES[moment.phase]
-    return title if moment.phase == "build" or moment.step < 0 else f"{title} {moment.step + 1}"
-
-
-def _categories(estimate: Estimate) -> list[tuple[str, str]]:
-    lines: tuple[Line, ...] = (*CATEGORIES, *OUTSIDE)
-    return [(TITLES[line], _colour(line)) for line in lines if estimate.ledger.bytes_of(line)]
-
-
-def _legend(entries: Iterable[tuple[str, str]]) -> str:
-    return tag("p", *(tag("span", class_=f"key c-{colour}") + text(title) for title, colour in entries), class_="dim")
-
-
-def _ledger_row(row: Row) -> tuple[str, ...]:
-    title = text(TITLES[row.line])
-    return (
-        tag("strong", title) if row.line in TOTALS else title,
-        format_bytes(row.predicted, 2),
-        format_bytes(row.observed, 2),
-        _count(row.difference),
-        format_percent(row.fraction),
-    )
-
-
-def _list(title: str, entries: Iterable[str], level: int = 2) -> list[str]:
-    told = [tag("li", text(entry)) for entry in entries]
-    return [tag(f"h{level}", title), tag("ul", *told)] if told else []
-
-
-def _colour(line: Line) -> str:
-    return line.replace("_", "-")
-
-
-def _count(value: int | None) -> str:
-    return UNKNOWN if value is None else f"{value:,}".replace("-", "−")
+    yield from listed("Assumed", estimate.assumptions, 3)

@@ -1,0 +1,152 @@
+"""`vramtui report` writes a past run down."""
+
+import csv
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from vramtui.cli.main import program
+from vramtui.core.devices import card
+from vramtui.core.ledger import Ledger
+from vramtui.core.runs import Run
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.presets import PresetLibrary
+from vramtui.records.run_history import FILE, RunHistory
+
+GIB = 1 << 30
+HOSTILE = "train.py <script>alert(1)</script> \x1b[2J | `id` =1+1"
+invoke = CliRunner().invoke
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunHistory:
+    monkeypatch.setenv("VRAMTUI_DATA_DIR", str(tmp_path / "data"))
+    return RunHistory(tmp_path / "data" / FILE)
+
+
+def run() -> Run:
+    workload = PresetLibrary().get("gpt2-124m").preset.workload
+    estimate = ANALYTIC.estimate(workload, card("H200"))
+    return Run(
+        key="k",
+        source="watched",
+        host="gpu01",
+        gpu_uuid="GPU-0",
+        gpu_name="NVIDIA H200",
+        pid=4213,
+        command=HOSTILE,
+        started_at=1.7e9,
+        ended_at=1.7e9 + 90,
+        ending="exited",
+        preset="gpt2-124m",
+        model_kind="transformer",
+        run_kind="train",
+        workload=msgspec.to_builtins(workload),
+        method="analytic",
+        peak_phase="forward",
+        predicted=estimate.ledger,
+        observed=Ledger(process=19 * GIB),
+        times=(0.0, 30.0, 60.0),
+        values=(GIB, 19 * GIB, 12 * GIB),
+        versions={"driver": "580.1"},
+    )
+
+
+class Page(HTMLParser):
+    """Checks that every element is closed in order, and that nothing is loaded from elsewhere."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.polygons = 0
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in {"script", "link", "img", "iframe"}
+        assert not {"src", "href", "onload"} & {name for name, _ in attrs}
+        self.polygons += tag == "polygon"
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def report(tmp_path: Path, *arguments: str) -> list[Path]:
+    done = invoke(program(), ["report", "1", "--folder", str(tmp_path / "out"), *arguments])
+    assert done.exit_code == 0, done.output
+    return [Path(line) for line in done.stdout.splitlines()]
+
+
+def test_every_format(kept: RunHistory, tmp_path: Path) -> None:
+    kept.keep(run())
+    paths = report(tmp_path)
+    assert [path.suffix for path in paths] == [".json", ".csv", ".md", ".html"]
+    assert all(path.name.startswith("vramtui-gpu01-run-1-20231114-") for path in paths)
+    texts = [path.read_text(encoding="utf-8") for path in paths]
+    assert not any("\x1b" in text for text in texts)
+    assert not any("<script" in text for text in texts[2:])
+    document = json.loads(texts[0])
+    assert (document["schema"], document["id"], document["observed"]["process"]) == (1, 1, 19 * GIB)
+    assert (document["times"], document["values"][1]) == ([0.0, 30.0, 60.0], 19 * GIB)
+    rows = {row["line"]: row for row in csv.DictReader(texts[1].splitlines())}
+    assert int(rows["process"]["peak_bytes"]) == 19 * GIB
+    assert int(rows["weights"]["predicted_bytes"]) == document["predicted"]["weights"]
+    assert rows["weights"]["peak_bytes"] == ""
+    assert "## Memory over time" in texts[2]
+    assert "batch_size = " in texts[2]
+    page = Page(texts[3])
+    assert page.polygons == 1
+    assert "1 m 30 s after its start" in page.text
+
+
+def test_the_timeline_is_reckoned_again_and_said_to_be(kept: RunHistory, tmp_path: Path) -> None:
+    workload = PresetLibrary().get("gpt2-124m").preset.workload
+    moments = ANALYTIC.estimate(workload, card("H200")).timeline
+    kept.keep(run())
+    kept.keep(msgspec.structs.replace(run(), pid=2, key="b", predicted=Ledger(process=20 * GIB)))
+    kept.keep(msgspec.structs.replace(run(), pid=3, key="c", workload={"model": {"kind": "gone"}}))
+    kept.keep(msgspec.structs.replace(run(), pid=4, key="d", method="traced"))
+    kept.keep(msgspec.structs.replace(run(), pid=5, key="e", method="", preset="", predicted=Ledger(), workload={}))
+    notes = []
+    for number in range(1, 6):
+        done = invoke(program(), ["report", str(number), "-f", "json,md,html", "--folder", str(tmp_path)])
+        assert done.exit_code == 0, done.output
+        document = json.loads(Path(done.stdout.splitlines()[0]).read_text(encoding="utf-8"))
+        assert bool(document["timeline"]) == (number < 3 and bool(moments))
+        notes.append(" ".join(document["notes"]))
+    assert "reckoned again from the kept workload" in notes[0]
+    assert "differ" not in notes[0]
+    assert "differ from those that were predicted then" in notes[1]
+    assert "cannot read the workload" in notes[2]
+    assert "a trace is not run again" in notes[3]
+    assert "without a preset" in notes[4]
+
+
+def test_bad_use(kept: RunHistory, tmp_path: Path) -> None:
+    assert invoke(program(), ["report", "1"]).exit_code == 2
+    kept.keep(run())
+    for kind, said in (("svg", "no screen"), ("htm", "html")):
+        done = invoke(program(), ["report", "1", "-f", kind, "--folder", str(tmp_path)])
+        assert done.exit_code == 2
+        assert said in done.stderr
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    done = invoke(program(), ["report", "1", "--folder", str(tmp_path / "file")])
+    assert done.exit_code == 2
+    assert "the report was not written" in done.stderr
+
+
+def test_nothing_is_overwritten(kept: RunHistory, tmp_path: Path) -> None:
+    kept.keep(run())
+    (first,) = report(tmp_path, "-f", "md")
+    (second,) = report(tmp_path, "-f", "md")
+    assert second.stem == f"{first.stem}-2"

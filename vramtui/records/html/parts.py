@@ -1,0 +1,98 @@
+"""What a page about a snapshot and one about a past run share: bars, tables and lists of a prediction."""
+
+from collections.abc import Iterable
+
+from vramtui.core.comparison import Row
+from vramtui.core.estimate import PHASE_TITLES, Estimate, Moment
+from vramtui.core.ledger import CATEGORIES, TITLES, TOTALS, Ledger, Line
+from vramtui.core.units import UNKNOWN, format_bytes, format_percent
+from vramtui.records.html.drawings import Bar, Piece, stacked
+from vramtui.records.html.style import style
+from vramtui.records.html.text import tag, text
+
+OUTSIDE: tuple[Line, ...] = ("cached", "context", "other")
+LINES: tuple[Line, ...] = (*CATEGORIES, *OUTSIDE)
+
+
+def document(title: str, body: Iterable[str]) -> str:
+    """One whole document; title and body are HTML already."""
+    head = (
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        tag("title", title),
+        tag("style", style()),
+    )
+    return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
+
+
+def sides(predicted: Ledger, observed: int | None) -> str:
+    """The predicted parts as one bar, the observed process as another, on one scale in bytes."""
+    pieces = tuple(Piece(TITLES[line], colour(line), size) for line in LINES if (size := predicted.bytes_of(line)))
+    seen = (Piece("observed", "used", observed),) if observed else ()
+    bars = (
+        Bar("predicted", pieces, format_bytes(predicted.process)),
+        Bar("observed", seen, format_bytes(observed)),
+    )
+    return stacked(bars, max(predicted.process or 0, observed or 0), predicted.process or 0)
+
+
+def timeline(estimate: Estimate) -> str:
+    """A bar for the end of each phase."""
+    bars = [
+        Bar(
+            phase_title(moment),
+            tuple(
+                Piece(TITLES[line], colour(line), moment.categories[line])
+                for line in CATEGORIES
+                if moment.categories.get(line)
+            )
+            or (Piece("allocated", "used", moment.allocated),),
+            f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}",
+        )
+        for moment in estimate.timeline
+    ]
+    return stacked(bars, max(moment.allocated for moment in estimate.timeline))
+
+
+def phase_title(moment: Moment) -> str:
+    """Which phase of which step, counted from 1."""
+    title = PHASE_TITLES[moment.phase]
+    return title if moment.phase == "build" or moment.step < 0 else f"{title} {moment.step + 1}"
+
+
+def categories(predicted: Ledger) -> list[tuple[str, str]]:
+    """Titles and colours of the parts that there are."""
+    return [(TITLES[line], colour(line)) for line in LINES if predicted.bytes_of(line)]
+
+
+def legend(entries: Iterable[tuple[str, str]]) -> str:
+    """What each colour is."""
+    return tag("p", *(tag("span", class_=f"key c-{ink}") + text(title) for title, ink in entries), class_="dim")
+
+
+def ledger_row(row: Row) -> tuple[str, ...]:
+    """One line of the tree on both sides."""
+    title = text(TITLES[row.line])
+    return (
+        tag("strong", title) if row.line in TOTALS else title,
+        format_bytes(row.predicted, 2),
+        format_bytes(row.observed, 2),
+        count(row.difference),
+        format_percent(row.fraction),
+    )
+
+
+def listed(title: str, entries: Iterable[str], level: int = 2) -> list[str]:
+    """A heading and a list; nothing where there are no entries."""
+    told = [tag("li", text(entry)) for entry in entries]
+    return [tag(f"h{level}", title), tag("ul", *told)] if told else []
+
+
+def colour(line: Line) -> str:
+    """The name of a line's colour."""
+    return line.replace("_", "-")
+
+
+def count(value: int | None) -> str:
+    """A whole number with its thousands apart and a true minus sign."""
+    return UNKNOWN if value is None else f"{value:,}".replace("-", "−")
