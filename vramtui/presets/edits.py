@@ -193,7 +193,7 @@ def _in_new_table(text: str, layout: Layout, key: tuple[str, ...], value: str) -
         head += newline
     gap = newline if head else ""
     block = f"[{_written(key[:-1])}]{newline}{key[-1]} = {value}{newline}"
-    return f"{head}{gap}{block}{tail}" if not tail or tail[:1] in "\r\n" else f"{head}{gap}{block}{newline}{tail}"
+    return f"{head}{gap}{block}{tail}" if not tail.partition("\n")[0].strip() else f"{head}{gap}{block}{newline}{tail}"
 
 
 def _line_at(text: str, at: int, line: str) -> str:

@@ -1,0 +1,488 @@
+"""A draft changes what it is told to and no other byte, knows what is wrong, and goes back as many steps as forth."""
+
+import difflib
+import zlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramtui.core.errors import UserError
+from vramtui.core.preset import Preset, PresetFile
+from vramtui.core.workload import TrainRun
+from vramtui.presets import PresetLibrary, preset_files, toml
+from vramtui.presets.drafts import ChangedOnDisk, Draft, NameTaken, draft_copy, draft_from_model
+from vramtui.presets.forms import Field, fields_of, form_of
+from vramtui.presets.library import bundled_folder
+from vramtui.presets.schema import find_faults
+
+SHIPPED = preset_files(bundled_folder())
+TEXT = """\
+# how we train
+name   = "Small"   # on the old card
+
+[model]
+kind = "transformer"
+hidden_size = 64            # as published
+num_hidden_layers = 2
+num_attention_heads = 4
+vocab_size = 100
+
+[run]
+kind = "train"
+batch_size = 2 # more does not fit
+"""
+
+
+def _value_at(text: str, key: str) -> Any:
+    value: Any = toml.loads(text)
+    for part in key.split("."):
+        value = value[part]
+    return value
+
+
+def _another(field: Field) -> str:
+    """A value for `field` that is allowed and another one than it has."""
+    now = field.value if field.value is not None else field.default
+    texts = field.key.endswith(("modules", "arguments"))
+    anothers: dict[str, Callable[[], str]] = {
+        "int": lambda: _another_number(field, int(now) if now is not None else None),
+        "float": lambda: "0.5" if now is None or float(now) != 0.5 else "0.25",
+        "bool": lambda: "false" if now == "true" else "true",
+        "choice": lambda: next(choice for choice in field.choices if choice != now),
+        "list": lambda: '["fc_one", "fc_two"]' if texts else "[3, 5]",
+        "table": lambda: "[{ blocks = 1, channels = 8 }]",
+        "text": lambda: f"{now or ''} changed.*",
+    }
+    return anothers[field.kind]()
+
+
+def _another_number(field: Field, now: int | None) -> str:
+    low, high = int(field.minimum or 0), int(field.maximum or 1 << 40)
+    candidate = low + 1 if now is None else now + 1
+    return str(candidate if candidate <= high else low)
+
+
+@cache
+def _first_of_its_kind(path: Path) -> bool:
+    """Whether no preset before has the same keys; the others are only sampled."""
+    keys = {other: frozenset(fields_of(form_of(other.read_text(encoding="utf-8")))) for other in SHIPPED}
+    return next(other for other in SHIPPED if keys[other] == keys[path]) == path
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_nothing_changed_is_byte_identical(path: Path, tmp_path: Path) -> None:
+    copy = tmp_path / path.name
+    copy.write_bytes(path.read_bytes())
+    draft = Draft.at(copy)
+    for field in fields_of(draft.form).values():
+        if field.value is not None:
+            draft.set_value(field.key, field.value)
+    draft.set_text(draft.text)
+    assert (draft.is_changed, draft.problems, draft.can_undo, draft.difference()) == (False, (), False, "")
+    draft.save()
+    assert copy.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_one_changed_value_changes_one_line(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for number, field in enumerate(fields_of(form_of(text)).values()):
+        if not _first_of_its_kind(path) and zlib.crc32(f"{path.stem}{number}".encode()) % 12:
+            continue
+        draft = Draft.new(text, path.stem)
+        raw = _another(field)
+        draft.set_value(field.key, raw)
+        wanted = raw if field.kind in {"text", "choice"} else toml.loads(f"v = {raw}")["v"]
+        assert _value_at(draft.text, field.key) == wanted
+        _assert_small(text, draft.text, field)
+        assert not [
+            fault for fault in find_faults(toml.loads(draft.text)) if ".".join(map(str, fault.key)) == field.key
+        ]
+        draft.undo()
+        assert draft.text == text
+
+
+def _assert_small(before: str, after: str, field: Field) -> None:
+    changes = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
+    added, removed = [line[2:] for line in changes if line[0] == "+"], [line[2:] for line in changes if line[0] == "-"]
+    if field.value is not None:
+        assert len(added) == 1
+        assert len(removed) == field.value.count("\n") + 1
+        return
+    table, _, name = field.key.rpartition(".")
+    assert not removed
+    lines = [line for line in added if line]
+    assert lines[-1].lstrip().startswith((f"{name} =", f"{name}="))
+    assert lines[:-1] in ([], [f"[{table}]"])
+    assert len(added) <= 3
+
+
+def test_bytes_that_are_easily_lost(tmp_path: Path) -> None:
+    text = TEXT.replace("\n", "\r\n").replace("batch_size = 2", "batch_size\t=  2_0 ") + "  \t\r\n\r\n# the end"
+    path = tmp_path / "small.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + text.encode())
+    draft = Draft.at(path)
+    assert draft.text == text
+    draft.set_value("run.batch_size", "20")
+    assert not draft.is_changed
+    draft.set_value("run.batch_size", "21")
+    draft.set_value("run.sequence_length", "5")
+    draft.set_value("match.command", "x\\.py")
+    draft.save()
+    added = b'batch_size\t=  21  # more does not fit\r\nsequence_length = 5\r\n\r\n[match]\r\ncommand = "x\\\\.py"\r\n'
+    assert path.read_bytes() == b"\xef\xbb\xbf" + text.encode().replace(
+        b"batch_size\t=  2_0  # more does not fit\r\n", added
+    )
+    assert Draft.at(path).problems == ()
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", ""])
+def test_a_text_field_that_makes_line_ends_the_same(end: str) -> None:
+    mixed = f"# one\r\n# two\n{TEXT}# \u2028 \x85 last{end}"
+    draft = Draft.new(mixed, "small")
+    for newline in ("\n", "\r\n"):
+        draft.set_text(newline.join(mixed.splitlines()) + (newline if end else ""))
+        assert draft.text == mixed
+        draft.set_text(newline.join(mixed.replace("= 2 #", "= 3 #").splitlines()) + (newline if end else ""))
+        assert draft.text == mixed.replace("= 2 #", "= 3 #")
+        draft.undo()
+        assert draft.text == mixed
+
+
+def test_both_sides_see_one_text() -> None:
+    draft = Draft.new(TEXT, "small")
+    draft.set_value("run.batch_size", "8")
+    assert draft.text == TEXT.replace("= 2 #", "= 8 #")
+    assert isinstance(draft.preset.run if draft.preset else None, TrainRun)
+    draft.set_text(draft.text.replace("= 8 #", "= 16 #"))
+    assert fields_of(draft.form)["run.batch_size"].value == "16"
+
+
+def test_a_wrong_value_stands_in_the_text_and_is_marked() -> None:
+    draft = Draft.new(TEXT, "small")
+    good = draft.preset
+    draft.set_value("run.batch_size", "0")
+    assert draft.text == TEXT.replace("= 2 #", "= 0 #")
+    (problem,) = draft.problems
+    assert (problem.line, problem.key) == (13, "run.batch_size")
+    assert problem.sentence == "run.batch_size is 0; it must be at least 1"
+    assert draft.preset is good
+    assert not draft.is_current
+    draft.set_value("run.precision", "bf61")
+    assert [problem.key for problem in draft.problems] == ["run.batch_size", "run.precision"]
+    assert "did you mean bf16?" in draft.problems[1].sentence
+    draft.undo()
+    draft.undo()
+    assert (draft.problems, draft.is_current, draft.preset) == ((), True, good)
+
+
+@pytest.mark.parametrize(
+    ("key", "raw", "reason"),
+    [
+        ("run.batch_size", "many", "run.batch_size is 'many'; a whole number is needed"),
+        ("run.batch_size", "", "run.batch_size is empty; a whole number is needed"),
+        ("run.batch_size", "4 # more", "run.batch_size is '4 # more'; a whole number is needed"),
+        ("run.batch_size", "4\nlora = 1", "run.batch_size is '4␊lora = 1'; a whole number is needed"),
+        ("run.batch_size", "[4,\n5]", "run.batch_size is '[4,␊5]'; a whole number is needed"),
+        ("run.max_grad_norm", "1.", "run.max_grad_norm is '1.'; a number is needed"),
+        ("model.gated_mlp", "yes", "model.gated_mlp is 'yes'; true or false is needed"),
+        ("run.lora.target_modules", "[", "run.lora.target_modules is '['; a list is needed, as in [1, 2]"),
+        ("run.nothing", "1", "run.nothing is not a key of this preset"),
+        ("run.lora", "1", "run.lora is not a key of this preset"),
+    ],
+)
+def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -> None:
+    draft = Draft.new(TEXT, "small")
+    draft.set_value(key, raw)
+    assert draft.text == TEXT
+    assert [(problem.key, problem.sentence) for problem in draft.problems] == [(key, reason)]
+    assert draft.is_current
+    draft.undo()
+    assert draft.problems == ()
+
+
+def test_a_refusal_is_over_with_the_next_value() -> None:
+    draft = Draft.new(TEXT, "small")
+    draft.set_value("run.batch_size", "x")
+    draft.set_value("run.batch_size", "2")
+    assert (draft.problems, draft.text) == ((), TEXT)
+    draft.set_value("run.batch_size", "x")
+    draft.unset("run.batch_size")
+    assert draft.problems == ()
+    assert draft.text == TEXT.replace("batch_size = 2 # more does not fit\n", "")
+
+
+def test_lists_and_texts_as_people_type_them() -> None:
+    draft = Draft.new(TEXT, "small")
+    draft.set_value("run.lora.rank", "4")
+    draft.set_value("run.lora.target_modules", "q_proj, v_proj")
+    draft.set_value("notes", 'He said "8\\8"\n\x7f')
+    draft.set_value("match.command", "train\\.py")
+    assert draft.problems == ()
+    assert 'target_modules = ["q_proj", "v_proj"]' in draft.text
+    assert draft.preset is not None
+    assert draft.preset.notes == 'He said "8\\8"\n\x7f'
+    assert draft.preset.match is not None
+    assert draft.preset.match.command == "train\\.py"
+
+
+def test_quotes_stay_as_they_were() -> None:
+    draft = Draft.new(TEXT + "[match]\ncommand = 'train\\.py'\n", "small")
+    draft.set_value("match.command", "tune\\.py")
+    assert "command = 'tune\\.py'\n" in draft.text
+    draft.set_value("match.command", "it's\\.py")
+    assert 'command = "it\'s\\\\.py"\n' in draft.text
+
+
+def test_a_line_that_is_no_toml_does_not_lock_the_form() -> None:
+    broken = TEXT.replace("num_hidden_layers = 2", "num_hidden_layers = = 2")
+    draft = Draft.new(broken, "small")
+    assert draft.preset is None
+    draft.set_value("run.batch_size", "3")
+    draft.set_value("parallel.data", "2")
+    assert draft.text == broken.replace("= 2 #", "= 3 #") + "\n[parallel]\ndata = 2\n"
+    assert draft.problems[0].line == 7
+    draft.set_text(draft.text.replace("= = 2", "= 2"))
+    assert draft.is_current
+
+
+def test_what_another_kind_does_not_have() -> None:
+    draft = Draft.new(TEXT + "[run.lora]\nrank = 4\ntarget_modules = []\n", "small")
+    draft.set_value("run.kind", "serve")
+    assert {problem.key for problem in draft.problems} == {"run.batch_size", "run.lora"}
+    assert draft.drop_unknown() == ("run.batch_size", "run.lora")
+    assert draft.problems == ()
+    assert draft.text == TEXT.replace('"train"', '"serve"').replace("batch_size = 2 # more does not fit\n", "")
+    draft.undo()
+    draft.undo()
+    assert draft.text.endswith("[run.lora]\nrank = 4\ntarget_modules = []\n")
+    assert draft.drop_unknown() == ()
+
+
+def test_typing_in_one_place_is_one_step() -> None:
+    draft = Draft.new(TEXT, "small")
+    for raw in ("1", "12", "128"):
+        draft.set_value("run.batch_size", raw)
+    draft.set_value("run.sequence_length", "5")
+    draft.set_value("run.sequence_length", "51")
+    draft.undo()
+    assert draft.text == TEXT.replace("= 2 #", "= 128 #")
+    draft.undo()
+    assert draft.text == TEXT
+    assert not draft.can_undo
+    draft.redo()
+    draft.redo()
+    assert "sequence_length = 51" in draft.text
+    assert not draft.can_redo
+    draft.set_value("run.batch_size", "1")
+    draft.end_step()
+    draft.set_value("run.batch_size", "3")
+    draft.undo()
+    assert "batch_size = 1 #" in draft.text
+
+
+def test_typing_in_the_text_is_one_step_a_line() -> None:
+    draft = Draft.new(TEXT, "small")
+    text = TEXT
+    for letter in "# one\n# two":
+        text += letter
+        draft.set_text(text)
+    draft.undo()
+    assert draft.text == TEXT + "# one"
+    draft.undo()
+    assert draft.text == TEXT
+    for length in range(1, 6):
+        draft.set_text(TEXT[:-length])
+    draft.undo()
+    assert draft.text == TEXT
+
+
+def test_back_to_what_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT)
+    draft = Draft.at(path)
+    draft.set_value("run.batch_size", "4")
+    assert draft.is_changed
+    assert draft.difference().splitlines()[2:] == [
+        "@@ -10,4 +10,4 @@",
+        " ",
+        " [run]",
+        ' kind = "train"',
+        "-batch_size = 2 # more does not fit",
+        "+batch_size = 4 # more does not fit",
+    ]
+    draft.revert()
+    assert (draft.text, draft.is_changed) == (TEXT, False)
+    draft.undo()
+    assert draft.is_changed
+    new = Draft.new(TEXT, "new")
+    new.set_value("run.batch_size", "4")
+    new.revert()
+    assert (new.text, new.is_changed) == (TEXT, True)
+
+
+def test_a_difference_without_a_last_line_end() -> None:
+    draft = Draft.new("a", "new")
+    assert draft.difference() == "--- saved\n+++ draft\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n"
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Path:
+    return tmp_path / "user" / "presets"
+
+
+def _bundled(name: str) -> PresetFile:
+    return PresetLibrary(Path("/nowhere")).get(name)
+
+
+def test_a_bundled_preset_is_saved_as_ones_own(user: Path) -> None:
+    found = _bundled("gpt2-124m")
+    before = Path(found.path).read_bytes()
+    draft = Draft.open(found, user_folder=user)
+    assert draft.bundled
+    draft.set_value("run.batch_size", "7")
+    assert draft.save() == user / "gpt2-124m.toml"
+    assert (draft.path, draft.bundled, draft.is_changed) == (user / "gpt2-124m.toml", False, False)
+    assert Path(found.path).read_bytes() == before
+    draft.set_value("run.batch_size", "9")
+    draft.save()
+    assert "batch_size = 9" in (user / "gpt2-124m.toml").read_text()
+    again = Draft.open(found, user_folder=user)
+    with pytest.raises(NameTaken, match=r"gpt2-124m\.toml exists already") as taken:
+        again.save()
+    assert taken.value.path == user / "gpt2-124m.toml"
+    assert again.save(user / "other.toml").name == "other.toml"
+    assert again.name == "other"
+    with pytest.raises(UserError, match="came with the program"):
+        Draft.at(Path(found.path), user_folder=user).save(Path(found.path), replace=True)
+    with pytest.raises(UserError, match="came with the program and cannot be deleted"):
+        Draft.open(found, user_folder=user).delete()
+
+
+def test_new_ones_from_a_copy_and_from_a_models_file(user: Path, tmp_path: Path) -> None:
+    copied = draft_copy(_bundled("gpt2-124m"), "mine", user_folder=user)
+    assert (copied.path, copied.is_changed, copied.problems) == (None, True, ())
+    assert copied.text == Path(_bundled("gpt2-124m").path).read_text(encoding="utf-8")
+    copied.save()
+    with pytest.raises(NameTaken):
+        draft_copy(_bundled("gpt2-355m"), "mine", user_folder=user).save()
+    with pytest.raises(UserError, match="is no name of a preset"):
+        draft_copy(_bundled("gpt2-124m"), "../mine", user_folder=user)
+    folder = tmp_path / "my model"
+    folder.mkdir()
+    (folder / "config.json").write_text(
+        '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4,'
+        ' "vocab_size": 100, "n_positions": 32}'
+    )
+    made = draft_from_model(folder, user_folder=user)
+    assert (made.name, made.problems) == ("my-model", ())
+    assert made.save() == user / "my-model.toml"
+    read = PresetLibrary(user).get(str(folder))
+    assert Draft.open(read, user_folder=user).problems == ()
+
+
+def test_a_broken_text_is_not_saved(user: Path) -> None:
+    draft = Draft.new("name = 1", "broken", user_folder=user)
+    with pytest.raises(UserError, match=r"broken\.toml:1: name is 1"):
+        draft.save()
+    assert not user.exists()
+
+
+def test_a_broken_file_can_be_opened_and_mended(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT.replace("= 2 #", "= 0 #"))
+    draft = Draft.at(path)
+    assert draft.preset is None
+    draft.set_value("run.batch_size", "1")
+    draft.save()
+    assert Draft.at(path).is_current
+
+
+def test_deleting(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT)
+    draft = Draft.at(path, user_folder=tmp_path)
+    draft.delete()
+    assert not path.exists()
+    assert (draft.path, draft.text, draft.is_changed) == (None, TEXT, True)
+    assert draft.save() == path
+
+
+def test_changes_on_disk(tmp_path: Path) -> None:
+    path = tmp_path / "small.toml"
+    path.write_text(TEXT)
+    draft = Draft.at(path)
+    assert not draft.changed_on_disk()
+    path.write_text(TEXT)
+    assert not draft.changed_on_disk()  # written anew, and the same
+    draft.set_value("run.batch_size", "4")
+    path.write_text(TEXT + "# theirs\n")
+    assert draft.changed_on_disk()
+    assert draft.disk_text == TEXT + "# theirs\n"
+    with pytest.raises(ChangedOnDisk, match="was changed by something else"):
+        draft.save()
+    draft.take_disk()
+    assert (draft.text, draft.is_changed, draft.changed_on_disk()) == (TEXT + "# theirs\n", False, False)
+    draft.undo()
+    assert draft.text == TEXT.replace("= 2 #", "= 4 #")
+    path.write_text("name = 1")
+    draft.keep_mine()
+    assert "-name = 1" in draft.difference()
+    draft.save()
+    assert path.read_text() == draft.text
+    path.unlink()
+    assert draft.changed_on_disk()
+    assert draft.disk_text is None
+    draft.take_disk()
+    assert draft.text
+    with pytest.raises(ChangedOnDisk):
+        draft.save()
+    draft.save(replace=True)
+    assert path.exists()
+
+
+def test_something_else_may_look_at_the_preset_too() -> None:
+    def heads(preset: Preset) -> None:
+        raise UserError(f"model.num_attention_heads does not suit {preset.name}")
+
+    draft = Draft.new(TEXT, "small", try_out=heads)
+    assert [(problem.line, problem.key) for problem in draft.problems] == [(8, "model.num_attention_heads")]
+    assert not draft.is_current
+
+
+KEYS = ("run.batch_size", "run.sequence_length", "run.lora.rank", "name", "match.command", "parallel.data", "run.kind")
+EDITS = st.one_of(
+    st.tuples(st.just("set"), st.sampled_from(KEYS), st.text("0123xy'\"\\ é", max_size=4)),
+    st.tuples(st.just("unset"), st.sampled_from((*KEYS, "run.lora", "match")), st.just("")),
+    st.tuples(st.just("text"), st.text("ab=[]\"'#\n\r", max_size=4), st.integers(0, 400)),
+    st.tuples(st.sampled_from(["undo", "redo", "revert", "end_step", "drop_unknown"]), st.just(""), st.just("")),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from([TEXT, TEXT.replace("\n", "\r\n"), ""]), st.lists(EDITS, max_size=12))
+def test_everything_can_be_undone_and_done_again(text: str, edits: list[tuple[str, str, Any]]) -> None:
+    draft = Draft.new(text, "small")
+    for what, first, second in edits:
+        if what == "set":
+            draft.set_value(first, second)
+        elif what == "unset":
+            draft.unset(first)
+        elif what == "text":
+            draft.set_text(draft.text[:second] + first + draft.text[second + 2 :])
+        else:
+            getattr(draft, what)()
+        assert list(form_of(draft.text))
+    after = draft.text
+    while draft.can_undo:
+        draft.undo()
+    assert draft.text == text
+    while draft.can_redo:
+        draft.redo()
+    if not any(what == "undo" for what, _, _ in edits):
+        assert draft.text == after
