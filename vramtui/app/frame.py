@@ -4,7 +4,7 @@ Textual sends whole stretches of lines again when a part of them is refreshed. E
 laid over the remembered cells, and what is left is cursor moves, changes of style and changed characters.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from rich.cells import get_character_cell_size
@@ -14,6 +14,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 
+Piece = tuple[int, int, Iterable[Segment]]
 Cell = tuple[str, Style | None]
 NOTHING: Cell = ("\0", None)
 # Rewriting up to this many unchanged cells is shorter than the escape sequence that jumps over them.
@@ -41,6 +42,8 @@ class Frame:
             pieces = _layout_pieces(update)
         elif isinstance(update, ChopsUpdate):
             pieces = _chop_pieces(update)
+        elif isinstance(update, Pieces):
+            pieces = iter(update.pieces)
         else:
             return update
         writer = _Writer(console._color_system or ColorSystem.TRUECOLOR)  # noqa: SLF001 - its public name is a string
@@ -92,6 +95,13 @@ class _Writer:
         return _Ready("".join(self._out))
 
 
+class Pieces(CompositorUpdate):
+    """Stretches of lines, each with its row and first column, that nothing lies in front of."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = pieces
+
+
 class _Ready(CompositorUpdate):
     """An update that is already text."""
 
@@ -104,7 +114,7 @@ class _Ready(CompositorUpdate):
         return self._text
 
 
-def _layout_pieces(update: LayoutUpdate) -> Iterator[tuple[int, int, Iterable[Segment]]]:
+def _layout_pieces(update: LayoutUpdate) -> Iterator[Piece]:
     for y, strips in enumerate(update.strips, update.region.y):
         x = update.region.x
         for strip in strips:
@@ -112,7 +122,7 @@ def _layout_pieces(update: LayoutUpdate) -> Iterator[tuple[int, int, Iterable[Se
             x += strip.cell_length
 
 
-def _chop_pieces(update: ChopsUpdate) -> Iterator[tuple[int, int, Iterable[Segment]]]:
+def _chop_pieces(update: ChopsUpdate) -> Iterator[Piece]:
     for y, x1, x2 in update.spans:
         for end, (x, strip) in zip(update.chop_ends[y], update.chops[y].items(), strict=False):
             if strip is not None and x < x2 and end > x1:

@@ -200,7 +200,8 @@ class Watching(Placed):
             interval=self._interval,
             stale=self._age(),
         )
-        screen.take(self.complete(view, screen.PLACE), self.palette)
+        with self.together():
+            screen.take(self.complete(view, screen.PLACE), self.palette)
         if view.sample is not None:
             self._drawn_at = self._now()
 

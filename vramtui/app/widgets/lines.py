@@ -5,10 +5,12 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
+from vramtui.app.painting import Painted
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 
@@ -37,9 +39,15 @@ class Lines(Widget, can_focus=False):
         self.view, self.palette = view, palette
         titles = self.titles(view)
         if titles != self._titles:
-            self._titles = titles
-            self.border_title, self.border_subtitle = map(plain, titles)
+            self._entitle(titles)
         self.redraw()
+
+    def _entitle(self, titles: tuple[str, str]) -> None:
+        """Put titles in the frame. Textual's own way draws the whole widget again."""
+        self._border_title, self._border_subtitle = map(Content, titles)
+        former, self._titles = self._titles, titles
+        edges = [(0, titles[0] != former[0]), (self.outer_size.height - 1, titles[1] != former[1])]
+        draw_lines(self, [y - self.gutter.top for y, is_other in edges if is_other])
 
     def titles(self, view: View) -> tuple[str, str]:
         """What stands in the frame above and below, where the panel has one."""
@@ -54,13 +62,12 @@ class Lines(Widget, can_focus=False):
         lines = self.build(self.view, self.palette, size.width, size.height)
         self._built_for = size
         former, self.shown = self.shown, lines
-        regions = [
-            Region(0, y, size.width, 1)
-            for y in range(max(len(lines), len(former)))
+        changed = [
+            y
+            for y in range(min(size.height, max(len(lines), len(former))))
             if y >= len(lines) or y >= len(former) or lines[y] != former[y]
         ]
-        if regions:
-            self.refresh(*regions)
+        draw_lines(self, changed)
 
     def on_resize(self) -> None:
         """Fill the new size, unless drawing it did so already."""
@@ -76,6 +83,13 @@ class Lines(Widget, can_focus=False):
         if y < len(self.shown):
             return self.shown[y]
         return Strip.blank(self.size.width, self.rich_style)
+
+
+def draw_lines(widget: Widget, lines: Sequence[int]) -> None:
+    """Draw these lines of the widget's content again, at once where nothing is in the way."""
+    app, top = widget.app, widget.gutter.top
+    if lines and not (isinstance(app, Painted) and app.paint(widget, [top + y for y in lines])):
+        widget.refresh(*(Region(0, y, widget.size.width, 1) for y in lines))
 
 
 def plain(text: str) -> str:

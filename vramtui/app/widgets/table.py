@@ -4,7 +4,7 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
@@ -12,7 +12,7 @@ from vramtui.app.messages import RowChosen, SortChosen
 from vramtui.app.state import Row, View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.columns import columns_for, heading, row_strip, sort_column_at
-from vramtui.app.widgets.lines import Lines, plain, strip, wrap
+from vramtui.app.widgets.lines import Lines, draw_lines, plain, strip, wrap
 
 
 class Heading(Lines):
@@ -74,10 +74,7 @@ class Rows(ScrollView, can_focus=True):
 
     def _redraw(self) -> None:
         former, self._drawn = self._drawn, {}
-        width = self.size.width
-        regions = [Region(0, y, width, 1) for y in range(self.size.height) if self.render_line(y) != former.get(y)]
-        if regions:
-            self.refresh(*regions)
+        draw_lines(self, [y for y in range(self.size.height) if self.render_line(y) != former.get(y)])
 
     def on_resize(self) -> None:
         """Rows are as wide as the table."""
