@@ -30,6 +30,10 @@ class PidNamespace:
             self._verdicts[pid] = has_device_open(pid)
         return self._verdicts[pid]
 
+    def is_certain(self, pid: int) -> bool:
+        """Whether it is known, and not only believed, that /proc's process of that number is the one meant."""
+        return not self.private or (has_device_open(os.getpid()) and has_device_open(pid))
+
     def hides(self, pid: int) -> bool:
         """Whether a pid that cannot be looked at may well be alive outside this namespace."""
         self._verdicts.pop(pid, None)

@@ -1,0 +1,153 @@
+"""Signals reach the process that was meant and no other; the processes here are the test's own children."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from vramtui.core.signalling import SIGNALS, SignalName
+from vramtui.sources import pid_namespace
+from vramtui.sources.pid_namespace import PidNamespace
+from vramtui.sources.processes import ProcessTable
+from vramtui.sources.signals import Signals
+
+WAITS = "import sys, time; print(flush=True); time.sleep(600)"
+STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
+Child = subprocess.Popen[bytes]
+
+
+def start(code: str) -> Child:
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    return child
+
+
+@pytest.fixture
+def child() -> Iterator[Child]:
+    started = start(WAITS)
+    yield started
+    started.kill()
+    started.communicate()
+
+
+def seen_start(pid: int) -> float:
+    """The start time as a row of the table has it."""
+    table = ProcessTable()
+    table.update({pid})
+    started = table.row(pid, "GPU-0", "C", 1, None).started_at
+    assert started is not None
+    return started
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+def test_the_process_gets_the_signal(child: Child, name: SignalName) -> None:
+    sender = Signals()
+    started = seen_start(child.pid)
+    assert sender.is_there(child.pid, started)
+    assert sender.send(child.pid, started, name).outcome == "sent"
+    assert child.wait() == -getattr(signal, name)
+    assert not sender.is_there(child.pid, started)
+    assert sender.send(child.pid, started, name).outcome == "gone"
+
+
+def test_a_child_that_nobody_waited_for_has_ended(child: Child) -> None:
+    sender = Signals()
+    started = seen_start(child.pid)
+    child.send_signal(signal.SIGKILL)
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it stays a zombie
+    assert not sender.is_there(child.pid, started)
+    assert sender.send(child.pid, started, "SIGTERM").outcome == "gone"
+
+
+def test_one_that_takes_no_notice_is_still_there() -> None:
+    child = start(STUBBORN)
+    try:
+        sender = Signals()
+        started = seen_start(child.pid)
+        assert sender.send(child.pid, started, "SIGTERM").outcome == "sent"
+        assert sender.is_there(child.pid, started)
+        assert sender.send(child.pid, started, "SIGKILL").outcome == "sent"
+        assert child.wait() == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@pytest.mark.parametrize("off", [-3600.0, -10.0, 10.0, None])
+def test_another_process_with_that_pid_is_left_alone(child: Child, off: float | None) -> None:
+    started = None if off is None else seen_start(child.pid) + off
+    assert Signals().send(child.pid, started, "SIGKILL").outcome == "reused"
+    assert child.poll() is None
+
+
+def test_it_is_the_process_taken_hold_of_that_gets_it(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the pid given to another process after the look, that one would not be hit: no pid is used any more."""
+
+    def never(*arguments: int) -> None:
+        raise AssertionError(arguments)
+
+    if not hasattr(os, "pidfd_open"):
+        pytest.skip("this system has no pidfds")
+    try:
+        os.close(os.pidfd_open(child.pid))
+    except OSError:
+        pytest.skip("this system has no pidfds")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", never)
+        assert Signals().send(child.pid, seen_start(child.pid), "SIGTERM").outcome == "sent"
+    assert child.wait() == -signal.SIGTERM
+
+
+def test_without_pidfds_it_is_sent_all_the_same(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pidfd_open", raising=False)
+    assert Signals().send(child.pid, seen_start(child.pid), "SIGTERM").outcome == "sent"
+    assert child.wait() == -signal.SIGTERM
+
+
+def test_not_permitted_says_whose_process_it_is(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: int) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    started = psutil.Process(child.pid).create_time()
+    with monkeypatch.context() as patch:
+        patch.delattr(os, "pidfd_open", raising=False)
+        patch.setattr(os, "kill", denied)
+        sent = Signals().send(child.pid, started, "SIGTERM")
+    assert (sent.outcome, sent.owner) == ("refused", psutil.Process(child.pid).username())
+
+
+def test_the_systems_own_words(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: int) -> None:
+        raise OSError(38, "Function not\x1b implemented")
+
+    started = seen_start(child.pid)
+    with monkeypatch.context() as patch:
+        patch.delattr(os, "pidfd_open", raising=False)
+        patch.setattr(os, "kill", broken)
+        sent = Signals().send(child.pid, started, "SIGTERM")
+    assert (sent.outcome, sent.detail) == ("failed", "Function not␛ implemented")
+
+
+@pytest.mark.parametrize(
+    ("ours", "its", "outcome"),
+    [(True, True, "sent"), (True, False, "elsewhere"), (False, False, "elsewhere"), (False, True, "elsewhere")],
+)
+def test_in_a_container_only_a_process_that_has_the_driver_open(
+    child: Child, monkeypatch: pytest.MonkeyPatch, ours: bool, its: bool, outcome: str
+) -> None:
+    monkeypatch.setattr(pid_namespace, "_own_namespace", lambda: "pid:[4026532200]")
+    monkeypatch.setattr(pid_namespace, "has_device_open", lambda pid: ours if pid == os.getpid() else its)
+    sent = Signals(PidNamespace()).send(child.pid, psutil.Process(child.pid).create_time(), "SIGTERM")
+    assert sent.outcome == outcome
+    if outcome != "sent":
+        assert child.poll() is None
+
+
+@pytest.mark.parametrize("pid", [0, -1, 1 << 40])
+def test_numbers_that_are_no_pid_reach_nobody(pid: int) -> None:
+    assert Signals().send(pid, 1.0, "SIGKILL").outcome != "sent"

@@ -1,0 +1,31 @@
+"""Signals that may be sent to a process, and what came of one."""
+
+from typing import Literal, get_args
+
+import msgspec
+
+SignalName = Literal["SIGTERM", "SIGINT", "SIGKILL"]
+SIGNALS: tuple[SignalName, ...] = get_args(SignalName)
+MEANINGS: dict[SignalName, str] = {
+    "SIGTERM": "asks it to end; most programs clean up first",
+    "SIGINT": "as Ctrl-C would; many jobs write a checkpoint",
+    "SIGKILL": "ends it at once; nothing is saved",
+}
+
+Outcome = Literal["sent", "gone", "reused", "refused", "elsewhere", "failed"]
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of sending a signal.
+
+    Attributes:
+        outcome: sent; gone (there was no such process any more); reused (another process has that pid now); refused
+            (this user may not); elsewhere (that pid belongs to another pid namespace, or this cannot be told);
+            failed otherwise. Only `sent` sent anything.
+        owner: whose process it is, where that was in the way.
+        detail: the system's own words, where there are no better ones.
+    """
+
+    outcome: Outcome
+    owner: str = ""
+    detail: str = ""
