@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core import history
-from vramtui.core.history import History, Peak, Track
+from vramtui.core.history import History, Look, Peak, Track
 from vramtui.core.readings import Absence, Gpu, Host, Process, ProcessKey, Sample
 
 HOST = Host(name="h")
@@ -30,7 +30,7 @@ def test_the_peak_outlives_the_process() -> None:
         seen.add(sample(at, process(1, used)))
     seen.add(sample(3))
     track = seen.tracks[key(1)]
-    assert track.peak == Peak(bytes=9, at=1)
+    assert track.peak == Peak(bytes=9, at=1, interval=1.0)
     assert track.gone_at == 3
     assert list(seen.exited(0)) == [track]
     assert not list(seen.exited(3.5))
@@ -43,7 +43,7 @@ def test_a_reused_pid_is_a_new_process() -> None:
     assert seen.tracks[key(1, 10.0)].gone_at == 1
     fresh = seen.tracks[key(1, 20.0)]
     assert fresh.gone_at is None
-    assert fresh.peak == Peak(bytes=2, at=1)
+    assert fresh.peak == Peak(bytes=2, at=1, interval=1.0)
     assert dict(seen.here("h", "G")) == {1: fresh}
 
 
@@ -94,7 +94,7 @@ def test_many_processes_share_the_points(monkeypatch: pytest.MonkeyPatch) -> Non
     for at in range(200):
         seen.add(sample(at, *(process(pid, used=at + 1) for pid in range(50))))
     assert max(len(track.values) for track in seen.tracks.values()) <= 20
-    assert all(track.peak == Peak(bytes=200, at=199) for track in seen.tracks.values())
+    assert all(track.peak == Peak(bytes=200, at=199, interval=1.0) for track in seen.tracks.values())
 
 
 amounts = st.lists(st.one_of(st.none(), st.integers(0, 2**50)), min_size=1, max_size=400)
@@ -140,3 +140,66 @@ def test_what_is_here_is_what_was_listed_last(moments: list[dict[int, int] | Non
     gone = {track.key.pid for track in seen.exited(0)}
     assert gone == most.keys() - listed.keys()
     assert all((track.gone_at is None) == (track.key.pid in listed) for track in seen.tracks.values())
+
+
+def looks(*points: tuple[float, int], pid: int = 1, started: float | None = 0.0) -> list[Look]:
+    return [Look(key(pid, started), at, used, 0.1) for at, used in points]
+
+
+def test_a_spike_between_two_samples_is_kept_with_the_interval_that_found_it() -> None:
+    seen = History()
+    seen.add(sample(0, process(1, 5)))
+    now = sample(1, process(1, 5))
+    seen.add_looks(looks((0.3, 5), (0.4, 90), (0.5, 90), (0.6, 5)), now)
+    seen.add(now)
+    track = seen.tracks[key(1)]
+    assert track.peak == Peak(bytes=90, at=0.4, interval=0.1)
+    assert list(zip(track.times, track.values, strict=True)) == [(0.0, 5), (0.4, 90), (0.6, 5)]
+    assert track.closely == (0.3, 0.6)
+
+
+def test_close_looks_of_a_pid_that_has_changed_hands_are_nobodys() -> None:
+    seen = History()
+    seen.add(sample(0, process(1, 5, started=10.0)))
+    now = sample(1, process(1, 6, started=20.0))
+    seen.add_looks(looks((0.5, 90), started=10.0) + looks((0.6, 91), started=20.0) + looks((0.6, 9), pid=7), now)
+    seen.add(now)
+    assert [track.peak and track.peak.bytes for track in seen.tracks.values()] == [5, 6]
+
+
+def test_close_looks_before_the_end_of_a_process_are_its_own() -> None:
+    seen = History()
+    seen.add(sample(0, process(1, 5)))
+    now = sample(1)
+    seen.add_looks(looks((0.5, 90)), now)
+    seen.add(now)
+    track = seen.tracks[key(1)]
+    assert (track.peak, track.gone_at) == (Peak(bytes=90, at=0.5, interval=0.1), 1)
+    seen.add_looks(looks((1.5, 99)), sample(2))
+    assert track.peak == Peak(bytes=90, at=0.5, interval=0.1)
+    assert track.gone_at == 1
+
+
+def test_close_looks_that_come_too_late_are_left_out() -> None:
+    seen = History()
+    seen.add(sample(0, process(1, 5)))
+    seen.add(sample(1, process(1, 5)))
+    seen.add_looks(looks((0.5, 90)), sample(2, process(1, 5)))
+    assert seen.tracks[key(1)].peak == Peak(bytes=5, at=0)
+
+
+def test_a_pause_begins_the_close_looks_anew() -> None:
+    seen = History()
+    seen.add(sample(0, process(1, 5)))
+    seen.add_looks(looks((0.1, 5), (0.2, 5), (0.9, 5), (5.0, 5), (5.1, 5)), sample(6, process(1, 5)))
+    assert seen.tracks[key(1)].closely == (5.0, 5.1)
+
+
+def test_the_pace_is_that_of_the_samples() -> None:
+    seen = History()
+    assert seen.pace("h") is None
+    for at in (0.0, 1.02, 3.0):
+        seen.add(sample(at, process(1)))
+    assert seen.pace("h") == 2.0
+    seen.add(sample(3.0, process(1)))  # the same moment again
+    assert seen.pace("h") == 2.0

@@ -1,7 +1,7 @@
 """Every process ever seen: its memory over time and its lifetime peak, kept after it is gone."""
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -11,14 +11,32 @@ SERIES_LIMIT = 3600
 SERIES_LEAST = 120
 POINTS = 1 << 20
 KEEP_EXITED = 4096
+BREAK = 1.0  # seconds without a look after which a process is no longer looked at closely
+
+
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """What one process held, in bytes, at a moment between two samples (seconds since the epoch).
+
+    `interval` is how many seconds had passed since the look before.
+    """
+
+    key: ProcessKey
+    at: float
+    used: int
+    interval: float
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
-    """The most a process was seen to hold, in bytes, and when. `how`: `sampled`, `accounting` or `probe`."""
+    """The most a process was seen to hold, in bytes, and when. `how`: `sampled`, `accounting` or `probe`.
+
+    `interval` is how many seconds a sampled one had passed since the look before; None at the first look. What lasts
+    for less can be higher and not be seen.
+    """
 
     bytes: int
     at: float
     how: str = "sampled"
+    interval: float | None = None
 
 
 class Track:
@@ -26,11 +44,23 @@ class Track:
     two neighbours become the larger of them, so a peak is never lost.
 
     Attributes:
+        closely: from when until when it was looked at closely, in seconds since the epoch; None where it never was.
         process: its latest reading.
         gone_at: when it was first missed on a device that answered; None while it is there.
     """
 
-    __slots__ = ("first_seen", "gone_at", "key", "last_seen", "last_used", "peak", "process", "times", "values")
+    __slots__ = (
+        "closely",
+        "first_seen",
+        "gone_at",
+        "key",
+        "last_seen",
+        "last_used",
+        "peak",
+        "process",
+        "times",
+        "values",
+    )
 
     def __init__(self, key: ProcessKey, process: Process, at: float) -> None:
         self.key = key
@@ -42,20 +72,35 @@ class Track:
         self.last_used: int | None = None
         self.gone_at: float | None = None
         self.peak: Peak | None = None
+        self.closely: tuple[float, float] | None = None
 
-    def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT) -> None:
-        """Note that the process held `used` bytes (None: not known) at time `at`; keep at most `limit` points."""
+    def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT, interval: float | None = None) -> None:
+        """Note that the process held `used` bytes (None: not known) at time `at`; keep at most `limit` points.
+
+        `interval` is how many seconds ago the look before was.
+        """
         self.last_seen = at
         self.gone_at = None
         if used is None or used == self.last_used:
             return
         self.last_used = used
         if self.peak is None or used > self.peak.bytes:
-            self.peak = Peak(bytes=used, at=at)
+            self.peak = Peak(bytes=used, at=at, interval=interval)
         self.times.append(at)
         self.values.append(used)
         if len(self.values) > limit:
             self._thin()
+
+    def look(self, look: Look, limit: int = SERIES_LIMIT) -> None:
+        """Note a close look. One that is older than what is known already is left out."""
+        if look.at < self.last_seen:
+            return
+        if self.closely is None or look.at - self.closely[1] > BREAK:
+            self.closely = (look.at, look.at)
+        else:
+            self.closely = (self.closely[0], look.at)
+        if self.gone_at is None:
+            self.add(look.at, look.used, limit, round(look.interval, 1))
 
     def note_peak(self, peak: Peak) -> None:
         """Take a peak learnt in another way. An equal one counts as better known; a smaller one is out of date."""
@@ -87,6 +132,7 @@ class History:
         self._tracks: dict[ProcessKey, Track] = {}
         self._here: dict[tuple[str, str], dict[int, Track]] = {}
         self._gone: dict[ProcessKey, Track] = {}
+        self._looked: dict[str, tuple[float, float | None]] = {}
 
     @property
     def tracks(self) -> Mapping[ProcessKey, Track]:
@@ -96,6 +142,10 @@ class History:
     def here(self, host: str, gpu_uuid: str) -> Mapping[int, Track]:
         """The tracks of the processes on one device, by pid."""
         return self._here.get((host, gpu_uuid), {})
+
+    def pace(self, host: str) -> float | None:
+        """Seconds between the latest two samples of a host; None after the first."""
+        return self._looked.get(host, (0.0, None))[1]
 
     def exited(self, since: float) -> Iterator[Track]:
         """The processes that have gone at or after `since`, the latest first."""
@@ -108,15 +158,41 @@ class History:
         """Take one sample. A process that is no longer listed on a device that answered has exited; on a device
         that did not answer nothing is concluded.
         """
-        limit = min(SERIES_LIMIT, max(SERIES_LEAST, POINTS // (len(self._tracks) + 1)))
+        self._step(sample)
+        limit = self._limit()
         for gpu in sample.gpus:
             if gpu.state == "ok" and "processes" not in gpu.absent:
                 self._add_gpu(sample, gpu, limit)
         self._forget()
 
+    def add_looks(self, looks: Iterable[Look], sample: Sample) -> None:
+        """Take close looks from before `sample`, and before `add` takes that.
+
+        The driver names processes by their pids alone. A look counts only where `sample` does not show that the pid
+        has meanwhile become another process's.
+        """
+        limit = self._limit()
+        now = {(gpu.uuid, row.pid): row.started_at for gpu in sample.gpus for row in gpu.processes}
+        for look in looks:
+            key = look.key
+            track = self.here(key.host, key.gpu_uuid).get(key.pid)
+            if track is None or track.key != key:
+                continue
+            if now.get((key.gpu_uuid, key.pid), key.started_at) == key.started_at:
+                track.look(look, limit)
+
+    def _limit(self) -> int:
+        return min(SERIES_LIMIT, max(SERIES_LEAST, POINTS // (len(self._tracks) + 1)))
+
+    def _step(self, sample: Sample) -> None:
+        last = self._looked.get(sample.host.name)
+        gap = None if last is None else round(sample.taken_at - last[0], 1)
+        if gap is None or gap > 0:
+            self._looked[sample.host.name] = (sample.taken_at, gap)
+
     def _add_gpu(self, sample: Sample, gpu: Gpu, limit: int) -> None:
         here = self._here.setdefault((sample.host.name, gpu.uuid), {})
-        at = sample.taken_at
+        at, pace = sample.taken_at, self.pace(sample.host.name)
         listed: set[int] = set()
         for process in gpu.processes:
             pid = process.pid
@@ -130,7 +206,7 @@ class History:
             if process.used_memory == track.last_used:
                 track.last_seen = at
             else:
-                track.add(at, process.used_memory, limit)
+                track.add(at, process.used_memory, limit, pace)
         if len(here) > len(listed):
             for pid in here.keys() - listed:
                 track = here.pop(pid)
