@@ -59,7 +59,7 @@ class Dashboard(Keeping, Tracing, Windows):
     def on_row_chosen(self, message: messages.RowChosen) -> None:
         """A row was chosen by hand."""
         self.desk.choose(message.row, hold=True)
-        self.draw()
+        self.draw_for_key()
 
     def on_gpu_chosen(self, message: messages.GpuChosen) -> None:
         """Choose the first row of a GPU."""
@@ -113,7 +113,7 @@ class Dashboard(Keeping, Tracing, Windows):
     def on_field_stepped(self, message: messages.FieldStepped) -> None:
         """A stepper was used."""
         self.desk.step((message.field,), message.direction)
-        self.draw()
+        self.draw_for_key()
 
     def action_step_size(self, direction: int) -> None:
         """One sequence or sample less or more at once."""
@@ -130,7 +130,7 @@ class Dashboard(Keeping, Tracing, Windows):
         if not self.desk.step(fields, direction):
             what = "batch size" if fields is SIZES else "sequence length"
             self.notify(f"This preset's run has no {what} to step; Tab and arrows step its other fields.", markup=False)
-        self.draw()
+        self.draw_for_key()
 
     def action_undo(self) -> None:
         """What the preset's file says."""

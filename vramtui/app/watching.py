@@ -23,6 +23,8 @@ from vramtui.core.settings import Settings
 from vramtui.core.source import Source
 
 LEAST_BETWEEN_DRAWINGS = 0.5
+# A key that is held down comes 30 times a second: drawing twelve of them looks as smooth and costs a third.
+LEAST_BETWEEN_KEYS = 0.08
 # Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
 HEAD_START = 0.12
 
@@ -77,6 +79,8 @@ class Watching(Placed):
         self._stuck = False
         self._drawn_at = float("-inf")
         self._drawing_due = False
+        self._key_drawn_at = float("-inf")
+        self._key_due = False
         self._reading_presets = False
         self.poller = Poller(source, interval, self.post_message)
         if preset is not None:
@@ -185,9 +189,24 @@ class Watching(Placed):
             self._drawing_due = True
             self.set_timer(min(wait, LEAST_BETWEEN_DRAWINGS), self.draw)
 
+    def draw_for_key(self) -> None:
+        """Draw now; while keys come fast, as soon as it is time again."""
+        past = self._now() - self._key_drawn_at
+        if not 0 < past < LEAST_BETWEEN_KEYS:
+            self._key_drawn_at = self._now()
+            self.draw()
+        elif not self._key_due:
+            self._key_due = True
+            self.set_timer(LEAST_BETWEEN_KEYS - past, self._draw_last_key)
+
+    def _draw_last_key(self) -> None:
+        if self._key_due:
+            self._key_drawn_at = self._now()
+            self.draw()
+
     def draw(self) -> None:
         """Make a View of everything known and show it."""
-        self._drawing_due = False
+        self._drawing_due = self._key_due = False
         screen = self.place
         if screen is None or self.palette is None:
             return

@@ -41,11 +41,12 @@ class ViewScreen(Screen[None]):
         if self.PAGES:
             self.add_class(f"page-{self.PAGES[0]}")
         self.palette: Palette | None = None
-        self._is_composed = False
+        self._panels: list[Taker] = []
 
     def on_mount(self) -> None:
         """Show what there is already, and give the keys to the first panel."""
-        self._is_composed = True
+        found = (self.query(kind).first() for kind in self.PANELS)
+        self._panels = [panel for panel in found if isinstance(panel, Taker)]
         self.watch_view(self.view)
         if self.FIRST_FOCUS:
             self.query(self.FIRST_FOCUS).first().focus()
@@ -57,15 +58,13 @@ class ViewScreen(Screen[None]):
 
     def watch_view(self, view: View) -> None:
         """Hand the view to every panel."""
-        if self.palette is not None and self._is_composed:
+        if self.palette is not None and self._panels:
             self.show(view, self.palette)
 
     def show(self, view: View, palette: Palette) -> None:
         """Draw `view` in these colours."""
-        for kind in self.PANELS:
-            panel = self.query(kind).first()
-            if isinstance(panel, Taker):
-                panel.take(view, palette)
+        for panel in self._panels:
+            panel.take(view, palette)
 
     def on_resize(self) -> None:
         """Other sizes, other panels."""

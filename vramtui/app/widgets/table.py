@@ -110,11 +110,13 @@ class Rows(ScrollView, can_focus=True):
         return "cursor" if self.view.held or self.has_focus else "bar"
 
     def _keep_in_sight(self) -> None:
+        """Scroll where the cursor has left what is seen, by some rows at once: each time every row is sent again."""
         top, height = self.scroll_offset.y, self.size.height
+        ahead = height // 3
         if self._cursor < top:
-            self.scroll_to(y=self._cursor, animate=False)
+            self.scroll_to(y=max(0, self._cursor - ahead), animate=False)
         elif height and self._cursor >= top + height:
-            self.scroll_to(y=self._cursor - height + 1, animate=False)
+            self.scroll_to(y=self._cursor - height + 1 + ahead, animate=False)
 
     def choose(self, at: int) -> None:
         """Put the cursor on row `at`."""
