@@ -36,6 +36,7 @@ class EditedText:
         self._found: tuple[Problem, ...] = ()
         self._refused: dict[str, Problem] = {}
         self._steps = Steps()
+        self._form: tuple[tuple[str, Path | None], tuple[Group, ...]] | None = None
         self._look()
 
     @property
@@ -51,7 +52,9 @@ class EditedText:
     @property
     def form(self) -> tuple[Group, ...]:
         """The form as the text fills it; see `form_of`."""
-        return form_of(self.text, self.folder)
+        if self._form is None or self._form[0] != (self.text, self.folder):
+            self._form = (self.text, self.folder), form_of(self.text, self.folder)
+        return self._form[1]
 
     @property
     def can_undo(self) -> bool:
