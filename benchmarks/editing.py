@@ -1,8 +1,8 @@
 """What one keystroke in the preset editor costs before anything is drawn: `python benchmarks/editing.py`.
 
 For the shipped presets with the longest text: a value set in the form, a letter typed into the text, a step undone and
-done again, each with the problems, the preset and the form that the screen shows after it; and the analytic estimate, which
-comes on top.
+done again, each with the problems, the preset and the form that the screen shows after it; and the analytic estimate,
+which comes on top.
 """
 
 import argparse

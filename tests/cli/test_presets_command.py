@@ -167,3 +167,75 @@ def test_a_new_one_takes_no_others_place(own_folder: Path, name: str, source: st
     assert said in done.stderr
     assert [path.name for path in own_folder.parent.rglob("*.toml")] == ["mine.toml"]
     assert (own_folder / "mine.toml").read_text() == PRESET
+
+
+def _editor(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stand-in for $EDITOR: a shell script that is given the file as `$1`."""
+    program = folder.parent / "editor"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.delenv("VISUAL", raising=False)
+    monkeypatch.setenv("EDITOR", str(program))
+
+
+def test_a_preset_is_edited_and_checked(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = own_folder / "mine.toml"
+    mine.write_text(PRESET)
+    _editor(own_folder, 'sed -i "s/= 128/= 256/" "$1"', monkeypatch)
+    done = RUNNER.invoke(presets, ["edit", "mine"])
+    assert (done.exit_code, done.stdout) == (0, f"{mine} is right\n")
+    assert load_preset(mine).run.sequence_length == 256  # type: ignore[union-attr]  # it has one
+
+
+def test_what_is_wrong_after_editing_is_said_and_kept(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = own_folder / "mine.toml"
+    mine.write_text(PRESET)
+    _editor(own_folder, 'sed -i "s/= 128/= 0/; s/num_attention_heads = 4/num_attention_heads = 3/" "$1"', monkeypatch)
+    done = RUNNER.invoke(presets, ["edit", str(mine)])
+    assert done.exit_code == 2
+    assert f"vramtui: {mine}:11: run.sequence_length is 0; it must be at least 1\n" in done.stderr
+    assert f"vramtui: {mine} keeps what you wrote\n" in done.stderr
+    assert "sequence_length = 0" in mine.read_text()
+    _editor(own_folder, 'sed -i "s/= 0/= 64/" "$1"', monkeypatch)  # a broken one can be edited again
+    done = RUNNER.invoke(presets, ["edit", "mine"])
+    assert done.exit_code == 2
+    assert "model.num_attention_heads" in done.stderr or "heads" in done.stderr
+    _editor(own_folder, 'sed -i "s/heads = 3/heads = 4/" "$1"', monkeypatch)
+    assert RUNNER.invoke(presets, ["edit", "mine"]).exit_code == 0
+
+
+def test_a_bundled_preset_is_edited_as_a_copy(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _editor(own_folder, "true", monkeypatch)
+    done = RUNNER.invoke(presets, ["edit", "gpt2-124m"])
+    assert (done.exit_code, list(own_folder.iterdir())) == (0, [])
+    assert "is as it was" in done.stdout
+    _editor(own_folder, 'sed -i "s/^batch_size = .*/batch_size = 3/" "$1"', monkeypatch)
+    assert RUNNER.invoke(presets, ["edit", "gpt2-124m"]).exit_code == 0
+    assert "batch_size = 3" in (own_folder / "gpt2-124m.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("exit 3", "editor ended with 3"), ('echo "name = 1" > "$1"; exit 1', "editor ended with 1")],
+)
+def test_an_editor_that_fails(own_folder: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: str) -> None:
+    mine = own_folder / "mine.toml"
+    mine.write_text(PRESET)
+    _editor(own_folder, script, monkeypatch)
+    done = RUNNER.invoke(presets, ["edit", "mine"])
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert mine.read_text() in {PRESET, "name = 1\n"}
+
+
+def test_no_editor_and_nothing_to_edit(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VISUAL", str(own_folder / "none"))
+    done = RUNNER.invoke(presets, ["edit", "gpt2-124m"])
+    assert (done.exit_code, list(own_folder.iterdir())) == (2, [])
+    assert "cannot be started: no such file or directory" in done.stderr
+    assert (
+        "no preset is called 'gpt2-124' (did you mean gpt2-124m?)"
+        in RUNNER.invoke(presets, ["edit", "gpt2-124"]).stderr
+    )
+    assert "does not exist" in RUNNER.invoke(presets, ["edit", str(own_folder / "no.toml")]).stderr
+    assert "is no preset's file" in RUNNER.invoke(presets, ["edit", str(own_folder / "no.gguf")]).stderr

@@ -1,8 +1,5 @@
 """`vramtui config`: the settings file, shown, checked and edited."""
 
-import os
-import shlex
-import subprocess
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +7,11 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.console import print_json
-from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
+from vramtui.cli.exits import BAD_INPUT, spoken_errors
 from vramtui.core.errors import UserError
 from vramtui.core.settings import CONFIG
 
 config = typer.Typer(no_args_is_help=True, help="Show, check and edit the settings.")
-EDITORS = ("nano", "vi")
 
 
 @config.command()
@@ -61,7 +57,8 @@ def check() -> None:
 def edit() -> None:
     """Open the file in $VISUAL or $EDITOR; one with every setting explained is made where there is none."""
     with spoken_errors():
-        from vramtui.presets.settings import EXAMPLE  # noqa: PLC0415 - only here
+        from vramtui.presets.editor import run_editor  # noqa: PLC0415 - only here
+        from vramtui.presets.settings import EXAMPLE  # noqa: PLC0415 - as above
 
         path = _path()
         if not path.exists():
@@ -71,20 +68,8 @@ def edit() -> None:
                     file.write(EXAMPLE)
             except OSError as error:
                 raise UserError(f"{path} cannot be made: {(error.strerror or str(error)).lower()}") from None
-        command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or _editor())
-        try:
-            code = subprocess.run([*command, str(path)], check=False).returncode  # noqa: S603 - the person's own editor
-        except OSError as error:
-            raise UserError(f"{command[0]} cannot be started: {(error.strerror or str(error)).lower()}") from None
-        if code:
-            leave(BAD_INPUT, f"{command[0]} ended with {code}")
+        run_editor(path)
         check()
-
-
-def _editor() -> str:
-    import shutil  # noqa: PLC0415 - only here
-
-    return next((name for name in EDITORS if shutil.which(name)), EDITORS[-1])
 
 
 def _path() -> Path:

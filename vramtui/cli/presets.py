@@ -1,4 +1,4 @@
-"""`vramtui presets`: which there are, what one says, whether files are right, and a new one."""
+"""`vramtui presets`: which there are, what one says, whether files are right, and new and changed ones."""
 
 import shutil
 import sys
@@ -77,6 +77,15 @@ def new(
 
     with spoken_errors():
         typer.echo(printable(str(create_preset(PresetLibrary(), name, source))))
+
+
+@presets.command()
+def edit(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")]) -> None:
+    """Open a preset in $VISUAL or $EDITOR and check it afterwards; a bundled one as a copy of your own."""
+    from vramtui.cli.editing import edit_preset  # noqa: PLC0415 - only this command edits one
+
+    with spoken_errors():
+        raise typer.Exit(edit_preset(name, _try_out))
 
 
 def columns_in(width: int) -> tuple[str, ...]:
