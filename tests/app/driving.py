@@ -7,6 +7,7 @@ from textual.pilot import Pilot
 
 from tests.app import moments
 from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
+from vramtui.app.app import Dashboard
 from vramtui.app.library import Presets
 from vramtui.app.messages import PresetsRead, SampleTaken
 from vramtui.app.tracer import Tracer
@@ -73,14 +74,14 @@ class _Never:
         """Nothing is held."""
 
 
-async def give(app: Still, pilot: Pilot[None], *samples: Sample) -> None:
+async def give(app: Dashboard, pilot: Pilot[None], *samples: Sample) -> None:
     """Post samples as the poller would, and draw the last one."""
     for sample in samples:
         app.post_message(SampleTaken(sample))
     await settle(app, pilot)
 
 
-async def settle(app: Still, pilot: Pilot[None]) -> None:
+async def settle(app: Dashboard, pilot: Pilot[None]) -> None:
     """Everything posted is handled, and what is shown is up to date."""
     await pilot.pause()
     app.draw()
@@ -89,7 +90,7 @@ async def settle(app: Still, pilot: Pilot[None]) -> None:
     await pilot.pause()
 
 
-def screen_text(app: Still) -> str:
+def screen_text(app: Dashboard) -> str:
     """The characters on the screen, line by line."""
     strips = app.screen._compositor.render_strips()
     return "\n".join(strip.text for strip in strips)

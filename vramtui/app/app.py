@@ -10,6 +10,7 @@ from vramtui.app import messages
 from vramtui.app.commands import commands
 from vramtui.app.keeping import Keeping
 from vramtui.app.keys import APP_BINDINGS
+from vramtui.app.replaying import Replaying
 from vramtui.app.themes import THEMES
 from vramtui.app.tracing import Tracing
 from vramtui.app.tuning import LENGTHS, SIZES
@@ -20,7 +21,7 @@ from vramtui.core.units import format_duration
 INTERRUPTED = 130
 
 
-class Dashboard(Keeping, Tracing, Windows):
+class Dashboard(Replaying, Keeping, Tracing, Windows):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS
@@ -104,7 +105,10 @@ class Dashboard(Keeping, Tracing, Windows):
         self.draw()
 
     def action_pause(self) -> None:
-        """Hold what is shown."""
+        """Hold what is shown; of a recording, the playing."""
+        if self.playback is not None:
+            self.action_replay_toggle()
+            return
         self.desk.toggle_pause()
         self.draw()
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from vramtui.app.building import bars, device_for, panel, row_for_panel, series
+from vramtui.app.memory import Memory
 from vramtui.app.observing import Jobs, nobody
 from vramtui.app.predicting import Predictor
 from vramtui.app.rows import all_rows, chosen_row, filtered, in_order, predicted_rows
@@ -10,10 +11,9 @@ from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
 from vramtui.app.tuning import changed_fields, first_of, step
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
-from vramtui.core.history import History
 from vramtui.core.matching import Matcher
 from vramtui.core.preset import PresetFile
-from vramtui.core.readings import Gpu, ProcessKey, Sample
+from vramtui.core.readings import ProcessKey, Sample
 from vramtui.core.snapshot import Snapshot, estimates_of, take_snapshot
 from vramtui.core.workload import Workload
 
@@ -26,9 +26,10 @@ class Desk:
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
         self.jobs: Jobs = nobody
-        self.history = History()
+        self.history = Memory()
         self.presets: dict[str, PresetFile] = {}
         self.by_hand: dict[ProcessKey, str | None] = {}
+        self.recorded: dict[ProcessKey, str | None] = {}
         self.sort: SortColumn = "gpu"
         self.reverse = False
         self.filter = ""
@@ -44,7 +45,6 @@ class Desk:
         self._chosen: RowId | None = None
         self._order: dict[RowId, int] = {}
         self._visible: list[Row] = []
-        self._answered: dict[str, tuple[float, Gpu]] = {}
 
     # --- what comes in -------------------------------------------------------------------------------------------
 
@@ -52,15 +52,12 @@ class Desk:
         """Note a sample. While paused it goes into the history only."""
         self.history.add(sample)
         self.sample = sample
-        for gpu in sample.gpus:
-            if gpu.state == "ok":
-                self._answered[gpu.uuid] = (sample.taken_at, gpu)
         if not self.paused or self._shown is None:
             self._show(sample)
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample
-        self._rows = all_rows(sample, self.history, self._answered)
+        self._rows = all_rows(sample, self.history, self.history.answered)
         self._match()
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
@@ -192,7 +189,7 @@ class Desk:
             sample=sample,
             rows=tuple(rows),
             total=sum(len(gpu.processes) for gpu in sample.gpus),
-            bars=bars(sample, every, chosen.gpu if chosen else None, shown, self._answered),
+            bars=bars(sample, every, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,
             series=series(sample, self.history, chosen, expected, self.span),
             panel=shown,
@@ -205,7 +202,9 @@ class Desk:
         )
 
     def _match(self) -> None:
-        self._matches = {} if self._shown is None else self._matcher.match(self._shown, self.by_hand)
+        self._matches = (
+            {} if self._shown is None else self._matcher.match(self._shown, {**self.recorded, **self.by_hand})
+        )
 
     def _panel(self, chosen: Row | None, every: list[Row]) -> Panel | None:
         found = self.presets.get(self.panel_key or "")

@@ -79,6 +79,18 @@ PLAN_BINDINGS: list[BindingType] = [
 HISTORY_BINDINGS: list[BindingType] = [
     _quiet("escape", "app.show('watch')", "Back to Watch", "history.leave"),
 ]
+REPLAY_BINDINGS: list[BindingType] = [
+    _key("space", "replay_toggle", "play", "replay.toggle", "Play or hold; at the end: play from the start"),
+    _key("comma", "replay_step(-1)", "step", "replay.back", "Hold, one sample back", ","),
+    _key("full_stop", "replay_step(1)", "step", "replay.on", "Hold, one sample further on", "."),
+    _key("g", "replay_seek", "go to", "replay.seek", "Go to a time: 12:03:20, +90, -1m30s, 50%"),
+    _key("left_parenthesis", "replay_speed(-1)", "speed", "replay.slower", "Slower, down to 1x", "("),
+    _key("right_parenthesis", "replay_speed(1)", "speed", "replay.faster", "Faster, up to 60x", ")"),
+    _quiet("shift+left", "replay_skip(-10)", "Ten seconds back", "replay.skip_back"),
+    _quiet("shift+right", "replay_skip(10)", "Ten seconds on", "replay.skip_on"),
+    _quiet("ctrl+left", "replay_skip(-60)", "A minute back", "replay.minute_back"),
+    _quiet("ctrl+right", "replay_skip(60)", "A minute on", "replay.minute_on"),
+]
 APP_BINDINGS: list[BindingType] = [
     *(_quiet(place.key, f"show('{place.name}')", place.what, f"app.{place.name}") for place in PLACES),
     _key("question_mark", "help", "help", "app.help", "Every key and what it does", "?"),

@@ -51,7 +51,7 @@ class Predictor:
     def __init__(
         self, estimator: Estimator, traced: Callable[[tuple[Workload, Device]], Estimate | None] = lambda _job: None
     ) -> None:
-        self._estimator = estimator
+        self.estimator = estimator
         self._traced = traced
         self._rules: OrderedDict[tuple[Workload, Device], tuple[Estimate, ...]] = OrderedDict()
         self._answers: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
@@ -88,7 +88,7 @@ class Predictor:
 
     def _make(self, workload: Workload, device: Device) -> Answer:
         try:
-            return Answer(self._estimator.estimate(workload, device))
+            return Answer(self.estimator.estimate(workload, device))
         except UserError as error:
             return Answer(None, str(error))
 

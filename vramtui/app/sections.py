@@ -6,7 +6,14 @@ from typing import NamedTuple
 from textual.binding import Binding, BindingType
 from textual.keys import format_key
 
-from vramtui.app.keys import APP_BINDINGS, HISTORY_BINDINGS, PLAN_BINDINGS, TIMELINE_BINDINGS, WATCH_BINDINGS
+from vramtui.app.keys import (
+    APP_BINDINGS,
+    HISTORY_BINDINGS,
+    PLAN_BINDINGS,
+    REPLAY_BINDINGS,
+    TIMELINE_BINDINGS,
+    WATCH_BINDINGS,
+)
 from vramtui.app.widgets.estimate import EstimatePanel
 from vramtui.app.widgets.phases import Phases
 from vramtui.app.widgets.table import Rows
@@ -47,6 +54,7 @@ SECTIONS = (
     Section("plan.", "Plan", PLAN_BINDINGS),
     Section("timeline.", "Timeline", TIMELINE_BINDINGS),
     Section("history.", "History", HISTORY_BINDINGS),
+    Section("replay.", "While a recording is played", REPLAY_BINDINGS),
     Section("app.", "Everywhere", APP_BINDINGS),
 )
 

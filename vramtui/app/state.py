@@ -110,6 +110,28 @@ class Timeline(msgspec.Struct, frozen=True, eq=False):
 class View(msgspec.Struct, frozen=True, eq=False):
     """Everything on the Watch screen. `rows` are filtered and in order; `total` is how many processes there are.
 
+class Replay(msgspec.Struct, frozen=True):
+    """Where in a recording the screen is; seconds since the epoch.
+
+    `seeking` is how much of the way to another place is done, None when there; `prediction` says whether the panel's
+    estimate is `as recorded` or `made now`, and is empty without a panel.
+    """
+
+    started: float
+    ended: float
+    at: float
+    speed: float
+    playing: bool
+    seeking: float | None = None
+    prediction: str = ""
+
+    @property
+    def fraction(self) -> float:
+        """How much of the recording is over."""
+        length = self.ended - self.started
+        return (self.at - self.started) / length if length > 0 else 1.0
+
+
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
     `held` says that rows keep their order because one was chosen by hand. `unkept` says why runs are not kept.
     """
@@ -136,3 +158,4 @@ class View(msgspec.Struct, frozen=True, eq=False):
     alerts: tuple[Alert, ...] = ()
     interval: float = 1.0
     presets_read: bool = False
+    replay: Replay | None = None

@@ -65,7 +65,9 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
         settings=settings,
         tracer=ChildTracer(data_dir() / "traces"),
     )
-    if not opened.banner:
+    if opened.recording is not None:
+        app.play(opened.recording)
+    elif not opened.banner:
         app.desk.jobs = _Probes().jobs
         app.keeper = HistoryKeeper(run_history)
     app.hint = first_time_hint(data_dir() / WELCOMED)

@@ -1,20 +1,25 @@
 """Which source a command looks through, and what is to be said about the choice."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vramtui.core.errors import SourceFailed, UserError
 from vramtui.core.source import Source
 
+if TYPE_CHECKING:
+    from vramtui.records.recording import Recording
+
 DEMO = "This is the built-in demo, its GPUs are not real"
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A source, and the sentence to show above it (or None)."""
+    """A source, the sentence to show above it (or None), and the recording that it plays (or None)."""
 
     source: Source
     banner: str | None = None
+    recording: "Recording | None" = None
 
 
 def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False) -> Opened:
@@ -57,4 +62,4 @@ def _open_recording(path: Path) -> Opened:
 
     recording = read_recording(path)
     notes = " ".join((f"replay of {path.name}", *recording.warnings))
-    return Opened(ReplaySource(tuple(recording.samples)), notes)
+    return Opened(ReplaySource(recording.samples), notes, recording)

@@ -55,6 +55,18 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     predictions: ReadPredictions = msgspec.field(default_factory=ReadPredictions)
     warnings: tuple[str, ...] = ()
 
+    def jobs_at(self, when: float) -> tuple[ObservedJob, ...]:
+        """What each job had told by `when`, seconds since the epoch."""
+        return self.jobs.at(when)
+
+    def predictions_at(self, when: float) -> dict[ProcessKey, Prediction]:
+        """The prediction that each process had at `when`."""
+        return self.predictions.at(when)
+
+    def every_prediction(self) -> tuple[Prediction, ...]:
+        """All that was predicted in it."""
+        return self.predictions.every()
+
 
 class RecordingWriter:
     """Writes a recording to a new file; every line is on its way to the disk when `write` returns.

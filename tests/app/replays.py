@@ -1,0 +1,97 @@
+"""Recordings made for tests, and a dashboard that plays one by a clock that is moved by hand."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from textual.pilot import Pilot
+
+from tests.app import moments
+from tests.app.driving import Clock, climbing, settle
+from tests.app.stand_ins import FixedPresets, RoundEstimator
+from vramtui.app.app import Dashboard
+from vramtui.app.library import Presets
+from vramtui.app.messages import PresetsRead
+from vramtui.app.playback import Playback
+from vramtui.core.observed import ObservedJob
+from vramtui.core.predicted import Prediction
+from vramtui.core.readings import ProcessKey, Sample
+from vramtui.core.settings import Settings
+
+
+class Tape:
+    """A recording in memory: every second of a job that grows, and what is said of it from a time on."""
+
+    def __init__(
+        self,
+        samples: Sequence[Sample] | None = None,
+        jobs: Sequence[tuple[float, ObservedJob]] = (),
+        predictions: Sequence[tuple[float, ProcessKey, Prediction | None]] = (),
+    ) -> None:
+        self.samples = tuple(climbing() if samples is None else samples)
+        self._jobs = jobs
+        self._predictions = predictions
+
+    def jobs_at(self, when: float) -> Sequence[ObservedJob]:
+        """The latest of each pid."""
+        return tuple({job.pid: job for at, job in self._jobs if at <= when}.values())
+
+    def predictions_at(self, when: float) -> Mapping[ProcessKey, Prediction]:
+        """The latest of each process."""
+        found = {key: prediction for at, key, prediction in self._predictions if at <= when}
+        return {key: prediction for key, prediction in found.items() if prediction is not None}
+
+    def every_prediction(self) -> Sequence[Prediction]:
+        """All of them."""
+        return tuple(prediction for _, _, prediction in self._predictions if prediction is not None)
+
+
+class Player(Dashboard):
+    """A dashboard whose recording goes on only when `pass_time` says so."""
+
+    def start_playing(self, tape: Tape) -> Clock:
+        """Play `tape`; returns the clock that it plays by."""
+        clock = Clock(0.0)
+        self.play(tape)
+        self.playback = Playback([sample.taken_at for sample in tape.samples], clock)
+        return clock
+
+
+class _Never:
+    name = "never"
+
+    def read(self) -> Sample:
+        raise AssertionError("a recording is played without its source")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@asynccontextmanager
+async def playing(
+    tape: Tape, size: tuple[int, int] = (120, 35), *, presets: Presets | None = None, keys: dict[str, str] | None = None
+) -> AsyncIterator[tuple[Player, Pilot[None], Clock]]:
+    """A dashboard at the first sample of `tape`, whose presets are read."""
+    library = presets or FixedPresets()
+    player = Player(
+        _Never(), library, now=Clock(moments.START), estimator=RoundEstimator(), settings=Settings(keys=keys or {})
+    )
+    clock = player.start_playing(tape)
+    async with player.run_test(size=size, notifications=True) as pilot:
+        await pilot.pause()
+        player.post_message(PresetsRead(library.all(), library.problems))
+        await settle(player, pilot)
+        yield player, pilot, clock
+
+
+async def pass_time(player: Player, pilot: Pilot[None], clock: Clock, seconds: float) -> None:
+    """The clock goes on, and the dashboard notices."""
+    clock.at += seconds
+    player._tick()
+    await arrived(player, pilot)
+
+
+async def arrived(player: Player, pilot: Pilot[None]) -> None:
+    """The dashboard is where the playing is."""
+    while player._seeking is not None or (player.playback is not None and player._fed != player.playback.count):
+        await pilot.pause(0.002)
+    await settle(player, pilot)

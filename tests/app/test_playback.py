@@ -1,0 +1,179 @@
+"""Where the playing is, by a clock that is moved by hand; and what people mean when they say where to."""
+
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.app.driving import Clock
+from vramtui.app.playback import SPEEDS, Playback
+from vramtui.core.errors import UserError
+
+NOON = 1795176000.0  # 2026-11-20 12:00:00 UTC
+
+
+@pytest.fixture(autouse=True)
+def _utc() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def hour(at: float = NOON) -> tuple[Playback, Clock]:
+    """An hour, a sample each second."""
+    clock = Clock(0.0)
+    return Playback([at + second for second in range(3601)], clock), clock
+
+
+def test_it_plays_at_the_speed_that_was_chosen_and_stops_at_the_end() -> None:
+    playback, clock = hour()
+    clock.at = 10
+    playback.advance()
+    assert (playback.position, playback.count) == (NOON + 10, 11)
+    assert [playback.faster(1) for _ in range(7)] == [2, 5, 10, 30, 60, 60, 60]
+    clock.at = 20
+    playback.advance()
+    assert playback.position == NOON + 610
+    assert [playback.faster(-1) for _ in range(6)] == [30, 10, 5, 2, 1, 1]
+    clock.at = 99999
+    playback.advance()
+    assert (playback.position, playback.playing, playback.count) == (playback.end, False, 3601)
+
+
+def test_held_it_stays_and_goes_on_from_there() -> None:
+    playback, clock = hour()
+    playback.toggle()
+    clock.at = 100
+    playback.advance()
+    assert playback.position == NOON
+    playback.toggle()
+    clock.at = 101
+    playback.advance()
+    assert playback.position == NOON + 1
+
+
+def test_playing_at_the_end_begins_again() -> None:
+    playback, clock = hour()
+    playback.seek(NOON + 9e9)
+    clock.at = 1
+    playback.advance()
+    assert not playback.playing
+    playback.toggle()
+    assert (playback.position, playback.playing) == (NOON, True)
+
+
+def test_steps_hold_and_go_from_sample_to_sample() -> None:
+    playback, _ = hour()
+    playback.seek(NOON + 10.5)
+    playback.step(1)
+    assert (playback.position, playback.playing) == (NOON + 11, False)
+    playback.step(-1)
+    assert playback.position == NOON + 10
+    playback.step(-99)
+    assert playback.position == NOON
+    playback.step(99999)
+    assert playback.position == NOON + 3600
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("12:03:20", 200),
+        ("12:03", 180),
+        ("12:03:20.5", 200.5),
+        ("+90", 1890),
+        ("-90", 1710),
+        ("-1m", 1740),
+        ("+1m30s", 1890),
+        ("+ 90s", 1890),
+        ("+0:30", 1830),
+        ("+1:00:00", 5400),
+        ("+1h", 5400),
+        ("50%", 1800),
+        (" 0 % ", 0),
+        ("100%", 3600),
+        ("250%", 3600),
+    ],
+)
+def test_places_as_people_write_them(text: str, place: float) -> None:
+    playback, _ = hour()
+    playback.seek(NOON + 1800)
+    assert playback.place(text) == NOON + place
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("noon", "is no place in a recording; write 12:03:20, "),
+        ("25:00", "is no place"),
+        ("12:60", "is no place"),
+        ("", "is no place"),
+        ("+", "is no length of time"),
+        ("-1 day", "is no length of time"),
+        ("%", "is no place"),
+        ("11:59:58", "from 12:00:00 to 13:00:00"),
+        ("13:00:01", "is not in the recording"),
+    ],
+)
+def test_places_that_are_none_are_said(text: str, said: str) -> None:
+    playback, _ = hour()
+    with pytest.raises(UserError, match=said):
+        playback.place(text)
+
+
+def test_a_time_of_the_day_over_midnight_and_over_days() -> None:
+    clock = Clock(0.0)
+    playback = Playback([NOON + minute * 60 for minute in range(3 * 24 * 60)], clock)
+    playback.seek(NOON + 40 * 3600)
+    assert playback.place("13:00") == NOON + 49 * 3600
+    assert playback.place("11:00") == NOON + 47 * 3600
+    assert playback.place("00:30") == NOON + 36.5 * 3600
+
+
+def test_the_time_that_the_screen_shows_is_found_though_it_leaves_the_fraction_out() -> None:
+    playback, _ = hour(NOON + 0.75)
+    playback.seek(playback.place("12:00:00"))
+    assert playback.count == 1
+
+
+@given(st.text(max_size=12))
+def test_whatever_is_typed_is_a_place_or_refused(text: str) -> None:
+    playback, _ = hour()
+    with suppress(UserError):
+        playback.seek(playback.place(text))
+    assert playback.start <= playback.position <= playback.end
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("pass"), st.floats(0, 100)),
+            st.tuples(st.just("seek"), st.floats(-10, 4000)),
+            st.tuples(st.just("step"), st.integers(-5, 5)),
+            st.tuples(st.just("speed"), st.sampled_from([-1, 1])),
+            st.tuples(st.just("toggle"), st.just(0)),
+        )
+    )
+)
+def test_it_is_always_at_a_sample_of_the_recording(moves: list[tuple[str, float]]) -> None:
+    playback, clock = hour()
+    for move, amount in moves:
+        if move == "pass":
+            clock.at += amount
+            playback.advance()
+        elif move == "seek":
+            playback.seek(NOON + amount)
+        elif move == "step":
+            playback.step(int(amount))
+        elif move == "speed":
+            playback.faster(int(amount))
+        else:
+            playback.toggle()
+        assert playback.start <= playback.position <= playback.end
+        assert 1 <= playback.count <= 3601
+        assert playback.speed in SPEEDS

@@ -1,0 +1,310 @@
+"""A recording in the dashboard: each key, the mouse, and that what is shown is as it was at that time."""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+
+from tests.app import moments
+from tests.app.driving import climbing, dashboard, screen_text, settle
+from tests.app.replays import Player, Tape, arrived, pass_time, playing
+from tests.app.stand_ins import PRESETS, FixedPresets
+from vramtui.app.commands import keys_shown
+from vramtui.app.playback import Playback
+from vramtui.app.screens.help import Help
+from vramtui.app.widgets.replaybar import ReplayBar
+from vramtui.core.estimate import Estimate
+from vramtui.core.history import History
+from vramtui.core.ledger import Ledger
+from vramtui.core.observed import Beat, Counters, Hello, ObservedJob, ProbeDevice
+from vramtui.core.predicted import Prediction
+from vramtui.core.readings import ProcessKey, Sample, process_key
+from vramtui.core.snapshot import device_of
+from vramtui.core.units import GIB
+
+LONG = climbing(600, to=60)
+
+
+def playback_of(player: Player) -> Playback:
+    assert player.playback is not None
+    return player.playback
+
+
+def assert_as_if_just_played(player: Player, samples: Sequence[Sample]) -> None:
+    """The desk knows what it would know if it had been given these samples and no others."""
+    expected = History()
+    for sample in samples:
+        expected.add(sample)
+    assert player.desk.sample == samples[-1]
+    assert player.desk.history.tracks.keys() == expected.tracks.keys()
+    for key, track in expected.tracks.items():
+        known = player.desk.history.tracks[key]
+        assert (known.peak, known.gone_at, known.last_seen) == (track.peak, track.gone_at, track.last_seen)
+        assert (list(known.times), list(known.values)) == (list(track.times), list(track.values))
+
+
+async def press(player: Player, pilot: Pilot[None], *keys: str) -> None:
+    await pilot.press(*keys)
+    await arrived(player, pilot)
+
+
+async def go_to(player: Player, pilot: Pilot[None], text: str) -> None:
+    await press(player, pilot, "g")
+    await press(player, pilot, *text, "enter")
+
+
+async def test_it_plays_sample_by_sample_with_all_that_is_between() -> None:
+    tape = Tape(LONG)
+    async with playing(tape) as (player, pilot, clock):
+        assert_as_if_just_played(player, LONG[:1])
+        await pass_time(player, pilot, clock, 30)
+        assert_as_if_just_played(player, LONG[:31])
+        await press(player, pilot, *[")"] * 5)
+        await pass_time(player, pilot, clock, 2)
+        assert_as_if_just_played(player, LONG[:151])
+        assert "60x" in screen_text(player)
+        await pass_time(player, pilot, clock, 999)
+        assert_as_if_just_played(player, LONG)
+        assert not playback_of(player).playing
+
+
+async def test_space_holds_and_plays() -> None:
+    async with playing(Tape(LONG)) as (player, pilot, clock):
+        await press(player, pilot, "space")
+        await pass_time(player, pilot, clock, 30)
+        assert_as_if_just_played(player, LONG[:1])
+        assert "‖" in screen_text(player)
+        await press(player, pilot, "space")
+        await pass_time(player, pilot, clock, 30)
+        assert_as_if_just_played(player, LONG[:31])
+        assert "PAUSED" not in screen_text(player)
+
+
+async def test_steps_on_and_back() -> None:
+    async with playing(Tape(LONG)) as (player, pilot, clock):
+        await pass_time(player, pilot, clock, 300)
+        await press(player, pilot, "full_stop")
+        assert_as_if_just_played(player, LONG[:302])
+        await press(player, pilot, "comma", "comma")
+        assert_as_if_just_played(player, LONG[:300])
+        await pass_time(player, pilot, clock, 5)
+        assert_as_if_just_played(player, LONG[:300])
+
+
+async def test_skips() -> None:
+    async with playing(Tape(LONG)) as (player, pilot, clock):
+        await pass_time(player, pilot, clock, 300)
+        for key, at in (("ctrl+right", 361), ("shift+left", 351), ("ctrl+left", 291), ("shift+right", 301)):
+            await press(player, pilot, key)
+            assert_as_if_just_played(player, LONG[:at])
+
+
+async def test_seeking_on_and_back_leaves_no_trace_of_what_comes_later() -> None:
+    falling = [*climbing(60, to=70), *(moments.usual(at, trained=20 * GIB) for at in range(1, 60))]
+    async with playing(Tape(falling)) as (player, pilot, _):
+        await press(player, pilot, "space")
+        await go_to(player, pilot, "100%")
+        assert_as_if_just_played(player, falling)
+        assert "70.0" in screen_text(player)
+        await go_to(player, pilot, "+5")
+        await go_to(player, pilot, "-90")
+        assert_as_if_just_played(player, falling[:29])
+        assert "70.0" not in screen_text(player)
+
+
+async def test_a_long_way_is_gone_in_slices_and_the_screen_stays_until_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("vramtui.app.replaying.SLICE", 0.0)
+    async with playing(Tape(LONG)) as (player, pilot, _):
+        await press(player, pilot, "space")
+        playback_of(player).seek(playback_of(player).end)
+        player._follow()
+        assert player._seeking is not None
+        (line,) = player.screen.query_one(ReplayBar).shown
+        assert "going there" in line.text
+        assert player.desk.sample == LONG[0]
+        # Another wish on the way counts as soon as the first place is reached.
+        playback_of(player).step(-10)
+        await arrived(player, pilot)
+        assert_as_if_just_played(player, LONG[:590])
+        assert "going there" not in screen_text(player)
+
+
+async def test_what_is_no_place_is_said_and_can_be_mended() -> None:
+    async with playing(Tape(LONG)) as (player, pilot, _):
+        await press(player, pilot, "space")
+        await go_to(player, pilot, "5x")
+        assert player.query("SeekBar") or player.screen.query("SeekBar")
+        assert any("is no place in a recording" in str(note.message) for note in player._notifications)
+        await press(player, pilot, "backspace", "0", "%", "enter")
+        assert not player.screen.query("SeekBar")
+        assert_as_if_just_played(player, LONG[:300])
+        await press(player, pilot, "g", "9", "escape")
+        assert not player.screen.query("SeekBar")
+        assert_as_if_just_played(player, LONG[:300])
+        await press(player, pilot, "down")
+        assert player.desk.view().held
+
+
+async def test_a_click_on_the_bar_goes_there_and_one_on_the_sign_plays() -> None:
+    async with playing(Tape(LONG)) as (player, pilot, _):
+        await press(player, pilot, "space")
+        bar = player.screen.query_one(ReplayBar)
+        begin, stop = bar._bar
+        await pilot.click(bar, offset=(stop - 1, 0))
+        await arrived(player, pilot)
+        assert_as_if_just_played(player, LONG)
+        await pilot.click(bar, offset=(begin, 0))
+        await arrived(player, pilot)
+        assert_as_if_just_played(player, LONG[:1])
+        await pilot.click(bar, offset=(1, 0))
+        assert playback_of(player).playing
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50), (40, 12)])
+async def test_its_line_fits_every_width(size: tuple[int, int]) -> None:
+    async with playing(Tape(LONG), size) as (player, pilot, clock):
+        await pass_time(player, pilot, clock, 300)
+        (line,) = player.screen.query_one(ReplayBar).shown
+        assert line.cell_length == size[0]
+        assert "▶" in line.text
+        assert "1x" in line.text
+
+
+async def test_every_screen_has_the_line_and_the_keys() -> None:
+    async with playing(Tape(LONG)) as (player, pilot, clock):
+        for place in "341":
+            await press(player, pilot, place)
+            assert player.screen.query(ReplayBar)
+            before = playback_of(player).position
+            await press(player, pilot, "full_stop")
+            assert playback_of(player).position > before
+        await pass_time(player, pilot, clock, 1)
+
+
+async def test_a_snapshot_is_of_the_time_that_is_shown() -> None:
+    async with playing(Tape(LONG)) as (player, pilot, _):
+        await press(player, pilot, "space")
+        await go_to(player, pilot, "50%")
+        snapshot = player.desk.snapshot()
+        assert snapshot is not None
+        assert snapshot.sample == LONG[299]
+
+
+async def test_the_keys_can_be_remapped_and_stand_in_the_help() -> None:
+    async with playing(Tape(LONG), keys={"replay.on": "n"}) as (player, pilot, _):
+        await press(player, pilot, "n")
+        assert_as_if_just_played(player, LONG[:2])
+        await press(player, pilot, "question_mark")
+        assert isinstance(player.screen, Help)
+        text = player.screen.text().plain
+        assert "While a recording is played" in text
+        assert re.search(r"n +Hold, one sample further on", text)
+
+
+async def test_without_a_recording_its_keys_are_nowhere() -> None:
+    async with dashboard(LONG[:1]) as (app, pilot):
+        await pilot.press("g", "full_stop")
+        assert not app.screen.query("SeekBar, ReplayBar")
+        assert not [binding for _, binding in keys_shown(app) if (binding.id or "").startswith("replay.")]
+
+
+# --- what was predicted and told then --------------------------------------------------------------------------------
+
+
+def training(sample: Sample) -> ProcessKey:
+    return process_key(sample.host.name, sample.gpus[0], sample.gpus[0].processes[0])
+
+
+def recorded(preset: str, batch: int, process: int) -> Prediction:
+    """A prediction by a preset as it may have been."""
+    workload = PRESETS[0].preset.workload
+    ledger = Ledger(allocated=process, reserved=process, process=process)
+    return Prediction(
+        preset=preset,
+        title="As it was",
+        workload=msgspec.structs.replace(workload, run=msgspec.structs.replace(workload.run, batch_size=batch)),
+        device=device_of(LONG[0].gpus[0]),
+        estimate=Estimate(method="analytic", parts=(), ledger=ledger, peak_phase="step"),
+    )
+
+
+async def test_what_was_predicted_then_is_shown_though_the_preset_has_changed() -> None:
+    same = PRESETS[0].preset.run.batch_size  # type: ignore[union-attr]  # it is a training run
+    key = PRESETS[0].key
+    changed = recorded(key, 7, 77 * GIB)
+    tape = Tape(
+        LONG,
+        predictions=[
+            (LONG[0].taken_at, training(LONG[0]), recorded(key, same, 71 * GIB)),
+            (LONG[100].taken_at, training(LONG[0]), changed),
+            (LONG[200].taken_at, training(LONG[0]), recorded("gone", 3, 77 * GIB)),
+            (LONG[300].taken_at, training(LONG[0]), None),
+        ],
+    )
+    async with playing(tape) as (player, pilot, clock):
+
+        def row() -> tuple[str | None, int | None]:
+            (found,) = (row for row in player.desk.view().rows if row.id == training(LONG[0]))
+            return found.preset, found.predicted
+
+        player.desk.choose(training(LONG[0]), hold=True)
+        assert row() == (key, 71 * GIB)
+        await pass_time(player, pilot, clock, 100)
+        assert row() == (f"{key} (recorded)", 77 * GIB)
+        player.desk.choose(training(LONG[0]), hold=True)
+        await settle(player, pilot)
+        assert "estimate as recorded" in screen_text(player)
+        assert f"{key} (recorded)" in screen_text(player)
+        await press(player, pilot, "right_square_bracket")
+        assert "estimate made now" in screen_text(player)
+        await press(player, pilot, "u")
+        await pass_time(player, pilot, clock, 100)
+        assert row() == ("gone (recorded)", 77 * GIB)
+        await pass_time(player, pilot, clock, 100)
+        assert row()[0] == key
+        assert row()[1] != 71 * GIB or row()[0] == key
+
+
+async def test_without_recorded_predictions_todays_presets_match() -> None:
+    async with playing(Tape(LONG), presets=FixedPresets()) as (player, _, _):
+        (found,) = (row for row in player.desk.view().rows if row.id == training(LONG[0]))
+        assert found.preset == PRESETS[0].key
+
+
+async def test_what_the_job_had_told_then() -> None:
+    pid = LONG[0].gpus[0].processes[0].pid
+    device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0), uuid="GPU-0")
+    hello = ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=1.0, devices=(device,)))
+
+    def told(size: int) -> ObservedJob:
+        counters = Counters(index=0, allocated=size, allocated_peak=size, reserved_peak=size + GIB)
+        return hello.heard(
+            Beat(v=1, pid=pid, at=2.0, step=1, devices=(counters,), parts={"weights": {"cuda:0": 3 * GIB}})
+        )
+
+    tape = Tape(
+        LONG,
+        [(LONG[100].taken_at, told(40 * GIB)), (LONG[200].taken_at, told(50 * GIB))],
+        [(LONG[0].taken_at, training(LONG[0]), recorded(PRESETS[0].key, 3, 60 * GIB))],
+    )
+    async with playing(tape) as (player, pilot, clock):
+        player.desk.choose(training(LONG[0]), hold=True)
+
+        def allocated() -> int | None:
+            panel = player.desk.view().panel
+            assert panel is not None
+            assert panel.comparison is not None
+            return next((row.observed for row in panel.comparison.rows if row.line == "allocated"), None)
+
+        assert allocated() is None
+        await pass_time(player, pilot, clock, 150)
+        assert allocated() == 40 * GIB
+        await pass_time(player, pilot, clock, 100)
+        assert allocated() == 50 * GIB
+        await press(player, pilot, "ctrl+left")
+        await press(player, pilot, "ctrl+left")
+        assert allocated() == 40 * GIB
