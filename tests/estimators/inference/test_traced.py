@@ -7,7 +7,7 @@ import pytest
 
 from vramtui.core.devices import card
 from vramtui.core.models import TransformerModel
-from vramtui.core.workload import Attention, CacheImplementation, InferRun, Workload
+from vramtui.core.workload import Attention, CacheImplementation, InferRun, Precision, Workload
 from vramtui.estimators.analytic import ANALYTIC
 
 LLAMA = TransformerModel(
@@ -88,4 +88,24 @@ def test_the_peak_is_that_of_the_code(
 ) -> None:
     run = InferRun(batch_size=2, sequence_length=length, new_tokens=9, attention=attention, cache_implementation=cache)
     estimate = ANALYTIC.estimate(Workload(model=model, run=run), card("H200"))
+    assert estimate.allocated == pytest.approx(traced, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("model", "length", "precision", "gpu", "traced"),
+    [
+        (LLAMA, 2048, "fp32", "H200", 1_713_509_376),
+        (LLAMA, 2048, "fp16", "T4", 1_313_057_792),
+        (LLAMA, 2048, "bf16", "T4", 1_313_057_792),
+        (LLAMA, 2048, "fp32", "T4", 1_688_474_624),
+        (GPT2, 1024, "fp16", "T4", 369_942_528),
+        (GPT2, 1024, "bf16", "T4", 555_556_864),
+        (GPT2, 1024, "fp32", "T4", 732_389_376),
+    ],
+)
+def test_the_kernel_is_the_one_that_card_and_precision_leave(
+    model: TransformerModel, length: int, precision: Precision, gpu: str, traced: int
+) -> None:
+    run = InferRun(batch_size=2, sequence_length=length, new_tokens=4, precision=precision, attention="flash")
+    estimate = ANALYTIC.estimate(Workload(model=model, run=run), card(gpu))
     assert estimate.allocated == pytest.approx(traced, rel=0.02)

@@ -35,7 +35,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     _check(model, run)
     base = model_tensors(model)
     kept = recipe(run.precision, lora=run.lora is not None)
-    kernel = kernel_of(model, run.attention, kept.compute, device.capability)
+    kernel = kernel_of(model, run.attention, run.precision, device.capability)
     setting = Setting(
         recipe=kept,
         capability=device.capability,

@@ -16,6 +16,7 @@ from vramtui.estimators.analytic.decoding import buffers_of, stretches
 from vramtui.estimators.analytic.inference_cache import Kept, kept_cache
 from vramtui.estimators.analytic.inference_parts import passing_facts, summed
 from vramtui.estimators.analytic.job import sequence_of
+from vramtui.estimators.analytic.kernels import kernel_note, kernel_of
 from vramtui.estimators.analytic.kv_cache import CacheLayers, cache_layers, cache_source
 from vramtui.estimators.analytic.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.passes import prefilled
@@ -43,6 +44,7 @@ class Generation:
         self.model = part_of(share)
         self.sequence = sequence_of(share.model, run)
         self.recipe = recipe(run.precision, lora=False)
+        self.kernel = kernel_of(self.model, run.attention, run.precision, device.capability)
         self.length = self.sequence + max(run.new_tokens - 1, 0)
         self.kept: Kept = kept_cache(run, self.recipe.compute, self.length)
         self.tokens = run.batch_size * self.sequence
@@ -98,6 +100,7 @@ class Generation:
             batch=self.run.batch_size,
             sequence=sequence,
             eager=self.run.attention == "eager",
+            kernel=self.kernel,
             packed=self.run.quantization,
             cache=self.kept.before(past, None),
         )
@@ -113,13 +116,17 @@ class Generation:
         return [*stages, Stage(writer.answer())] if self.share.ends else stages
 
     def _held(self, sequence: int, past: int) -> int:
-        """What transformers' forward() keeps in its variables: embeddings, sines and cosines, positions, a mask."""
+        """What transformers' forward() keeps in its variables: embeddings, what they know positions by, a mask."""
         model, width = self.share.model, self.recipe.stream
         if model.implementation == "plain":
             return 0
         turned = model.qk_rope_head_dim if model.kv_lora_rank is not None else model.head_size
         tables = 2 * rounded(sequence * (turned or 0) * width) if model.position == "rope" else 0
         stream = rounded(self.run.batch_size * sequence * model.hidden_size * width)
+        if model.position == "learned":
+            tables = rounded(sequence * model.hidden_size * width)
+            # GPT-2's block still has its attention's output in a variable while the MLP runs.
+            tables += stream if model.fused_qkv and self.run.attention != "eager" else 0
         return stream + tables + rounded(8 * sequence) + self._mask(sequence, sequence + past)
 
     def _mask(self, queries: int, keys: int) -> int:
@@ -159,8 +166,8 @@ class Generation:
         held = Fact(
             line="activations",
             bytes=0,
-            formula=f"embeddings of {self.tokens:,} tokens, sines and cosines of {self.sequence:,} positions; a mask "
-            "where the kernel has none of its own",
+            formula=f"embeddings of {self.tokens:,} tokens, sines and cosines (or embeddings) of {self.sequence:,} "
+            "positions; a mask where the kernel has none of its own",
             source="transformers, modeling_llama.py, LlamaModel.forward: its variables",
             lifetime="a whole pass",
         )
@@ -180,7 +187,7 @@ class Generation:
         }
 
     def _notes(self) -> tuple[str, ...]:
-        notes = list(NOTES)
+        notes = [*NOTES, *kernel_note(self.model, self.run.attention, self.kernel)]
         sliding = self.share.model.sliding_window is not None and self.sequence > (self.share.model.sliding_window or 0)
         if sliding and self.kept.grows:
             notes.append(SLID)

@@ -3,7 +3,7 @@
 from typing import Literal
 
 from vramtui.core.models import TransformerModel
-from vramtui.core.workload import Attention
+from vramtui.core.workload import Attention, Precision
 from vramtui.estimators.analytic.tensors import latent_dims
 
 Kernel = Literal["eager", "flash", "efficient", "math"]
@@ -12,18 +12,22 @@ AMPERE, WIDEST = (8, 0), 256
 CUDNN_FIRST = frozenset({(9, 0), (10, 0)})
 
 
-def kernel_of(model: TransformerModel, attention: Attention, width: int, capability: tuple[int, int]) -> Kernel:
-    """The kernel for products of `width` bytes a number; cuDNN's needs what flash does and counts as it.
+def kernel_of(
+    model: TransformerModel, attention: Attention, precision: Precision, capability: tuple[int, int]
+) -> Kernel:
+    """The kernel in the type that `precision` multiplies in; cuDNN's needs what flash does and counts as it.
 
     The conditions are those of ATen/native/transformers/cuda/sdp_utils.cpp.
     """
     if attention == "eager":
         return "eager"
     keys, values = head_dims(model)
-    half, new = width == 2, capability >= AMPERE
+    half, new = not precision.startswith(("fp32", "tf32")), capability >= AMPERE
     equal = keys == values or capability in CUDNN_FIRST
     if attention != "efficient" and half and new and equal and max(keys, values) <= WIDEST:
         return "flash"
+    if not new and precision.startswith(("bf16", "fp8")):
+        return "math"
     if attention == "efficient":
         return "efficient"
     return "math" if model.kv_heads < model.num_attention_heads and model.kv_lora_rank is None else "efficient"
@@ -42,9 +46,10 @@ def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) ->
     grouped = model.kv_heads < model.num_attention_heads and model.kv_lora_rank is None
     note = ""
     if taken == "math":
+        lack = "has no shared key/value heads" if grouped else "knows no bf16 there"
         note = (
             f"{attention} attention cannot run in this precision on this card, and torch's memory-efficient kernel "
-            "has no shared key/value heads: scaled_dot_product_attention spells the scores out"
+            f"{lack}: scaled_dot_product_attention spells the scores out"
         )
     elif taken == "efficient" and attention != "efficient":
         note = f"{attention} attention cannot run here; torch takes its memory-efficient kernel"
