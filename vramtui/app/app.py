@@ -11,6 +11,7 @@ from vramtui.app.commands import commands
 from vramtui.app.keeping import Keeping
 from vramtui.app.keys import APP_BINDINGS
 from vramtui.app.replaying import Replaying
+from vramtui.app.saving import Saving
 from vramtui.app.themes import THEMES
 from vramtui.app.tracing import Tracing
 from vramtui.app.tuning import LENGTHS, SIZES
@@ -21,7 +22,7 @@ from vramtui.core.units import format_duration
 INTERRUPTED = 130
 
 
-class Dashboard(Replaying, Keeping, Tracing, Windows):
+class Dashboard(Replaying, Keeping, Saving, Tracing, Windows):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS
@@ -176,10 +177,6 @@ class Dashboard(Replaying, Keeping, Tracing, Windows):
         span = self.desk.next_span()
         self.notify(f"Graph: {format_duration(span) if span else 'whole life'}", timeout=2, markup=False)
         self.draw()
-
-    def action_snapshot(self) -> None:
-        """Write what is shown to files."""
-        self.save_snapshot()
 
     def action_next_theme(self) -> None:
         """Dark, light, the terminal's own."""

@@ -46,6 +46,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _key("i", "app.details", "info", "watch.details", "All about the chosen process and its GPU"),
     _key("left_curly_bracket", "app.step_length(-1)", "seq", "watch.seq_less", "A shorter sequence", "{"),
     _key("right_curly_bracket", "app.step_length(1)", "seq", "watch.seq_more", "A longer sequence", "}"),
+    _quiet("S", "app.snapshot_options", "Choose formats and folder of snapshots", "watch.snapshot_options"),
     _quiet("x", "app.explain", "Explain the estimate part by part", "watch.explain"),
     _quiet("tab", "app.focus_next", "Give the keys to the next panel", "watch.focus_next"),
     _quiet("u", "app.undo", "Back to what the preset's file says", "watch.undo"),

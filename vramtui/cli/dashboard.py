@@ -3,20 +3,17 @@
 import os
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from vramtui.cli.dashboard_keeper import HistoryKeeper
+from vramtui.cli.dashboard_saver import SnapshotSaver
 from vramtui.cli.dashboard_tracer import ChildTracer
 from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
 from vramtui.cli.folders import config_dir, data_dir, run_history
 from vramtui.cli.opening import open_source
 from vramtui.core.errors import SourceFailed, UserError
-from vramtui.core.settings import CONFIG, Settings, SnapshotSettings
-from vramtui.core.snapshot import Snapshot
+from vramtui.core.settings import CONFIG, Settings
 
 if TYPE_CHECKING:
     from vramtui.core.observed import ObservedJob
@@ -55,13 +52,14 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
         Dashboard.check_keys(settings.keys)
     except UserError as error:
         raise UserError(f"{config_dir() / CONFIG}: {error}") from None
+    saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     app = Dashboard(
         source=opened.source,
         presets=library,
         interval=interval or settings.dashboard.interval,
         banner=opened.banner,
         preset=preset,
-        save=partial(_save, settings=settings.snapshot),
+        save=saver,
         settings=settings,
         tracer=ChildTracer(data_dir() / "traces"),
     )
@@ -70,6 +68,7 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     elif not opened.banner:
         app.desk.jobs = _Probes().jobs
         app.keeper = HistoryKeeper(run_history)
+    app.save_choice = saver
     app.hint = first_time_hint(data_dir() / WELCOMED)
     sys.exit(run_dashboard(app))
 
@@ -112,12 +111,3 @@ class _Probes:
             except SourceFailed:
                 self._jobs = tuple
         return self._jobs()
-
-
-def _save(snapshot: Snapshot, svg: str, *, settings: SnapshotSettings) -> list[str]:
-    from vramtui.cli.versions import versions  # noqa: PLC0415 - when the first snapshot is taken
-    from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
-
-    folder = Path(settings.folder).expanduser() if settings.folder else Path.cwd()
-    whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
-    return [str(path) for path in save_snapshot(whole, folder, settings.formats, svg=svg)]
