@@ -4,7 +4,9 @@
 
 For each size (8x64 and 16x1024 by default) it prints the first read, then the median of reads a second apart in which
 every seventh process grew, in which nothing changed, and of reads 100 ms apart: wall time and CPU time in ms. The
-stand-in's own work, reading its world anew where that changed, is part of it.
+stand-in's own work, reading its world anew where that changed, is part of it. Last comes what the close looks at every
+GPU cost when they are taken ten times a second, with half of the processes growing between them: the CPU time of the
+looking thread, in percent of a core.
 """
 
 import os
@@ -14,7 +16,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -22,8 +26,12 @@ sys.path.insert(0, str(ROOT))
 from tests.stub.build import build  # noqa: E402 - the tests are no package: their folder is put in the path first
 from tests.stub.world import MIB, World, crowd  # noqa: E402 - as above
 
+if TYPE_CHECKING:
+    from vramtui.sources.nvml import NvmlSource
+
 STATE = "VRAMTUI_STUB_STATE"
 READS = 7
+LOOKS = 50
 
 
 def median_cost(read: Callable[[], object], before: Callable[[], None], pause: float) -> str:
@@ -39,6 +47,33 @@ def median_cost(read: Callable[[], object], before: Callable[[], None], pause: f
     return f"{statistics.median(walls):6.1f} wall {statistics.median(cpus):6.1f} CPU"
 
 
+def close_cost(source: "NvmlSource", grow: Callable[[], None]) -> str:
+    """The CPU time of close looks at every process on every GPU, as text; writing the world does not count."""
+    import pynvml  # noqa: PLC0415 - the library's path is set by now
+
+    from vramtui.app.sampler import INTERVAL, Sampler  # noqa: PLC0415 - as above
+    from vramtui.core.readings import process_key  # noqa: PLC0415 - as above
+
+    sample = source.read()
+    keys = [process_key(sample.host.name, gpu, process) for gpu in sample.gpus for process in gpu.processes]
+    sampler = Sampler(source)
+    one = [min(key for key in keys if key.gpu_uuid == sample.gpus[0].uuid)]
+    told = []
+    for aimed, what in ((one, "one process"), (keys, "all of them")):
+        sampler.aim(aimed)
+        sampler.step()
+        spent = []
+        for _ in range(LOOKS):
+            grow()
+            pynvml.nvmlDeviceGetCount()  # the stand-in reads its world anew: not what is measured
+            cpu = time.thread_time()
+            sampler.step()
+            spent.append(time.thread_time() - cpu)
+            sampler.taken(float("inf"))
+        told.append(f"{what} {100 * statistics.mean(spent) / INTERVAL:.2f} %")
+    return ", ".join(told)
+
+
 def measure(gpus: int, processes: int, state: Path) -> None:
     """Print the costs at one size."""
     from vramtui.sources.nvml import NvmlSource  # noqa: PLC0415 - its library path is set by now
@@ -51,15 +86,16 @@ def measure(gpus: int, processes: int, state: Path) -> None:
     print(f"{gpus} x {processes}: ms per read")
     print(f"  first               {1e3 * (time.perf_counter() - begin):6.1f} wall")
 
-    def grow() -> None:
+    def grow(every: int = 7) -> None:
         for gpu in world.gpus:
-            for process in gpu.processes[::7]:
+            for process in gpu.processes[::every]:
                 process.used += MIB
         world.write(state)
 
     print(f"  1 s, memory grows   {median_cost(source.read, grow, 0.95)}")
     print(f"  1 s, nothing new    {median_cost(source.read, lambda: None, 0.95)}")
     print(f"  100 ms, nothing new {median_cost(source.read, lambda: None, 0.1)}")
+    print(f"  close looks, 10/s   {close_cost(source, partial(grow, 2))} of a core")
 
 
 def main() -> None:

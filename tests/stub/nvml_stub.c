@@ -289,6 +289,21 @@ int nvmlDeviceGetHandleByIndex_v2(u32 index, Device **out) {
     return OK;
 }
 
+int nvmlDeviceGetHandleByUUID(const char *uuid, Device **out) {
+    BEGIN(-1);
+    for (int i = 0; i < world.gpus; i++) {
+        Device *card = &devices[i];
+        *out = card;
+        if (!strcmp(card->uuid, uuid)) return OK;
+        for (int j = 0; j < card->migs; j++) {
+            *out = card->mig[j];
+            if (!strcmp(card->mig[j]->uuid, uuid)) return OK;
+        }
+    }
+    *out = NULL;
+    return NOT_FOUND;
+}
+
 /* ---- what does not change ---- */
 
 int nvmlDeviceGetName(Device *device, char *out, u32 size) { BEGIN_DEVICE; return give(device->name, out, size); }

@@ -1,6 +1,7 @@
 """The seam between the program and the world: anything that can be asked for a Sample."""
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 from vramtui.core.readings import Sample
 
@@ -22,4 +23,16 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Let go of what the source holds. Never blocks."""
+        ...
+
+
+@runtime_checkable
+class CloseSource(Source, Protocol):
+    """A source that can also look at the processes of one device alone, often and at little cost."""
+
+    def look(self, gpu_uuid: str) -> Mapping[int, int]:
+        """Bytes by pid on that device; empty where there is nothing to say. Never raises.
+
+        May block for as long as the driver does; called from one thread only, which need not be that of `read`.
+        """
         ...

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -12,6 +12,7 @@ from vramtui.core.text import printable
 from vramtui.sources.crew import Crew, Stuck
 from vramtui.sources.host import HostReader
 from vramtui.sources.nvml_calls import Caller, DriverGone, initialise
+from vramtui.sources.nvml_closely import CloseReader
 from vramtui.sources.nvml_device import RARE_EVERY, CardReader, Part, Seen
 from vramtui.sources.nvml_processes import Held, Listing
 from vramtui.sources.processes import ProcessTable
@@ -41,6 +42,8 @@ class NvmlSource:
         self._crew: Crew[Seen] = Crew(patience)
         self._host = HostReader()
         self._processes = ProcessTable(monotonic)
+        self._closely = CloseReader()
+        self._totals: dict[str, int | None] = {}
         self._system = Caller("driver")
         self._cards: list[CardReader] = []
         self._versions: tuple[str | None, str | None] = (None, None)
@@ -88,6 +91,7 @@ class NvmlSource:
             seen = self._look()
         problems = list(self._system.problems)
         parts = [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
+        self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
         self._processes.update({pid for part in parts for pid in part.listing.held})
         if not self._cards:
             hint = "In a container, start it with --gpus all; see also NVIDIA_VISIBLE_DEVICES."
@@ -99,6 +103,11 @@ class NvmlSource:
             gpus=tuple(self._finish(part, problems) for part in parts),
             problems=tuple(problems),
         )
+
+    def look(self, gpu_uuid: str) -> Mapping[int, int]:
+        """Bytes by pid on one device that the last `read` found in order; empty for another."""
+        totals = self._totals
+        return self._closely.look(gpu_uuid, totals[gpu_uuid]) if gpu_uuid in totals else {}
 
     def close(self) -> None:
         """Let the worker go. NVML is not shut down: that could block, or free what a stuck call still uses."""

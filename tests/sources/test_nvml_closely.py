@@ -1,0 +1,156 @@
+"""Close looks at one device: what they tell, and that nothing which is wrong with it gets in the way."""
+
+import os
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.sources.conftest import OTHER, Clock, Stage
+from tests.stub.world import (
+    EVERY_CALL,
+    FOR_EVER,
+    MIB,
+    NO_PERMISSION,
+    NOT_AVAILABLE,
+    PROCESS_CALLS,
+    UNINITIALIZED,
+    StubMig,
+    StubProcess,
+)
+from vramtui.app.sampler import Sampler
+from vramtui.core.history import History
+from vramtui.core.readings import Sample, process_key
+from vramtui.core.source import CloseSource
+from vramtui.sources.demo import DemoSource
+from vramtui.sources.nvidia_smi import NvidiaSmiSource
+
+ME = os.getpid()
+
+
+@pytest.fixture
+def busy(stage: Stage) -> Stage:
+    stage.hold(1, StubProcess(ME, 500 * MIB), StubProcess(OTHER, NOT_AVAILABLE))
+    return stage
+
+
+def uuid_of(stage: Stage, index: int = 1) -> str:
+    return stage.tick().gpus[index].uuid
+
+
+def changed(stage: Stage) -> Stage:
+    stage.world.write(stage.path)
+    return stage
+
+
+def test_one_device_is_asked_for_its_processes_and_for_nothing_else(busy: Stage) -> None:
+    uuid = uuid_of(busy)
+    calls = ("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetHandleByIndex_v2")
+    before = [busy.calls(call) for call in calls]
+    lists = busy.calls("nvmlDeviceGetComputeRunningProcesses_v3")
+    assert [busy.source.look(uuid) for _ in range(3)] == [{ME: 500 * MIB}] * 3  # what is not told is not 0
+    assert [busy.calls(call) for call in calls] == before
+    assert busy.calls("nvmlDeviceGetComputeRunningProcesses_v3") - lists <= 4
+    assert busy.calls("nvmlDeviceGetHandleByUUID") == 1
+
+
+def test_the_larger_of_both_lists(busy: Stage) -> None:
+    busy.hold(1, StubProcess(ME, 500 * MIB, "C"), StubProcess(ME, 700 * MIB, "G"))
+    assert busy.source.look(uuid_of(busy)) == {ME: 700 * MIB}
+
+
+def test_an_instance_has_its_own(stage: Stage) -> None:
+    card = stage.world.gpus[1]
+    card.mig_mode, card.migs = 1, [StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB, used=400 * MIB)]
+    card.processes = [StubProcess(ME, 300 * MIB, "C", 1, 0)]
+    stage.tick()
+    assert stage.source.look("MIG-a") == {ME: 300 * MIB}
+
+
+def test_nothing_is_known_of_other_devices(busy: Stage) -> None:
+    assert busy.source.look("GPU-no-such") == {}
+    busy.tick()
+    assert busy.source.look("GPU-no-such") == {}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        lambda gpu: gpu.lose(),
+        lambda gpu: gpu.fail(UNINITIALIZED, EVERY_CALL),
+        lambda gpu: gpu.fail(NO_PERMISSION, *PROCESS_CALLS),
+        lambda gpu: setattr(gpu, "records", 0),
+        lambda gpu: setattr(gpu.processes[0], "used", gpu.total + MIB),
+    ],
+    ids=["lost", "driver reloaded", "denied", "scrambled", "a size beyond the card's"],
+)
+def test_a_fault_says_nothing_until_it_is_over(busy: Stage, fault: Callable[[object], None]) -> None:
+    uuid = uuid_of(busy)
+    assert busy.source.look(uuid)
+    fault(busy.world.gpus[1])
+    assert changed(busy).source.look(uuid) == {}
+    busy.world.gpus[1].faults.clear()
+    busy.world.gpus[1].records = 24
+    busy.world.gpus[1].processes[0].used = 500 * MIB
+    assert changed(busy).source.look(uuid) == {ME: 500 * MIB}
+
+
+def test_which_sources_can(busy: Stage) -> None:
+    assert isinstance(busy.source, CloseSource)
+    assert not isinstance(DemoSource(), CloseSource)
+    assert not isinstance(NvidiaSmiSource(), CloseSource)
+
+
+def test_a_spike_of_a_quarter_of_a_second_is_never_missed(busy: Stage) -> None:
+    """Fifty spikes at random moments, none of which a sample sees: each is in the peak of its process."""
+    dice, found, clock = random.Random(4213), 0, Clock()
+    row = busy.world.gpus[1].processes[0]
+    for _ in range(50):
+        row.used = 500 * MIB
+        seen, begin = History(), busy.tick()
+        seen.add(begin)
+        gpu = begin.gpus[1]
+        process = gpu.processes[0]
+        key = process_key(begin.host.name, gpu, process)
+        sampler = Sampler(busy.source, clock=clock)
+        sampler.aim([key])
+        start = dice.uniform(0.05, 0.7)
+        clock.now = begin.taken_at + dice.uniform(0.0, 0.1)
+        while clock.now < begin.taken_at + 1.0:
+            high = start <= clock.now - begin.taken_at < start + 0.25
+            row.used = (900 if high else 500) * MIB
+            changed(busy)
+            sampler.step()
+            clock.now += 0.1
+        row.used = 500 * MIB
+        end = later(busy.tick(), begin.taken_at + 1.0)
+        seen.add_looks(sampler.taken(end.taken_at), end)
+        seen.add(end)
+        peak = seen.tracks[key].peak
+        assert peak is not None
+        found += peak.bytes == 900 * MIB and (peak.how, peak.interval) == ("sampled", 0.1)
+        assert 900 * MIB in seen.tracks[key].values
+    assert found == 50
+
+
+def later(sample: Sample, at: float) -> Sample:
+    return Sample(taken_at=at, source=sample.source, host=sample.host, gpus=sample.gpus)
+
+
+def test_a_look_that_hangs_holds_up_no_sample(busy: Stage) -> None:
+    busy.impatient()
+    sample = busy.tick()
+    gpu = sample.gpus[1]
+    sampler = Sampler(busy.source)
+    sampler.aim([process_key(sample.host.name, gpu, gpu.processes[0])])
+    busy.world.gpus[1].hangs["nvmlDeviceGetComputeRunningProcesses_v3"] = FOR_EVER
+    changed(busy)
+    sampler.start()
+    after = busy.tick()
+    assert [card.state for card in after.gpus] == ["ok", "failed", "ok"]
+    sampler.stop()
+    assert sampler.is_alive()  # in the driver, and nobody waits for it
+    busy.world.gpus[1].hangs.clear()
+    changed(busy)
+    sampler.join(10)
+    assert not sampler.is_alive()

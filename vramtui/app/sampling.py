@@ -1,0 +1,51 @@
+"""A close look at the chosen process and at those that run a preset."""
+
+from vramtui.app import messages
+from vramtui.app.sampler import Sampler
+from vramtui.app.state import View
+from vramtui.app.watching import Watching
+from vramtui.core.readings import ProcessKey
+from vramtui.core.source import CloseSource
+
+
+class Sampling(Watching):
+    """Has them looked at between samples, where the source can do that at little cost."""
+
+    _sampler: Sampler | None = None
+
+    def start_reading(self) -> None:
+        """Make ready; the first look is taken when there is something to look at."""
+        super().start_reading()
+        if isinstance(self._source, CloseSource):
+            self._sampler = Sampler(self._source)
+
+    def stop_reading(self) -> None:
+        """Let the thread end by itself."""
+        super().stop_reading()
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def on_sample_taken(self, message: messages.SampleTaken) -> None:
+        """What was seen since the sample before goes into the history first."""
+        if self._sampler is not None:
+            self.desk.history.add_looks(self._sampler.taken(message.sample.taken_at), message.sample)
+
+    def on_source_stuck(self, message: messages.SourceStuck) -> None:
+        """Leave a driver alone that does not answer."""
+        del message
+        if self._sampler is not None:
+            self._sampler.aim(())
+
+    def complete(self, view: View, place: str) -> View:
+        """Look at what is shown from now on."""
+        if self._sampler is not None and not self._stuck:
+            self._sampler.aim(self._worth_it(view))
+            if not self._sampler.is_alive():
+                self._sampler.start()
+        return super().complete(view, place)
+
+    def _worth_it(self, view: View) -> set[ProcessKey]:
+        wanted = set(self.desk.matched())
+        if view.chosen is not None and view.chosen.kind == "process" and isinstance(view.chosen.id, ProcessKey):
+            wanted.add(view.chosen.id)
+        return wanted
