@@ -6,6 +6,7 @@ from pathlib import Path, PurePath
 
 import msgspec
 
+from vramtui.core.other_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.preset import PresetFile
 from vramtui.core.text import printable
 from vramtui.presets.command_lines import CommandLine, Option, read_command_line
@@ -70,7 +71,7 @@ def draft_from_process(command: str, library: PresetLibrary) -> tuple[Offer, ...
     named = _model(line, family)
     if family == "llama.cpp":
         said |= {offer.key: offer for offer in _llama_cpp(line, named)}
-    begin = tuple(_beginning(named, library, {key: offer.value for key, offer in said.items()}))
+    begin = tuple(_beginning(line, named, library, {key: offer.value for key, offer in said.items()}))
     return (*begin, *said.values(), *_match(line, named))
 
 
@@ -139,13 +140,18 @@ def _spread(line: CommandLine, family: str) -> Iterator[Offer]:
     count = whole(processes.value) if processes is not None else None
     if family in {"trainer", "torchtune", "diffusers", "nanogpt"} and processes is not None and count is not None:
         nodes = line.find("nnodes") if processes.name == "nproc_per_node" else None
-        ranks = int(count) * int((whole(nodes.value) if nodes else None) or 1)
+        each = whole(nodes.value) if nodes is not None else None
+        said = processes if nodes is None or each is None else Option("", "", f"{processes.flag} {nodes.flag}")
+        ranks = int(count) * int(each or 1)
         if ranks > 1:
-            yield _offer("parallel.data", str(ranks), processes)
+            yield _offer("parallel.data", str(ranks), said)
     sharing = line.find("fsdp", "use_fsdp", "fsdp_sharding_strategy")
     if sharing is not None and sharing.value.lower() not in {"", "false", "0"}:
         yield _offer("parallel.strategy", "fsdp", sharing)
         yield _offer("parallel.zero_stage", "2" if "grad_op" in sharing.value.lower() else "3", sharing)
+    distributed = line.find("use_distributed_optimizer")
+    if distributed is not None and family == "megatron":
+        yield _offer("parallel.strategy", "zero", distributed)
     stage = line.find("zero_stage")
     if stage is not None and stage.value in {"1", "2", "3"}:
         yield _offer("parallel.strategy", "zero", stage)
@@ -154,7 +160,7 @@ def _spread(line: CommandLine, family: str) -> Iterator[Offer]:
 def _run_kind(line: CommandLine, family: str) -> Offer | None:
     if family in {"vllm", "sglang", "llama.cpp"}:
         return Offer(key="run.kind", value="serve", flag=printable(line.script))
-    if family in {"megatron", "nanogpt", "torchtune"} or _TRAINS.search(" ".join(line.words[:6])):
+    if family in {"megatron", "nanogpt", "torchtune"} or _TRAINS.search(" ".join((line.script, *line.words[:3]))):
         return Offer(key="run.kind", value="train", flag=printable(line.script))
     trains = line.find("per_device_train_batch_size", "learning_rate", "num_train_epochs", "max_steps", "optim")
     return _offer("run.kind", "train", trains) if trains is not None else None
@@ -166,7 +172,9 @@ def _llama_cpp(line: CommandLine, named: Option | None) -> Iterator[Offer]:
         yield _offer("run.quantization", quantization, named)
 
 
-def _beginning(named: Option | None, library: PresetLibrary, said: Mapping[str, str]) -> Iterator[Offer]:
+def _beginning(
+    line: CommandLine, named: Option | None, library: PresetLibrary, said: Mapping[str, str]
+) -> Iterator[Offer]:
     if named is None:
         return
     if named.value.startswith(("/", "~")) and _exists(named.value) and is_model_file(named.value):
@@ -174,6 +182,19 @@ def _beginning(named: Option | None, library: PresetLibrary, said: Mapping[str, 
     found = nearest_preset(named.value, library, said)
     if found is not None:
         yield _offer(PRESET, found.key, named)
+        yield from _image_size(line, found)
+
+
+def _image_size(line: CommandLine, found: PresetFile) -> Iterator[Offer]:
+    """`--resolution` in pixels: a UNet's sample is an eighth of it each way, a diffusion transformer's is the image."""
+    resolution = line.find("resolution")
+    pixels = whole(resolution.value) if resolution is not None else None
+    if resolution is None or pixels is None:
+        return
+    if isinstance(found.preset.model, UNetModel) and int(pixels) % 8 == 0:
+        yield _offer("model.sample_size", str(int(pixels) // 8), resolution)
+    elif isinstance(found.preset.model, DiffusionTransformerModel):
+        yield _offer("model.sample_size", pixels, resolution)
 
 
 def _exists(name: str) -> bool:
@@ -189,6 +210,9 @@ def _model(line: CommandLine, family: str) -> Option | None:
         place = line.words.index("serve") + 1
         if place < len(line.words) and not line.words[place].startswith("-"):
             return Option("model", line.words[place], f"serve {line.words[place]}")
+    published = next((word for word in line.words if PurePath(word).name == "train_gpt2.py"), None)
+    if family == "nanogpt" and published is not None and line.find("n_layer", "n_embd", "init_from") is None:
+        return Option("model", "gpt2", published)
     for name in MODEL_FLAGS:
         found = line.find(name)
         if found is not None and found.value and not (name == "m" and family != "llama.cpp"):
@@ -210,7 +234,7 @@ def nearest_preset(name: str, library: PresetLibrary, said: Mapping[str, str]) -
     best: tuple[tuple[int, int], PresetFile] | None = None
     for found in library.all():
         parts = _words("-".join(part for part in found.key.split("-") if part not in _RUN_WORDS))
-        if parts <= words and len(parts) > 1 and (best is None or (len(parts), _agree(found, said)) > best[0]):
+        if parts and parts <= words and (best is None or (len(parts), _agree(found, said)) > best[0]):
             best = ((len(parts), _agree(found, said)), found)
     return best[1] if best is not None else None
 
@@ -228,10 +252,10 @@ def _agree(found: PresetFile, said: Mapping[str, str]) -> int:
     run = found.preset.run
     strategy = found.preset.parallel.strategy if found.preset.parallel is not None else "ddp"
     return (
-        8 * (run.__struct_config__.tag == said.get("run.kind"))
-        + 4 * (getattr(run, "engine", "vllm") == said.get("run.engine", "vllm"))
+        16 * (run.__struct_config__.tag == said.get("run.kind"))
+        + 8 * (getattr(run, "engine", "vllm") == said.get("run.engine", "vllm"))
+        + 4 * ((run.quantization is not None) == ("run.quantization" in said))
         + 2 * ((getattr(run, "lora", None) is not None) == ("run.lora.rank" in said))
-        + ((run.quantization is not None) == ("run.quantization" in said))
         + (strategy == said.get("parallel.strategy", "ddp"))
     )
 
