@@ -164,7 +164,8 @@ COMMANDS = {
         (
             "torchrun --nproc_per_node 8 pretrain_gpt.py --tensor-model-parallel-size 2 --bf16"
             " --pipeline-model-parallel-size 2 --num-layers 32 --hidden-size 4096 --num-attention-heads 32"
-            " --micro-batch-size 1 --seq-length 4096 --use-distributed-optimizer --sequence-parallel --recompute-granularity full --optimizer adam"
+            " --micro-batch-size 1 --seq-length 4096"
+            " --use-distributed-optimizer --sequence-parallel --recompute-granularity full --optimizer adam"
         ),
         {
             "run.kind": "train",
