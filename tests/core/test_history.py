@@ -63,7 +63,7 @@ def test_a_process_that_comes_back_is_the_same_one() -> None:
     seen.add(sample(1))
     seen.add(sample(2, process(1, 4)))
     assert seen.tracks[key(1)].gone_at is None
-    assert seen.tracks[key(1)].peak == Peak(bytes=8, at=0)
+    assert seen.tracks[key(1)].peak == Peak(bytes=8, at=0, interval=1.0)
     assert not list(seen.exited(0))
 
 
@@ -185,7 +185,7 @@ def test_close_looks_that_come_too_late_are_left_out() -> None:
     seen.add(sample(0, process(1, 5)))
     seen.add(sample(1, process(1, 5)))
     seen.add_looks(looks((0.5, 90)), sample(2, process(1, 5)))
-    assert seen.tracks[key(1)].peak == Peak(bytes=5, at=0)
+    assert seen.tracks[key(1)].peak == Peak(bytes=5, at=0, interval=1.0)
 
 
 def test_a_pause_begins_the_close_looks_anew() -> None:

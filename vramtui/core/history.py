@@ -29,8 +29,8 @@ class Look(msgspec.Struct, frozen=True, gc=False):
 class Peak(msgspec.Struct, frozen=True, kw_only=True):
     """The most a process was seen to hold, in bytes, and when. `how`: `sampled`, `accounting` or `probe`.
 
-    `interval` is how many seconds a sampled one had passed since the look before; None at the first look. What lasts
-    for less can be higher and not be seen.
+    `interval` is how many seconds lay between the looks when a sampled one was seen; None while there was but one.
+    What lasts for less can be higher and not be seen.
     """
 
     bytes: int
@@ -109,6 +109,11 @@ class Track:
         elif peak.bytes == self.peak.bytes and self.peak.how == "sampled":
             self.peak = Peak(bytes=peak.bytes, at=self.peak.at, how=peak.how)
 
+    def note_interval(self, interval: float) -> None:
+        """Say how far apart the looks are, where the first one had nothing to go by."""
+        if self.peak is not None and self.peak.interval is None and self.peak.how == "sampled":
+            self.peak = msgspec.structs.replace(self.peak, interval=interval)
+
     def _thin(self) -> None:
         times, values = array("d"), array("q")
         for i in range(0, len(self.values) - 1, 2):
@@ -186,9 +191,13 @@ class History:
 
     def _step(self, sample: Sample) -> None:
         last = self._looked.get(sample.host.name)
-        gap = None if last is None else round(sample.taken_at - last[0], 1)
+        gap = None if last is None else round(float(sample.taken_at - last[0]), 1)
         if gap is None or gap > 0:
             self._looked[sample.host.name] = (sample.taken_at, gap)
+        if last is not None and last[1] is None and gap:
+            for key, track in self._tracks.items():
+                if key.host == sample.host.name:
+                    track.note_interval(gap)
 
     def _add_gpu(self, sample: Sample, gpu: Gpu, limit: int) -> None:
         here = self._here.setdefault((sample.host.name, gpu.uuid), {})
