@@ -107,9 +107,6 @@ class Timeline(msgspec.Struct, frozen=True, eq=False):
     refusal: str = ""
 
 
-class View(msgspec.Struct, frozen=True, eq=False):
-    """Everything on the Watch screen. `rows` are filtered and in order; `total` is how many processes there are.
-
 class Replay(msgspec.Struct, frozen=True):
     """Where in a recording the screen is; seconds since the epoch.
 
@@ -131,6 +128,9 @@ class Replay(msgspec.Struct, frozen=True):
         length = self.ended - self.started
         return (self.at - self.started) / length if length > 0 else 1.0
 
+
+class View(msgspec.Struct, frozen=True, eq=False):
+    """Everything on the Watch screen. `rows` are filtered and in order; `total` is how many processes there are.
 
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
     `held` says that rows keep their order because one was chosen by hand. `unkept` says why runs are not kept.
