@@ -1,23 +1,43 @@
 """The table's rows: every byte in one of them, any order, any filter."""
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app import moments
-from vramtui.app.rows import all_rows, filtered, in_order
+from tests.app.stand_ins import PRESETS, RoundEstimator
+from vramtui.app.arranged import Arranged, Predicted, arranged
+from vramtui.app.listing import Held, Listing
 from vramtui.app.state import SORT_COLUMNS, Row, SortColumn
+from vramtui.core.devices import Device
+from vramtui.core.estimate import Estimate
 from vramtui.core.history import History
-from vramtui.core.readings import Memory, Sample
+from vramtui.core.preset import PresetFile
+from vramtui.core.readings import Gpu, Memory, Process, ProcessKey, Sample
 
 
-def rows_of(*samples: Sample) -> list[Row]:
+def listing_of(*samples: Sample) -> Listing:
     seen = History()
     for sample in samples:
         seen.add(sample)
     answered = {gpu.uuid: (sample.taken_at, gpu) for sample in samples for gpu in sample.gpus if gpu.state == "ok"}
-    return all_rows(samples[-1], seen, answered)
+    return Listing(samples[-1], seen, answered)
+
+
+def rows_of(*samples: Sample) -> list[Row]:
+    return list(listing_of(*samples))
+
+
+def round_estimate(found: PresetFile, device: Device) -> Estimate:
+    return RoundEstimator().estimate(found.preset.workload, device)
+
+
+def in_order(listing: Listing, column: SortColumn, held: Held | None = None, *, reverse: bool = False) -> Arranged:
+    return arranged(Predicted(listing, {}, round_estimate), "", column, held, reverse=reverse)
 
 
 @pytest.mark.parametrize("sample", [moments.usual(), moments.troubled(), moments.divided()])
@@ -59,32 +79,24 @@ def test_a_gpu_whose_processes_are_not_told_says_so() -> None:
     ],
 )
 def test_a_filter_is_words_that_must_all_occur(wanted: str, pids: set[int]) -> None:
-    found = filtered(rows_of(moments.usual()), wanted)
+    found = arranged(Predicted(listing_of(moments.usual()), {}, round_estimate), wanted, "gpu", None, reverse=False)
     assert {row.process.pid for row in found if row.process} == pids
 
 
-@given(st.sampled_from(SORT_COLUMNS), st.booleans())
-def test_sorting_loses_nothing_and_sorted_stays_sorted(column: SortColumn, reverse: bool) -> None:
-    rows = rows_of(moments.usual(0), moments.troubled(1))
-    once = in_order(rows, column, {}, reverse=reverse)
-    assert sorted(map(id, once)) == sorted(map(id, rows))
-    assert in_order(once, column, {}, reverse=reverse) == once
-
-
 def test_the_unknown_comes_last_in_both_directions() -> None:
-    rows = rows_of(moments.troubled())
+    listing = listing_of(moments.troubled())
     for reverse in (False, True):
-        now = [row.now for row in in_order(rows, "now", {}, reverse=reverse)]
+        now = [row.now for row in in_order(listing, "now", reverse=reverse)]
         known = [count for count in now if count is not None]
         assert now == [*known, *[None] * (len(now) - len(known))]
         assert known == sorted(known, reverse=not reverse)
 
 
 def test_a_held_order_stays_and_newcomers_follow() -> None:
-    rows = rows_of(moments.usual())
-    order = {row.id: at for at, row in enumerate(reversed(rows[1:]))}
-    held = in_order(rows, "now", order, reverse=False)
-    assert held == [*reversed(rows[1:]), rows[0]]
+    listing = listing_of(moments.usual())
+    rows = list(listing)
+    held = in_order(listing, "now", Held([*reversed(rows[1:])]))
+    assert list(held) == [*reversed(rows[1:]), rows[0]]
 
 
 def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
@@ -103,3 +115,109 @@ def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
     assert {row.age for row in rows if row.gpu.uuid == "GPU-0"} == {None}
     back = msgspec.structs.replace(before, taken_at=before.taken_at + 13)
     assert {row.age for row in rows_of(before, after, back)} == {None}
+
+
+def test_a_paused_listing_does_not_learn_later_peaks() -> None:
+    seen, sample = History(), moments.usual()
+    seen.add(sample)
+    listing = Listing(sample, seen, {})
+    listing.settle()
+    seen.add(moments.usual(1, trained=70 << 30))
+    assert max(row.peak or 0 for row in listing) == 58 << 30
+
+
+# --- what is made on demand is what would be made at once ---------------------------------------------------------
+
+SIZES = st.one_of(st.none(), st.integers(0, 3).map(lambda size: size << 30))
+
+
+@st.composite
+def processes(draw: st.DrawFn) -> tuple[Process, ...]:
+    pids = draw(st.lists(st.integers(1, 6), unique=True, max_size=4))
+    return tuple(
+        Process(
+            pid=pid,
+            type="C",
+            used_memory=draw(SIZES),
+            user=draw(st.sampled_from([None, "anna", "bo"])),
+            command=draw(st.sampled_from([None, "train.py", "serve"])),
+            started_at=draw(st.sampled_from([None, 1.0, 2.0])),
+        )
+        for pid in pids
+    )
+
+
+@st.composite
+def gpus(draw: st.DrawFn, place: int) -> Gpu:
+    return Gpu(
+        index=draw(st.integers(0, 1)),
+        uuid=f"GPU-{place}",
+        name="H200",
+        state=draw(st.sampled_from(["ok", "ok", "lost"])),
+        memory=Memory(total=100 << 30, used=20 << 30, reserved=draw(st.sampled_from([None, 1 << 20, 1 << 30]))),
+        processes=draw(processes()),
+        mig_parent=draw(st.sampled_from([None, "GPU-0"])),
+        mig_used=draw(st.sampled_from([None, 1 << 30])),
+    )
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> list[Sample]:
+    """A few moments of one host, on which processes come and go and GPUs fall silent."""
+    count = draw(st.integers(1, 3))
+    return [
+        moments.sample(*(draw(gpus(place)) for place in range(count)), at=5 * moment)
+        for moment in range(draw(st.integers(1, 3)))
+    ]
+
+
+def plainly(rows: list[Row], words: list[str], column: SortColumn, order: list[Row], *, reverse: bool) -> list[Row]:
+    """The rows filtered, sorted and held with every row made and no thought for the time it takes."""
+    kinds = ("process", "instances", "note", "unattributed", "reserved", "exited")
+    keys: dict[SortColumn, Callable[[Row], Any]] = {
+        "pid": lambda row: row.process and row.process.pid,
+        "gpu": lambda row: (row.gpu.index, row.gpu.mig_parent or "", kinds.index(row.kind), -(row.now or 0)),
+        "user": lambda row: row.process and row.process.user,
+        "now": lambda row: row.now,
+        "peak": lambda row: row.peak,
+        "predicted": lambda row: row.predicted,
+        "delta": lambda row: row.fraction,
+        "command": lambda row: row.process and row.process.command,
+    }
+    found = [row for row in rows if all(word in _text(row) for word in words)]
+    known = [row for row in found if keys[column](row) is not None]
+    known.sort(key=keys[column], reverse=reverse != (column in ("now", "peak", "predicted", "delta")))
+    found = known + [row for row in found if keys[column](row) is None]
+    places = {row.id: at for at, row in enumerate(order)}
+    return sorted(found, key=lambda row: places.get(row.id, len(places)))
+
+
+def _text(row: Row) -> str:
+    process = row.process
+    told = f"{process.pid} {process.user or ''} {process.command or ''}" if process is not None else ""
+    return f"gpu:{row.gpu.index} {row.gpu.name} {row.kind} {row.preset or ''} {told}".lower()
+
+
+@given(hosts(), st.data())
+def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Sample], data: st.DataObject) -> None:
+    listing = listing_of(*samples)
+    keys = [row.id for row in listing if isinstance(row.id, ProcessKey)]
+    matched = {key: PRESETS[0] for key in data.draw(st.lists(st.sampled_from([None, *keys]), unique=True)) if key}
+    every = Predicted(listing, matched, round_estimate)
+    rows = [every.row(at) for at in range(len(listing))]
+    wanted = data.draw(st.sampled_from(["", "", "anna", "gpu:1 train", "nobody"]))
+    column, reverse = data.draw(st.sampled_from(SORT_COLUMNS)), data.draw(st.booleans())
+    order = data.draw(st.one_of(st.none(), st.lists(st.sampled_from(rows), unique_by=id) if rows else st.none()))
+    held = Held(order) if order is not None else None
+    found = arranged(every, wanted, column, held, reverse=reverse)
+    expected = plainly(rows, wanted.split(), column, order or [], reverse=reverse)
+    assert list(found) == expected
+    assert [found[at] for at in range(len(found))] == expected
+    if expected:
+        chosen = data.draw(st.sampled_from([*rows]))
+        first = next((row for row in expected if row.preset), None) or next(
+            (row for row in expected if row.kind == "process"), expected[0]
+        )
+        assert found[found.chosen(None)] is first
+        assert found[found.chosen(chosen.id)] is (chosen if chosen in expected else first)
+    assert every.rows() == [row for row in rows if row.preset]

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
+from vramtui.app.arranged import Arranged, Predicted, arranged
 from vramtui.app.building import bars, device_for, panel, row_for_panel, series
+from vramtui.app.listing import Held, Listing
 from vramtui.app.memory import Memory
 from vramtui.app.observing import Jobs, nobody
 from vramtui.app.predicting import Predictor
-from vramtui.app.rows import all_rows, chosen_row, filtered, in_order, predicted_rows
 from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
 from vramtui.app.tuning import changed_fields, first_of, step
 from vramtui.core.devices import Device
@@ -38,13 +39,13 @@ class Desk:
         self.span = SPANS[0]
         self.sample: Sample | None = None
         self._shown: Sample | None = None
-        self._rows: list[Row] = []
+        self._listing: Listing | None = None
         self._edits: dict[str, Workload] = {}
         self._matcher = Matcher(())
         self._matches: dict[ProcessKey, PresetFile] = {}
         self._chosen: RowId | None = None
-        self._order: dict[RowId, int] = {}
-        self._visible: list[Row] = []
+        self._held: Held | None = None
+        self._visible: Arranged | None = None
 
     # --- what comes in -------------------------------------------------------------------------------------------
 
@@ -57,7 +58,7 @@ class Desk:
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample
-        self._rows = all_rows(sample, self.history, self.history.answered)
+        self._listing = Listing(sample, self.history, self.history.answered)
         self._match()
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
@@ -78,16 +79,16 @@ class Desk:
     def choose(self, row: RowId, *, hold: bool) -> None:
         """Choose a row; with `hold` the rows keep their present order until `let_go`."""
         self._chosen = row
-        if hold and not self._order:
-            self._order = {row.id: at for at, row in enumerate(self._visible)}
+        if hold and self._held is None:
+            self._held = Held(self._visible or ())
         found = self._matches.get(row) if isinstance(row, ProcessKey) else None
         if found is not None:
             self.panel_key = found.key
 
     def let_go(self) -> bool:
         """Sort again and follow the first row; False when nothing was held."""
-        held = bool(self._order)
-        self._order = {}
+        held = self._held is not None
+        self._held = None
         if held:
             self._chosen = None
         return held
@@ -96,7 +97,7 @@ class Desk:
         """Sort by `column`; by the same one again: the other way round."""
         self.reverse = not self.reverse if column == self.sort else False
         self.sort = column
-        self._order = {}
+        self._held = None
 
     def sort_next(self, direction: int) -> None:
         """Sort by the column to the right (1) or left (-1) of the present one."""
@@ -106,11 +107,13 @@ class Desk:
     def set_filter(self, text: str) -> None:
         """Show only rows that hold every word of `text`."""
         self.filter = text
-        self._order = {}
+        self._held = None
 
     def toggle_pause(self) -> bool:
         """Hold what is shown, or go on with the latest; True when it is held now."""
         self.paused = not self.paused
+        if self.paused and self._listing is not None:
+            self._listing.settle()
         if not self.paused and self.sample is not None:
             self._show(self.sample)
         return self.paused
@@ -165,7 +168,7 @@ class Desk:
 
     def device(self) -> Device:
         """The card of the chosen row, for which estimates are made."""
-        return device_for(chosen_row(self._visible, self._chosen), self._shown)
+        return device_for(self._chosen_row()[1], self._shown)
 
     def snapshot(self) -> Snapshot | None:
         """Everything about the moment that is shown; None before the first sample."""
@@ -175,45 +178,54 @@ class Desk:
 
     def view(self) -> View:
         """The View of now, without what only the dashboard knows (staleness, banner)."""
-        sample = self._shown
-        if sample is None:
+        sample, listing = self._shown, self._listing
+        if sample is None or listing is None:
             return View(panel=self._panel(None, []), presets_read=bool(self.presets))
-        every = predicted_rows(self._rows, self._matches, self.estimate)
-        rows = self._visible = in_order(filtered(every, self.filter), self.sort, self._order, reverse=self.reverse)
-        chosen = chosen_row(rows, self._chosen)
+        predicted = Predicted(listing, self._matches, self.estimate)
+        rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
+        at, chosen = self._chosen_row()
         if self.panel_key is None and chosen is not None:
             self.panel_key = chosen.preset
-        shown = self._panel(chosen, every)
+        matched = predicted.rows()
+        shown = self._panel(chosen, matched)
         expected = chosen.predicted if chosen is not None else None
         return View(
             sample=sample,
-            rows=tuple(rows),
+            rows=rows,
             total=sum(len(gpu.processes) for gpu in sample.gpus),
-            bars=bars(sample, every, chosen.gpu if chosen else None, shown, self.history.answered),
+            bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,
+            chosen_at=at,
             series=series(sample, self.history, chosen, expected, self.span),
             panel=shown,
             sort=self.sort,
             reverse=self.reverse,
-            held=bool(self._order),
+            held=self._held is not None,
             filter=self.filter,
             paused=self.paused,
             presets_read=bool(self.presets),
         )
+
+    def _chosen_row(self) -> tuple[int, Row | None]:
+        """Which of the visible rows is the chosen one, and the row; (0, None) where there is none."""
+        if not self._visible:
+            return 0, None
+        at = self._visible.chosen(self._chosen)
+        return at, self._visible[at]
 
     def _match(self) -> None:
         self._matches = (
             {} if self._shown is None else self._matcher.match(self._shown, {**self.recorded, **self.by_hand})
         )
 
-    def _panel(self, chosen: Row | None, every: list[Row]) -> Panel | None:
+    def _panel(self, chosen: Row | None, matched: list[Row]) -> Panel | None:
         found = self.presets.get(self.panel_key or "")
         if found is None:
             return None
         return panel(
             found,
             self.workload(found),
-            row=row_for_panel(found.key, chosen, every),
+            row=row_for_panel(found.key, chosen, matched),
             sample=self._shown,
             predictor=self.predictor,
             changed=changed_fields(self.workload(found), found.preset.workload),

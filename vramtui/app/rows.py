@@ -1,18 +1,14 @@
-"""The lines of the process table: what there is, in which order, and which of them are asked for."""
+"""The lines of the process table: what each is made of, what it is searched and sorted by."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
-from vramtui.app.state import Row, RowId, SortColumn
+from vramtui.app.state import Row, SortColumn
 from vramtui.app.words import why
-from vramtui.core.devices import Device
-from vramtui.core.estimate import Estimate
-from vramtui.core.history import History
-from vramtui.core.preset import PresetFile
-from vramtui.core.readings import Gpu, Process, ProcessKey, Sample
-from vramtui.core.snapshot import device_of
+from vramtui.core.history import History, Track
+from vramtui.core.readings import Gpu, Process, Sample
 from vramtui.core.units import MIB, format_bytes
 
 KEEP_EXITED_SHOWN = 60.0
@@ -20,32 +16,16 @@ MOST_EXITED_SHOWN = 50
 # A remainder this small shares the driver's line: four rows of 0.0 GiB would tell nobody anything.
 SMALL = 32 * MIB
 # On the same GPU: processes first, then what nobody owns, what the driver keeps, and those that are gone.
-_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
-
-Estimates = Callable[[PresetFile, Device], Estimate | None]
+KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
 
 
-def all_rows(sample: Sample, history: History, answered: Mapping[str, tuple[float, Gpu]]) -> list[Row]:
-    """Every row of the table, GPU by GPU, so that the `now` of a GPU's rows and its free bytes add up to its total.
-
-    A GPU that does not answer has the rows of its last answer, with their age; `answered` holds that by uuid.
-    """
-    rows: list[Row] = []
-    host = sample.host.name
-    for told in sample.gpus:
-        gpu, age = _last(sample, told, answered)
-        here = history.here(host, gpu.uuid)
-        for process in gpu.processes:
-            track = here.get(process.pid)
-            if track is not None:
-                peak = track.peak.bytes if track.peak is not None else None
-                rows.append(Row("process", track.key, gpu, process.used_memory, peak, process, age=age))
-        rows.extend(_remainders(gpu, age))
-    rows.extend(_exited(sample, history))
-    return rows
+def process_row(gpu: Gpu, process: Process, track: Track, age: float | None) -> Row:
+    """The row of a process whose memory over time is `track`, on a GPU that answered `age` seconds ago."""
+    peak = track.peak.bytes if track.peak is not None else None
+    return Row("process", track.key, gpu, process.used_memory, peak, process, age=age)
 
 
-def _last(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gpu]]) -> tuple[Gpu, float | None]:
+def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gpu]]) -> tuple[Gpu, float | None]:
     """The GPU as it answered last, in its present state, and how long ago that was; None where it answers."""
     if gpu.state == "ok" or gpu.uuid not in answered:
         return gpu, None
@@ -53,7 +33,8 @@ def _last(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gpu]]) -
     return msgspec.structs.replace(last, state=gpu.state, reason=gpu.reason), sample.taken_at - at
 
 
-def _remainders(gpu: Gpu, age: float | None) -> list[Row]:
+def remainders(gpu: Gpu, age: float | None) -> list[Row]:
+    """What else holds memory of a GPU, or keeps its processes from being told."""
     rows = []
     if (gpu.state == "ok" or age is not None) and "processes" in gpu.absent:
         rows.append(
@@ -75,7 +56,8 @@ def _remainders(gpu: Gpu, age: float | None) -> list[Row]:
     return rows
 
 
-def _exited(sample: Sample, history: History) -> list[Row]:
+def exited_rows(sample: Sample, history: History) -> list[Row]:
+    """The processes that have gone lately, the latest first."""
     gpus = {gpu.uuid: gpu for gpu in sample.gpus}
     rows: list[Row] = []
     for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN):
@@ -86,52 +68,8 @@ def _exited(sample: Sample, history: History) -> list[Row]:
     return rows
 
 
-def predicted_rows(rows: list[Row], matched: Mapping[ProcessKey, PresetFile], estimates: Estimates) -> list[Row]:
-    """The rows with the predictions of those whose process runs a preset; each preset is asked for once a GPU."""
-    if not matched:
-        return rows
-    made: dict[tuple[str, str], int | None] = {}
-
-    def predict(found: PresetFile, gpu: Gpu) -> int | None:
-        at = (found.key, gpu.uuid)
-        if at not in made:
-            estimate = estimates(found, device_of(gpu))
-            made[at] = estimate.process if estimate is not None else None
-        return made[at]
-
-    return [_predicted(row, matched, predict) if row.process is not None else row for row in rows]
-
-
-def _predicted(
-    row: Row, matched: Mapping[ProcessKey, PresetFile], predict: Callable[[PresetFile, Gpu], int | None]
-) -> Row:
-    found = matched.get(row.id) if isinstance(row.id, ProcessKey) else None
-    if found is None:
-        return row
-    predicted = predict(found, row.gpu)
-    fraction = row.peak / predicted - 1 if predicted and row.peak is not None else None
-    return msgspec.structs.replace(row, predicted=predicted, fraction=fraction, preset=found.key)
-
-
-def chosen_row(rows: list[Row], chosen: RowId | None) -> Row | None:
-    """The row chosen by hand; else the first one with a prediction, else the first process, else the first."""
-    if chosen is not None:
-        for row in rows:
-            if row.id == chosen:
-                return row
-    wanted = (row for row in rows if row.preset is not None)
-    return next(wanted, None) or next((row for row in rows if row.kind == "process"), rows[0] if rows else None)
-
-
-def filtered(rows: list[Row], wanted: str) -> list[Row]:
-    """The rows in which every word of `wanted` occurs: in pid, user, command, preset, GPU name or `gpu:INDEX`."""
-    words = wanted.lower().split()
-    if not words:
-        return rows
-    return [row for row in rows if _holds(row, words)]
-
-
-def _holds(row: Row, words: list[str]) -> bool:
+def holds(row: Row, words: list[str]) -> bool:
+    """Whether every word occurs in pid, user, command, preset, GPU name or `gpu:INDEX` of a row."""
     text = _searched(row)
     return all(word in text for word in words)
 
@@ -143,33 +81,8 @@ def _searched(row: Row) -> str:
     return " ".join(parts).lower()
 
 
-def in_order(rows: list[Row], column: SortColumn, order: Mapping[RowId, int], *, reverse: bool) -> list[Row]:
-    """The rows sorted by `column`; those in `order` keep that order, and others follow them.
-
-    Numbers begin with the largest and text with the first of the alphabet, unless `reverse`. What is not known
-    comes last in both directions.
-    """
-    key = _KEYS[column]
-    known: list[tuple[Any, Row]] = []
-    unknown: list[tuple[Any, Row]] = []
-    for row in rows:
-        value = key(row)
-        (unknown if value is None else known).append((value, row))
-    downward = column not in ("pid", "gpu", "user", "command")
-    known.sort(key=_first, reverse=downward != reverse)
-    result = [row for _, row in known] + [row for _, row in unknown]
-    if order:
-        last = len(order)
-        result.sort(key=lambda row: order.get(row.id, last))
-    return result
-
-
-def _first(pair: tuple[Any, Row]) -> Any:  # noqa: ANN401 - whatever the column sorts by
-    return pair[0]
-
-
 def _by_gpu(row: Row) -> tuple[int, str, int, int]:
-    return (row.gpu.index, row.gpu.mig_parent or "", _ORDER[row.kind], -(row.now or 0))
+    return (row.gpu.index, row.gpu.mig_parent or "", KIND_ORDER[row.kind], -(row.now or 0))
 
 
 def _pid(row: Row) -> int | None:
@@ -184,7 +97,7 @@ def _text_of(name: str) -> Callable[[Row], str | None]:
     return text
 
 
-_KEYS: dict[SortColumn, Callable[[Row], Any]] = {
+SORT_KEYS: dict[SortColumn, Callable[[Row], Any]] = {
     "pid": _pid,
     "gpu": _by_gpu,
     "user": _text_of("user"),

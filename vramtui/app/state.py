@@ -130,17 +130,19 @@ class Replay(msgspec.Struct, frozen=True):
 
 
 class View(msgspec.Struct, frozen=True, eq=False):
-    """Everything on the Watch screen. `rows` are filtered and in order; `total` is how many processes there are.
+    """Everything on the Watch screen. `rows` are filtered and in order, made when they are looked at; `chosen_at` is
+    the place of the chosen one among them; `total` is how many processes there are.
 
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
     `held` says that rows keep their order because one was chosen by hand. `unkept` says why runs are not kept.
     """
 
     sample: Sample | None = None
-    rows: tuple[Row, ...] = ()
+    rows: Sequence[Row] = ()
     total: int = 0
     bars: tuple[Bar, ...] = ()
     chosen: Row | None = None
+    chosen_at: int = 0
     series: Series | None = None
     panel: Panel | None = None
     timeline: Timeline = Timeline()

@@ -66,8 +66,7 @@ class Rows(ScrollView, can_focus=True):
         height = max(1, len(view.rows) or self.size.height)
         if self.virtual_size.height != height:
             self.virtual_size = Size(self.size.width, height)
-        chosen = view.chosen.id if view.chosen is not None else None
-        self._cursor = next((at for at, row in enumerate(view.rows) if row.id == chosen), 0)
+        self._cursor = view.chosen_at
         if view.held:
             self._keep_in_sight()
         self._redraw()
