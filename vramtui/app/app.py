@@ -7,10 +7,12 @@ from textual.app import SystemCommand
 from textual.screen import Screen
 
 from vramtui.app import messages
+from vramtui.app.acting import Acting
 from vramtui.app.commands import commands
 from vramtui.app.keeping import Keeping
 from vramtui.app.keys import APP_BINDINGS
 from vramtui.app.replaying import Replaying
+from vramtui.app.sampling import Sampling
 from vramtui.app.saving import Saving
 from vramtui.app.themes import THEMES
 from vramtui.app.tracing import Tracing
@@ -22,7 +24,7 @@ from vramtui.core.units import format_duration
 INTERRUPTED = 130
 
 
-class Dashboard(Replaying, Keeping, Saving, Tracing, Windows):
+class Dashboard(Replaying, Keeping, Saving, Tracing, Acting, Sampling, Windows):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS

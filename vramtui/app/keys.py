@@ -55,6 +55,9 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("o", "app.reverse", "The other order", "watch.reverse"),
     _quiet("enter", "app.details", "All about the chosen row", "watch.enter", "enter"),
     _quiet("t", "app.span", "Another time span of the graph", "watch.span"),
+    _quiet("X,f9", "app.signal", "Send the chosen process a signal, after a question", "watch.signal", "X"),
+    _quiet("c", "app.copy_pid", "Copy the chosen process's pid", "watch.copy_pid"),
+    _quiet("C", "app.copy_command", "Copy the chosen process's command", "watch.copy_command", "C"),
     _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "watch.problems", "!"),
     _quiet("escape", "app.let_go", "Let the rows move again; then show all of them", "watch.let_go"),
 ]

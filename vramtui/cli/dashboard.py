@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vramtui.cli.dashboard_actor import let_act
 from vramtui.cli.dashboard_keeper import HistoryKeeper
 from vramtui.cli.dashboard_saver import SnapshotSaver
 from vramtui.cli.dashboard_tracer import ChildTracer
@@ -25,14 +26,19 @@ HINT = (
 
 
 def open_dashboard(
-    *, demo: bool = False, replay: Path | None = None, interval: float | None = None, preset: str | None = None
+    *,
+    demo: bool = False,
+    replay: Path | None = None,
+    interval: float | None = None,
+    preset: str | None = None,
+    read_only: bool = False,
 ) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
     with spoken_errors():
-        _open(demo=demo, replay=replay, interval=interval, preset=preset)
+        _open(demo=demo, replay=replay, interval=interval, preset=preset, read_only=read_only)
 
 
-def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: str | None) -> None:
+def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: str | None, read_only: bool) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         leave(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
     for name in ("COLUMNS", "LINES"):
@@ -68,6 +74,7 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     elif not opened.banner:
         app.desk.jobs = _Probes().jobs
         app.keeper = HistoryKeeper(run_history)
+    let_act(app, opened, read_only=read_only or settings.dashboard.read_only, told=read_only)
     app.save_choice = saver
     app.hint = first_time_hint(data_dir() / WELCOMED)
     sys.exit(run_dashboard(app))

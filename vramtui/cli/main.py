@@ -45,6 +45,7 @@ def _root(
         float | None, typer.Option(min=0.1, max=3600, help="Seconds between looks at the GPUs; 1 by default.")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="The preset to open with: a name or a path.")] = None,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Never send a signal to a process.")] = False,
     version: Annotated[  # noqa: ARG001 - Typer acts on it before this runs
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Say the version.")
     ] = False,
@@ -57,7 +58,7 @@ def _root(
         return
     from vramtui.cli.dashboard import open_dashboard  # noqa: PLC0415 - only this needs the screen
 
-    open_dashboard(demo=demo, replay=replay, interval=interval, preset=preset)
+    open_dashboard(demo=demo, replay=replay, interval=interval, preset=preset, read_only=read_only)
 
 
 def program(names: Sequence[str] = COMMANDS) -> typer.Typer:

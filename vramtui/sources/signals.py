@@ -30,6 +30,7 @@ class Signals:
     def __init__(self, namespace: PidNamespace | None = None) -> None:
         self._namespace = namespace or PidNamespace()
         self._boot = psutil.boot_time()
+        self.own_pid = os.getpid()
 
     def send(self, pid: int, started_at: float | None, name: SignalName) -> Sent:
         """Send the signal, if `pid` still is the process that started then.

@@ -1,0 +1,326 @@
+"""Signals are asked about, sent to the process that was meant, and followed until it is clear what they did."""
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import psutil
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from textual.pilot import Pilot
+
+from tests.app import moments
+from tests.app.driving import Clock, dashboard, give, screen_text, settle
+from tests.app.stand_ins import Still
+from tests.app.svg import SvgExtension
+from vramtui.app.acting import pasteable
+from vramtui.app.screens.signal import SignalWindow
+from vramtui.core.readings import Sample
+from vramtui.core.signalling import Outcome, Sent, SignalName
+from vramtui.core.units import GIB
+from vramtui.sources.signals import Signals
+
+
+class Obedient:
+    """Notes what it is asked to send; the test says what comes of it."""
+
+    own_pid = 1
+
+    def __init__(self, outcome: Outcome = "sent", owner: str = "", detail: str = "") -> None:
+        self.answer = Sent(outcome=outcome, owner=owner, detail=detail)
+        self.sent: list[tuple[int, float | None, SignalName]] = []
+        self.there = True
+
+    def send(self, pid: int, started_at: float | None, name: SignalName) -> Sent:
+        self.sent.append((pid, started_at, name))
+        return self.answer
+
+    def is_there(self, pid: int, started_at: float | None) -> bool:
+        assert (pid, started_at) == self.sent[-1][:2]
+        return self.there
+
+
+def listen(app: Still, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the dashboard says from now on."""
+    said: list[str] = []
+    monkeypatch.setattr(app, "notify", lambda message, **_: said.append(message))
+    return said
+
+
+def text_of(app: Still) -> str:
+    return " ".join(screen_text(app).replace("│", " ").split())
+
+
+async def press(app: Still, pilot: Pilot[None], *keys: str) -> None:
+    await pilot.press(*keys)
+    await settle(app, pilot)
+
+
+@pytest.mark.parametrize(
+    ("keys", "name"),
+    [
+        ("y", "SIGTERM"),
+        ("t y", "SIGTERM"),
+        ("i y", "SIGINT"),
+        ("9 y", "SIGKILL"),
+        ("down y", "SIGINT"),
+        ("down down y", "SIGKILL"),
+        ("9 up y", "SIGINT"),
+        ("down enter y", "SIGINT"),
+    ],
+)
+async def test_the_chosen_signal_goes_to_the_chosen_process(keys: str, name: SignalName) -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        app.actor = actor = Obedient()
+        await press(app, pilot, "X")
+        shown = text_of(app)
+        for part in ("pid 4213 of anna", "python train.py", "Would free 58.0 GiB on GPU 0.", "Send SIGTERM?"):
+            assert part in shown
+        await press(app, pilot, *keys.split())
+        assert actor.sent == [(4213, moments.START - 600, name)]
+        assert not isinstance(app.screen, SignalWindow)
+
+
+@pytest.mark.parametrize("keys", ["n", "escape", "q", "enter n", "9 escape", "X n"])
+async def test_nothing_is_sent_without_a_yes(keys: str) -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        app.actor = actor = Obedient()
+        await press(app, pilot, "X", *keys.split())
+        assert actor.sent == []
+        assert not isinstance(app.screen, SignalWindow)
+
+
+async def test_every_gpu_of_the_process_is_named() -> None:
+    gpus = [moments.gpu(at, moments.process(70, (3 - at) * GIB, "python wide.py")) for at in (0, 1)]
+    sample = moments.sample(*gpus)
+    async with dashboard([sample]) as (app, pilot):
+        app.actor = Obedient()
+        await press(app, pilot, "X")
+        assert "Would free 3.0 GiB on GPU 0, 2.0 GiB on GPU 1, 5.0 GiB together." in text_of(app)
+
+
+async def test_hostile_names_are_shown_and_not_obeyed() -> None:
+    hostile = moments.process(301, 9 * GIB, moments.HOSTILE, user="mallory[b]")
+    async with dashboard([moments.sample(moments.gpu(0, hostile))]) as (app, pilot):
+        app.actor = Obedient()
+        await press(app, pilot, "X")
+        assert "mallory[b]" in text_of(app)
+        assert "[red]x[/] ␛[2J␛]0;pwn␇" in text_of(app)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (Obedient(), "SIGTERM sent to pid 4213."),
+        (Obedient("gone"), "Nothing was sent: pid 4213 has ended already."),
+        (Obedient("reused"), "Nothing was sent: another process has pid 4213 now."),
+        (Obedient("refused", owner="bo"), "Not permitted: pid 4213 is bo's process."),
+        (Obedient("refused"), "Not permitted: pid 4213 is somebody else's process."),
+        (Obedient("failed", detail="No buffer space"), "Nothing was sent to pid 4213: No buffer space."),
+        (Obedient("elsewhere"), "Nothing was sent: in this container it cannot be told which process pid 4213 is."),
+    ],
+    ids=lambda value: value.answer.outcome if isinstance(value, Obedient) else "",
+)
+async def test_what_came_of_it_is_said(answer: Obedient, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        app.actor, said = answer, listen(app, monkeypatch)
+        await press(app, pilot, "X", "y")
+        assert said == [words]
+        assert bool(app._pursued) is (answer.answer.outcome == "sent")
+
+
+async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+        app.actor, said = Obedient(), listen(app, monkeypatch)
+        await press(app, pilot, "X", "y")
+        said.clear()
+        clock.at += 1.0
+        app.look_after()
+        app.actor.there = False
+        clock.at += 0.2
+        app.look_after()
+        assert said == []  # no sample yet from after its end
+        clock.at += 0.3
+        await give(app, pilot, moments.sample(moments.gpu(0), moments.gpu(1), at=1.4))
+        app.look_after()
+        assert said == ["pid 4213 ended 1.2 s later, 58.0 GiB freed."]
+        app.look_after()
+        assert len(said) == 1
+        assert app._looking is None
+
+
+async def test_an_ended_process_that_the_driver_goes_on_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+        app.actor, said = Obedient(), listen(app, monkeypatch)
+        await press(app, pilot, "X", "y")
+        said.clear()
+        app.actor.there = False
+        clock.at += 0.2
+        for at in range(1, 5):
+            app.look_after()
+            await give(app, pilot, moments.usual(at))
+            clock.at += 1
+        app.look_after()
+        assert said == ["pid 4213 ended 0.2 s later, but the driver still lists 58.0 GiB with it."]
+
+
+async def test_a_driver_that_says_nothing_more_leaves_the_end_at_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+        app.actor, said = Obedient(), listen(app, monkeypatch)
+        await press(app, pilot, "X", "y")
+        said.clear()
+        app.actor.there = False
+        for _ in range(5):
+            clock.at += 1
+            app.look_after()
+        assert said == ["pid 4213 ended 1.0 s later."]
+
+
+@pytest.mark.parametrize(
+    ("key", "next_step"),
+    [("t", "SIGKILL is next"), ("i", "SIGTERM is next"), ("9", "it waits in the kernel, most likely for the driver")],
+)
+async def test_one_that_stays_is_told_once(key: str, next_step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+        app.actor, said = Obedient(), listen(app, monkeypatch)
+        await press(app, pilot, "X", key, "y")
+        said.clear()
+        for _ in range(70):
+            clock.at += 1
+            app.look_after()
+        assert said == [f"pid 4213 is still there after 10 s; {next_step}."]
+        assert app._pursued == ()
+
+
+async def test_a_second_signal_takes_over_from_the_first() -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        app.actor = Obedient()
+        await press(app, pilot, "X", "y", "X", "9", "y")
+        assert [one.name for one in app._pursued] == ["SIGKILL"]
+
+
+def lone(**more: object) -> Sample:
+    return moments.sample(moments.gpu(0, moments.process(303, 5 * GIB, "python", **more)))
+
+
+@pytest.mark.parametrize(
+    ("sample", "words"),
+    [
+        (lone(state="unseen"), "outside this container"),
+        (lone(state="exited"), "has ended already"),
+        (lone(state="zombie"), "has ended already"),
+        (lone(started_at=None), "could be anybody"),
+        (moments.sample(moments.gpu(0)), "Choose a process first"),
+        (moments.sample(), "Choose a process first"),
+    ],
+)
+async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with dashboard([sample]) as (app, pilot):
+        app.actor, said = Obedient(), listen(app, monkeypatch)
+        await press(app, pilot, "X")
+        assert len(said) == 1
+        assert words in said[0]
+        assert not isinstance(app.screen, SignalWindow)
+
+
+async def test_without_an_actor_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        app.no_actor, said = "Signals are off: this was started with --read-only.", listen(app, monkeypatch)
+        await press(app, pilot, "X")
+        assert said == ["Signals are off: this was started with --read-only."]
+
+
+async def test_our_own_pid_is_named_as_such() -> None:
+    own = moments.sample(moments.gpu(0, moments.process(1, 5 * GIB, "vramtui")))
+    async with dashboard([own]) as (app, pilot):
+        app.actor = Obedient()
+        await press(app, pilot, "X")
+        assert "This is vramtui itself: it would end this dashboard." in text_of(app)
+
+
+@pytest.fixture
+def child() -> Iterator[subprocess.Popen[bytes]]:
+    code = "import time; print(flush=True); time.sleep(600)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        started.stdout.readline()
+        yield started
+        started.kill()
+
+
+async def test_a_real_process_really_ends(child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
+    started = round(psutil.Process(child.pid).create_time(), 2)
+    sample = moments.sample(moments.gpu(0, moments.process(child.pid, GIB, "python", started_at=started)))
+    async with dashboard([sample]) as (app, pilot):
+        app.actor, said = Signals(), listen(app, monkeypatch)
+        monkeypatch.setattr(app.actor._namespace, "private", False)
+        await press(app, pilot, "X", "y")
+        assert said[0] == f"SIGTERM sent to pid {child.pid}."
+        assert child.wait() == -signal.SIGTERM
+        assert not app.actor.is_there(child.pid, started)
+
+
+# --- the clipboard -----------------------------------------------------------------------------------------------
+
+
+async def copied(sample: Sample, key: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[str], list[str]]:
+    """What a key put into the clipboard, and what was said."""
+    async with dashboard([sample]) as (app, pilot):
+        taken: list[str] = []
+        said = listen(app, monkeypatch)
+        monkeypatch.setattr(app, "copy_to_clipboard", taken.append)
+        await press(app, pilot, key)
+        return taken, said
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "word"),
+    [("c", "4213", "Copied pid 4213"), ("C", moments.TRAIN, "Copied the command of pid 4213")],
+)
+async def test_pid_and_command_go_to_the_clipboard(
+    key: str, text: str, word: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, said = await copied(moments.usual(), key, monkeypatch)
+    assert taken == [text]
+    assert said[0].startswith(word)
+
+
+@pytest.mark.parametrize(
+    ("sample", "key", "word"),
+    [
+        (moments.sample(moments.gpu(0)), "c", "Choose a process first."),
+        (lone(command=None, name=None), "C", "The command of pid 303 is not known."),
+    ],
+)
+async def test_what_cannot_be_copied(sample: Sample, key: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await copied(sample, key, monkeypatch) == ([], [word])
+
+
+def test_what_is_pasted_obeys_nobody() -> None:
+    assert pasteable("rm -rf /\nx\r\x1b[2J\x00\u202e\ufeff é 漢") == "rm -rf /x[2J é 漢"
+
+
+async def test_all_three_are_in_the_palette() -> None:
+    async with dashboard([moments.usual()]) as (app, _):
+        titles = [command.title for command in app.get_system_commands(app.screen)]
+    assert {
+        "Send the chosen process a signal, after a question",
+        "Copy the chosen process's pid",
+        "Copy the chosen process's command",
+    } <= set(titles)
+
+
+# --- pictures ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35)], ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_picture_of_the_window(size: tuple[int, int], snapshot: SnapshotAssertion) -> None:
+    async with dashboard([moments.usual()], size) as (app, pilot):
+        app.actor = Obedient()
+        await press(app, pilot, "X")
+        assert app.export_screenshot(title="vramtui") == snapshot(extension_class=SvgExtension)

@@ -1,0 +1,55 @@
+"""Who may send signals: a dashboard on this machine's own processes, unless it is read-only."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.app.driving import dashboard
+from vramtui.cli import dashboard as command
+from vramtui.cli.dashboard_actor import let_act
+from vramtui.cli.main import program
+from vramtui.cli.opening import Opened, open_source
+from vramtui.records.recording import Header, RecordingWriter
+from vramtui.sources.demo import DemoSource
+from vramtui.sources.signals import Signals
+
+
+async def test_on_this_machine_it_may() -> None:
+    async with dashboard() as (app, _):
+        let_act(app, Opened(DemoSource()), read_only=False, told=False)
+        assert isinstance(app.actor, Signals)
+
+
+@pytest.mark.parametrize(("told", "words"), [(True, "--read-only"), (False, "dashboard.read_only")])
+async def test_read_only_sends_nothing_and_says_what_made_it_so(told: bool, words: str) -> None:
+    async with dashboard() as (app, _):
+        let_act(app, Opened(DemoSource()), read_only=True, told=told)
+        assert app.actor is None
+        assert words in app.no_actor
+
+
+async def test_nor_does_the_demo() -> None:
+    async with dashboard() as (app, _):
+        let_act(app, open_source(demo=True, replay=None), read_only=False, told=False)
+        assert app.actor is None
+        assert "demo" in app.no_actor
+
+
+async def test_nor_does_a_recording(tmp_path: Path) -> None:
+    path = tmp_path / "day.jsonl.gz"
+    writer = RecordingWriter(path, Header())
+    writer.write(DemoSource().read())
+    writer.close()
+    async with dashboard() as (app, _):
+        let_act(app, open_source(demo=False, replay=path), read_only=False, told=False)
+        assert app.actor is None
+        assert "recording" in app.no_actor
+
+
+@pytest.mark.parametrize(("options", "read_only"), [([], False), (["--read-only"], True)])
+def test_the_option_arrives(options: list[str], read_only: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, object] = {}
+    monkeypatch.setattr(command, "open_dashboard", lambda **given: asked.update(given))
+    assert CliRunner().invoke(program([]), options).exit_code == 0
+    assert asked["read_only"] is read_only
