@@ -204,6 +204,8 @@ def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -
     assert draft.text == TEXT
     assert [(problem.key, problem.sentence) for problem in draft.problems] == [(key, reason)]
     assert draft.is_current
+    draft.set_text(TEXT)  # as a text field says what it was given
+    assert len(draft.problems) == 1
     draft.undo()
     assert draft.problems == ()
 

@@ -198,6 +198,10 @@ def test_a_models_file_fills_the_form(tmp_path: Path) -> None:
     assert fields["model.config"].value == "config.json"
     unread = [key for key in fields_of(form_of(text)) if key.startswith("model.")]
     assert unread == ["model.kind", "model.config"]
+    (tmp_path / "config.json").write_text(
+        str(config | {"architectures": ["GPT2LMHeadModel"], "n_embd": 128}).replace("'", '"')
+    )
+    assert fields_of(form_of(text, tmp_path))["model.hidden_size"].default == "128"
 
 
 class _Documented:

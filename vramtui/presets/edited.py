@@ -68,8 +68,10 @@ class EditedText:
         """Take `text` as typed. A text field may have made all line ends the same: lines that did not change keep
         theirs, so that `self.text` may differ from `text` in line ends only.
         """
-        self._refused.clear()
-        self._become(with_ends_of(self.text, text))
+        after = with_ends_of(self.text, text)
+        if after != self.text:
+            self._refused.clear()
+            self._become(after)
 
     def set_value(self, key: str, raw: str) -> None:
         """Take `raw` as typed into the form for the dotted `key`. What cannot stand in TOML is refused: `problems` has

@@ -1,12 +1,17 @@
 """`[model] config = "…"` in a preset: what the file says, under what the table says itself."""
 
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from vramtui.core.errors import UserError
 from vramtui.core.text import printable
+from vramtui.presets.files import Stamp, stamp_of
 from vramtui.presets.model_files.finding import (
+    CONFIG,
+    INDEX,
     SUFFIXES,
+    WEIGHTS,
     gguf_table,
     read_gguf_header,
     read_hugging_face,
@@ -46,6 +51,15 @@ def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
 
 
 def _table(path: Path) -> dict[str, Any]:
+    """What the file at `path` says; read once as long as it and the files beside it that count stay the same, since an
+    editor asks at every keystroke and a GGUF header may be 10 MB.
+    """
+    beside = (folder / name for folder in (path, path.parent) for name in (CONFIG, WEIGHTS, INDEX))
+    return dict(_read(path, tuple(map(stamp_of, (path, *beside)))))
+
+
+@lru_cache(maxsize=8)
+def _read(path: Path, _stamps: tuple[Stamp | None, ...]) -> dict[str, Any]:
     if path.suffix == ".gguf":
         return dict(gguf_table(path, read_gguf_header(path)))
     if path.suffix in SUFFIXES or path.is_dir():
