@@ -335,6 +335,11 @@ def test_a_difference_without_a_last_line_end() -> None:
     assert draft.difference() == "--- saved\n+++ draft\n@@ -0,0 +1 @@\n+a\n\\ No newline at end of file\n"
 
 
+def test_a_difference_takes_only_line_feeds_for_line_ends() -> None:
+    draft = Draft.new("# a\x85b\u2028c\r\n", "new")
+    assert draft.difference() == "--- saved\n+++ draft\n@@ -0,0 +1 @@\n+# a\x85b\u2028c\r\n"
+
+
 @pytest.fixture
 def user(tmp_path: Path) -> Path:
     return tmp_path / "user" / "presets"

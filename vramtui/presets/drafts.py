@@ -1,6 +1,7 @@
 """A preset while it is edited: from its text and from its form, with undo, and back to its file."""
 
 import difflib
+import re
 from pathlib import Path
 
 from vramtui.core.errors import UserError
@@ -14,6 +15,9 @@ from vramtui.presets.model_files.presets import is_model_file, preset_of
 from vramtui.presets.reading import shown
 from vramtui.presets.whole_files import NotDurable
 from vramtui.presets.writing import write_preset_text
+
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 class NameTaken(UserError):
@@ -209,9 +213,7 @@ class Draft(EditedText):
 
 def difference_between(before: str, after: str, before_name: str, after_name: str) -> str:
     """A unified difference of two texts; empty when they are the same."""
-    lines = difflib.unified_diff(
-        before.splitlines(keepends=True), after.splitlines(keepends=True), before_name, after_name
-    )
+    lines = difflib.unified_diff(_LINE.findall(before), _LINE.findall(after), before_name, after_name)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -33,7 +32,7 @@ def write_whole(path: Path, content: bytes, name: str) -> None:
         UserError: it cannot be written; the sentence says what stands in the file.
         NotDurable: it was written, and the folder cannot be synced.
     """
-    beside = path.parent / f".{path.name[:100]}.{secrets.token_hex(4)}.tmp"
+    beside = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
         os.makedirs(path.parent, exist_ok=True)  # noqa: PTH103 - one module to fail in, for the tests
         _fill(beside, path, content)
