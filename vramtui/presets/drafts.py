@@ -16,7 +16,6 @@ from vramtui.presets.reading import shown
 from vramtui.presets.whole_files import NotDurable
 from vramtui.presets.writing import write_preset_text
 
-
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 
 
