@@ -84,12 +84,20 @@ class Track:
         if used is None or used == self.last_used:
             return
         self.last_used = used
-        if self.peak is None or used > self.peak.bytes:
+        peak, values = self.peak, self.values
+        if peak is None or used > peak.bytes:
             self.peak = Peak(bytes=used, at=at, interval=interval)
         self.times.append(at)
-        self.values.append(used)
-        if len(self.values) > limit:
+        values.append(used)
+        if len(values) > limit:
             self._thin()
+
+    @property
+    def close_since(self) -> float | None:
+        """Since when it has been looked at closely until now; None where it is not."""
+        if self.closely is None or self.last_seen - self.closely[1] > BREAK:
+            return None
+        return self.closely[0]
 
     def look(self, look: Look, limit: int = SERIES_LIMIT) -> None:
         """Note a close look. One that is older than what is known already is left out."""
@@ -202,20 +210,21 @@ class History:
     def _add_gpu(self, sample: Sample, gpu: Gpu, limit: int) -> None:
         here = self._here.setdefault((sample.host.name, gpu.uuid), {})
         at, pace = sample.taken_at, self.pace(sample.host.name)
-        listed: set[int] = set()
+        find = here.get
         for process in gpu.processes:
-            pid = process.pid
-            listed.add(pid)
-            track = here.get(pid)
-            if track is None or track.key.started_at != process.started_at:
+            track = find(process.pid)
+            if track is not None and track.process is process:
+                # A source gives the very same reading again while nothing of it changes.
+                track.last_seen = at
+                if process.used_memory == track.last_used:
+                    continue
+            elif track is None or track.key.started_at != process.started_at:
                 track = self._arrive(sample, gpu, process, here)
             track.process = process
             if process.peak_memory is not None:
                 track.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
-            if process.used_memory == track.last_used:
-                track.last_seen = at
-            else:
-                track.add(at, process.used_memory, limit, pace)
+            track.add(at, process.used_memory, limit, pace)
+        listed = {process.pid for process in gpu.processes}
         if len(here) > len(listed):
             for pid in here.keys() - listed:
                 track = here.pop(pid)

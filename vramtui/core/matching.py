@@ -2,13 +2,15 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 
 from vramtui.core.preset import Match, PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample, process_key
 
 SEARCHED = 4096
 _Rules = tuple[tuple[int, Callable[[str], re.Match[str] | None]], ...]
-_Seen = tuple[float | None, str | None, str | None, PresetFile | None]
+_Facts = tuple[int, float | None, str | None, str | None, str | None]
+_facts: Callable[[Process], _Facts] = attrgetter("pid", "started_at", "command", "name", "user")
 
 
 def match_presets(
@@ -32,24 +34,23 @@ class Matcher:
         self._automatic = sorted((f for f in self._known.values() if f.preset.match), key=lambda f: (f.bundled, f.key))
         self._rules = [(found, _rules(found.preset.match)) for found in self._automatic if found.preset.match]
         self._answers: dict[tuple[str | None, str | None, str | None, str], PresetFile | None] = {}
-        self._seen: dict[str, dict[int, _Seen]] = {}
+        self._seen: dict[tuple[str, str], tuple[list[_Facts], dict[ProcessKey, PresetFile]]] = {}
 
     def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> dict[ProcessKey, PresetFile]:
         """The preset of every process in `sample` that has one."""
         matched: dict[ProcessKey, PresetFile] = {}
         if not self._known:
             return matched
-        seen: dict[str, dict[int, _Seen]] = {}
+        seen = {}
+        host = sample.host.name
         for gpu in sample.gpus:
-            former = self._seen.get(gpu.uuid, {})
-            latest = seen.setdefault(gpu.uuid, {})
-            for process in gpu.processes:
-                entry = former.get(process.pid)
-                if entry is None or entry[:3] != (process.started_at, process.command, process.user):
-                    entry = (process.started_at, process.command, process.user, self._search(gpu, process))
-                latest[process.pid] = entry
-                if entry[3] is not None:
-                    matched[process_key(sample.host.name, gpu, process)] = entry[3]
+            # Compared in one go: on most cards nobody comes or goes, and there may be thousands of processes.
+            facts = list(map(_facts, gpu.processes))
+            last = self._seen.get((host, gpu.uuid))
+            if last is None or last[0] != facts:
+                last = (facts, self._match(host, gpu))
+            seen[host, gpu.uuid] = last
+            matched.update(last[1])
         self._seen = seen
         for key in by_hand.keys() & _keys_of(sample, by_hand):
             matched.pop(key, None)
@@ -57,6 +58,10 @@ class Matcher:
             if chosen is not None:
                 matched[key] = chosen
         return matched
+
+    def _match(self, host: str, gpu: Gpu) -> dict[ProcessKey, PresetFile]:
+        found = ((process, self._search(gpu, process)) for process in gpu.processes)
+        return {process_key(host, gpu, process): preset for process, preset in found if preset is not None}
 
     def _search(self, gpu: Gpu, process: Process) -> PresetFile | None:
         """The first preset whose own rules hold. Jobs are started in hundreds: each distinct text is searched once."""
