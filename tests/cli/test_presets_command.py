@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from vramtui.cli import editing
 from vramtui.cli import presets as command
 from vramtui.cli.presets import presets
 from vramtui.presets import load_preset
@@ -202,6 +203,21 @@ def test_what_is_wrong_after_editing_is_said_and_kept(own_folder: Path, monkeypa
     assert "model.num_attention_heads" in done.stderr or "heads" in done.stderr
     _editor(own_folder, 'sed -i "s/heads = 3/heads = 4/" "$1"', monkeypatch)
     assert RUNNER.invoke(presets, ["edit", "mine"]).exit_code == 0
+
+
+def test_the_editor_opens_again_until_it_is_right(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = own_folder / "mine.toml"
+    mine.write_text(PRESET)
+    monkeypatch.setattr(editing, "asks", lambda: True)
+    _editor(own_folder, 'grep -q "= 0" "$1" && sed -i "s/= 0/= 32/" "$1" || sed -i "s/= 128/= 0/" "$1"', monkeypatch)
+    done = RUNNER.invoke(presets, ["edit", "mine"], input="y\n")
+    assert done.exit_code == 0
+    assert "run.sequence_length is 0" in done.stderr
+    assert "sequence_length = 32" in mine.read_text()
+    mine.write_text(PRESET)
+    done = RUNNER.invoke(presets, ["edit", "mine"], input="n\n")
+    assert done.exit_code == 2
+    assert "keeps what you wrote" in done.stderr
 
 
 def test_a_bundled_preset_is_edited_as_a_copy(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -51,9 +51,14 @@ def _until_right(path: Path, try_out: Callable[[Preset], object]) -> int:
             return 0
         for problem in problems:
             sys.stderr.write(f"vramtui: {problem}\n")
-        if not (sys.stdin.isatty() and typer.confirm("Open the editor again?", default=True)):
+        if not (asks() and typer.confirm("Open the editor again?", default=True)):
             sys.stderr.write(f"vramtui: {shown(path)} keeps what you wrote\n")
             return BAD_INPUT
+
+
+def asks() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty()
 
 
 def _path_of(name: str, library: PresetLibrary) -> Path:
