@@ -8,6 +8,7 @@ from textual.screen import Screen
 
 from vramtui.app import messages
 from vramtui.app.acting import Acting
+from vramtui.app.calibrating import Calibrating
 from vramtui.app.commands import commands
 from vramtui.app.keeping import Keeping
 from vramtui.app.keys import APP_BINDINGS
@@ -24,7 +25,7 @@ from vramtui.core.units import format_duration
 INTERRUPTED = 130
 
 
-class Dashboard(Replaying, Keeping, Saving, Tracing, Acting, Sampling, Windows):
+class Dashboard(Replaying, Keeping, Calibrating, Saving, Tracing, Acting, Sampling, Windows):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS

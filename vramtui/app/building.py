@@ -8,6 +8,7 @@ from vramtui.app.predicting import Predictor
 from vramtui.app.state import Bar, Panel, Row, Series
 from vramtui.core.comparison import compare
 from vramtui.core.devices import CARDS, DEFAULT_CARD, Device
+from vramtui.core.estimate import Estimate
 from vramtui.core.history import History
 from vramtui.core.ledger import Ledger
 from vramtui.core.preset import PresetFile
@@ -141,9 +142,15 @@ def panel(
         room=_room(gpu, now),
         batch=predictor.largest_batch(workload, device),
         problem=answer.problem,
+        uncalibrated=_before(predictor.plain(workload, device).estimate, answer.estimate),
         traced=traced,
         rules=predictor.rules(workload, device),
     )
+
+
+def _before(plain: Estimate | None, now: Estimate | None) -> Estimate | None:
+    """What an estimate was before it was corrected; None where it was not."""
+    return None if plain is now else plain
 
 
 def device_for(chosen: Row | None, sample: Sample | None) -> Device:

@@ -76,8 +76,8 @@ class Keeping(Watching):
             self.keeper.keep(due)
 
     def _predicted(self, found: PresetFile, device: Device) -> Estimate | None:
-        """By the preset as its file has it: what is tried out in the panel is not what runs."""
-        return self.desk.predictor.ask(found.preset.workload, device).estimate
+        """By the preset as its file has it, uncalibrated: what is tried out in the panel is not what runs."""
+        return self.desk.predictor.plain(found.preset.workload, device).estimate
 
     def _told(self, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
         return find_job(self.desk.jobs, pid, uuid)

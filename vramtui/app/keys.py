@@ -81,7 +81,15 @@ PLAN_BINDINGS: list[BindingType] = [
     _quiet("escape", "app.show('watch')", "Back to Watch", "plan.leave"),
 ]
 HISTORY_BINDINGS: list[BindingType] = [
-    _quiet("escape", "app.show('watch')", "Back to Watch", "history.leave"),
+    _key("enter", "app.open_run", "open", "history.open", "All about the chosen run", "enter"),
+    _key("slash", "app.filter_runs", "filter", "history.filter", "Show only runs that hold some words", "/"),
+    _key("s", "app.report_run", "report", "history.report", "Write the chosen run to files"),
+    _key("d", "app.forget_run", "forget", "history.forget", "Remove the chosen run, after a question"),
+    _key("less_than_sign", "app.sort_runs(-1)", "sort", "history.sort_before", "Sort by the column to the left", "<"),
+    _key("greater_than_sign", "app.sort_runs(1)", "sort", "history.sort_next", "Sort by the column to the right", ">"),
+    _key("o", "app.reverse_runs", "turn", "history.reverse", "The other order"),
+    _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "history.problems", "!"),
+    _quiet("escape", "app.leave_history", "Show all runs again; then back to Watch", "history.leave"),
 ]
 REPLAY_BINDINGS: list[BindingType] = [
     _key("space", "replay_toggle", "play", "replay.toggle", "Play or hold; at the end: play from the start"),
@@ -102,6 +110,7 @@ APP_BINDINGS: list[BindingType] = [
     Binding(
         "ctrl+c", "interrupt", "Quit", id="app.interrupt", show=False, priority=True, tooltip="Leave with exit code 130"
     ),
+    _quiet("K", "calibrate", "Let estimates go by what this host's runs teach, or no longer", "app.calibration"),
     _quiet("ctrl+t", "next_theme", "Dark, light, the terminal's own colours", "app.theme"),
     _quiet("ctrl+l", "redraw", "Draw everything again", "app.redraw"),
 ]

@@ -6,8 +6,11 @@ from textual.message import Message
 
 from vramtui.app.state import RowId, SortColumn
 from vramtui.app.tracer import Job, Traced
+from vramtui.core.calibration import Calibration
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Sample
+from vramtui.core.run_list import RunColumn
+from vramtui.core.runs import Kept
 
 
 @dataclass
@@ -103,3 +106,46 @@ class TraceEnded(Message):
     traced: Traced | None = None
     problem: str = ""
     recalled: bool = False
+
+
+@dataclass
+class PastRead(Message):
+    """The history of runs was looked at; `stamp` is what it looked like.
+
+    `runs` is None where it has not changed since, or `problem` says why it was not read.
+    """
+
+    stamp: object
+    runs: tuple[Kept, ...] | None
+    calibration: Calibration | None = None
+    problem: str = ""
+
+
+@dataclass
+class RunChosen(Message):
+    """A past run was chosen."""
+
+    number: int
+
+
+@dataclass
+class RunSortChosen(Message):
+    """The heading of a column of past runs was clicked."""
+
+    column: RunColumn
+
+
+@dataclass
+class RunFilterTyped(Message):
+    """The filter of past runs is now `text`."""
+
+    text: str
+
+
+@dataclass
+class RunAnswered(Message):
+    """Something was done with a past run: what, and lines about it; or `problem` says why it was not."""
+
+    title: str
+    lines: list[str]
+    problem: str = ""

@@ -13,6 +13,8 @@ from vramtui.core.models import RuleModel
 from vramtui.core.units import format_bytes
 from vramtui.core.workload import Workload
 
+Correct = Callable[[Estimate, Workload, Device], Estimate]
+
 KEPT = 512
 MOST_BATCH = 1 << 20
 
@@ -55,10 +57,29 @@ class Predictor:
         self._traced = traced
         self._rules: OrderedDict[tuple[Workload, Device], tuple[Estimate, ...]] = OrderedDict()
         self._answers: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
+        self._correct: Correct | None = None
+        self._corrected: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
         self._batches: OrderedDict[tuple[Workload, Device], int | None] = OrderedDict()
 
+    def correct_by(self, correct: Correct | None) -> None:
+        """From now on pass every estimate through `correct` before it is answered; None answers them as they are."""
+        self._correct = correct
+        self._corrected.clear()
+        self._batches.clear()
+
     def ask(self, workload: Workload, device: Device) -> Answer:
-        """The estimate of `workload` on `device`."""
+        """The estimate of `workload` on `device`, corrected where that is asked for."""
+        plain = self.plain(workload, device)
+        if self._correct is None or plain.estimate is None:
+            return plain
+        wanted = (workload, device)
+        if wanted not in self._corrected:
+            self._corrected[wanted] = Answer(self._correct(plain.estimate, workload, device))
+            _trim(self._corrected)
+        return self._corrected[wanted]
+
+    def plain(self, workload: Workload, device: Device) -> Answer:
+        """The estimate of `workload` on `device`, as the estimator has it."""
         wanted = (workload, device)
         answer = self._answers.get(wanted)
         if answer is None:
@@ -94,8 +115,11 @@ class Predictor:
 
     def _fits(self, workload: Workload, device: Device, batch: int) -> bool:
         run = msgspec.structs.replace(workload.run, batch_size=batch)
-        answer = self._make(msgspec.structs.replace(workload, run=run), device)
-        return answer.estimate is not None and answer.estimate.process <= device.total_memory
+        other = msgspec.structs.replace(workload, run=run)
+        estimate = self._make(other, device).estimate
+        if estimate is not None and self._correct is not None:
+            estimate = self._correct(estimate, other, device)
+        return estimate is not None and estimate.process <= device.total_memory
 
     def _search(self, workload: Workload, device: Device) -> int | None:
         """Memory only grows with the batch, so the largest that fits is found by halving."""

@@ -14,8 +14,10 @@ from vramtui.app.keys import (
     TIMELINE_BINDINGS,
     WATCH_BINDINGS,
 )
+from vramtui.app.screens.run import RunWindow
 from vramtui.app.widgets.estimate import EstimatePanel
 from vramtui.app.widgets.phases import Phases
+from vramtui.app.widgets.runs import RunRows
 from vramtui.app.widgets.table import Rows
 from vramtui.core.errors import UserError, nearest
 
@@ -46,6 +48,11 @@ PHASES = (
     "A bar for the end of each phase: the solid part is what is held then, by category; the light part goes on to the"
     " most that was held within the phase."
 )
+HISTORY = (
+    "Every job that ran a preset while a dashboard watched it, and every one that vramtui run started. The errors are"
+    " those of runs that came to their end; calibration is learnt from those on this host."
+)
+RUNS = "SEEN is the most the process was seen to hold, and Δ is that against the prediction."
 SECTIONS = (
     Section("table.", "Process table", Rows.BINDINGS, TABLE),
     Section("estimate.", "Estimate panel", EstimatePanel.BINDINGS, ESTIMATE),
@@ -53,7 +60,9 @@ SECTIONS = (
     Section("watch.", "Watch", WATCH_BINDINGS),
     Section("plan.", "Plan", PLAN_BINDINGS),
     Section("timeline.", "Timeline", TIMELINE_BINDINGS),
-    Section("history.", "History", HISTORY_BINDINGS),
+    Section("history.", "History", HISTORY_BINDINGS, HISTORY),
+    Section("runs.", "List of runs", RunRows.BINDINGS, RUNS),
+    Section("run.", "One run", RunWindow.BINDINGS),
     Section("replay.", "While a recording is played", REPLAY_BINDINGS),
     Section("app.", "Everywhere", APP_BINDINGS),
 )

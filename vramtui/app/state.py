@@ -5,6 +5,7 @@ from typing import Literal
 
 import msgspec
 
+from vramtui.app.past import PastView
 from vramtui.core.alerts import Alert
 from vramtui.core.comparison import Comparison
 from vramtui.core.devices import Device
@@ -57,7 +58,8 @@ class Bar(msgspec.Struct, frozen=True):
 
 class Series(msgspec.Struct, frozen=True, eq=False):
     """What the graph draws: the chosen process's memory. Point i holds from times[i] until times[i + 1]; the last
-    one until `end`. Seconds since the epoch and bytes.
+    one until `end`. Seconds since the epoch and bytes. `ends` stand below its beginning and its end where that is not
+    so long ago and now.
     """
 
     title: str
@@ -67,6 +69,7 @@ class Series(msgspec.Struct, frozen=True, eq=False):
     end: float
     ceiling: int
     predicted: int | None
+    ends: tuple[str, str] | None = None
 
 
 class Panel(msgspec.Struct, frozen=True, eq=False):
@@ -75,6 +78,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     `room` is what the GPU could give the process at most: its whole memory less what others hold now. `problem` is
     the sentence shown where no estimate can be made. `batch` is the largest one that fits the card when empty.
     `traced` is what a trace of the workload said, if there was one, and `rules` is what each rule that fits it says.
+    `uncalibrated` is what `estimate` was before this host's own runs corrected it, None where they did not.
     """
 
     preset: PresetFile
@@ -88,6 +92,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     room: int | None = None
     batch: int | None = None
     problem: str = ""
+    uncalibrated: Estimate | None = None
     traced: Estimate | None = None
     rules: tuple[Estimate, ...] = ()
 
@@ -146,6 +151,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     series: Series | None = None
     panel: Panel | None = None
     timeline: Timeline = Timeline()
+    past: PastView | None = None
     sort: SortColumn = "gpu"
     reverse: bool = False
     held: bool = False

@@ -13,6 +13,7 @@ from vramtui.cli.dashboard_tracer import ChildTracer
 from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
 from vramtui.cli.folders import config_dir, data_dir, run_history
 from vramtui.cli.opening import open_source
+from vramtui.cli.past_runs import past_runs
 from vramtui.core.errors import SourceFailed, UserError
 from vramtui.core.settings import CONFIG, Settings
 
@@ -76,6 +77,7 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
         app.keeper = HistoryKeeper(run_history)
     let_act(app, opened, read_only=read_only or settings.dashboard.read_only, told=read_only)
     app.save_choice = saver
+    app.past = past_runs(saver, demo=demo or (opened.recording is None and bool(opened.banner)))
     app.hint = first_time_hint(data_dir() / WELCOMED)
     sys.exit(run_dashboard(app))
 

@@ -60,6 +60,11 @@ class Calibration(msgspec.Struct, frozen=True, kw_only=True):
     contexts: tuple[ContextSize, ...] = ()
     shares: tuple[CachedShare, ...] = ()
 
+    @property
+    def usable(self) -> int:
+        """How many constants are known well enough to go by."""
+        return sum(one.seen.enough for one in self.contexts) + sum(one.seen.enough for one in self.shares)
+
     def context(self, gpu_name: str, driver: str | None = None) -> ContextSize | None:
         """What is known well enough of a GPU; without a driver, of the one that ran last."""
         known = (

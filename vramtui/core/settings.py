@@ -21,12 +21,14 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         theme: the colours to begin with; what suits the terminal when absent.
         preset: the preset in the estimate panel from the beginning.
         read_only: nothing is ever done to a process.
+        calibration: estimates go by what this host's own runs teach, from the beginning.
     """
 
     interval: Annotated[float, Meta(ge=0.1, le=3600)] = 1.0
     theme: ThemeName | None = None
     preset: str | None = None
     read_only: bool = False
+    calibration: bool = False
 
 
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -23,6 +23,7 @@ EXAMPLE = """\
 # theme = "vramtui-dark"  # or vramtui-light, vramtui-ansi; without it what suits the terminal
 # preset = "gpt2-124m"    # in the estimate panel from the beginning; none by default
 # read_only = false       # true: nothing is ever done to a process
+# calibration = false     # true: estimates go by what this host's own runs teach (K in the dashboard)
 
 [snapshot]
 # folder = "reports"      # where snapshots go; by default where the program was started

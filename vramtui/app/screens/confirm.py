@@ -1,4 +1,4 @@
-"""A question before something runs that somebody else wrote."""
+"""A question before something that cannot be taken back."""
 
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -16,8 +16,8 @@ class Confirm(Window[bool]):
         Binding("n", "close", "No", id="confirm.no", show=False),
     ]
 
-    def __init__(self, title: str, question: str) -> None:
-        super().__init__(title, "y runs it · n or Esc does not")
+    def __init__(self, title: str, question: str, hint: str = "y runs it · n or Esc does not") -> None:
+        super().__init__(title, hint)
         self._question = question
 
     def inside(self) -> ComposeResult:

@@ -1,9 +1,10 @@
 """The line in which the process table's filter is typed."""
 
 from textual.binding import Binding
+from textual.message import Message
 from textual.widgets import Input
 
-from vramtui.app.messages import FilterTyped
+from vramtui.app.messages import FilterTyped, RunFilterTyped
 
 
 class FilterBar(Input):
@@ -18,11 +19,10 @@ class FilterBar(Input):
         Binding("enter", "keep", "keep", id="filter.keep", tooltip="Keep the filter and give the keys back"),
     ]
 
-    def __init__(self, text: str) -> None:
-        super().__init__(
-            text,
-            placeholder="filter: words in pid, user, command or preset, or gpu:0",
-        )
+    ROWS = "#rows"
+
+    def __init__(self, text: str, placeholder: str = "filter: words in pid, user, command or preset, or gpu:0") -> None:
+        super().__init__(text, placeholder=placeholder)
         self.cursor_blink = False
 
     def on_mount(self) -> None:
@@ -32,7 +32,7 @@ class FilterBar(Input):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Show what matches so far."""
         event.stop()
-        self.post_message(FilterTyped(self.value))
+        self.post_message(self.typed(self.value))
 
     def action_keep(self) -> None:
         """Back to the table with the filter on."""
@@ -40,9 +40,26 @@ class FilterBar(Input):
 
     def action_give_up(self) -> None:
         """Back to the table with all rows."""
-        self.post_message(FilterTyped(""))
+        self.post_message(self.typed(""))
         self._leave()
 
     def _leave(self) -> None:
-        self.screen.query_one("#rows").focus()
+        self.screen.query_one(self.ROWS).focus()
         self.remove()
+
+    def typed(self, text: str) -> Message:
+        """What tells that the filter is `text` now."""
+        return FilterTyped(text)
+
+
+class RunFilterBar(FilterBar):
+    """The same for the list of past runs."""
+
+    ROWS = "#runs"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, "filter: words in host, GPU, preset, method, command, pid or how it ended")
+
+    def typed(self, text: str) -> Message:
+        """What tells that the filter is `text` now."""
+        return RunFilterTyped(text)

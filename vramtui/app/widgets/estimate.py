@@ -67,6 +67,7 @@ class EstimatePanel(Lines, can_focus=True):
         method = panel.estimate.method if panel.estimate is not None else ""
         if panel.traced is not None and method != "traced":
             method += " and traced"
+        method += " · calibrated" if panel.uncalibrated is not None else ""
         changed = " · * changed, u undoes" if panel.changed else ""
         return f"Estimate · {printable(panel.preset.key)} · {where}", method + changed
 
@@ -159,6 +160,10 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     if panel.batch is not None and told:
         most = f"largest batch that fits the card: {panel.batch}" if panel.batch else "no batch fits the card"
         lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
+    if panel.uncalibrated is not None:
+        before = panel.uncalibrated
+        words = f"calibrated (K); before: reserved {size_of(before.reserved)}, process {size_of(before.process)}"
+        lines += [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(words, width - 2)]
     lines += [
         strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(_when(panel, estimate), width - 2)
     ]

@@ -157,9 +157,11 @@ def _marked(row: str, palette: Palette, label: str) -> list[Piece]:
 
 def _time_axis(series: Series, palette: Palette, width: int) -> Strip:
     span = series.end - series.start
-    start = f"{format_duration(span)} ago"
-    line = "─" * max(0, width - AXIS - len(start) - 6)
-    return strip([(right("0", AXIS - 1) + "┴", palette.dim), (f"{start} {line} now", palette.dim)], width, palette.text)
+    start, end = series.ends or (f"{format_duration(span)} ago", "now")
+    line = "─" * max(0, width - AXIS - len(start) - len(end) - 3)
+    return strip(
+        [(right("0", AXIS - 1) + "┴", palette.dim), (f"{start} {line} {end}", palette.dim)], width, palette.text
+    )
 
 
 def _empty(view: View) -> str:

@@ -1,0 +1,374 @@
+"""The History screen: its pictures, its keys, and what becomes of runs that are removed, reported or unreadable."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from textual.widgets import Input
+
+from tests.app import moments
+from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
+from tests.app.svg import SvgExtension
+from vramtui.app.past import PastView
+from vramtui.app.screens.confirm import Confirm
+from vramtui.app.screens.history import HistoryScreen
+from vramtui.app.screens.run import RunWindow
+from vramtui.app.screens.watch import Watch
+from vramtui.app.widgets.keybar import KeyBar
+from vramtui.app.widgets.run_errors import RunErrors, bars
+from vramtui.app.widgets.runs import RunHeading, RunRows
+from vramtui.cli.demo_runs import demo_runs
+from vramtui.core.errors import UserError
+from vramtui.core.ledger import Ledger
+from vramtui.core.run_list import RUN_COLUMNS
+from vramtui.core.runs import Kept
+from vramtui.core.settings import DashboardSettings, Settings
+from vramtui.core.units import MIB
+
+SIZES = [(80, 24), (120, 35), (200, 50)]
+HOST = "demo-gpu01"
+
+
+class Shelf:
+    """Past runs in a list."""
+
+    note = "the demo's, not real"
+    host = HOST
+
+    def __init__(self, runs: tuple[Kept, ...] = (), problem: str = "") -> None:
+        self.kept = runs
+        self.problem = problem
+        self.reported: list[int] = []
+        self.read = 0
+
+    def stamp(self) -> object:
+        return (len(self.kept), self.problem)
+
+    def runs(self) -> tuple[Kept, ...]:
+        self.read += 1
+        if self.problem:
+            raise UserError(self.problem)
+        return self.kept
+
+    def forget(self, number: int) -> None:
+        self.kept = tuple(kept for kept in self.kept if kept.id != number)
+
+    def report(self, kept: Kept) -> list[str]:
+        if self.problem:
+            raise UserError(self.problem)
+        self.reported.append(kept.id)
+        return [f"/reports/vramtui-run-{kept.id}.html"]
+
+
+@pytest.fixture
+def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
+    return snapshot.use_extension(SvgExtension)
+
+
+def shelf() -> Shelf:
+    return Shelf(demo_runs(moments.START, HOST))
+
+
+def past(driver: Driver) -> PastView:
+    screen = driver[0].place
+    assert screen is not None
+    assert screen.view.past is not None
+    return screen.view.past
+
+
+async def until(driver: Driver, true: Callable[[], bool]) -> None:
+    """Wait for what a thread has to say."""
+    for _ in range(500):
+        if true():
+            await settle(*driver)
+            return
+        await driver[1].pause(0.01)
+    raise AssertionError(f"waited in vain; on the screen:\n{screen_text(driver[0])}")
+
+
+async def press(driver: Driver, *keys: str) -> PastView:
+    await driver[1].press(*keys)
+    await settle(*driver)
+    return past(driver)
+
+
+@asynccontextmanager
+async def history(
+    runs: Shelf, size: tuple[int, int] = (120, 35), settings: Settings | None = None
+) -> AsyncIterator[Driver]:
+    """A dashboard that shows the History screen, after the history was read."""
+    async with dashboard(climbing(), size, notifications=True, settings=settings) as driver:
+        driver[0].past = runs
+        await driver[1].press("4")
+        await until(driver, lambda: bool(runs.read) and not driver[0]._past_reading)
+        yield driver
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_with_runs(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
+    async with history(shelf(), size) as (app, _):
+        assert app.picture() == picture
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_without_runs(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
+    async with history(Shelf(), size) as (app, _):
+        assert app.picture() == picture
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_one_opened(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
+    async with history(shelf(), size) as driver:
+        await press(driver, "down", "enter")
+        assert driver[0].picture() == picture
+
+
+@pytest.mark.parametrize("theme", ["vramtui-light", "vramtui-ansi"])
+async def test_themes(picture: SnapshotAssertion, theme: str) -> None:
+    async with history(shelf()) as driver:
+        driver[0].theme = theme
+        await settle(*driver)
+        assert driver[0].picture() == picture
+
+
+async def test_moving_through_the_list() -> None:
+    async with history(shelf(), (80, 24)) as driver:
+        ids = [kept.id for kept in past(driver).runs]
+
+        async def chosen(*keys: str) -> int:
+            kept = (await press(driver, *keys)).chosen
+            assert kept is not None
+            return ids.index(kept.id)
+
+        assert await chosen("down", "j") == 2
+        assert await chosen("up") == 1
+        assert await chosen("k") == 0
+        assert await chosen("end") == len(ids) - 1
+        assert driver[0].screen.query_one(RunRows).scroll_offset.y > 0
+        assert await chosen("home") == 0
+        assert driver[0].screen.query_one(RunRows).scroll_offset.y == 0
+        assert 0 < await chosen("pagedown") < len(ids) - 1
+        assert await chosen("pageup") == 0
+
+
+async def test_sorting() -> None:
+    async with history(shelf()) as driver:
+        assert past(driver).sort == "when"
+        assert (await press(driver, ">")).sort == "host"
+        view = await press(driver, ">", ">", ">")
+        assert view.sort == "predicted"
+        sizes = [kept.run.predicted.process or 0 for kept in view.runs]
+        assert sizes == sorted(sizes, reverse=True)
+        assert [kept.run.predicted.process for kept in (await press(driver, "o")).runs] == sorted(sizes)
+        assert (await press(driver, "<", "<", "<", "<", "<")).sort == RUN_COLUMNS[-1]
+
+
+async def test_sorting_by_the_mouse() -> None:
+    async with history(shelf(), (200, 50)) as driver:
+        await driver[1].click(RunHeading, offset=(50, 0))
+        await settle(*driver)
+        assert past(driver).sort == "preset"
+
+
+async def test_clicks_choose_and_open() -> None:
+    async with history(shelf()) as driver:
+        await driver[1].click(RunRows, offset=(5, 3))
+        await settle(*driver)
+        chosen = past(driver).chosen
+        assert chosen is past(driver).runs[3]
+        await driver[1].click(RunRows, offset=(5, 3), times=2)
+        await settle(*driver)
+        assert isinstance(driver[0].screen, RunWindow)
+
+
+async def test_filter() -> None:
+    async with history(shelf()) as driver:
+        view = await press(driver, "slash", *"gpt2")
+        assert {kept.run.preset for kept in view.runs} == {"gpt2-124m"}
+        assert [errors.spread.runs for errors in view.errors] == [len(view.runs)]
+        await press(driver, "enter")
+        assert isinstance(driver[0].focused, RunRows)
+        assert "of 17" in screen_text(driver[0])
+        assert len((await press(driver, "escape")).runs) == 17
+        assert isinstance(driver[0].screen, HistoryScreen)
+        view = await press(driver, "slash", *"nothing like it")
+        assert view.runs == ()
+        assert "No run holds" in screen_text(driver[0])
+        assert len((await press(driver, "escape")).runs) == 17
+        assert not driver[0].screen.query(Input)
+        await driver[1].press("escape")
+        await settle(*driver)
+        assert isinstance(driver[0].screen, Watch)
+
+
+async def test_one_run_opened() -> None:
+    async with history(shelf()) as driver:
+        chosen = past(driver).runs[1]
+        await press(driver, "down", "enter")
+        assert isinstance(driver[0].screen, RunWindow)
+        text = screen_text(driver[0])
+        assert f"Run {chosen.id} · {chosen.run.preset}" in text
+        assert "hidden_size" in text
+        assert "predicted" in text
+        scroll = driver[0].screen.query_one("#all")
+        for keys, moved in ((("down", "j"), 2), (("up",), 1), (("k",), 0), (("pagedown",), 9), (("pageup",), 0)):
+            await press(driver, *keys)
+            assert (scroll.scroll_offset.y > 0) == (moved > 0)
+        await press(driver, "escape")
+        assert isinstance(driver[0].screen, HistoryScreen)
+
+
+async def test_a_run_without_preset_or_graph() -> None:
+    bare = demo_runs(moments.START, HOST)[1]
+    run = msgspec.structs.replace(
+        bare.run, preset="", method="", workload={}, predicted=Ledger(), times=(), values=(), command="\x1b[2J[red]x"
+    )
+    async with history(Shelf((Kept(1, run),))) as driver:
+        await press(driver, "enter")
+        text = screen_text(driver[0])
+        assert "It ran without a preset." in text
+        assert "no prediction" in text
+        assert "␛[2J[red]x" in text
+        assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("keys", [("s",), ("enter", "s")], ids=["list", "window"])
+async def test_report(keys: tuple[str, ...]) -> None:
+    runs = shelf()
+    async with history(runs) as driver:
+        await press(driver, "down", *keys)
+        await until(driver, lambda: bool(runs.reported))
+        await until(driver, lambda: "/reports/vramtui-run-" in screen_text(driver[0]))
+        assert runs.reported == [past(driver).runs[1].id]
+
+
+async def test_a_report_that_cannot_be_written() -> None:
+    runs = shelf()
+    async with history(runs) as driver:
+        runs.problem = "the report was not written: the disk that holds /reports is full"
+        await press(driver, "s")
+        await until(driver, lambda: "disk that holds" in screen_text(driver[0]))
+
+
+@pytest.mark.parametrize("keys", [("d",), ("enter", "d")], ids=["list", "window"])
+async def test_forgetting_asks_first(keys: tuple[str, ...]) -> None:
+    runs = shelf()
+    async with history(runs) as driver:
+        gone = past(driver).runs[1].id
+        await press(driver, "down", *keys)
+        await until(driver, lambda: isinstance(driver[0].screen, Confirm))
+        await press(driver, "n")
+        assert len(runs.kept) == 17
+        await press(driver, "d")
+        await until(driver, lambda: isinstance(driver[0].screen, Confirm))
+        await press(driver, "y")
+        await until(driver, lambda: len(past(driver).runs) == 16)
+        assert gone not in {kept.id for kept in past(driver).runs}
+        chosen = past(driver).chosen
+        assert chosen is not None
+        assert chosen is past(driver).runs[1]  # the one that stands in its place
+
+
+async def test_nothing_to_do_anything_with() -> None:
+    async with history(Shelf()) as driver:
+        for key in ("enter", "s", "d"):
+            await press(driver, key)
+            assert isinstance(driver[0].screen, HistoryScreen)
+        assert "No run is chosen" in screen_text(driver[0])
+
+
+async def test_a_history_that_cannot_be_read() -> None:
+    async with history(Shelf(problem="the history /h cannot be used: file is not a database")) as driver:
+        assert "file is not a database" in screen_text(driver[0])
+
+
+async def test_it_is_read_again_only_when_it_has_changed() -> None:
+    runs = shelf()
+    async with history(runs) as driver:
+        app = driver[0]
+        assert runs.read == 1
+        app.read_past()
+        await until(driver, lambda: not app._past_reading)
+        assert runs.read == 1
+        runs.kept = runs.kept[1:]
+        app.read_past()
+        await until(driver, lambda: len(past(driver).runs) == 16)
+        assert runs.read == 2
+
+
+async def test_calibration_by_its_key() -> None:
+    async with history(shelf()) as driver:
+        assert past(driver).calibration is not None
+        assert not past(driver).applied
+        app = driver[0]
+        plain = app.desk.view().panel
+        assert plain is not None
+        assert plain.uncalibrated is None
+        assert (await press(driver, "K")).applied
+        panel = app.desk.view().panel
+        assert panel is not None
+        assert panel.estimate is not None
+        assert panel.uncalibrated == plain.estimate
+        assert any("calibrated with 8 runs" in sentence for sentence in panel.estimate.assumptions)
+        await driver[1].press("1")
+        await settle(*driver)
+        assert "calibrated (K)" in screen_text(app)
+        await driver[1].press("K", "4")
+        await settle(*driver)
+        assert not past(driver).applied
+        panel = app.desk.view().panel
+        assert panel is not None
+        assert panel.estimate == plain.estimate
+
+
+async def test_calibration_without_enough_runs_says_so() -> None:
+    async with history(Shelf(demo_runs(moments.START, HOST)[:2])) as driver:
+        view = await press(driver, "K")
+        assert not view.applied
+        assert "too little to go by" in " ".join(screen_text(driver[0]).split())
+
+
+async def test_calibration_from_the_settings() -> None:
+    settings = Settings(dashboard=DashboardSettings(calibration=True))
+    async with history(shelf(), settings=settings) as driver:
+        assert past(driver).applied
+        assert not (await press(driver, "K")).applied
+
+
+async def test_what_is_kept_is_never_calibrated() -> None:
+    async with history(shelf()) as driver:
+        await press(driver, "K")
+        app = driver[0]
+        found = app.desk.presets["llama-3.1-8b-lora"]
+        kept = app._predicted(found, app.desk.device())
+        assert kept is not None
+        assert kept.ledger.context == 524 * MIB
+        assert kept.assumptions == ()
+
+
+async def test_the_key_bar_names_the_screens_own_keys() -> None:
+    async with history(shelf()) as driver:
+        bar = driver[0].screen.query_one(KeyBar)
+        assert {"open", "filter", "report", "forget"} <= {binding.description for binding in bar.bindings_shown()}
+
+
+async def test_problems_from_here() -> None:
+    async with history(shelf()) as driver:
+        await press(driver, "exclamation_mark")
+        assert "Nothing is wrong" in screen_text(driver[0])
+
+
+def test_a_histogram_shows_every_run() -> None:
+    rows = bars((1, 0, 100, 50, 0, 0, 0, 0, 3))
+    assert len(rows) == 2
+    lower = [rows[1][at * 4 : at * 4 + 3] for at in range(9)]
+    assert [cell.strip() != "" for cell in lower] == [True, False, True, True, False, False, False, False, True]
+    assert rows[0][8:11] == "⣿⣿⣿"
+    assert bars((0,) * 9) == [" " * 36, " " * 36]
+
+
+async def test_more_kinds_than_there_is_room_for() -> None:
+    async with history(shelf(), (80, 24)) as driver:
+        assert driver[0].screen.query_one(RunErrors).border_subtitle == "1 of 3 kinds"
