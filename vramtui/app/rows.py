@@ -22,7 +22,8 @@ KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reser
 def process_row(gpu: Gpu, process: Process, track: Track, age: float | None) -> Row:
     """The row of a process whose memory over time is `track`, on a GPU that answered `age` seconds ago."""
     peak = track.peak.bytes if track.peak is not None else None
-    return Row("process", track.key, gpu, process.used_memory, peak, process, age=age)
+    learnt, closely = track.peak, track.close_since
+    return Row("process", track.key, gpu, process.used_memory, peak, process, age=age, learnt=learnt, closely=closely)
 
 
 def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gpu]]) -> tuple[Gpu, float | None]:
@@ -64,7 +65,9 @@ def exited_rows(sample: Sample, history: History) -> list[Row]:
         gpu = gpus.get(track.key.gpu_uuid)
         if gpu is not None and track.key.host == sample.host.name and len(rows) < MOST_EXITED_SHOWN:
             peak = track.peak.bytes if track.peak is not None else None
-            rows.append(Row("exited", track.key, gpu, None, peak, track.process, gone_at=track.gone_at))
+            rows.append(
+                Row("exited", track.key, gpu, None, peak, track.process, gone_at=track.gone_at, learnt=track.peak)
+            )
     return rows
 
 

@@ -10,6 +10,7 @@ from vramtui.core.alerts import Alert
 from vramtui.core.comparison import Comparison
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate, Moment
+from vramtui.core.history import Peak
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.workload import Workload
@@ -27,6 +28,8 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     `kind`: a process; one that has exited; what a card's MIG instances hold; what a GPU holds that nobody accounts for;
     what its driver keeps; a `note` about a GPU whose processes cannot be told.
     `age` is how many seconds old a row is whose GPU does not answer now.
+    `learnt` is the peak with what it was learnt by, and `closely` since when its process is looked at between samples
+    (seconds since the epoch; None where it is not).
     """
 
     kind: RowKind
@@ -41,6 +44,13 @@ class Row(msgspec.Struct, frozen=True, eq=False):
     gone_at: float | None = None
     note: str = ""
     age: float | None = None
+    learnt: Peak | None = None
+    closely: float | None = None
+
+    @property
+    def how(self) -> str:
+        """How the peak was learnt: `sampled`, `accounting` or `probe`; empty where there is none."""
+        return self.learnt.how if self.learnt is not None else ""
 
 
 class Bar(msgspec.Struct, frozen=True):

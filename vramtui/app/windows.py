@@ -3,6 +3,7 @@
 import msgspec
 
 from vramtui.app.commands import focused_section, keys_shown
+from vramtui.app.observing import told_ledger
 from vramtui.app.places import FIRST
 from vramtui.app.state import View
 from vramtui.app.watching import Watching
@@ -29,7 +30,9 @@ class Windows(Watching):
 
         screen = self.watch_screen
         if screen is not None:
-            self.push_screen(Details(screen.view))
+            chosen = screen.view.chosen
+            told = told_ledger(self.desk.jobs, chosen) if chosen is not None else None
+            self.push_screen(Details(screen.view, told))
 
     def action_explain(self) -> None:
         """The panel's estimate, part by part."""

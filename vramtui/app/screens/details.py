@@ -4,22 +4,35 @@ import time
 
 from textual.content import Content
 
+from vramtui.app.sampler import INTERVAL
 from vramtui.app.screens.windows import TextWindow
 from vramtui.app.state import Row, View
 from vramtui.app.words import why
+from vramtui.core.history import Peak
+from vramtui.core.ledger import Ledger
 from vramtui.core.readings import Gpu, Process, Reading
 from vramtui.core.text import printable
 from vramtui.core.units import format_bytes, format_duration, format_percent
 
 Facts = list[tuple[str, str]]
+EXACT = {
+    "accounting": "the driver's own record (accounting)",
+    "probe": "told by PyTorch (probe)",
+}
 
 
 class Details(TextWindow):
-    """The facts of the moment in which it was opened."""
+    """The facts of the moment in which it was opened.
 
-    def __init__(self, view: View) -> None:
+    Args:
+        view: what is shown.
+        told: the chosen process's memory, as far as its own probe tells it.
+    """
+
+    def __init__(self, view: View, told: Ledger | None = None) -> None:
         super().__init__("Details", "arrows scroll · Esc closes")
         self._view = view
+        self._told = told
 
     def text(self) -> Content:
         """Process, then GPU."""
@@ -29,7 +42,9 @@ class Details(TextWindow):
             return _assemble([_section(f"GPU {gpu.index}", gpu_facts(gpu)) for gpu in gpus])
         sections = []
         if row.process is not None:
-            sections.append(_section(f"Process {row.process.pid}", process_facts(row, row.process, sample.taken_at)))
+            facts = process_facts(row, row.process, sample.taken_at)
+            facts[5:5] = told_facts(self._told)
+            sections.append(_section(f"Process {row.process.pid}", facts))
         sections.append(_section(f"GPU {row.gpu.index}", gpu_facts(row.gpu)))
         return _assemble(sections)
 
@@ -54,7 +69,7 @@ def process_facts(row: Row, process: Process, taken_at: float) -> Facts:
         ("user", process.user or why(process, "user")),
         ("state", f"{process.state}, type {process.type}" if row.gone_at is None else "exited"),
         ("memory now", format_bytes(row.now, 2) if row.now is not None else _unknown(row, process)),
-        ("lifetime peak", f"{format_bytes(row.peak, 2)} (as sampled)" if row.peak is not None else "not known"),
+        ("lifetime peak", peak_words(row.learnt, row.closely)),
         ("preset", row.preset or "none (m chooses one)"),
     ]
     if row.predicted is not None:
@@ -66,6 +81,36 @@ def process_facts(row: Row, process: Process, taken_at: float) -> Facts:
     held = process.host_memory
     facts.append(("host memory", format_bytes(held, 2) if held is not None else why(process, "host_memory")))
     return facts
+
+
+def peak_words(peak: Peak | None, closely: float | None) -> str:
+    """A process's lifetime peak and how far that figure can be relied on.
+
+    Args:
+        peak: what is known of it.
+        closely: since when its process has been looked at between samples, if it is.
+    """
+    if peak is None:
+        return "not known"
+    size = format_bytes(peak.bytes, 2)
+    if peak.how != "sampled":
+        return f"{size}, exact: {EXACT.get(peak.how, peak.how)}"
+    every = f" every {peak.interval:g} s" if peak.interval else ""
+    if closely is not None:
+        every = f" every {INTERVAL:g} s since {_clock(closely)}"
+    return f"{size} at {_clock(peak.at)}, sampled{every}: short spikes may be higher"
+
+
+def told_facts(told: Ledger | None) -> Facts:
+    """The peaks that PyTorch itself tells of; the process's own is above them by its context and other libraries."""
+    if told is None:
+        return []
+    pairs = (("allocated peak", told.allocated), ("reserved peak", told.reserved))
+    return [(name, f"{format_bytes(size, 2)}, exact: {EXACT['probe']}") for name, size in pairs if size is not None]
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 def _unknown(row: Row, process: Process) -> str:

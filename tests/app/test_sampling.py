@@ -1,0 +1,161 @@
+"""Close looks: aimed at what is looked at, off where a source cannot, and said where the peak is."""
+
+import threading
+from collections.abc import Mapping
+
+import pytest
+
+from tests.app import moments
+from tests.app.driving import climbing, dashboard, give, screen_text, settle
+from tests.app.stand_ins import Still
+from vramtui.app.messages import SourceStuck
+from vramtui.app.sampler import Sampler
+from vramtui.app.screens.details import peak_words, told_facts
+from vramtui.core.history import Look, Peak
+from vramtui.core.ledger import Ledger
+from vramtui.core.readings import ProcessKey, Sample
+from vramtui.core.units import GIB
+
+HIGH = 71 * GIB
+TRAINER = ProcessKey("gpu01", "GPU-0", 4213, moments.START - 600)
+JUPYTER = ProcessKey("gpu01", "GPU-0", 977, moments.START - 600)
+
+
+class Close:
+    """A source whose close looks are told by the test."""
+
+    name = "close"
+
+    def __init__(self) -> None:
+        self.held: dict[str, dict[int, int]] = {}
+        self.asked = threading.Event()
+
+    def read(self) -> Sample:
+        raise AssertionError
+
+    def look(self, gpu_uuid: str) -> Mapping[int, int]:
+        self.asked.set()
+        return self.held.get(gpu_uuid, {})
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class Unstarted(Sampler):
+    """One whose looks are put in by the test."""
+
+    def start(self) -> None:
+        """There is no thread."""
+
+
+def sampled(app: Still) -> Unstarted:
+    app._sampler = made = Unstarted(Close())
+    app.draw()
+    return made
+
+
+def text_of(app: Still) -> str:
+    return " ".join(screen_text(app).replace("│", " ").split())
+
+
+async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> None:
+    async with dashboard(climbing()) as (app, pilot):
+        sampler = sampled(app)
+        assert sampler._aims == {"GPU-0": (TRAINER,)}
+        sampler._looks += [
+            Look(TRAINER, moments.START + at, used, 0.1)
+            for at, used in ((0.1, 58 * GIB), (0.4, HIGH), (0.5, HIGH), (0.6, 58 * GIB), (1.3, 2 * HIGH))
+        ]
+        await give(app, pilot, moments.usual(1))
+        row = app.desk.view().chosen
+        assert row is not None
+        assert (row.peak, row.how, row.closely) == (HIGH, "sampled", moments.START + 0.1)
+        series = app.desk.view().series
+        assert series is not None
+        assert HIGH in series.values
+        assert [look.used for look in sampler._looks] == [2 * HIGH]  # it is of after the sample, and waits
+        await pilot.press("i")
+        await settle(app, pilot)
+        assert "71.00 GiB at 08:00:00, sampled every 0.1 s since 08:00:00: short" in text_of(app)
+
+
+async def test_what_is_chosen_is_looked_at_beside_what_runs_a_preset() -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        sampler = sampled(app)
+        await pilot.press("down")
+        await settle(app, pilot)
+        assert {key for keys in sampler._aims.values() for key in keys} == {TRAINER, JUPYTER}
+
+
+async def test_a_driver_that_is_stuck_is_left_alone_until_it_answers() -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        sampler = sampled(app)
+        app.post_message(SourceStuck(0.0))
+        await settle(app, pilot)
+        assert sampler._aims == {}
+        await give(app, pilot, moments.usual(1))
+        assert sampler._aims == {"GPU-0": (TRAINER,)}
+
+
+async def test_a_paused_screen_does_not_stop_the_looks() -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        sampler = sampled(app)
+        await pilot.press("space")
+        sampler._looks.append(Look(TRAINER, moments.START + 0.4, HIGH, 0.1))
+        await give(app, pilot, moments.usual(1))
+        before = app.desk.view().chosen
+        await pilot.press("space")
+        await settle(app, pilot)
+        after = app.desk.view().chosen
+        assert (before and before.peak, after and after.peak) == (58 * GIB, HIGH)
+
+
+def test_the_thread_sleeps_until_it_is_aimed_and_ends_when_told() -> None:
+    source = Close()
+    source.held = {"GPU-0": {4213: 5}}
+    sampler = Sampler(source, interval=0.001)
+    sampler.start()
+    assert not source.asked.is_set()
+    sampler.aim([TRAINER])
+    assert source.asked.wait(10)
+    sampler.stop()
+    sampler.join(10)
+    assert not sampler.is_alive()
+    assert {(look.key, look.used) for look in sampler.taken(float("inf"))} == {(TRAINER, 5)}
+    assert sampler.taken(float("inf")) == []
+
+
+def test_a_slow_driver_is_given_a_rest() -> None:
+    now = [0.0]
+
+    class Slow(Close):
+        def look(self, gpu_uuid: str) -> Mapping[int, int]:
+            now[0] += 1.5
+            return super().look(gpu_uuid)
+
+    sampler = Sampler(Slow(), clock=lambda: now[0])
+    sampler.aim([TRAINER])
+    assert not sampler.step()
+
+
+@pytest.mark.parametrize(
+    ("peak", "closely", "words"),
+    [
+        (None, None, "not known"),
+        (Peak(bytes=GIB, at=0, interval=1.0), None, "1.00 GiB at 00:00:00, sampled every 1 s: short spikes"),
+        (Peak(bytes=GIB, at=0), None, "1.00 GiB at 00:00:00, sampled: short spikes may be higher"),
+        (Peak(bytes=GIB, at=0, interval=1.0), 60.0, "sampled every 0.1 s since 00:01:00: short spikes"),
+        (Peak(bytes=GIB, at=0, how="accounting"), 60.0, "1.00 GiB, exact: the driver's own record (accounting)"),
+        (Peak(bytes=GIB, at=0, how="probe"), None, "1.00 GiB, exact: told by PyTorch (probe)"),
+    ],
+)
+def test_a_peak_says_how_far_it_can_be_relied_on(peak: Peak | None, closely: float | None, words: str) -> None:
+    assert words in peak_words(peak, closely)
+
+
+def test_what_the_job_tells_is_exact_for_its_own_totals_only() -> None:
+    assert told_facts(None) == told_facts(Ledger(process=GIB)) == []
+    assert told_facts(Ledger(process=3 * GIB, reserved=2 * GIB, allocated=GIB)) == [
+        ("allocated peak", "1.00 GiB, exact: told by PyTorch (probe)"),
+        ("reserved peak", "2.00 GiB, exact: told by PyTorch (probe)"),
+    ]
