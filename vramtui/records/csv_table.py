@@ -31,6 +31,7 @@ COLUMNS = (
     "line",
     "now_bytes",
     "peak_bytes",
+    "peak_how",
     "predicted_bytes",
     "difference_bytes",
     "difference_fraction",
@@ -107,7 +108,8 @@ def _process_rows(holding: Holding) -> Iterator[Cells]:
         "method": comparison.method if comparison else None,
     }
     peak = holding.peak.bytes if holding.peak else None
-    total: Cells = {"line": "process", "now_bytes": process.used_memory, "peak_bytes": peak}
+    how = holding.peak.how if holding.peak else None
+    total: Cells = {"line": "process", "now_bytes": process.used_memory, "peak_bytes": peak, "peak_how": how}
     rows = {row.line: row for row in comparison.rows} if comparison else {}
     if "process" in rows:
         total = {**ledger_cells(rows.pop("process")), **total}

@@ -16,8 +16,9 @@ def ps_document(snapshot: Snapshot) -> Document:
     """Everything seen at one moment, for JSON: bytes are integers, times seconds since the epoch, unknown is None.
 
     Where a value of a GPU or process is None, the owner's `absent` says why under the field's name. `peak_memory` is
-    the most the process was seen to hold since the program began to look; `predicted_memory` is set where a preset
-    matches.
+    the most the process was seen to hold since the program began to look, `peak_how` how that was learnt, and
+    `peak_interval` how many seconds lay between the looks (None for what the driver itself recorded);
+    `predicted_memory` is set where a preset matches.
     """
     return _document(snapshot, detailed=False)
 
@@ -84,6 +85,7 @@ def _process(process: Process, holding: Holding | None, *, detailed: bool) -> Do
         "peak_memory": peak.bytes if peak else None,
         "peak_at": peak.at if peak else None,
         "peak_how": peak.how if peak else None,
+        "peak_interval": peak.interval if peak else None,
         "started_at": process.started_at,
         "state": process.state,
         "cpu_percent": process.cpu_percent,
