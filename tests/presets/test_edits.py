@@ -91,6 +91,21 @@ def test_what_can_be_read_keeps_its_places() -> None:
     assert seen.tables == {"a": 1, "c": 3}
 
 
+UNFINISHED = ["b = [1,", "b = [", 'b = """', "b = '''x", "b = {", "b = { c = [", 'b = "', "[b", "[[b", "b", "b =", "]"]
+
+
+@pytest.mark.parametrize("line", UNFINISHED)
+def test_a_statement_that_is_not_finished_takes_nothing_else_with_it(line: str) -> None:
+    text = f"a = 1\n[t]\nx = [1,\n 2]\n{line}\nc = 3\n\n[u]\nd = [\n 4,\n]\ne = 'f'\n"
+    assert readable(text.replace("\n", "\r\n")).tables == readable(text).tables
+    seen = readable(text)
+    assert seen.tables == {"a": 1, "t": {"x": [1, 2], "c": 3}, "u": {"d": [4], "e": "f"}}
+
+
+def test_a_text_that_is_all_wrong_is_given_up() -> None:
+    assert readable("=\n" * 20_000).tables == {}
+
+
 LEAVES = st.sampled_from(["1", "'a'", '"b # ]"', "[ 1, # one\n  2 ]", "2.5", "true"])
 NAMES = st.sampled_from(["a", "b", "kind", "lora"])
 SPACES = st.sampled_from([" = ", "=", "  =\t"])

@@ -12,7 +12,8 @@ from vramtui.presets.positions import Key, Layout, Pair, layout_of
 from vramtui.presets.reading import finite_float, syntax_problem
 
 TABLES = ("model", "run", "parallel", "rule", "match", "measured")
-_ROUNDS = 64
+_ROOM = 1 << 19  # characters read before a text is given up, a fifth of a second
+_LINES = 64  # that a statement may be long
 _NOT_BREAKS = re.compile(r"[^\r\n]")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
@@ -32,13 +33,14 @@ class Readable(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=8)
 def readable(text: str) -> Readable:
-    """What a TOML reader makes of `text` once the lines it cannot read are passed over."""
-    rest = text
-    for _ in range(_ROUNDS):
+    """What a TOML reader makes of `text` once the statements it cannot read are passed over."""
+    rest, room = text, _ROOM
+    while room > 0:
         tables, wrong = _loaded(rest)
         if tables is not None:
             return Readable(rest, tables)
-        rest = _without_line(rest, wrong)
+        rest, looked_at = _without_statement(rest, wrong)
+        room -= looked_at
     return Readable(_NOT_BREAKS.sub(" ", text), {})
 
 
@@ -52,14 +54,23 @@ def _loaded(text: str) -> tuple[dict[str, Any] | None, int]:
         return None, syntax_problem(text, str(error)).line or 1
 
 
-def _without_line(text: str, number: int) -> str:
-    """`text` with its line `number` blanked, or the last one before it that is not blank already."""
+def _without_statement(text: str, wrong: int) -> tuple[str, int]:
+    """`text` with the first line blank of the statement that fails in line `wrong`, and how many characters were read
+    to find it. It is the one behind the last line up to which all is well: an array that is not closed fails far
+    behind its first line.
+    """
     lines = text.split("\n")
-    at = min(number, len(lines)) - 1
+    at, looked_at = min(wrong, len(lines)) - 1, len(text)
+    for before in range(at, max(at - _LINES, -1), -1):
+        upto = "".join(f"{line}\n" for line in lines[:before])
+        looked_at += len(upto)
+        if _loaded(upto)[0] is not None:
+            at = before
+            break
     while at > 0 and not lines[at].strip():
         at -= 1
     lines[at] = _NOT_BREAKS.sub(" ", lines[at])
-    return "\n".join(lines)
+    return "\n".join(lines), looked_at
 
 
 def one_value(raw: str) -> bool:
