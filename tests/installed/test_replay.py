@@ -8,6 +8,7 @@ import pytest
 
 from tests.installed.conftest import Open, Run
 from tests.installed.stand_in import GIB, HARMLESS, HOSTILE
+from tests.installed.terminal import Terminal
 from vramtui.core.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.records.recording import Header, RecordingWriter
 
@@ -56,3 +57,49 @@ def test_a_bad_line_is_named(run: Run, recording: Path) -> None:
     ended = run("ps", "--replay", str(recording), code=2)
     assert ended.stderr.startswith(f"vramtui: {recording}, line 1: ")
     assert ended.stderr.count("\n") == 1
+
+
+@pytest.fixture
+def hour(tmp_path: Path) -> Path:
+    """A job that grows by 10 MiB a second, for an hour."""
+    path = tmp_path / "hour.jsonl.gz"
+    with closing(RecordingWriter(path, Header(started_at=1000.0, interval=1.0))) as writer:
+        for tick in range(3600):
+            used = GIB + tick * 10 * (1 << 20)
+            job = Process(pid=77, type="C", used_memory=used, user="eve", command="rehearsed.py", started_at=5.0)
+            memory = Memory(total=80 * GIB, used=used + GIB, reserved=GIB, free=78 * GIB - used)
+            gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA A100", memory=memory, processes=(job,))
+            writer.write(Sample(taken_at=1000.0 + tick, source="nvml", host=Host(name="elsewhere"), gpus=(gpu,)))
+    return path
+
+
+def _go_to(terminal: Terminal, text: str) -> None:
+    terminal.send("g")
+    terminal.wait_for("go to: ")
+    terminal.send(f"{text}\r")
+
+
+def test_seeking_in_an_hour(open_terminal: Open, hour: Path) -> None:
+    terminal = open_terminal("--replay", str(hour), size=(160, 40), TZ="UTC")
+    terminal.wait_for("rehearsed.py", "01:16:39", "1x")
+    terminal.send(" ")
+    _go_to(terminal, "50%")
+    terminal.wait_for("00:46:39", "50%", "18.6")  # 1 GiB and 1799 times 10 MiB
+    terminal.send(",")
+    terminal.wait_for("00:46:38", "18.6")
+    _go_to(terminal, "01:00")
+    terminal.wait_for("01:00:00", "26.4")
+    _go_to(terminal, "-40m")
+    screen = terminal.wait_for("00:20:00", "3.0")
+    assert "26.4" not in screen
+    _go_to(terminal, "tomorrow")
+    terminal.wait_for("'tomorrow' is no place in a recording")
+    terminal.send("\x1b")
+    terminal.wait(lambda screen: "esc stay" not in screen)
+    terminal.send(")")
+    terminal.wait_for("2x")
+    terminal.send("s")
+    terminal.wait_for("Snapshot written")
+    terminal.send("q")
+    assert terminal.ended() == 0
+    assert terminal.left_behind() == []

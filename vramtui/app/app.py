@@ -12,6 +12,7 @@ from vramtui.app.calibrating import Calibrating
 from vramtui.app.commands import commands
 from vramtui.app.keeping import Keeping
 from vramtui.app.keys import APP_BINDINGS
+from vramtui.app.recording import Recording
 from vramtui.app.replaying import Replaying
 from vramtui.app.sampling import Sampling
 from vramtui.app.saving import Saving
@@ -25,7 +26,7 @@ from vramtui.core.units import format_duration
 INTERRUPTED = 130
 
 
-class Dashboard(Replaying, Keeping, Calibrating, Saving, Tracing, Acting, Sampling, Windows):
+class Dashboard(Replaying, Recording, Keeping, Calibrating, Saving, Tracing, Acting, Sampling, Windows):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS

@@ -105,6 +105,7 @@ REPLAY_BINDINGS: list[BindingType] = [
 ]
 APP_BINDINGS: list[BindingType] = [
     *(_quiet(place.key, f"show('{place.name}')", place.what, f"app.{place.name}") for place in PLACES),
+    _key("r", "record", "record", "app.record", "Record what is watched into a file; again: end the recording"),
     _key("question_mark", "help", "help", "app.help", "Every key and what it does", "?"),
     _key("q", "quit", "quit", "app.quit", "Leave; the terminal is as it was"),
     Binding(

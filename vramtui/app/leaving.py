@@ -65,6 +65,11 @@ class _Leaver:
             driver._key_thread = None  # noqa: SLF001 - there is no other way past the join
             driver.stop_application_mode()
             driver.close()
+        if self._app.last_words and sys.__stderr__ is not None:
+            # Textual holds on to the other `sys.stderr`.
+            with contextlib.suppress(OSError, ValueError):
+                sys.__stderr__.write(self._app.last_words)
+                sys.__stderr__.flush()
         os._exit(code)
 
     def _watch(self, code: int) -> None:

@@ -170,13 +170,16 @@ class Replaying(Recalling):
             self.playback.faster(direction)
             self.draw()
 
-    def action_replay_seek(self) -> None:
+    async def action_replay_seek(self) -> None:
         """Ask where to go."""
         from vramtui.app.screens.seek import SeekBar  # noqa: PLC0415 - loads Input, not needed for the first paint
 
         screen = self.place
         if self.playback is not None and screen is not None and not screen.query(SeekBar):
-            screen.mount(SeekBar(self.seek), before="ReplayBar")
+            bar = SeekBar(self.seek)
+            # Waited for, so that what is typed at once arrives there.
+            await screen.mount(bar, before="ReplayBar")
+            screen.set_focus(bar)
 
     def on_replay_bar_sought(self, message: ReplayBar.Sought) -> None:
         """The bar was clicked."""

@@ -122,6 +122,13 @@ class Timeline(msgspec.Struct, frozen=True, eq=False):
     refusal: str = ""
 
 
+class Taping(msgspec.Struct, frozen=True):
+    """A recording under way: since how many seconds, and how many samples the disk was too slow for."""
+
+    seconds: float
+    dropped: int = 0
+
+
 class Replay(msgspec.Struct, frozen=True):
     """Where in a recording the screen is; seconds since the epoch.
 
@@ -177,3 +184,4 @@ class View(msgspec.Struct, frozen=True, eq=False):
     interval: float = 1.0
     presets_read: bool = False
     replay: Replay | None = None
+    taping: Taping | None = None

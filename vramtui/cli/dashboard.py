@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vramtui.cli.dashboard_actor import let_act
 from vramtui.cli.dashboard_keeper import HistoryKeeper
+from vramtui.cli.dashboard_recorder import FileRecorder
 from vramtui.cli.dashboard_saver import SnapshotSaver
 from vramtui.cli.dashboard_tracer import ChildTracer
 from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
@@ -72,7 +73,10 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     )
     if opened.recording is not None:
         app.play(opened.recording)
-    elif not opened.banner:
+    else:
+        folder = settings.recording.folder
+        app.recorder = FileRecorder(Path(folder).expanduser() if folder else data_dir() / "recordings")
+    if not opened.banner:
         app.desk.jobs = _Probes().jobs
         app.keeper = HistoryKeeper(run_history)
     let_act(app, opened, read_only=read_only or settings.dashboard.read_only, told=read_only)

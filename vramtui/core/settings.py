@@ -43,10 +43,21 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     formats: Annotated[tuple[Format, ...], Meta(min_length=1)] = FORMATS
 
 
+class RecordingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[recording]`.
+
+    Attributes:
+        folder: where the dashboard's recordings go; `recordings` in the data folder when absent.
+    """
+
+    folder: str | None = None
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole file. `keys` has, for a binding's id (the help names them), the key or keys that do it instead."""
 
     dashboard: DashboardSettings = DashboardSettings()
     snapshot: SnapshotSettings = SnapshotSettings()
+    recording: RecordingSettings = RecordingSettings()
     alerts: AlertRules = AlertRules()
     keys: dict[str, str] = {}

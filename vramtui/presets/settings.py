@@ -29,6 +29,9 @@ EXAMPLE = """\
 # folder = "reports"      # where snapshots go; by default where the program was started
 # formats = ["json", "csv", "md", "svg", "html"]
 
+[recording]
+# folder = "recordings"   # where recordings made with r go; by default recordings/ in the data folder
+
 [alerts]
 # kinds = ["will_not_fit", "growth", "over", "held_by_exited", "lost"]
 # after = 2.0             # seconds that something has to last before it is said

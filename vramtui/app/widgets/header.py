@@ -74,6 +74,10 @@ def _left(view: View, palette: Palette, current: str, room: int) -> list[Piece]:
 
 def _right(view: View, palette: Palette) -> list[Piece]:
     pieces: list[Piece] = []
+    if view.taping is not None:
+        minutes, seconds = divmod(int(view.taping.seconds), 60)
+        lost = f" ({view.taping.dropped} lost)" if view.taping.dropped else ""
+        pieces.append((f" ● REC {minutes:02}:{seconds:02}{lost} ", palette.ink("error", "bar", bold=True)))
     if view.paused:
         pieces.append((" ‖ PAUSED ", palette.ink("background", "accent", bold=True)))
     if view.stale is not None:

@@ -1,0 +1,199 @@
+"""`r`: what is watched goes to whoever writes it, and nothing that happens to the file holds the screen up."""
+
+import threading
+from collections.abc import Mapping, Sequence
+
+import pytest
+from textual.pilot import Pilot
+
+from tests.app import moments
+from tests.app.driving import climbing, dashboard, give, screen_text, settle
+from tests.app.replays import Tape as Played
+from tests.app.replays import playing
+from tests.app.stand_ins import PRESETS, Still
+from vramtui.app.recording import MOST_WAITING, TapeEnded, TapeThread
+from vramtui.core.errors import UserError
+from vramtui.core.observed import ObservedJob
+from vramtui.core.predicted import Prediction
+from vramtui.core.readings import ProcessKey, Sample
+
+SAMPLES = climbing(30)
+Tick = tuple[Sample, tuple[ObservedJob, ...], dict[ProcessKey, Prediction]]
+
+
+class Paper:
+    """A recording in memory; writing waits for `ready`, and fails from sample `full` on."""
+
+    where = "/data/vramtui-gpu01.jsonl.gz"
+
+    def __init__(self, *, full: int | None = None, stuck: bool = False) -> None:
+        self.ticks: list[Tick] = []
+        self.closed = threading.Event()
+        self.ready = threading.Event()
+        self.asked = threading.Event()
+        self._full = full
+        if not stuck:
+            self.ready.set()
+
+    def __call__(self, first: Sample, interval: float) -> "Paper":
+        assert (first.taken_at, interval) == (SAMPLES[0].taken_at, 1.0)
+        return self
+
+    def write(self, sample: Sample, jobs: Sequence[ObservedJob], predictions: Mapping[ProcessKey, Prediction]) -> None:
+        self.asked.set()
+        self.ready.wait(30)
+        if len(self.ticks) == self._full:
+            raise UserError("the recording cannot be written: no space left on device")
+        self.ticks.append((sample, tuple(jobs), dict(predictions)))
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def told(app: Still) -> str:
+    return "\n".join(f"{note.title} {note.message}" for note in app._notifications)
+
+
+async def stop(app: Still, pilot: Pilot[None], paper: Paper) -> None:
+    await pilot.press("r")
+    assert paper.closed.wait(10)
+    while not any(note.title.startswith("Recording") for note in app._notifications):
+        await pilot.pause(0.002)
+    await settle(app, pilot)
+
+
+async def test_it_records_every_sample_until_it_is_pressed_again() -> None:
+    paper = Paper()
+    job = ObservedJob(pid=4213)
+    async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
+        app.recorder = paper
+        app.desk.jobs = lambda: (job,)
+        await pilot.press("r")
+        for sample in SAMPLES[1:13]:
+            await give(app, pilot, sample)
+        assert "● REC 00:12" in screen_text(app)
+        await stop(app, pilot, paper)
+        assert "REC" not in screen_text(app).splitlines()[0]
+        assert paper.where in told(app)
+        assert "13 samples" in told(app)
+        assert [sample for sample, _, _ in paper.ticks] == SAMPLES[:13]
+        _, jobs, predictions = paper.ticks[-1]
+        assert jobs == (job,)
+        (made,) = predictions.values()
+        assert (made.preset, made.workload) == (PRESETS[0].key, PRESETS[0].preset.workload)
+        assert made is next(iter(paper.ticks[1][2].values()))
+        await give(app, pilot, SAMPLES[13])
+        assert len(paper.ticks) == 13
+
+
+async def test_what_is_tried_out_in_the_panel_is_not_recorded_as_what_was_predicted() -> None:
+    paper = Paper()
+    async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
+        app.recorder = paper
+        await pilot.press("right_square_bracket", "r")
+        await stop(app, pilot, paper)
+        (made,) = paper.ticks[0][2].values()
+        assert made.workload == PRESETS[0].preset.workload
+
+
+async def test_it_goes_on_while_what_is_shown_is_held() -> None:
+    paper = Paper()
+    async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
+        app.recorder = paper
+        await pilot.press("r", "space")
+        await give(app, pilot, *SAMPLES[1:5])
+        await stop(app, pilot, paper)
+        assert [sample for sample, _, _ in paper.ticks] == SAMPLES[:5]
+
+
+async def test_a_full_disk_is_one_sentence_and_the_dashboard_goes_on() -> None:
+    paper = Paper(full=2)
+    async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
+        app.recorder = paper
+        await pilot.press("r")
+        await give(app, pilot, *SAMPLES[1:5])
+        assert paper.closed.wait(10)
+        while not app._notifications:
+            await pilot.pause(0.002)
+        assert "no space left on device. What was written before is in /data" in told(app)
+        await give(app, pilot, *SAMPLES[5:8])
+        assert "REC" not in screen_text(app).splitlines()[0]
+        assert app.desk.sample == SAMPLES[7]
+
+
+async def test_a_folder_that_cannot_be_written_is_one_sentence() -> None:
+    def refuse(_first: Sample, _interval: float) -> Paper:
+        raise UserError("the folder for recordings, /data, cannot be used: permission denied")
+
+    async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
+        app.recorder = refuse
+        await pilot.press("r")
+        while not app._notifications:
+            await pilot.pause(0.002)
+        assert "permission denied." in told(app)
+        assert "What was written" not in told(app)
+        await settle(app, pilot)
+        assert "REC" not in screen_text(app).splitlines()[0]
+
+
+async def test_a_stuck_disk_freezes_nothing_and_what_it_missed_is_counted() -> None:
+    paper = Paper(stuck=True)
+    async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
+        app.recorder = paper
+        await pilot.press("r")
+        assert paper.asked.wait(10)
+        for at in range(MOST_WAITING + 5):
+            app._put(moments.usual(at / 10))
+        await settle(app, pilot)
+        assert "(5 lost)" in screen_text(app)
+        paper.ready.set()
+        await stop(app, pilot, paper)
+        assert "5 dropped: the disk did not keep up" in told(app)
+        assert len(paper.ticks) == MOST_WAITING + 1
+
+
+async def test_leaving_ends_the_file() -> None:
+    paper = Paper()
+    async with dashboard(SAMPLES[:1]) as (app, pilot):
+        app.recorder = paper
+        await pilot.press("r")
+        await give(app, pilot, *SAMPLES[1:3])
+        await pilot.press("q")
+    assert paper.closed.is_set()
+    assert len(paper.ticks) == 3
+    assert app.last_words == f"vramtui: recorded in {paper.where}\n"
+
+
+async def test_leaving_waits_for_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.app.recording.LEAVING", 0.01)
+    paper = Paper(stuck=True)
+    async with dashboard(SAMPLES[:1]) as (app, pilot):
+        app.recorder = paper
+        await pilot.press("r")
+        assert paper.asked.wait(10)
+        await pilot.press("q")
+    assert "the disk does not answer" in app.last_words
+    paper.ready.set()
+
+
+async def test_nothing_can_be_recorded_without_a_recorder_or_of_a_recording() -> None:
+    async with playing(Played(SAMPLES)) as (player, pilot, _):
+        await pilot.press("r")
+        assert "Only what is watched now can be recorded" in "".join(str(n.message) for n in player._notifications)
+
+
+def test_a_thread_that_was_given_nothing_ends_without_a_file() -> None:
+    posted: list[TapeEnded] = []
+
+    def never(_first: Sample, _interval: float) -> Paper:
+        raise AssertionError
+
+    def post(message: object) -> None:
+        assert isinstance(message, TapeEnded)
+        posted.append(message)
+
+    thread = TapeThread(never, 1.0, post)
+    thread.start()
+    thread.finish()
+    thread.join(10)
+    assert [(ended.samples, ended.where, ended.problem) for ended in posted] == [(0, "", "")]
