@@ -139,6 +139,12 @@ def test_what_a_type_says_of_a_key() -> None:
     assert _field(TEXT + "[measured]\nprocess = 1\n", "measured.where").required
 
 
+def test_a_table_whose_kind_is_not_chosen_yet() -> None:
+    draft = _group(form_of(TEXT.replace('"train"', '"infer"')), "run.draft")
+    assert draft.help == "A smaller model that proposes tokens (speculative decoding)."
+    assert [field.key for field in draft.fields] == ["run.draft.kind"]
+
+
 def test_the_form_follows_the_kind() -> None:
     serving = form_of(TEXT.replace('"train"', '"serve"'))
     assert "run.gpu_memory_utilization" in fields_of(serving)

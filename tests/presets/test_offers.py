@@ -279,7 +279,7 @@ def test_a_models_file_that_is_there_is_offered_before_a_preset(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("command", "script"),
     [
-        ("python -u /home/a/train.py --x", "train.py"),
+        ("python -u /jobs/a/train.py --x", "train.py"),
         ("python -m torch.distributed.run --nproc_per_node 2 a/b.py", "b.py"),
         ("python -m pkg.train", "pkg.train"),
         ("/usr/bin/python3 /env/bin/vllm serve x", "vllm"),

@@ -75,7 +75,8 @@ class EncoderDecoderModel(
 
     Attributes:
         d_model: width of the residual stream.
-        encoder_layers: blocks of the encoder; `decoder_layers` of the decoder.
+        encoder_layers: blocks of the encoder.
+        decoder_layers: blocks of the decoder.
         num_attention_heads: heads in each attention.
         d_ff: width of the MLPs.
         vocab_size: rows of the word embedding, which encoder and decoder share.
@@ -83,9 +84,11 @@ class EncoderDecoderModel(
         gated_mlp: gate and up projections (T5 v1.1, Flan-T5).
         hidden_act: the MLP's activation function.
         norm: the kind of norm.
-        bias: biases on the linear layers; the keys' projection of Whisper has none (`key_bias`).
+        bias: biases on the linear layers.
+        key_bias: the keys' projection has a bias too, where others have; Whisper's has none.
         relative_attention_num_buckets: rows of T5's relative positions, in the first block of each side.
-        max_source_positions: learned or stored positions of the encoder; `max_target_positions` of the decoder.
+        max_source_positions: learned or stored positions of the encoder.
+        max_target_positions: learned or stored positions of the decoder.
         source_positions_trained: whether the encoder's positions get gradients (BART) or are fixed (Whisper).
         position_offset: rows added to each table of positions (2 in BART).
         norm_embeddings: a norm after the embeddings of each side (BART).
@@ -133,7 +136,8 @@ class UNetModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         attention_head_dim: heads of each level (diffusers' misnomer), or a single number for all.
         cross_attention_dim: width of the text's embedding.
         sample_size: height and width of the latents.
-        in_channels: channels of the latents; `out_channels` of the answer.
+        in_channels: channels of the latents.
+        out_channels: channels of the answer.
         text_length: tokens of the text.
         mid_transformer_layers: transformer blocks in the middle; as in the last level with any when absent.
         use_linear_projection: linear layers instead of 1x1 convolutions around the transformer blocks.

@@ -120,7 +120,9 @@ class _Form:
     def groups(self) -> Iterator[Group]:
         yield from self._table((), preset_type(), self._seen.tables, required=True)
 
-    def _table(self, key: Parts, kind: inspect.Type, said: object, *, required: bool) -> Iterator[Group]:
+    def _table(
+        self, key: Parts, kind: inspect.Type, said: object, *, required: bool, about: str = ""
+    ) -> Iterator[Group]:
         table = said if isinstance(said, Mapping) else {}
         known = self._from_file if key == ("model",) else {}
         structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
@@ -134,7 +136,8 @@ class _Form:
             whole = (*key, field.encode_name)
             value = table.get(field.encode_name)
             if any(isinstance(option, inspect.StructType) for option in options_of(field.type)):
-                inner.extend(self._table(whole, field.type, value, required=field.required))
+                about = helps.get(field.encode_name, "")
+                inner.extend(self._table(whole, field.type, value, required=field.required, about=about))
             else:
                 needed = required or isinstance(said, Mapping)
                 made = self._field(whole, field, helps.get(field.encode_name, ""), known, required=needed)
@@ -143,7 +146,7 @@ class _Form:
         if key == ("model",) and "config" in table and all(field.key != "model.config" for field in fields):
             fields.append(self._file_field(key))
         title = key[-1].replace("_", " ").capitalize() if key else "Preset"
-        about = summary_of(struct.cls) if struct is not None else ""
+        about = summary_of(struct.cls) if struct is not None else about
         line = self._lines.get(key) if key else None
         yield Group(title=title, key=".".join(key), help=about, fields=tuple(fields), required=required, line=line)
         yield from inner
