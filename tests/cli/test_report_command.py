@@ -25,6 +25,7 @@ invoke = CliRunner().invoke
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunHistory:
     monkeypatch.setenv("VRAMTUI_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path / "config"))
     return RunHistory(tmp_path / "data" / FILE)
 
 

@@ -63,6 +63,12 @@ def test_a_watched_job(open_terminal: Open, run: Run, stand_in: StandIn) -> None
     stand_in.busy.processes = stand_in.busy.processes[1:]
     stand_in.show()
     row = once(run, "exited")
+    terminal.send("4")
+    terminal.wait_for("Runs · 1", "mine", "35.0", "ended")
+    terminal.send("\r")
+    terminal.wait_for("Run 1 · mine", "hidden_size = 768")
+    terminal.send("\x1b")
+    terminal.wait(lambda text: "hidden_size = 768" not in text)
     assert row["observed"]["process"] == 35 * GIB
     assert row["values"] == [33 * GIB, 35 * GIB]
     terminal.send("q")
@@ -90,6 +96,8 @@ def test_two_dashboards_one_of_them_killed(open_terminal: Open, run: Run, stand_
 def test_the_demo_keeps_nothing(open_terminal: Open, run: Run) -> None:
     terminal = open_terminal("--demo", "--interval", "0.1")
     terminal.wait_for("Llama-3.1-8B")
+    terminal.send("4")
+    terminal.wait_for("Runs · 17 · the demo's, not real", "gpt2-124m")
     terminal.send("q")
     assert terminal.ended() == 0
     assert kept(run) == []

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from vramtui.cli.folders import run_history
+from vramtui.cli.save_settings import folder_of
 from vramtui.core.errors import UserError
 from vramtui.core.settings import SnapshotSettings
 
@@ -35,9 +36,8 @@ def _report(kept: "Kept", settings: SnapshotSettings) -> list[str]:
     from vramtui.cli.reporting import report_of  # noqa: PLC0415 - when the first report is asked for
     from vramtui.records.run_report import FORMATS, save_report  # noqa: PLC0415 - as above
 
-    folder = Path(settings.folder).expanduser() if settings.folder else Path.cwd()
     wanted = [kind for kind in settings.formats if kind in FORMATS]
-    return [str(path) for path in save_report(report_of(kept), folder, wanted or FORMATS)]
+    return [str(path) for path in save_report(report_of(kept), folder_of(settings), wanted or FORMATS)]
 
 
 def _written(path: Path) -> tuple[int, int] | None:

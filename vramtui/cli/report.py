@@ -6,15 +6,22 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.exits import spoken_errors
+from vramtui.cli.save_settings import folder_of, snapshot_settings
 
 
 def report(
     run: Annotated[int, typer.Argument(metavar="RUN", help="Its number: `vramtui history` lists them.")],
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", "-f", help="json, csv, md, html; several with commas. All of them by default."),
+        typer.Option(
+            "--format",
+            "-f",
+            help="json, csv, md, html; several with commas. By default as the settings say for snapshots.",
+        ),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where to write them.")] = Path(),
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to write them; by default as the settings say, or else here.")
+    ] = None,
 ) -> None:
     """Write a past run as JSON, CSV, Markdown and HTML: comparison, timeline, memory over time; never overwrites.
 
@@ -25,6 +32,8 @@ def report(
         from vramtui.cli.reporting import report_of  # noqa: PLC0415 - only here
         from vramtui.records.run_report import FORMATS, save_report  # noqa: PLC0415 - only here
 
-        chosen = [kind.strip() for entry in formats or FORMATS for kind in entry.split(",")]
-        for path in save_report(report_of(run_history().run(run)), folder, chosen):
+        settings = snapshot_settings()
+        usual = [kind for kind in settings.formats if kind in FORMATS] or FORMATS
+        chosen = [kind.strip() for entry in formats or usual for kind in entry.split(",")]
+        for path in save_report(report_of(run_history().run(run)), folder or folder_of(settings), chosen):
             typer.echo(path)

@@ -9,6 +9,7 @@ import typer
 
 from vramtui.cli.exits import spoken_errors
 from vramtui.cli.opening import open_source
+from vramtui.cli.save_settings import folder_of, snapshot_settings
 
 
 class Format(str, Enum):
@@ -23,16 +24,20 @@ class Format(str, Enum):
 
 def snapshot(
     formats: Annotated[
-        list[Format] | None, typer.Option("--format", "-f", help="Which files to write; all of them by default.")
+        list[Format] | None,
+        typer.Option("--format", "-f", help="Which files to write; by default as the settings say, or else all."),
     ] = None,
-    folder: Annotated[Path, typer.Option(help="Where to write them.")] = Path(),
+    folder: Annotated[
+        Path | None, typer.Option(help="Where to write them; by default as the settings say, or else here.")
+    ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
 ) -> None:
     """Write what is seen and predicted as JSON, CSV, Markdown, SVG and HTML; never overwrites."""
     with spoken_errors():
-        chosen = [entry.value for entry in formats or list(Format)]
-        for path in _save(chosen, folder, demo=demo, replay=replay):
+        settings = snapshot_settings()
+        chosen = [entry.value for entry in formats] if formats else list(settings.formats)
+        for path in _save(chosen, folder or folder_of(settings), demo=demo, replay=replay):
             typer.echo(path)
 
 

@@ -1,0 +1,84 @@
+"""What the History screen is given: the history as it is, or the demo's own runs."""
+
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vramtui.cli.demo_runs import demo_runs
+from vramtui.cli.past_runs import DemoPast, PastRuns
+from vramtui.core.calibration import calibrate
+from vramtui.core.errors import UserError
+from vramtui.core.settings import SnapshotSettings
+from vramtui.records.run_history import FILE, RunHistory
+
+
+class Chosen:
+    """Snapshots go where a test says."""
+
+    def __init__(self, folder: Path, *formats: str) -> None:
+        self.settings = msgspec.convert({"folder": str(folder), "formats": formats or ("md",)}, SnapshotSettings)
+
+
+def test_the_history_as_it_is(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path / FILE)
+    past = PastRuns(lambda: history, Chosen(tmp_path / "out"))
+    assert past.runs() == ()
+    stamps = [past.stamp()]
+    for kept in demo_runs(time.time(), "h")[:3]:
+        history.keep(kept.run)
+        stamps.append(past.stamp())
+        assert stamps[-1] == past.stamp()
+    assert len({repr(stamp) for stamp in stamps}) == 4
+    assert len(past.runs()) == 3
+    number = past.runs()[1].id
+    past.forget(number)
+    assert number not in {kept.id for kept in past.runs()}
+    assert repr(past.stamp()) != repr(stamps[-1])
+    with pytest.raises(UserError, match="not in the history any more"):
+        past.forget(number)
+
+
+def test_a_report_goes_where_snapshots_go(tmp_path: Path) -> None:
+    kept = demo_runs(time.time(), "h")[3]
+    past = PastRuns(lambda: RunHistory(tmp_path / FILE), Chosen(tmp_path / "out", "svg", "html", "json"))
+    paths = [Path(path) for path in past.report(kept)]
+    assert [path.suffix for path in paths] == [".html", ".json"]
+    assert {path.parent for path in paths} == {tmp_path / "out"}
+    only_a_picture = PastRuns(lambda: RunHistory(tmp_path / FILE), Chosen(tmp_path / "out", "svg"))
+    assert len(only_a_picture.report(kept)) == 4
+
+
+def test_the_demo_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMTUI_DATA_DIR", str(tmp_path))
+    past = DemoPast(1.8e9, Chosen(tmp_path))
+    before = past.runs()
+    stamp = past.stamp()
+    past.forget(before[0].id)
+    assert past.runs() == before[1:]
+    assert past.stamp() != stamp
+    assert not list(tmp_path.iterdir())
+    assert past.note
+
+
+def test_the_demos_runs_are_plausible() -> None:
+    now = 1.8e9
+    runs = demo_runs(now, "demo")
+    assert runs == demo_runs(now, "demo")
+    assert [kept.id for kept in runs] == sorted((kept.id for kept in runs), reverse=True)
+    starts = [kept.run.started_at for kept in runs]
+    assert starts == sorted(starts, reverse=True)
+    assert runs[0].run.ending == "running"
+    assert {"out_of_memory", "failed"} < {kept.run.ending for kept in runs}
+    for kept in runs:
+        run = kept.run
+        assert run.started_at < now
+        assert run.ended_at is None or run.started_at < run.ended_at <= now
+        assert run.error is not None
+        assert abs(run.error) < 0.1
+        assert list(run.times) == sorted(run.times)
+        assert max(run.values) <= (run.observed.process or 0)
+        if run.observed.reserved is not None:
+            assert (run.observed.allocated or 0) <= run.observed.reserved <= (run.observed.process or 0)
+    assert calibrate((kept.run for kept in runs), "demo").usable == 2
