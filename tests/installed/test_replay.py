@@ -79,8 +79,8 @@ def _go_to(terminal: Terminal, text: str) -> None:
     terminal.send(f"{text}\r")
 
 
-def test_seeking_in_an_hour(open_terminal: Open, hour: Path) -> None:
-    terminal = open_terminal("--replay", str(hour), size=(160, 40), TZ="UTC")
+def test_seeking_in_an_hour(open_terminal: Open, hour: Path, tmp_path: Path) -> None:
+    terminal = open_terminal("--replay", str(hour), size=(160, 40), cwd=tmp_path, TZ="UTC")
     terminal.wait_for("rehearsed.py", "01:16:39", "1x")
     terminal.send(" ")
     _go_to(terminal, "50%")
@@ -100,6 +100,7 @@ def test_seeking_in_an_hour(open_terminal: Open, hour: Path) -> None:
     terminal.wait_for("2x")
     terminal.send("s")
     terminal.wait_for("Snapshot written")
+    assert list(tmp_path.glob("vramtui-elsewhere-19700101-002000.json"))
     terminal.send("q")
     assert terminal.ended() == 0
     assert terminal.left_behind() == []

@@ -74,9 +74,11 @@ class Recalling(Watching):
         self.desk.jobs = lambda: recorded.jobs_at(self._at())
 
     def origin(self, view: View) -> str:
-        """Whether the panel's estimate is `as recorded` or `made now`; empty without a panel."""
+        """Whether the panel's estimate is `as recorded`, `calibrated now` or `made now`; empty without a panel."""
         if view.panel is None or self._as_recorded is None:
             return ""
+        if view.panel.uncalibrated is not None:
+            return "calibrated now"
         return "as recorded" if self._as_recorded.knows(view.panel.workload, view.panel.device) else "made now"
 
     def on_presets_read(self, message: messages.PresetsRead) -> None:

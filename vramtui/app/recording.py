@@ -183,7 +183,7 @@ class Recording(Watching):
         if known is not None and known[0] is preset:
             return known[1]
         workload = preset.preset.workload
-        estimate = self.desk.predictor.ask(workload, device).estimate
+        estimate = self.desk.predictor.plain(workload, device).estimate
         made = None
         if estimate is not None:
             made = Prediction(
