@@ -189,7 +189,7 @@ def test_thousands_of_processes_have_their_turn(
     table.update(pids)
     assert set(asked) == pids  # each is known at once
     seen: set[int] = set()
-    for _ in range(4):
+    for _ in range(-(-len(pids) // processes.REFRESH_AT_ONCE)):
         asked.clear()
         clock.now += 1
         table.update(pids)

@@ -14,7 +14,7 @@ from vramtui.sources.host import HostReader
 from vramtui.sources.nvml_calls import Caller, DriverGone, initialise
 from vramtui.sources.nvml_closely import CloseReader
 from vramtui.sources.nvml_device import RARE_EVERY, CardReader, Part, Seen
-from vramtui.sources.nvml_processes import Held, Listing
+from vramtui.sources.nvml_processes import Listing
 from vramtui.sources.processes import ProcessTable
 
 PATIENCE = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
@@ -149,7 +149,12 @@ class NvmlSource:
     def _finish(self, part: Part, problems: list[Problem]) -> Gpu:
         """The card or instance with its processes."""
         gpu, listing = part.gpu, part.listing
-        rows = tuple([self._row(gpu.uuid, pid, held, listing) for pid, held in listing.held.items()])
+        rows = tuple(self._processes.rows(gpu.uuid, listing.held))
+        if listing.peaks:
+            peaks = listing.peaks
+            rows = tuple(
+                msgspec.structs.replace(row, peak_memory=peaks[row.pid]) if row.pid in peaks else row for row in rows
+            )
         problem = self._complaint(gpu, listing)
         if problem is not None:
             problems.append(problem)
@@ -165,12 +170,6 @@ class NvmlSource:
         return msgspec.structs.replace(
             gpu, memory=memory, processes=rows, processes_trusted=listing.trusted, absent=absent
         )
-
-    def _row(self, device: str, pid: int, held: Held, listing: Listing) -> Process:
-        absent = Absence.NOT_SUPPORTED if held.used is None else None
-        row = self._processes.row(pid, device, held.type, held.used, absent)
-        peak = listing.peaks.get(pid) if listing.peaks else None
-        return row if peak is None else msgspec.structs.replace(row, peak_memory=peak)
 
     def _complaint(self, gpu: Gpu, listing: Listing) -> Problem | None:
         """What is to be said of the process list, if anything."""

@@ -6,6 +6,7 @@ buffer is filled with a pattern first, and how far the driver wrote over it tell
 """
 
 import ctypes
+from itertools import repeat
 from typing import Final
 
 import msgspec
@@ -148,14 +149,18 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> dic
         _Unreadable: a pid or a size is impossible.
     """
     words, step = memoryview(data).cast("Q"), stride // 8
+    pids, sizes = memoryview(data).cast("I")[0 :: 2 * step].tolist(), words[1::step].tolist()
+    instances = words[2::step].tolist() if step > 2 else [NO_INSTANCE] * len(pids)
+    known = sizes if NOT_AVAILABLE not in sizes else [None if size == NOT_AVAILABLE else size for size in sizes]
+    largest = max((size for size in known if size is not None), default=0)
+    if not (min(pids) > 0 and max(pids) < PID_LIMIT and (total is None or largest <= total)):
+        raise _Unreadable
     held: dict[int, Held] = {}
-    instances = words[2::step].tolist() if step > 2 else [NO_INSTANCE] * (len(words) // step)
-    for pid_word, used, instance_word in zip(words[0::step].tolist(), words[1::step].tolist(), instances, strict=True):
-        pid, instance = pid_word & 0xFFFFFFFF, instance_word & 0xFFFFFFFF
-        known = None if used == NOT_AVAILABLE else used
-        if not 0 < pid < PID_LIMIT or (known is not None and total is not None and known > total):
-            raise _Unreadable
-        row = Held(known, kind, None if instance == NO_INSTANCE else instance)
+    if len(set(pids)) == len(pids) and not any(instance & 0xFFFFFFFF != NO_INSTANCE for instance in instances):
+        return dict(zip(pids, map(Held, known, repeat(kind)), strict=True))
+    for pid, used, instance_word in zip(pids, known, instances, strict=True):
+        instance = instance_word & 0xFFFFFFFF
+        row = Held(used, kind, None if instance == NO_INSTANCE else instance)
         held[pid] = row if pid not in held else _larger(held[pid], row)
     return held
 

@@ -3,7 +3,8 @@
 import os
 import pwd
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 import psutil
@@ -12,8 +13,11 @@ from vramtui.core.readings import Absence, Process, ProcessState, ProcessType
 from vramtui.core.text import printable
 from vramtui.sources import pid_namespace
 
+if TYPE_CHECKING:
+    from vramtui.sources.nvml_processes import Held
+
 REFRESH_EVERY = 0.9  # seconds; CPU time is counted in hundredths, so a shorter span says little
-REFRESH_AT_ONCE = 256  # processes looked at again in one go; of more, each has its turn
+REFRESH_AT_ONCE = 128  # processes looked at again in one go; of more, each has its turn
 INTRODUCE_FOR = 0.05  # seconds in one go for users and commands; the rest follow in the next
 LONGEST_COMMAND = 4096
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
@@ -35,9 +39,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Entry:
-    """`introduced`: user and command have been asked for. `rows`: the last Process made of these facts, by device."""
+    """`introduced`: user and command have been asked for."""
 
-    __slots__ = ("cpu_seconds", "facts", "introduced", "refreshed", "rows", "start_ticks")
+    __slots__ = ("cpu_seconds", "facts", "introduced", "refreshed", "start_ticks")
 
     def __init__(self) -> None:
         self.facts = Facts()
@@ -45,7 +49,6 @@ class _Entry:
         self.cpu_seconds = 0.0
         self.refreshed = 0.0
         self.introduced = False
-        self.rows: dict[str, Process] = {}
 
 
 class ProcessTable:
@@ -65,6 +68,7 @@ class ProcessTable:
         self._namespace = namespace or pid_namespace.PidNamespace()
         self._boot = psutil.boot_time()
         self._entries: dict[int, _Entry] = {}
+        self._rows: dict[str, dict[int, Process]] = {}
         self._turn = 0
         self._users: dict[int, str] = {}
 
@@ -73,6 +77,7 @@ class ProcessTable:
         wanted = pids if isinstance(pids, set | frozenset) else set(pids)
         for pid in [pid for pid in self._entries if pid not in wanted]:
             del self._entries[pid]
+            self._forget_rows(pid)
         now = self._clock()
         for pid in [pid for pid in wanted if pid not in self._entries]:
             self._entries[pid] = _Entry()
@@ -93,12 +98,27 @@ class ProcessTable:
             used: bytes it holds there, None when unknown.
             absent: why they are unknown.
         """
-        entry = self._entries[pid]
-        last = entry.rows.get(device)
-        if last is not None and last.used_memory == used and last.type == kind and used is not None:
-            return last
-        facts = entry.facts
-        made = entry.rows[device] = Process(
+        made = self._rows.setdefault(device, {})
+        last = made.get(pid)
+        if last is None or last.used_memory != used or last.type != kind or used is None:
+            last = made[pid] = self._row(pid, kind, used, absent)
+        return last
+
+    def rows(self, device: str, held: "Mapping[int, Held]") -> list[Process]:
+        """All processes that a device lists, each as `row` gives it: for lists of thousands."""
+        made = self._rows.setdefault(device, {})
+        rows: list[Process] = []
+        for pid, listed in held.items():
+            row, used = made.get(pid), listed.used
+            if row is None or row.used_memory != used or row.type != listed.type or used is None:
+                absent = Absence.NOT_SUPPORTED if used is None else None
+                row = made[pid] = self._row(pid, listed.type, used, absent)
+            rows.append(row)
+        return rows
+
+    def _row(self, pid: int, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
+        facts = self._entries[pid].facts
+        return Process(
             pid=pid,
             type=kind,
             used_memory=used,
@@ -111,7 +131,6 @@ class ProcessTable:
             state=facts.state,
             absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
         )
-        return made
 
     def _due(self) -> list[int]:
         pids = list(self._entries)
@@ -126,7 +145,7 @@ class ProcessTable:
         status = read_stat(pid) if self._namespace.is_ours(pid) else None
         if status is None:
             outside = self._namespace.hides(pid) and entry.start_ticks is None
-            self._note(entry, _gone(pid, facts, outside=outside))
+            self._note(pid, entry, _gone(pid, facts, outside=outside))
         else:
             name, letter, cpu_seconds, ticks, pages = status
             if entry.start_ticks != ticks:
@@ -143,14 +162,14 @@ class ProcessTable:
                 host_memory=pages * PAGE if state == "running" else None,
             )
             entry.cpu_seconds = cpu_seconds
-            self._note(entry, facts)
+            self._note(pid, entry, facts)
         entry.refreshed = now
 
     def _introduce(self, until: float) -> None:
         for pid, entry in self._entries.items():
             if entry.introduced or entry.facts.state not in ("running", "zombie"):
                 continue
-            self._note(entry, self._with_owner(pid, entry.facts))
+            self._note(pid, entry, self._with_owner(pid, entry.facts))
             entry.introduced = True
             if self._clock() > until:
                 return
@@ -177,11 +196,14 @@ class ProcessTable:
                 self._users[uid] = str(uid)
         return self._users[uid]
 
-    @staticmethod
-    def _note(entry: _Entry, facts: Facts) -> None:
+    def _note(self, pid: int, entry: _Entry, facts: Facts) -> None:
         if facts != entry.facts:
             entry.facts = facts
-            entry.rows.clear()
+            self._forget_rows(pid)
+
+    def _forget_rows(self, pid: int) -> None:
+        for made in self._rows.values():
+            made.pop(pid, None)
 
 
 def _command(process: psutil.Process) -> str | None:
