@@ -176,7 +176,7 @@ async def test_only_a_process_can_be_matched() -> None:
         ("i", Details, "lifetime peak"),
         ("enter", Details, "throttled by"),
         ("exclamation_mark", Problems, "fell off the bus"),
-        ("question_mark", Help, "Every key and what it does"),
+        ("question_mark", Help, "Choosing a row by hand keeps the order"),
     ],
 )
 async def test_windows_open_and_close(key: str, window: type, says: str) -> None:

@@ -8,7 +8,8 @@ from typing import overload
 import msgspec
 
 from vramtui.app.listing import Held, Listing
-from vramtui.app.rows import SORT_KEYS, holds
+from vramtui.app.rows import SORT_KEYS
+from vramtui.app.searching import conditions, holds
 from vramtui.app.state import Row, RowId, SortColumn
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
@@ -136,7 +137,7 @@ class Arranged(Sequence[Row]):
 
 
 def arranged(predicted: Predicted, wanted: str, column: SortColumn, held: Held | None, *, reverse: bool) -> Arranged:
-    """The rows in which every word of `wanted` occurs, sorted by `column`.
+    """The rows that fulfil every word of `wanted`, sorted by `column`.
 
     Numbers begin with the largest and text with the first of the alphabet, unless `reverse`. What is not known
     comes last in both directions. Rows that are `held` keep that order, and others follow them.
@@ -148,7 +149,7 @@ def arranged(predicted: Predicted, wanted: str, column: SortColumn, held: Held |
         held: an order that rows keep.
         reverse: the other way round.
     """
-    words = wanted.lower().split()
+    words = conditions(wanted)
     if not words and held is None and column == "gpu":
         return Arranged(predicted, _by_gpu(predicted.listing, reverse=reverse))
     places: Iterable[int] = range(len(predicted.listing))

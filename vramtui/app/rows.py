@@ -1,4 +1,4 @@
-"""The lines of the process table: what each is made of, what it is searched and sorted by."""
+"""The lines of the process table: what each is made of, and what it is sorted by."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -69,19 +69,6 @@ def exited_rows(sample: Sample, history: History) -> list[Row]:
                 Row("exited", track.key, gpu, None, peak, track.process, gone_at=track.gone_at, learnt=track.peak)
             )
     return rows
-
-
-def holds(row: Row, words: list[str]) -> bool:
-    """Whether every word occurs in pid, user, command, preset, GPU name or `gpu:INDEX` of a row."""
-    text = _searched(row)
-    return all(word in text for word in words)
-
-
-def _searched(row: Row) -> str:
-    parts = [f"gpu:{row.gpu.index} ", row.gpu.name, row.kind, row.preset or ""]
-    if row.process is not None:
-        parts += [str(row.process.pid), row.process.user or "", row.process.command or row.process.name or ""]
-    return " ".join(parts).lower()
 
 
 def _by_gpu(row: Row) -> tuple[int, str, int, int]:

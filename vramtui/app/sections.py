@@ -36,7 +36,8 @@ TABLE = (
     " rows and its free bytes add up to its total.\n"
     "NOW is what the driver says a process holds, PEAK the most it was seen to hold, PREDICTED its preset's peak, and Δ"
     " is PEAK against PREDICTED.\n"
-    "Choosing a row by hand keeps the order of the rows until Esc."
+    "Choosing a row by hand keeps the order of the rows until Esc.\n"
+    "A filter is words from any column, or from one: user:anna gpu:0 pid:123 preset:llama cmd:train."
 )
 ESTIMATE = (
     "What the preset's process should hold at the moment in which it holds most, part by part, beside what is observed"

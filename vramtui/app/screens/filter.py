@@ -6,6 +6,8 @@ from textual.widgets import Input
 
 from vramtui.app.messages import FilterTyped, RunFilterTyped
 
+PLACEHOLDER = "words in any column, or user:anna gpu:0 pid:123 preset:llama cmd:train"
+
 
 class FilterBar(Input):
     """Filters while it is typed; Enter keeps the filter, Escape gives it up."""
@@ -21,7 +23,7 @@ class FilterBar(Input):
 
     ROWS = "#rows"
 
-    def __init__(self, text: str, placeholder: str = "filter: words in pid, user, command or preset, or gpu:0") -> None:
+    def __init__(self, text: str, placeholder: str = PLACEHOLDER) -> None:
         super().__init__(text, placeholder=placeholder)
         self.cursor_blink = False
 

@@ -9,10 +9,12 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from vramtui.app.messages import RowChosen, SortChosen
+from vramtui.app.searching import doubt
 from vramtui.app.state import Row, View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.columns import columns_for, heading, row_strip, sort_column_at
 from vramtui.app.widgets.lines import Lines, draw_lines, plain, strip, wrap
+from vramtui.core.text import printable
 
 
 class Heading(Lines):
@@ -151,7 +153,8 @@ def _empty(view: View) -> str:
     if view.sample is None:
         return ""
     if view.filter:
-        return f"No row holds “{view.filter}”. Esc shows all of them again."
+        words = (f"No row holds “{view.filter}”.", doubt(view.filter), "Esc shows all of them again.")
+        return printable(" ".join(filter(None, words)))
     if not view.sample.gpus:
         return "No GPUs, so no processes."
     return "Nobody uses a GPU now. Choose a preset with p to see what a job would need before it starts."
