@@ -184,8 +184,10 @@ class History:
         The driver names processes by their pids alone. A look counts only where `sample` does not show that the pid
         has meanwhile become another process's.
         """
-        limit = self._limit()
-        now = {(gpu.uuid, row.pid): row.started_at for gpu in sample.gpus for row in gpu.processes}
+        looks, limit = list(looks), self._limit()
+        pids = {look.key.pid for look in looks}
+        rows = ((gpu.uuid, row) for gpu in sample.gpus for row in gpu.processes if row.pid in pids) if pids else ()
+        now = {(uuid, row.pid): row.started_at for uuid, row in rows}
         for look in looks:
             key = look.key
             track = self.here(key.host, key.gpu_uuid).get(key.pid)
