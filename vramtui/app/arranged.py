@@ -7,9 +7,9 @@ from typing import overload
 
 import msgspec
 
+from vramtui.app.filtering import conditions, holds
 from vramtui.app.listing import Held, Listing
 from vramtui.app.rows import SORT_KEYS
-from vramtui.app.searching import conditions, holds
 from vramtui.app.state import Row, RowId, SortColumn
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate

@@ -8,8 +8,8 @@ from textual.geometry import Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from vramtui.app.filtering import doubt
 from vramtui.app.messages import RowChosen, SortChosen
-from vramtui.app.searching import doubt
 from vramtui.app.state import Row, View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.columns import columns_for, heading, row_strip, sort_column_at
