@@ -5,6 +5,7 @@ python benchmarks/startup.py [--runs 20] [--gpus 8 --processes 64] [--json]
 
 import argparse
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=64, help="on each GPU")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `| head` is no error
     figures: dict[str, list[float]] = {}
     with crowd(options.gpus, options.processes) as host:
         env = host.whole_environment()
