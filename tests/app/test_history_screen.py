@@ -330,6 +330,15 @@ async def test_calibration_without_enough_runs_says_so() -> None:
         assert "too little to go by" in " ".join(screen_text(driver[0]).split())
 
 
+async def test_calibration_of_a_history_that_cannot_be_read() -> None:
+    async with dashboard(climbing(), notifications=True) as driver:
+        app = driver[0]
+        app.past = Shelf(problem="the history /h cannot be used: file is not a database")
+        await driver[1].press("K")
+        await until(driver, lambda: "not a database" in " ".join(screen_text(app).split()))
+        assert not app.calibrates
+
+
 async def test_calibration_from_the_settings() -> None:
     settings = Settings(dashboard=DashboardSettings(calibration=True))
     async with history(shelf(), settings=settings) as driver:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from vramtui.cli.demo_runs import demo_runs
-from vramtui.cli.past_runs import DemoPast, PastRuns
+from vramtui.cli.past_runs import DemoPast, PastRuns, past_runs
 from vramtui.core.calibration import calibrate
 from vramtui.core.errors import UserError
 from vramtui.core.settings import SnapshotSettings
@@ -48,6 +48,16 @@ def test_a_report_goes_where_snapshots_go(tmp_path: Path) -> None:
     assert {path.parent for path in paths} == {tmp_path / "out"}
     only_a_picture = PastRuns(lambda: RunHistory(tmp_path / FILE), Chosen(tmp_path / "out", "svg"))
     assert len(only_a_picture.report(kept)) == 4
+
+
+def test_a_history_that_there_is_goes_before_made_up_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VRAMTUI_DATA_DIR", str(tmp_path))
+    saver = Chosen(tmp_path)
+    assert isinstance(past_runs(saver, demo=False, made_up=False), PastRuns)
+    assert isinstance(past_runs(saver, demo=False, made_up=True), DemoPast)
+    RunHistory(tmp_path / FILE).keep(demo_runs(time.time(), "h")[0].run)
+    assert isinstance(past_runs(saver, demo=False, made_up=True), PastRuns)
+    assert isinstance(past_runs(saver, demo=True, made_up=True), DemoPast)
 
 
 def test_the_demo_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

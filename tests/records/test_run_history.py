@@ -161,6 +161,40 @@ def _set_version(path: Path, version: int) -> None:
     database.close()
 
 
+def test_a_full_disk_leaves_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "history.sqlite3"
+    RunHistory(path).keep(RUN)
+    connect = sqlite3.connect
+
+    def full(*arguments: object, **named: object) -> sqlite3.Connection:
+        database = connect(*arguments, **named)  # type: ignore[call-overload]  # whatever it was called with
+        database.execute("PRAGMA max_page_count = 1")  # SQLite then takes the disk to hold no more than there is
+        assert isinstance(database, sqlite3.Connection)
+        return database
+
+    large = another(1, values=tuple(range(10**9, 10**9 + 10_000)))
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", full)
+        with pytest.raises(UserError, match="full"):
+            RunHistory(path).keep(large)
+    assert [kept.run for kept in RunHistory(path).runs()] == [RUN]
+    RunHistory(path).keep(large)
+    assert len(RunHistory(path).runs()) == 2
+
+
+def test_a_figure_beyond_reason_is_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be used"):
+        RunHistory(tmp_path / "h").keep(another(1, predicted=Ledger(process=1 << 70)))
+
+
+def test_names_that_are_no_unicode(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path / "h")
+    odd = another(1, preset="\udcff", command="\udcff", host="\udcff", gpu_uuid="\udcff", method="\udcff")
+    for _ in range(2):
+        history.keep(odd)
+    assert len(history.runs()) == 1
+
+
 def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     path = tmp_path / "history.sqlite3"
     RunHistory(path).keep(RUN)

@@ -1,17 +1,21 @@
 """Estimates corrected by what this host's own runs teach: off until a key or the settings switch it on."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from vramtui.app.looking_back import LookingBack
 from vramtui.app.messages import PresetsRead
 from vramtui.app.state import View
-from vramtui.core.calibration import ENOUGH, Calibration, calibrated
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
 from vramtui.core.workload import Workload
 
+if TYPE_CHECKING:
+    from vramtui.core.calibration import Calibration
+
 NOTHING_YET = (
-    f"This host's runs teach too little to go by: {ENOUGH} finished ones of a kind are needed. Those of `vramtui run`"
+    "This host's runs teach too little to go by: {enough} finished ones of a kind are needed. Those of `vramtui run`"
     " tell the most."
 )
 
@@ -49,13 +53,19 @@ class Calibrating(LookingBack):
         self._say()
         self.draw()
 
-    def learnt(self, calibration: Calibration | None) -> None:
+    def learnt(self, calibration: "Calibration | None") -> None:
         """Go by the latest."""
         first = self.past_desk.calibration is None
         super().learnt(calibration)
         self._apply()
         if first and self._calibrates:
             self._say()
+
+    def unread(self, problem: str) -> None:
+        """Who asked for it is told; the History screen says it by itself."""
+        if self._calibrates and self._applies() is False:
+            self._calibrates = False
+            self.notify(problem, title="Calibration", severity="error", markup=False)
 
     def _say(self) -> None:
         if not self.calibrates:
@@ -65,7 +75,9 @@ class Calibrating(LookingBack):
             what = f"{count} constant{'s' if count > 1 else ''} learnt from this host's runs"
             self.notify(f"Estimates go by {what}; K stops that.", title="Calibration on", markup=False)
         else:
-            self.notify(NOTHING_YET, title="Calibration", severity="warning", markup=False)
+            from vramtui.core.calibration import ENOUGH  # noqa: PLC0415 - not needed for the first paint
+
+            self.notify(NOTHING_YET.format(enough=ENOUGH), title="Calibration", severity="warning", markup=False)
 
     def _applies(self) -> bool:
         found = self.past_desk.calibration
@@ -78,6 +90,8 @@ class Calibrating(LookingBack):
         found, sample = self.past_desk.calibration, self.desk.sample
         if found is None:
             return estimate
+        from vramtui.core.calibration import calibrated  # noqa: PLC0415 - as above
+
         driver = sample.host.driver_version if sample is not None else None
         share = found.share(estimate.method, _kind(workload.model), _kind(workload.run))
         return calibrated(estimate, found.context(device.name, driver), share)

@@ -2,17 +2,20 @@
 
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vramtui.app.messages import PastRead, RunAnswered, RunChosen, RunFilterTyped, RunSortChosen
-from vramtui.app.past import Past, PastDesk
 from vramtui.app.state import View
 from vramtui.app.watching import Watching
-from vramtui.core.calibration import Calibration, calibrate
 from vramtui.core.errors import UserError
-from vramtui.core.runs import Kept
 from vramtui.core.text import printable
+
+if TYPE_CHECKING:
+    from vramtui.app.past import Past, PastDesk
+    from vramtui.core.calibration import Calibration
+    from vramtui.core.runs import Kept
 
 PLACE = "history"
 LOOK_EVERY = 5.0  # seconds between two looks whether the history has changed, while it is shown
@@ -22,16 +25,18 @@ NOTHING = "No run is chosen: there is none in the list."
 class LookingBack(Watching):
     """What the History screen's keys ask for. Without a `past` there is nothing to show."""
 
-    past: Past | None = None
-    _past_desk: PastDesk | None = None
+    past: "Past | None" = None
+    _past_desk: "PastDesk | None" = None
     _past_stamp: object = None
     _past_reading = False
     _past_looked_at = float("-inf")
 
     @property
-    def past_desk(self) -> PastDesk:
+    def past_desk(self) -> "PastDesk":
         """The runs that were read, and what was chosen among them."""
         if self._past_desk is None:
+            from vramtui.app.past import PastDesk  # noqa: PLC0415 - not needed for the first paint
+
             self._past_desk = PastDesk()
         return self._past_desk
 
@@ -62,6 +67,8 @@ class LookingBack(Watching):
         former = self._past_stamp
 
         def read() -> None:
+            from vramtui.core.calibration import calibrate  # noqa: PLC0415 - as above
+
             try:
                 stamp = past.stamp()
                 if stamp == former:
@@ -80,12 +87,16 @@ class LookingBack(Watching):
         self._past_stamp = message.stamp
         if message.problem:
             self.past_desk.fail(message.problem)
+            self.unread(message.problem)
         elif message.runs is not None:
             self.past_desk.take(message.runs)
             self.learnt(message.calibration)
         self.draw()
 
-    def learnt(self, calibration: Calibration | None) -> None:
+    def unread(self, problem: str) -> None:
+        """The history could not be read, and this is why."""
+
+    def learnt(self, calibration: "Calibration | None") -> None:
         """The history was read, and this is what its runs teach."""
         self.past_desk.calibration = calibration
 
@@ -169,7 +180,7 @@ class LookingBack(Watching):
 
         self.push_screen(Confirm("Forget this run?", question, "y forgets it · n or Esc does not"), answered)
 
-    def _chosen_run(self) -> Kept | None:
+    def _chosen_run(self) -> "Kept | None":
         kept = self.past_desk.chosen
         if kept is None:
             self.notify(NOTHING, markup=False)

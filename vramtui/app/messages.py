@@ -1,16 +1,19 @@
 """What the threads and the widgets tell the dashboard."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual.message import Message
 
 from vramtui.app.state import RowId, SortColumn
 from vramtui.app.tracer import Job, Traced
-from vramtui.core.calibration import Calibration
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Sample
-from vramtui.core.run_list import RunColumn
-from vramtui.core.runs import Kept
+
+if TYPE_CHECKING:
+    from vramtui.core.calibration import Calibration
+    from vramtui.core.run_list import RunColumn
+    from vramtui.core.runs import Kept
 
 
 @dataclass
@@ -116,8 +119,8 @@ class PastRead(Message):
     """
 
     stamp: object
-    runs: tuple[Kept, ...] | None
-    calibration: Calibration | None = None
+    runs: "tuple[Kept, ...] | None"
+    calibration: "Calibration | None" = None
     problem: str = ""
 
 
@@ -132,7 +135,7 @@ class RunChosen(Message):
 class RunSortChosen(Message):
     """The heading of a column of past runs was clicked."""
 
-    column: RunColumn
+    column: "RunColumn"
 
 
 @dataclass

@@ -1,11 +1,10 @@
 """What the screen shows at one moment: one frozen value, from which every widget draws its part."""
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from vramtui.app.past import PastView
 from vramtui.core.alerts import Alert
 from vramtui.core.comparison import Comparison
 from vramtui.core.devices import Device
@@ -15,6 +14,9 @@ from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.workload import Workload
 from vramtui.estimators.traced.results import TraceResult
+
+if TYPE_CHECKING:
+    from vramtui.app.past import PastView
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
 SortColumn = Literal["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
@@ -168,7 +170,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     series: Series | None = None
     panel: Panel | None = None
     timeline: Timeline = Timeline()
-    past: PastView | None = None
+    past: "PastView | None" = None
     sort: SortColumn = "gpu"
     reverse: bool = False
     held: bool = False

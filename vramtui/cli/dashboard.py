@@ -76,12 +76,14 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     else:
         folder = settings.recording.folder
         app.recorder = FileRecorder(Path(folder).expanduser() if folder else data_dir() / "recordings")
+    if isinstance(opened.source, DemoSource):
+        app.desk.jobs = DemoProbe(opened.source).jobs
     if not opened.banner:
         app.desk.jobs = _Probes().jobs
         app.keeper = HistoryKeeper(run_history)
     let_act(app, opened, read_only=read_only or settings.dashboard.read_only, told=read_only)
     app.save_choice = saver
-    app.past = past_runs(saver, demo=demo or (opened.recording is None and bool(opened.banner)))
+    app.past = past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner))
     app.hint = first_time_hint(data_dir() / WELCOMED)
     sys.exit(run_dashboard(app))
 

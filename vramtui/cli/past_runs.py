@@ -26,9 +26,17 @@ MOST = 10_000
 DEMO_HOST = "demo-gpu01"
 
 
-def past_runs(saver: Saver, *, demo: bool) -> "PastRuns | DemoPast":
-    """The history's, or those that the demo makes up."""
-    return DemoPast(time.time(), saver) if demo else PastRuns(run_history, saver)
+def past_runs(saver: Saver, *, demo: bool, made_up: bool) -> "PastRuns | DemoPast":
+    """The history's, or those that the demo makes up.
+
+    Args:
+        saver: knows how snapshots are saved.
+        demo: the demo was asked for.
+        made_up: its GPUs are shown, asked for or not; a history that there is goes before made-up runs then.
+    """
+    if demo or (made_up and not run_history().path.exists()):
+        return DemoPast(time.time(), saver)
+    return PastRuns(run_history, saver)
 
 
 def _report(kept: "Kept", settings: SnapshotSettings) -> list[str]:

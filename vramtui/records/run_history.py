@@ -86,7 +86,7 @@ class RunHistory:
     def _with_former(self, database: sqlite3.Connection, run: Run) -> Run:
         """`run` and all that was kept about its process, in one; further entries about it are taken out."""
         former: list[Kept] = []
-        for row in database.execute(_SAME_PID, (run.pid, run.gpu_uuid, printable(run.host))).fetchall():
+        for row in database.execute(_SAME_PID, (run.pid, printable(run.gpu_uuid), printable(run.host))).fetchall():
             # One that is damaged is told where it is read; it must not keep the next job from being kept.
             with suppress(UserError):
                 former.append(self._kept(*row))
@@ -143,7 +143,8 @@ class RunHistory:
                 database.create_function("of_run", 2, _of_run, deterministic=True)
                 self._migrate(database)
                 yield database
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OverflowError) as error:
+            # The latter is a figure beyond 64 bits.
             raise self._failure(str(error)) from None
 
     def _migrate(self, database: sqlite3.Connection) -> None:
@@ -172,12 +173,12 @@ def _row(run: Run) -> tuple[object, ...]:
         run.ended_at,
         printable(run.host),
         printable(run.gpu_name),
-        run.preset,
-        run.method,
+        printable(run.preset),
+        printable(run.method),
         run.predicted.process,
         run.observed.process,
         _encode(run),
-        run.gpu_uuid,
+        printable(run.gpu_uuid),
         run.pid,
     )
 
