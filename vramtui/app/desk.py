@@ -1,12 +1,13 @@
 """Everything a person has chosen and everything that was seen: what the next View is made of."""
 
 from collections.abc import Mapping
+from functools import partial
 
 from vramtui.app.arranged import Arranged, Predicted, arranged
 from vramtui.app.building import bars, device_for, panel, row_for_panel, series
 from vramtui.app.listing import Held, Listing
 from vramtui.app.memory import Memory
-from vramtui.app.observing import Jobs, nobody
+from vramtui.app.observing import Jobs, nobody, told_of
 from vramtui.app.predicting import Predictor
 from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
 from vramtui.app.tuning import changed_fields, first_of, step
@@ -174,7 +175,9 @@ class Desk:
         """Everything about the moment that is shown; None before the first sample."""
         if self._shown is None:
             return None
-        return take_snapshot(self._shown, self.history, self._matches, self.estimate, {})
+        return take_snapshot(
+            self._shown, self.history, self._matches, self.estimate, {}, told=partial(told_of, self.jobs)
+        )
 
     def view(self) -> View:
         """The View of now, without what only the dashboard knows (staleness, banner)."""

@@ -8,6 +8,7 @@ import msgspec
 from vramtui.app.state import Panel, Row
 from vramtui.core.estimate import Moment
 from vramtui.core.ledger import Ledger
+from vramtui.core.readings import Gpu, Process
 
 if TYPE_CHECKING:
     from vramtui.core.observed import ObservedJob
@@ -20,13 +21,16 @@ def nobody() -> "Sequence[ObservedJob]":
     return ()
 
 
+def told_of(jobs: Jobs, gpu: Gpu, process: Process) -> Ledger | None:
+    """What a process on that card tells of itself; None where it tells nothing."""
+    found = find_job(jobs, process.pid, gpu.uuid)
+    return None if found is None else found[0].ledger(found[1])
+
+
 def told_ledger(jobs: Jobs, row: Row) -> Ledger:
     """The observed side of a row's process: its peak as the driver shows it, and what the job itself tells."""
-    found = None if row.process is None else find_job(jobs, row.process.pid, row.gpu.uuid)
-    if found is None:
-        return Ledger(process=row.peak)
-    job, device = found
-    return msgspec.structs.replace(job.ledger(device), process=row.peak)
+    told = None if row.process is None else told_of(jobs, row.gpu, row.process)
+    return msgspec.structs.replace(told or Ledger(), process=row.peak)
 
 
 def told_moments(jobs: Jobs, panel: Panel | None) -> tuple[Moment, ...]:

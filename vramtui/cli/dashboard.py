@@ -76,8 +76,8 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     else:
         folder = settings.recording.folder
         app.recorder = FileRecorder(Path(folder).expanduser() if folder else data_dir() / "recordings")
-    if isinstance(opened.source, DemoSource):
-        app.desk.jobs = DemoProbe(opened.source).jobs
+    if opened.jobs is not None:
+        app.desk.jobs = opened.jobs
     if not opened.banner:
         app.desk.jobs = _Probes().jobs
         app.keeper = HistoryKeeper(run_history)

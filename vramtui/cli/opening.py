@@ -9,17 +9,21 @@ from vramtui.core.errors import SourceFailed, UserError
 from vramtui.core.source import Source
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vramtui.core.observed import ObservedJob
     from vramtui.records.recording import Recording
 
 DEMO = "This is the built-in demo, its GPUs are not real"
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A source, the sentence to show above it (or None), and the recording that it plays (or None)."""
+    """A source, the sentence to show above it, the recording that it plays, and what its jobs tell (each or None)."""
 
     source: Source
     banner: str | None = None
     recording: "Recording | None" = None
+    jobs: "Callable[[], tuple[ObservedJob, ...]] | None" = None
 
 
 def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False) -> Opened:
@@ -39,7 +43,7 @@ def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False) -> 
     if replay is not None:
         return _open_recording(replay)
     if demo:
-        return Opened(_demo(), f"{DEMO}.")
+        return _demo(f"{DEMO}.")
     from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
     try:
@@ -47,13 +51,20 @@ def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False) -> 
     except SourceFailed as error:
         if not fall_back:
             raise
-        return Opened(_demo(), " ".join(filter(None, (f"{DEMO}: {error.message}", error.hint))))
+        return _demo(" ".join(filter(None, (f"{DEMO}: {error.message}", error.hint))))
 
 
-def _demo() -> Source:
+def _demo(banner: str) -> Opened:
     from vramtui.sources.demo import DemoSource  # noqa: PLC0415 - only where it is shown
 
-    return DemoSource()
+    demo = DemoSource()
+
+    def jobs() -> "tuple[ObservedJob, ...]":
+        from vramtui.cli.demo_probe import told_by  # noqa: PLC0415 - estimators take time to load
+
+        return told_by(demo)
+
+    return Opened(demo, banner, jobs=jobs)
 
 
 def _open_recording(path: Path) -> Opened:

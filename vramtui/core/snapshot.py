@@ -13,6 +13,7 @@ from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample, process_key
 
 EstimateFor = Callable[[PresetFile, Device], Estimate | None]
+ToldOf = Callable[[Gpu, Process], Ledger | None]
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,9 +63,15 @@ def estimates_of(
     }
 
 
-def observed_ledger(process: Process, peak: Peak | None) -> Ledger:
-    """What can be seen of a process from outside: its peak on the process line, nothing else."""
-    return Ledger(process=peak.bytes if peak else process.used_memory)
+def observed_ledger(process: Process, peak: Peak | None, told: Ledger | None = None) -> Ledger:
+    """What can be seen of a process from outside, its peak on the process line, beside what it tells of itself."""
+    return msgspec.structs.replace(told or Ledger(), process=peak.bytes if peak else process.used_memory)
+
+
+def nothing_told(gpu: Gpu, process: Process) -> Ledger | None:
+    """No process tells anything of itself."""
+    del gpu, process
+    return None
 
 
 def take_snapshot(
@@ -73,10 +80,12 @@ def take_snapshot(
     matched: Mapping[ProcessKey, PresetFile],
     estimate: EstimateFor,
     versions: dict[str, str],
+    *,
+    told: ToldOf = nothing_told,
 ) -> Snapshot:
-    """Put together what is known of every process in `sample`."""
+    """Put together what is known of every process in `sample`; `told` is what each says of itself."""
     holdings = tuple(
-        _holding(gpu, process, sample=sample, history=history, matched=matched, estimate=estimate)
+        _holding(gpu, process, sample=sample, history=history, matched=matched, estimate=estimate, told=told)
         for gpu in sample.gpus
         for process in gpu.processes
     )
@@ -91,6 +100,7 @@ def _holding(
     history: History,
     matched: Mapping[ProcessKey, PresetFile],
     estimate: EstimateFor,
+    told: ToldOf,
 ) -> Holding:
     key = process_key(sample.host.name, gpu, process)
     track = history.tracks.get(key)
@@ -99,7 +109,8 @@ def _holding(
     predicted = estimate(found, device_of(gpu)) if found else None
     comparison = None
     if found and predicted:
-        comparison = compare(found.key, predicted, observed_ledger(process, peak), process.used_memory)
+        observed = observed_ledger(process, peak, told(gpu, process))
+        comparison = compare(found.key, predicted, observed, process.used_memory)
     return Holding(
         key=key,
         gpu_index=gpu.index,

@@ -44,6 +44,16 @@ class DemoSource:
     def close(self) -> None:
         """Nothing is held."""
 
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the demo began."""
+        return self._clock() - self._start
+
+    @staticmethod
+    def uuid(index: int) -> str:
+        """The uuid of the GPU with that index."""
+        return f"GPU-5eed{index:04d}-0000-4000-8000-00000000000{index}"
+
     def _host(self, elapsed: float) -> Host:
         noise = self._noise("host", elapsed)
         return Host(
@@ -66,7 +76,7 @@ class DemoSource:
         utilization = min(100, max(0, busy + noise.randrange(-3, 4))) if busy else 0
         return Gpu(
             index=index,
-            uuid=f"GPU-5eed{index:04d}-0000-4000-8000-00000000000{index}",
+            uuid=self.uuid(index),
             name="NVIDIA H200",
             memory=Memory(total=TOTAL, used=used, reserved=RESERVED, free=TOTAL - RESERVED - used),
             processes=processes,

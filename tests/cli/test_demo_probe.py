@@ -1,0 +1,54 @@
+"""The demo's jobs tell of themselves what agrees with what its driver shows."""
+
+from vramtui.app.desk import Desk
+from vramtui.app.observing import told_of
+from vramtui.app.predicting import LazyAnalytic, Predictor
+from vramtui.cli.demo_probe import told_by
+from vramtui.presets import PresetLibrary
+from vramtui.sources.demo import DemoSource
+
+
+def test_totals_stay_within_the_process() -> None:
+    now = [1_000_000.0]
+    demo = DemoSource(clock=lambda: now[0])
+    for _ in range(600):
+        now[0] += 7
+        told = told_by(demo)
+        for gpu in demo.read().gpus:
+            for process in gpu.processes:
+                ledger = told_of(lambda told=told: told, gpu, process)  # type: ignore[misc]  # bound for this round
+                if ledger is None:
+                    continue
+                parts = (ledger.weights, ledger.gradients, ledger.optimizer, ledger.activations)
+                assert sum(part or 0 for part in parts) == ledger.allocated
+                assert (ledger.allocated or 0) <= (ledger.reserved or 0)
+
+
+def test_a_job_that_loads_its_weights_has_told_nothing_yet() -> None:
+    now = [1_000_000.0]
+    demo = DemoSource(clock=lambda: now[0])
+    while any(job.pid == 4214 for job in told_by(demo)) or not any(
+        p.pid == 4214 for p in demo.read().gpus[0].processes
+    ):
+        now[0] += 1
+    assert 4214 not in {job.pid for job in told_by(demo)}
+    now[0] += 70
+    assert 4214 in {job.pid for job in told_by(demo)}
+
+
+def test_the_panel_and_snapshots_have_the_observed_parts() -> None:
+    demo = DemoSource(clock=lambda: 1_000_000.0)
+    desk = Desk(Predictor(LazyAnalytic()))
+    desk.jobs = lambda: told_by(demo)
+    desk.take_presets(PresetLibrary().all())
+    desk.take(demo.read())
+    panel, snapshot = desk.view().panel, desk.snapshot()
+    assert panel is not None
+    assert panel.comparison is not None
+    assert snapshot is not None
+    holding = next(holding for holding in snapshot.holdings if holding.key.pid == panel.process.pid)  # type: ignore[union-attr]  # it has one
+    assert holding.comparison is not None
+    for comparison in (panel.comparison, holding.comparison):
+        rows = {row.line: row for row in comparison.rows}
+        assert rows["weights"].difference == 0
+        assert -0.02 < (rows["allocated"].fraction or 1) < 0
