@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app import moments
+from tests.app.driving import dashboard, screen_text
 from tests.app.stand_ins import PRESETS, RoundEstimator
 from vramtui.app.arranged import Arranged, Predicted, arranged
 from vramtui.app.listing import Held, Listing
@@ -18,6 +19,7 @@ from vramtui.core.estimate import Estimate
 from vramtui.core.history import History
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, Memory, Process, ProcessKey, Sample
+from vramtui.core.units import GIB
 
 
 def listing_of(*samples: Sample) -> Listing:
@@ -221,3 +223,13 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
         assert found[found.chosen(None)] is first
         assert found[found.chosen(chosen.id)] is (chosen if chosen in expected else first)
     assert every.rows() == [row for row in rows if row.preset]
+
+
+async def test_what_hides_the_owner_of_bytes_stands_in_their_row() -> None:
+    """A usual list of suspects where nothing is known; what is known where something is."""
+    lone = moments.process(5, GIB, "python x.py")
+    plain = moments.sample(moments.gpu(0, lone, unattributed=3 * GIB))
+    inside = msgspec.structs.replace(plain, host=msgspec.structs.replace(plain.host, private_pids=True))
+    for sample, words in ((plain, "unattributed: driver, exited"), (inside, "unattributed: processes outside this")):
+        async with dashboard([sample], (160, 35)) as (app, _):
+            assert words in screen_text(app)

@@ -120,12 +120,22 @@ def intact(gpu: Gpu) -> bool:
     )
 
 
+def lacks_graphics(absence: Absence) -> Callable[[Gpu], bool]:
+    """The compute list stands; that there may be graphics clients beside it is said."""
+    return lambda gpu: (
+        len(gpu.processes) == 2
+        and gpu.absent["processes.graphics"] is absence
+        and set(gpu.absent) == {"fan_percent", "processes.graphics"}
+    )
+
+
 def distrusted(gpu: Gpu) -> bool:
     return not gpu.processes_trusted and lacks_processes(Absence.FAILED)(gpu)
 
 
 BOTH_RATES = ("utilization", "memory_utilization")
 RATES, V3 = "nvmlDeviceGetUtilizationRates", tuple(call for call in PROCESS_CALLS if call.endswith("_v3"))
+GRAPHICS = tuple(call for call in PROCESS_CALLS if "Graphics" in call)
 CASES = [
     Case("memory not supported", fail(NOT_SUPPORTED, *MEMORY_CALLS), unified),
     Case("memory of size 0", no_memory_at_all, unified),
@@ -200,7 +210,9 @@ CASES = [
         "not supported",
     ),
     Case("processes fail", fail(UNKNOWN, *PROCESS_CALLS), lacks_processes(Absence.FAILED), "unknown error"),
-    Case("graphics list denied", fail(NO_PERMISSION, *(c for c in PROCESS_CALLS if "Graphics" in c)), intact),
+    Case("graphics list denied", fail(NO_PERMISSION, *GRAPHICS), lacks_graphics(Absence.NO_PERMISSION)),
+    Case("graphics list fails", fail(UNKNOWN, *GRAPHICS), lacks_graphics(Absence.FAILED), "unknown error"),
+    Case("no graphics at all", fail(NOT_SUPPORTED, *GRAPHICS), intact),
     Case("no process call v3", fail(FUNCTION_NOT_FOUND, *V3), intact),
     Case("records of 16 bytes (550.127)", records(16), intact, "16 bytes, not 24"),
     Case("records of 32 bytes (535.43)", records(32), intact, "32 bytes, not 24"),

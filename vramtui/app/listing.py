@@ -75,7 +75,7 @@ class Listing(Sequence[Row]):
             processes: Sequence[Process] = gpu.processes
             if len(tracks) != len(processes):
                 processes = [process for process in processes if process.pid in tracks]
-            self.parts.append(Part(start, gpu, age, processes, tracks, remainders(gpu, age)))
+            self.parts.append(Part(start, gpu, age, processes, tracks, remainders(gpu, age, sample.host)))
             start = self.parts[-1].end
         self.gone = exited_rows(sample, history)
         self.gone_from = start

@@ -8,7 +8,8 @@ import msgspec
 from vramtui.app.state import Row, SortColumn
 from vramtui.app.words import why
 from vramtui.core.history import History, Track
-from vramtui.core.readings import Gpu, Process, Sample
+from vramtui.core.readings import Gpu, Host, Process, Sample
+from vramtui.core.unattributed import causes
 from vramtui.core.units import MIB, format_bytes
 
 KEEP_EXITED_SHOWN = 60.0
@@ -34,7 +35,7 @@ def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gp
     return msgspec.structs.replace(last, state=gpu.state, reason=gpu.reason), sample.taken_at - at
 
 
-def remainders(gpu: Gpu, age: float | None) -> list[Row]:
+def remainders(gpu: Gpu, age: float | None, host: Host | None = None) -> list[Row]:
     """What else holds memory of a GPU, or keeps its processes from being told."""
     rows = []
     if (gpu.state == "ok" or age is not None) and "processes" in gpu.absent:
@@ -51,7 +52,8 @@ def remainders(gpu: Gpu, age: float | None) -> list[Row]:
         rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved + unattributed, note=also, age=age))
         return rows
     if unattributed:
-        rows.append(Row("unattributed", ("unattributed", gpu.uuid), gpu, unattributed, age=age))
+        known = ", ".join(causes(gpu, host))
+        rows.append(Row("unattributed", ("unattributed", gpu.uuid), gpu, unattributed, note=known, age=age))
     if reserved:
         rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved, age=age))
     return rows

@@ -71,9 +71,10 @@ class Gpu(Reading, frozen=True, kw_only=True):
     """One device, or one MIG instance (`mig_parent` is then its card's uuid and `mig_profile` its size's name).
 
     Percentages are 0–100, clocks MHz, power watts, temperature °C. `reason` is the sentence behind a state that is
-    not ok. `processes_trusted` is False when the driver's process list is known to be scrambled. `mig_used` is what
-    the card's MIG instances hold in bytes; they are rows of their own, and their processes are listed there only.
-    `final_peaks` has, by pid, the driver's own peaks in bytes of processes that have gone since the sample before.
+    not ok. `processes_trusted` is False when the driver's process list is known to be scrambled, and
+    `absent["processes.graphics"]` says why graphics clients are missing in it. `mig_used` is what the card's MIG
+    instances hold in bytes; they are rows of their own, and their processes are listed there only. `final_peaks` has,
+    by pid, the driver's own peaks in bytes of processes that have gone since the sample before.
     """
 
     index: int
@@ -115,7 +116,11 @@ class Gpu(Reading, frozen=True, kw_only=True):
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The machine the devices are in; memory in bytes."""
+    """The machine the devices are in; memory in bytes.
+
+    `private_pids` says that this program runs in a pid namespace of its own, as in a container: processes outside of
+    it may use the GPUs and not be seen.
+    """
 
     name: str
     driver_version: str | None = None
@@ -123,6 +128,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cpu_percent: float | None = None
     memory_total: int | None = None
     memory_available: int | None = None
+    private_pids: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -6,6 +6,7 @@ import psutil
 
 from vramtui.core.readings import Host
 from vramtui.core.text import printable
+from vramtui.sources.pid_namespace import PidNamespace
 
 
 class HostReader:
@@ -13,6 +14,7 @@ class HostReader:
 
     def __init__(self) -> None:
         self._asked = False
+        self._private = PidNamespace().private
 
     def read(self, driver_version: str | None, cuda_version: str | None) -> Host:
         """The machine now; the share of CPU is that of the time since the last call, unknown on the first."""
@@ -26,4 +28,5 @@ class HostReader:
             cpu_percent=None if first else cpu,
             memory_total=memory.total,
             memory_available=memory.available,
+            private_pids=self._private,
         )

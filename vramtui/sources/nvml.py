@@ -160,13 +160,13 @@ class NvmlSource:
             problems.append(problem)
         if listing.final_peaks:
             gpu = msgspec.structs.replace(gpu, final_peaks=listing.final_peaks)
-        if not rows and listing.absent is None and listing.trusted and not gpu.memory.unified:
+        if not rows and not listing.withheld and listing.trusted and not gpu.memory.unified:
             return gpu
         memory, absent = gpu.memory, gpu.absent
         if memory.unified:
             memory, absent = _shared(memory, absent, rows, listing)
-        if listing.absent is not None:
-            absent = {**absent, "processes": listing.absent}
+        if listing.withheld:
+            absent = {**absent, **listing.withheld}
         return msgspec.structs.replace(
             gpu, memory=memory, processes=rows, processes_trusted=listing.trusted, absent=absent
         )

@@ -37,7 +37,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
 
 
 class Listing(msgspec.Struct, kw_only=True):
-    """The processes on one device by pid; `absent` says why there is no list, `note` what is odd about it.
+    """The processes on one device by pid; `absent` says why there is no list, `note` what is odd about it, and
+    `graphics_absent` why there are no graphics clients in it.
 
     `peaks` and, for those that have just gone, `final_peaks` are the driver's own, where it keeps them.
     """
@@ -47,7 +48,15 @@ class Listing(msgspec.Struct, kw_only=True):
     final_peaks: dict[int, int] = {}
     trusted: bool = True
     absent: Absence | None = None
+    graphics_absent: Absence | None = None
     note: str = ""
+
+    @property
+    def withheld(self) -> dict[str, Absence]:
+        """What a Gpu's `absent` says of its processes."""
+        if self.absent is not None:
+            return {"processes": self.absent}
+        return {} if self.graphics_absent is None else {"processes.graphics": self.graphics_absent}
 
 
 class _Unreadable(Exception):
@@ -78,10 +87,12 @@ class ProcessLists:
         self._note = ""
         try:
             compute, absence = self._list(caller, device, "C", total)
-            graphics, _ = self._list(caller, device, "G", total)
+            graphics, silent = self._list(caller, device, "G", total)
         except _Unreadable:
             return Listing(trusted=False, absent=Absence.FAILED)
-        return Listing(held=merge(compute, graphics), absent=absence, note=self._note)
+        if silent is Absence.NOT_SUPPORTED:
+            silent = None  # a device that knows no graphics has no graphics clients
+        return Listing(held=merge(compute, graphics), absent=absence, graphics_absent=silent, note=self._note)
 
     def _list(
         self, caller: Caller, device: Device, kind: ProcessType, total: int | None

@@ -158,10 +158,16 @@ def delta_colour(fraction: float) -> str:
 def _command(row: Row, palette: Palette, on: str) -> _Made:
     process = row.process
     if process is None:
-        text = printable(row.note) if row.kind == "note" else _REMAINDERS[row.kind] + row.note
+        text = printable(row.note) if row.kind == "note" else _remainder(row)
         return (_aged(row) + text, palette.ink("warning", on) if row.kind == "note" else None)
     state = "(exited) " if row.kind == "exited" else _STATES.get(process.state, "")
     return (_aged(row) + state + printable(process.command or process.name or ""), None)
+
+
+def _remainder(row: Row) -> str:
+    if row.kind == "unattributed" and row.note:
+        return f"unattributed: {row.note}"
+    return _REMAINDERS[row.kind] + row.note
 
 
 def _aged(row: Row) -> str:

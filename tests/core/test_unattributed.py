@@ -1,0 +1,50 @@
+"""Bytes that are nobody's: named by what is known to hide their owner, and by nothing else."""
+
+import pytest
+
+from vramtui.core.readings import Absence, Gpu, Host, Memory, Process
+from vramtui.core.unattributed import causes
+
+HOST, CONTAINER = Host(name="h"), Host(name="h", private_pids=True)
+MEMORY = Memory(total=80, used=40, reserved=1, free=39)
+
+
+def process(pid: int, used: int | None = 1, **more: object) -> Process:
+    return Process(pid=pid, type="C", used_memory=used, **more)  # type: ignore[arg-type]  # msgspec checks
+
+
+def gpu(*processes: Process, **more: object) -> Gpu:
+    fields: dict[str, object] = {"memory": MEMORY, **more}
+    return Gpu(index=0, uuid="G", name="card", processes=processes, **fields)  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize(
+    ("card", "host", "named"),
+    [
+        (gpu(process(1)), HOST, ()),
+        (gpu(process(1)), None, ()),
+        (gpu(absent={"processes": Absence.NO_PERMISSION}), HOST, ("every process, as none is told",)),
+        (gpu(process(1, None), process(2)), HOST, ("1 process listed without a size",)),
+        (gpu(process(1, None), process(2, None)), HOST, ("2 processes listed without a size",)),
+        (
+            gpu(process(1), absent={"processes.graphics": Absence.NO_PERMISSION}),
+            HOST,
+            ("graphics clients, as they are not told",),
+        ),
+        (gpu(process(1, state="running")), CONTAINER, ("processes outside this container",)),
+        (gpu(process(1, state="unseen")), CONTAINER, ()),  # the driver does list those outside
+        (gpu(process(1, name="nvidia-cuda-mps-server")), HOST, ("clients of its MPS server",)),
+        (gpu(process(1, command="/usr/bin/nvidia-cuda-mps-server")), HOST, ("clients of its MPS server",)),
+        (gpu(mig_used=3), HOST, ("what MIG keeps for itself",)),
+        (
+            gpu(absent={"memory.reserved": Absence.DRIVER_TOO_OLD}),
+            HOST,
+            ("the driver itself, which is too old to tell that apart",),
+        ),
+        (gpu(process(1, None), mig_used=3), CONTAINER, (
+            "1 process listed without a size", "processes outside this container", "what MIG keeps for itself",
+        )),
+    ],
+)  # fmt: skip
+def test_only_what_the_readings_show_is_named(card: Gpu, host: Host | None, named: tuple[str, ...]) -> None:
+    assert causes(card, host) == named
