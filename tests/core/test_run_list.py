@@ -17,6 +17,7 @@ from vramtui.core.run_list import (
     filtered,
     histogram,
     in_order,
+    preset_values,
 )
 from vramtui.core.runs import Kept, Run
 
@@ -117,6 +118,14 @@ def test_bars_of_errors() -> None:
     assert sum(histogram([])) == 0
     runs = [RUN, msgspec.structs.replace(RUN, ending="failed"), msgspec.structs.replace(RUN, method="traced")]
     assert errors_of(runs, "analytic", "transformer") == [pytest.approx(-0.05)]
+
+
+def test_the_values_of_a_preset() -> None:
+    lora = {"rank": 8, "target_modules": ["q_proj"], "use_dora": True}
+    workload = {"run": {"batch_size": 8, "lora": lora, "target_length": None, "x": False}, "parallel": None}
+    told = "batch_size = 8, lora = {rank = 8, target_modules = [q_proj], use_dora = true}, x = false"
+    assert preset_values(msgspec.structs.replace(RUN, workload=workload)) == (("run", told),)
+    assert preset_values(RUN) == ()
 
 
 def test_words_for_the_end() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from vramtui.cli.console import print_table
 from vramtui.core.calibration import ENOUGH, Calibration, Learnt
 from vramtui.core.ledger import LINES, TITLES
-from vramtui.core.run_list import BARS, ending_words, errors_of, histogram
+from vramtui.core.run_list import BARS, ending_words, errors_of, histogram, preset_values
 from vramtui.core.runs import Kept, Run, Spread, spreads
 from vramtui.core.text import printable
 from vramtui.core.units import UNKNOWN, format_bytes, format_duration, format_gib, format_percent
@@ -57,11 +57,8 @@ def print_run(entry: Kept) -> None:
         if run.predicted.bytes_of(line) or run.observed.bytes_of(line) is not None
     ]
     print_table(("PART", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
-    for table in ("model", "run", "parallel"):
-        values = run.workload.get(table) or {}
-        told = ", ".join(f"{key} = {value}" for key, value in values.items() if value not in (None, False))
-        if told:
-            sys.stdout.write(f"{table}: {printable(told)}\n")
+    for table, told in preset_values(run):
+        sys.stdout.write(f"{table}: {printable(told)}\n")
     sys.stdout.write(f"`vramtui report {entry.id}` writes it to files, with its memory over time.\n")
 
 
@@ -100,14 +97,15 @@ def when(at: float) -> str:
 
 
 def _print_spread(spread: Spread, runs: tuple[Run, ...]) -> None:
-    """The median and the extremes, and a bar for each stretch of errors."""
+    """The median and the extremes, and a bar for each stretch of errors between them."""
     kind = f" on {spread.model_kind} models" if spread.model_kind else ""
     widest = f"{format_percent(spread.lowest)} to {format_percent(spread.highest)}"
     count = f"{spread.runs} finished run{'s' if spread.runs > 1 else ''}"
     sys.stdout.write(f"\n{spread.method}{kind}: median {format_percent(spread.median)}, {widest} ({count})\n")
     counts = histogram(errors_of(runs, spread.method, spread.model_kind))
     most = max(counts)
-    for title, number in zip(BARS, counts, strict=True):
+    shown = [at for at, number in enumerate(counts) if number]
+    for title, number in list(zip(BARS, counts, strict=True))[shown[0] : shown[-1] + 1]:
         bar = "█" * (round(LONGEST_BAR * number / most) if most > LONGEST_BAR else number)
         sys.stdout.write(f"  {title:>13}  {bar}{f' {number}' if number else ''}\n")
 

@@ -12,6 +12,7 @@ from vramtui.core.units import UNKNOWN, format_duration
 RunColumn = Literal["when", "host", "gpu", "preset", "predicted", "observed", "error", "ended"]
 RUN_COLUMNS: tuple[RunColumn, ...] = ("when", "host", "gpu", "preset", "predicted", "observed", "error", "ended")
 FAILED = ("failed", "out_of_memory", "killed")
+TABLES = ("model", "run", "parallel", "rule")
 STALE = 180.0  # seconds without a word after which a run that was never seen to end is no longer said to go on
 # Where one bar of a histogram ends and the next begins: observed over predicted, less one.
 EDGES = (-0.2, -0.1, -0.05, -0.02, 0.02, 0.05, 0.1, 0.2)
@@ -89,6 +90,25 @@ def ending_words(run: Run, now: float) -> str:
 def lasted_words(run: Run) -> str:
     """How long it ran; unknown of one that nobody saw end."""
     return UNKNOWN if run.ended_at is None else format_duration(run.ended_at - run.started_at)
+
+
+def preset_values(run: Run) -> tuple[tuple[str, str], ...]:
+    """The preset's exact values: each table's name, and its keys and values in one line, as TOML spells them."""
+    found = []
+    for table in TABLES:
+        values = run.workload.get(table) or {}
+        told = ", ".join(f"{key} = {_spelt(value)}" for key, value in values.items() if value is not None)
+        if told:
+            found.append((table, told))
+    return tuple(found)
+
+
+def _spelt(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {_spelt(part)}' for key, part in value.items())}}}"
+    return f"[{', '.join(map(_spelt, value))}]" if isinstance(value, (list, tuple)) else str(value)
 
 
 def _nearness(run: Run) -> float | None:

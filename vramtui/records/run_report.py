@@ -9,7 +9,7 @@ import msgspec
 from vramtui.core.errors import UserError, nearest
 from vramtui.core.estimate import PHASE_TITLES
 from vramtui.core.readings import SCHEMA
-from vramtui.core.run_list import ending_words, lasted_words
+from vramtui.core.run_list import ending_words, lasted_words, preset_values
 from vramtui.core.run_report import RunReport
 from vramtui.core.runs import Run
 from vramtui.core.units import UNKNOWN, format_bytes, format_duration, format_percent
@@ -24,7 +24,6 @@ from vramtui.records.report import ledger_table
 from vramtui.records.saving import file_stem, write_files
 
 FORMATS = ("json", "csv", "md", "html")
-TABLES = ("model", "run", "parallel", "rule")
 
 
 def save_report(report: RunReport, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
@@ -108,24 +107,6 @@ def _phase(run: Run) -> str:
     return f" in {title}" if title else ""
 
 
-def _values(run: Run) -> Iterator[tuple[str, str]]:
-    """The preset's exact values by table, in one line each."""
-    for name in TABLES:
-        values = run.workload.get(name) or {}
-        told = ", ".join(f"{key} = {_plain(value)}" for key, value in values.items() if value not in (None, False))
-        if told:
-            yield f"[{name}]", told
-
-
-def _plain(value: object) -> str:
-    """A value as a preset spells it, more or less."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} = {_plain(part)}' for key, part in value.items())}}}"
-    return f"[{', '.join(map(_plain, value))}]" if isinstance(value, (list, tuple)) else str(value)
-
-
 def _markdown(report: RunReport) -> str:
     run = report.kept.run
     lines = [f"# Run {report.kept.id}: {code(run.preset or run.command)} on {code(run.host)}", ""]
@@ -144,7 +125,12 @@ def _markdown(report: RunReport) -> str:
         lines += ["", "## Phase by phase, as predicted", "", *markdown_table(headings, rows, numbers=(1, 2))]
     if run.times:
         lines += ["", "## Memory over time", "", *_series_table(run)]
-    lines += ["", "## The preset's values", "", *(f"- {code(name)}: {code(told)}" for name, told in _values(run))]
+    lines += [
+        "",
+        "## The preset's values",
+        "",
+        *(f"- {code(f'[{name}]')}: {code(told)}" for name, told in preset_values(run)),
+    ]
     lines += _section("Versions", [f"{prose(name)} {prose(known)}" for name, known in run.versions.items()])
     lines += _section("Notes", [prose(note) for note in report.notes])
     return "\n".join(lines) + "\n"
@@ -192,7 +178,7 @@ def _body(report: RunReport) -> Iterator[str]:
     if estimate is not None and estimate.timeline:
         yield tag("h2", "Phase by phase, as predicted")
         yield timeline(estimate)
-    yield from listed("The preset's values", (f"{name} {told}" for name, told in _values(run)))
+    yield from listed("The preset's values", (f"[{name}] {told}" for name, told in preset_values(run)))
     if estimate is not None:
         counted = (f"{part.name}: {part.formula} ({part.source})" for part in estimate.parts)
         yield from listed("How it is counted", counted)

@@ -15,13 +15,12 @@ from vramtui.app.widgets.parts import size_of
 from vramtui.core.comparison import Row, compare_ledgers
 from vramtui.core.estimate import PHASE_TITLES
 from vramtui.core.ledger import TITLES, TOTALS
-from vramtui.core.run_list import ending_words, lasted_words
+from vramtui.core.run_list import ending_words, lasted_words, preset_values
 from vramtui.core.runs import Run
 from vramtui.core.text import printable
 from vramtui.core.units import UNKNOWN, format_percent
 
 LABEL, SIDE, DELTA = 11, 12, 9
-TABLES = ("model", "run", "parallel", "rule")
 HOW = {
     "sampled": "seen by looking again and again: a short peak may have been missed",
     "accounting": "the driver's own record of the process",
@@ -135,21 +134,8 @@ class RunValues(_Still):
     def told(self, palette: Palette, width: int) -> list[Strip]:
         """A heading for each table and its values, one after the other."""
         lines: list[Strip] = []
-        for name in TABLES:
-            values = self._run.workload.get(name) or {}
-            told = ", ".join(f"{key} = {_plain(value)}" for key, value in values.items() if value is not None)
-            if told:
-                lines.append(strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
-                lines += [
-                    strip([(f"   {line}", palette.text)], width, palette.text)
-                    for line in wrap(printable(told), max(8, width - 4))
-                ]
+        for name, told in preset_values(self._run):
+            lines.append(strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
+            wrapped = wrap(printable(told), max(8, width - 4))
+            lines += [strip([(f"   {line}", palette.text)], width, palette.text) for line in wrapped]
         return lines or [strip([(" It ran without a preset.", palette.dim)], width, palette.text)]
-
-
-def _plain(value: object) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{key} = {_plain(part)}' for key, part in value.items())}}}"
-    return f"[{', '.join(map(_plain, value))}]" if isinstance(value, (list, tuple)) else str(value)
