@@ -233,3 +233,10 @@ async def test_what_hides_the_owner_of_bytes_stands_in_their_row() -> None:
     for sample, words in ((plain, "unattributed: driver, exited"), (inside, "unattributed: processes outside this")):
         async with dashboard([sample], (160, 35)) as (app, _):
             assert words in screen_text(app)
+
+
+async def test_shared_memory_has_no_total_and_says_what_the_host_can_give() -> None:
+    memory = Memory(used=3 * GIB, free=99 * GIB, unified=True)
+    card = moments.gpu(0, moments.process(5, 3 * GIB, "python x.py"), name="NVIDIA GB10", memory=memory)
+    async with dashboard([moments.sample(card)]) as (app, _):
+        assert "3.0 GiB unified, 99.0 free" in screen_text(app)

@@ -68,3 +68,8 @@ def test_a_card_that_tells_nothing_is_taken_for_a_usual_one() -> None:
     usual = CARDS[DEFAULT_CARD]
     device = device_of(Gpu(index=0, uuid="G", name="secret"))
     assert device == Device(name="secret", capability=usual.capability, total_memory=usual.total_memory)
+
+
+def test_a_card_that_shares_the_hosts_memory_is_as_large_as_what_it_could_have() -> None:
+    memory = Memory(used=3 * GIB, free=97 * GIB + 5, unified=True)
+    assert device_of(Gpu(index=0, uuid="G", name="NVIDIA GB10", memory=memory)).total_memory == 100 * GIB

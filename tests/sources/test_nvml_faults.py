@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.sources.conftest import OTHER, Stage
@@ -89,14 +90,14 @@ def lacks_processes(absence: Absence) -> Callable[[Gpu], bool]:
 
 
 def unified(gpu: Gpu) -> bool:
-    """In use is what the processes hold; the host's memory is not drawn as the card's."""
+    """In use is what the processes hold, free what the host can give; the host's memory is not drawn as the card's."""
+    free = gpu.memory.free
     return (
-        gpu.memory == Memory(unified=True, used=700 * MIB)
-        and {
-            "memory.total": Absence.NOT_SUPPORTED,
-            "memory.free": Absence.NOT_SUPPORTED,
-        }.items()
-        <= gpu.absent.items()
+        free is not None
+        and 0 < free < psutil.virtual_memory().total
+        and gpu.memory == Memory(unified=True, used=700 * MIB, free=free)
+        and gpu.absent["memory.total"] is Absence.NOT_SUPPORTED
+        and "memory.free" not in gpu.absent
     )
 
 

@@ -29,7 +29,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """One device's memory in bytes, as NVML's memory v2 tells it apart: total = used + reserved + free.
 
     `reserved` is what the driver and firmware keep; on drivers without memory v2 it is None and part of `used`.
-    `unified` marks parts that share the host's memory (GB10, Jetson).
+    `unified` marks parts that share the host's memory (GB10, Jetson): `used` is then what their processes hold, `free`
+    what the host could still give, and there is no total.
     """
 
     total: int | None = None

@@ -11,6 +11,7 @@ from vramtui.core.history import History, Peak
 from vramtui.core.ledger import Ledger
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample, process_key
+from vramtui.core.units import GIB
 
 EstimateFor = Callable[[PresetFile, Device], Estimate | None]
 ToldOf = Callable[[Gpu, Process], Ledger | None]
@@ -45,7 +46,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 def device_of(gpu: Gpu) -> Device:
     """The card an estimate for `gpu` is made for; what the driver does not tell is taken from the default card."""
     fallback = CARDS[DEFAULT_CARD]
-    total = gpu.memory.total
+    memory, total = gpu.memory, gpu.memory.total
+    if total is None and memory.unified and memory.free is not None:
+        total = memory.free + (memory.used or 0)
+        total -= total % GIB  # it goes up and down all the time, and each size is another card to make estimates for
     return Device(
         name=gpu.name,
         capability=gpu.compute_capability or fallback.capability,

@@ -93,14 +93,15 @@ class NvmlSource:
         parts = [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
         self._processes.update({pid for part in parts for pid in part.listing.held})
+        host = self._host.read(*self._versions)
         if not self._cards:
             hint = "In a container, start it with --gpus all; see also NVIDIA_VISIBLE_DEVICES."
             problems.append(Problem(where="driver", message="nvmlDeviceGetCount: the driver lists no GPU.", hint=hint))
         return Sample(
             taken_at=self._clock(),
             source=self.name,
-            host=self._host.read(*self._versions),
-            gpus=tuple(self._finish(part, problems) for part in parts),
+            host=host,
+            gpus=tuple(self._finish(part, problems, host.memory_available) for part in parts),
             problems=tuple(problems),
         )
 
@@ -146,8 +147,8 @@ class NvmlSource:
             return [card.gone(seen.driver_gone, absence=Absence.NO_ANSWER)]
         return seen.parts
 
-    def _finish(self, part: Part, problems: list[Problem]) -> Gpu:
-        """The card or instance with its processes."""
+    def _finish(self, part: Part, problems: list[Problem], available: int | None) -> Gpu:
+        """The card or instance with its processes; `available` bytes are what the host has to give."""
         gpu, listing = part.gpu, part.listing
         rows = tuple(self._processes.rows(gpu.uuid, listing.held))
         if listing.peaks:
@@ -164,7 +165,7 @@ class NvmlSource:
             return gpu
         memory, absent = gpu.memory, gpu.absent
         if memory.unified:
-            memory, absent = _shared(memory, absent, rows, listing)
+            memory, absent = _shared(memory, absent, rows, listing, available)
         if listing.withheld:
             absent = {**absent, **listing.withheld}
         return msgspec.structs.replace(
@@ -189,9 +190,14 @@ class NvmlSource:
 
 
 def _shared(
-    memory: Memory, absent: dict[str, Absence], rows: tuple[Process, ...], listing: Listing
+    memory: Memory, absent: dict[str, Absence], rows: tuple[Process, ...], listing: Listing, available: int | None
 ) -> tuple[Memory, dict[str, Absence]]:
-    """Memory of a device that shares the host's: in use is what its processes hold."""
+    """Memory of a device that shares the host's: in use is what its processes hold, free what the host could still
+    give. There is no total: what other programs have of the host's memory is no device's.
+    """
+    if available is not None:
+        memory = msgspec.structs.replace(memory, free=available)
+        absent = {name: why for name, why in absent.items() if name != "memory.free"}
     if listing.absent is not None:
         return memory, {**absent, "memory.used": listing.absent}
     return msgspec.structs.replace(memory, used=sum(row.used_memory or 0 for row in rows)), absent

@@ -153,6 +153,8 @@ def _lost(bar: Bar, palette: Palette) -> list[Piece]:
 
 
 def _memory_text(gpu: Gpu) -> str:
+    if gpu.memory.unified and gpu.memory.total is None and gpu.memory.used is not None:
+        return f"{format_gib(gpu.memory.used)} GiB unified, {format_gib(gpu.memory.free)} free"
     if gpu.memory.total is None or gpu.memory.used is None:
         return f"memory {why(gpu, 'memory')}"
     total = format_gib(gpu.memory.total)
