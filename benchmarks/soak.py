@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.dashboard import CTRL_C, OURS
+from benchmarks.dashboard import ours
 from tests.installed.terminal import Terminal
 from tests.stub.build import build
 from tests.stub.world import (
@@ -36,6 +36,7 @@ from tests.stub.world import (
 )
 
 GPUS, PROCESSES = 8, 125
+CTRL_C = "\x03"
 INTERRUPTED = 130
 EVERY = 0.2  # seconds between changes
 WARM_UP = 0.1  # of the time, before growth counts
@@ -121,9 +122,7 @@ def soak(minutes: float, seed: int, folder: Path) -> dict[str, float | str]:
         "VRAMTUI_CONFIG_DIR": str(folder / "config"),
         "VRAMTUI_DATA_DIR": str(folder / "data"),
     }
-    command = OURS.command(1.0)
-    if command is None:
-        raise SystemExit("vramtui is not installed beside this Python")
+    command = ours(1.0).command
     begun = time.monotonic()
     over, warm = begun + 60 * minutes, begun + 60 * minutes * WARM_UP
     first = last = worst = 0.0

@@ -1,8 +1,14 @@
 """Estimates are made once, and never raise."""
 
+from hypothesis import given
+from hypothesis.strategies import integers
+from msgspec import structs
+
 from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
+from vramtui.app.batches import MOST_BATCH, BatchSearch
 from vramtui.app.predicting import Predictor, verdict
-from vramtui.core.devices import CARDS, card
+from vramtui.core.devices import CARDS, Device, card
+from vramtui.core.estimate import Estimate
 from vramtui.core.units import GIB
 from vramtui.core.workload import TrainRun, Workload
 
@@ -26,20 +32,82 @@ def test_what_cannot_be_estimated_is_a_sentence() -> None:
     assert "max_position_embeddings" in answer.problem
 
 
+def found_by(search: BatchSearch | None) -> int:
+    assert search is not None
+    while search.found is None:
+        search.go_on()
+    return search.found
+
+
 def test_the_largest_batch_fits_and_one_more_does_not() -> None:
     estimator = RoundEstimator()
     predictor = Predictor(estimator)
     for device in CARDS.values():
-        most = predictor.largest_batch(TRAIN, device)
-        assert most is not None
+        most = found_by(predictor.largest_batch(TRAIN, device))
         for batch in (most, most + 1):
             if batch:
                 run = TrainRun(batch_size=batch, sequence_length=4096, lora=getattr(TRAIN.run, "lora", None))
                 needed = estimator.estimate(Workload(model=MODEL, run=run), device).process
                 assert (needed <= device.total_memory) == (batch == most)
     asked = estimator.asked
-    predictor.largest_batch(TRAIN, H100)
-    assert estimator.asked == asked
+    search = predictor.largest_batch(TRAIN, H100)
+    other = structs.replace(TRAIN, run=structs.replace(TRAIN.run, batch_size=3))
+    assert predictor.largest_batch(other, H100) is search  # the present size makes no difference
+    assert estimator.asked == asked + 1
+
+
+@given(most=integers(0, 5000))
+def test_a_search_asks_once_a_turn_at_least_and_finds_the_edge(most: int) -> None:
+    asked: list[int] = []
+
+    def fits(batch: int) -> bool:
+        asked.append(batch)
+        return batch <= most
+
+    search = BatchSearch(fits)
+    turns = 0
+    while search.found is None:
+        before = len(asked)
+        search.go_on(budget=0.0)
+        assert len(asked) - before <= 1
+        turns += 1
+    assert search.found == most
+    assert len(asked) <= 30
+    search.go_on()
+    assert search.found == most
+
+
+def test_there_is_an_end_to_what_is_tried() -> None:
+    assert found_by(BatchSearch(lambda _: True)) == MOST_BATCH
+
+
+def test_a_total_keeps_no_estimate() -> None:
+    estimator = RoundEstimator()
+    predictor = Predictor(estimator)
+    assert not predictor.knows_total(TRAIN, H100)
+    total = predictor.total(TRAIN, H100)
+    assert predictor.knows_total(TRAIN, H100)
+    assert total == predictor.total(TRAIN, H100) == estimator.estimate(TRAIN, H100).process
+    assert estimator.asked == 2
+    predictor.ask(TRAIN, H100)
+    assert estimator.asked == 3
+    contradictory = Workload(model=MODEL, run=TrainRun(sequence_length=1536))
+    assert predictor.total(contradictory, H100) is None
+    assert predictor.largest_batch(contradictory, H100) is None
+
+
+def test_a_correction_changes_totals_and_batches_too() -> None:
+    predictor = Predictor(RoundEstimator())
+    plain, most = predictor.total(TRAIN, H100), found_by(predictor.largest_batch(TRAIN, H100))
+
+    def double(estimate: Estimate, workload: Workload, device: Device) -> Estimate:
+        del workload, device
+        ledger = structs.replace(estimate.ledger, process=2 * estimate.process)
+        return structs.replace(estimate, ledger=ledger)
+
+    predictor.correct_by(double)
+    assert predictor.total(TRAIN, H100) == 2 * (plain or 0)
+    assert found_by(predictor.largest_batch(TRAIN, H100)) < most
 
 
 def test_the_verdict_tells_apart_the_card_and_its_neighbours() -> None:

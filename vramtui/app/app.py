@@ -8,6 +8,7 @@ from textual.screen import Screen
 
 from vramtui.app import messages
 from vramtui.app.acting import Acting
+from vramtui.app.batching import Batching
 from vramtui.app.calibrating import Calibrating
 from vramtui.app.commands import commands
 from vramtui.app.keeping import Keeping
@@ -17,6 +18,7 @@ from vramtui.app.replaying import Replaying
 from vramtui.app.sampling import Sampling
 from vramtui.app.saving import Saving
 from vramtui.app.themes import THEMES
+from vramtui.app.tidying import Tidying
 from vramtui.app.tracing import Tracing
 from vramtui.app.tuning import LENGTHS, SIZES
 from vramtui.app.windows import Windows
@@ -26,7 +28,9 @@ from vramtui.core.units import format_duration
 INTERRUPTED = 130
 
 
-class Dashboard(Replaying, Recording, Keeping, Calibrating, Saving, Tracing, Acting, Sampling, Windows):
+class Dashboard(
+    Replaying, Recording, Keeping, Calibrating, Saving, Tracing, Acting, Sampling, Batching, Tidying, Windows
+):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
     BINDINGS = APP_BINDINGS

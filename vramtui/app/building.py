@@ -121,6 +121,7 @@ def panel(
     gpu = row.gpu if row is not None else _first_gpu(sample)
     device = device_for(row, sample)
     answer = predictor.ask(workload, device)
+    search = predictor.largest_batch(workload, device)
     traced = predictor.traced(workload, device)
     estimate = answer.estimate or traced
     runs = row is not None and row.preset == found.key
@@ -140,7 +141,8 @@ def panel(
         process=process,
         changed=changed,
         room=_room(gpu, now),
-        batch=predictor.largest_batch(workload, device),
+        batch=search.found if search is not None else None,
+        search=search if search is not None and search.found is None else None,
         problem=answer.problem,
         uncalibrated=_before(predictor.plain(workload, device).estimate, answer.estimate),
         traced=traced,

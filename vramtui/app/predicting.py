@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from vramtui.app.batches import BatchSearch
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate, Estimator
@@ -15,8 +16,9 @@ from vramtui.core.workload import Workload
 
 Correct = Callable[[Estimate, Workload, Device], Estimate]
 
-KEPT = 512
-MOST_BATCH = 1 << 20
+# An estimate takes some ten kilobytes, a number almost nothing.
+KEPT = 256
+KEPT_NUMBERS = 1024
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -59,13 +61,20 @@ class Predictor:
         self._answers: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
         self._correct: Correct | None = None
         self._corrected: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
-        self._batches: OrderedDict[tuple[Workload, Device], int | None] = OrderedDict()
+        self._totals: OrderedDict[tuple[Workload, Device], int | None] = OrderedDict()
+        self._batches: OrderedDict[tuple[Workload, Device], BatchSearch] = OrderedDict()
 
     def correct_by(self, correct: Correct | None) -> None:
         """From now on pass every estimate through `correct` before it is answered; None answers them as they are."""
         self._correct = correct
         self._corrected.clear()
+        self._totals.clear()
         self._batches.clear()
+
+    @property
+    def correct(self) -> Correct | None:
+        """What every estimate passes through; None where they are answered as they are."""
+        return self._correct
 
     def ask(self, workload: Workload, device: Device) -> Answer:
         """The estimate of `workload` on `device`, corrected where that is asked for."""
@@ -99,13 +108,33 @@ class Predictor:
             _trim(self._rules)
         return self._rules[wanted]
 
-    def largest_batch(self, workload: Workload, device: Device) -> int | None:
-        """The largest batch whose process fits the empty card; 0 when none does, None when it cannot be told."""
+    def total(self, workload: Workload, device: Device) -> int | None:
+        """The process total of `ask` in bytes; None where there is no estimate. Only the number is kept."""
         wanted = (workload, device)
-        if wanted not in self._batches:
-            self._batches[wanted] = self._search(workload, device)
-            _trim(self._batches)
-        return self._batches[wanted]
+        if wanted not in self._totals:
+            known = wanted in self._answers
+            estimate = self.ask(workload, device).estimate if known else self._fresh(workload, device)
+            self._totals[wanted] = estimate.process if estimate is not None else None
+            _trim(self._totals, KEPT_NUMBERS)
+        return self._totals[wanted]
+
+    def knows_total(self, workload: Workload, device: Device) -> bool:
+        """Whether `total` costs nothing."""
+        return (workload, device) in self._totals
+
+    def largest_batch(self, workload: Workload, device: Device) -> BatchSearch | None:
+        """The search for the largest batch whose process fits the empty card, at its end where that takes no time to
+        speak of; None when there is no telling.
+        """
+        if not hasattr(workload.run, "batch_size") or self.ask(workload, device).estimate is None:
+            return None
+        one = _with_batch(workload, 1)  # of whatever size the batch is now: the answer is the same
+        search = self._batches.get((one, device))
+        if search is None:
+            search = self._batches[one, device] = BatchSearch(lambda batch: self._fits(one, device, batch))
+            _trim(self._batches, KEPT_NUMBERS)
+            search.go_on()
+        return search
 
     def _make(self, workload: Workload, device: Device) -> Answer:
         try:
@@ -113,32 +142,20 @@ class Predictor:
         except UserError as error:
             return Answer(None, str(error))
 
+    def _fresh(self, workload: Workload, device: Device) -> Estimate | None:
+        estimate = self._make(workload, device).estimate
+        if estimate is None or self._correct is None:
+            return estimate
+        return self._correct(estimate, workload, device)
+
     def _fits(self, workload: Workload, device: Device, batch: int) -> bool:
-        run = msgspec.structs.replace(workload.run, batch_size=batch)
-        other = msgspec.structs.replace(workload, run=run)
-        estimate = self._make(other, device).estimate
-        if estimate is not None and self._correct is not None:
-            estimate = self._correct(estimate, other, device)
+        estimate = self._fresh(_with_batch(workload, batch), device)
         return estimate is not None and estimate.process <= device.total_memory
 
-    def _search(self, workload: Workload, device: Device) -> int | None:
-        """Memory only grows with the batch, so the largest that fits is found by halving."""
-        if not hasattr(workload.run, "batch_size") or self.ask(workload, device).estimate is None:
-            return None
-        if not self._fits(workload, device, 1):
-            return 0
-        fits, fails = 1, 2
-        while self._fits(workload, device, fails):
-            fits, fails = fails, fails * 2
-            if fails > MOST_BATCH:
-                return fits
-        while fails - fits > 1:
-            middle = (fits + fails) // 2
-            if self._fits(workload, device, middle):
-                fits = middle
-            else:
-                fails = middle
-        return fits
+
+def _with_batch(workload: Workload, batch: int) -> Workload:
+    run = msgspec.structs.replace(workload.run, batch_size=batch)
+    return msgspec.structs.replace(workload, run=run)
 
 
 def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:
@@ -152,8 +169,8 @@ def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:
         return ()
 
 
-def _trim(kept: "OrderedDict[tuple[Workload, Device], Any]") -> None:
-    while len(kept) > KEPT:
+def _trim(kept: "OrderedDict[tuple[Workload, Device], Any]", most: int = KEPT) -> None:
+    while len(kept) > most:
         kept.popitem(last=False)
 
 

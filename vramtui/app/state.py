@@ -16,6 +16,7 @@ from vramtui.core.workload import Workload
 from vramtui.estimators.traced.results import TraceResult
 
 if TYPE_CHECKING:
+    from vramtui.app.batches import BatchSearch
     from vramtui.app.past import PastView
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
@@ -88,7 +89,8 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     """The estimate panel: a preset with the changes made to it, on one GPU, beside the process that runs it.
 
     `room` is what the GPU could give the process at most: its whole memory less what others hold now. `problem` is
-    the sentence shown where no estimate can be made. `batch` is the largest one that fits the card when empty.
+    the sentence shown where no estimate can be made. `batch` is the largest one that fits the card when empty, and
+    `search` what still looks for it.
     `traced` is what a trace of the workload said, if there was one, and `rules` is what each rule that fits it says.
     `uncalibrated` is what `estimate` was before this host's own runs corrected it, None where they did not.
     """
@@ -103,6 +105,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     changed: frozenset[str] = frozenset()
     room: int | None = None
     batch: int | None = None
+    search: "BatchSearch | None" = None
     problem: str = ""
     uncalibrated: Estimate | None = None
     traced: Estimate | None = None

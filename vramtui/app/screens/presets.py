@@ -1,5 +1,7 @@
 """The list of presets with a filter: to estimate one, or to say which of them a process runs."""
 
+from time import perf_counter
+
 from rich.cells import cell_len
 from textual.app import ComposeResult
 from textual.binding import Binding
@@ -18,6 +20,8 @@ from vramtui.core.units import format_bytes
 NONE = "/none"
 AUTOMATIC = "/automatic"
 NAME_MOST = 31
+# Seconds that estimates may take of one turn, and that keys and drawing have between two.
+BUDGET, BETWEEN = 0.01, 0.01
 
 
 class PresetChooser(Window[str]):
@@ -51,6 +55,7 @@ class PresetChooser(Window[str]):
         self._desk = desk
         self._device = device
         self._matching = matching
+        self._waiting: set[str] = set()
 
     def inside(self) -> ComposeResult:
         """The filter over the list."""
@@ -62,6 +67,7 @@ class PresetChooser(Window[str]):
     def on_mount(self) -> None:
         """Everything is listed at first."""
         self._list("")
+        self.watch(self.query_one(OptionList), "scroll_y", self._fill, init=False)
         self.query_one(Input).focus()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -92,15 +98,36 @@ class PresetChooser(Window[str]):
             options.add_option(Option(Content("none: it runs no preset"), NONE))
         words = wanted.lower().split()
         found = [preset for preset in self._desk.presets.values() if _holds(preset, words)]
+        self._waiting = {preset.key for preset in found if not self._is_known(preset)}
         options.add_options(Option(self._line(preset), preset.key) for preset in sorted(found, key=lambda p: p.key))
         if not options.option_count:
             options.add_option(Option(Content("no preset holds that"), disabled=True))
         options.highlighted = 0
+        self.call_after_refresh(self._fill)
+
+    def _is_known(self, found: PresetFile) -> bool:
+        return self._desk.predictor.knows_total(self._desk.workload(found), self._device)
+
+    def _fill(self) -> None:
+        """Put totals into the lines that are seen, for a moment; then again, until all of them have theirs."""
+        options = self.query_one(OptionList)
+        first = options.scroll_offset.y
+        seen = options.options[first : first + options.size.height]
+        waiting = [option.id for option in seen if option.id is not None and option.id in self._waiting]
+        over = perf_counter() + BUDGET
+        for at, key in enumerate(waiting):
+            self._waiting.discard(key)
+            options.replace_option_prompt(key, self._line(self._desk.presets[key]))
+            if perf_counter() > over and at < len(waiting) - 1:
+                self.set_timer(BETWEEN, self._fill)
+                return
 
     def _line(self, found: PresetFile) -> Content:
-        estimate = self._desk.estimate(found, self._device)
-        total = format_bytes(estimate.process) if estimate is not None else "no estimate"
-        fits = estimate is None or estimate.process <= self._device.total_memory
+        """The preset's line; with dots for its total where that is not known yet and somebody else has to ask."""
+        workload, waits = self._desk.workload(found), found.key in self._waiting
+        process = None if waits else self._desk.predictor.total(workload, self._device)
+        total = "…" if waits else format_bytes(process) if process is not None else "no estimate"
+        fits = process is None or process <= self._device.total_memory
         key = printable(found.key)[:NAME_MOST]
         mine = "" if found.bundled else " (yours)"
         own = printable(

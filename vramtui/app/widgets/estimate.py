@@ -157,8 +157,9 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     colour = palette.ink("success" if fits else "error", bold=True)
     sign = "✓" if fits else "✗"
     lines = [strip([(f" {line}", colour)], width, palette.text) for line in wrap(f"{sign} {sentence}", width - 2)]
-    if panel.batch is not None and told:
-        most = f"largest batch that fits the card: {panel.batch}" if panel.batch else "no batch fits the card"
+    if (panel.batch is not None or panel.search is not None) and told:
+        found = "…" if panel.search is not None else panel.batch
+        most = f"largest batch that fits the card: {found}" if found else "no batch fits the card"
         lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
     if panel.uncalibrated is not None:
         before = panel.uncalibrated

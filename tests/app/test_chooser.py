@@ -1,0 +1,69 @@
+"""The list of presets is there at once; totals follow, of the lines that are seen."""
+
+from textual.pilot import Pilot
+from textual.widgets import OptionList
+
+from tests.app.driving import climbing, dashboard
+from tests.app.stand_ins import MODEL, FixedPresets, RoundEstimator
+from vramtui.app.app import Dashboard
+from vramtui.core.preset import Preset, PresetFile
+from vramtui.core.workload import TrainRun
+
+MANY = 60
+
+
+def presets() -> FixedPresets:
+    many = tuple(
+        PresetFile(
+            key=f"preset-{at:03}",
+            path=f"preset-{at:03}.toml",
+            preset=Preset(name=f"Preset {at}", model=MODEL, run=TrainRun(batch_size=at + 1, sequence_length=4096)),
+            bundled=True,
+        )
+        for at in range(MANY)
+    )
+    return FixedPresets(many)
+
+
+def lines(app: Dashboard) -> list[str]:
+    return [str(option.prompt) for option in app.screen.query_one(OptionList).options]
+
+
+async def told(app: Dashboard, pilot: Pilot[None]) -> list[str]:
+    """The lines as soon as each that is seen has its total."""
+    options = app.screen.query_one(OptionList)
+    while True:
+        await pilot.pause()
+        first = options.scroll_offset.y
+        if options.size.height and not any("…" in line for line in lines(app)[first : first + options.size.height]):
+            return lines(app)
+
+
+async def test_only_what_is_seen_is_estimated() -> None:
+    async with dashboard(climbing(), presets=presets()) as (app, pilot):
+        estimator = app.desk.predictor.estimator
+        assert isinstance(estimator, RoundEstimator)
+        before = estimator.asked
+        await pilot.press("p")
+        shown = await told(app, pilot)
+        height = app.screen.query_one(OptionList).size.height
+        assert 0 < height < MANY
+        assert [("GiB" in line, "…" in line) for line in shown[:height]] == [(True, False)] * height
+        assert all("…" in line for line in shown[height:])
+        assert estimator.asked - before <= height + 1
+
+        await pilot.press(*["down"] * (MANY - 1))
+        shown = await told(app, pilot)
+        assert "GiB" in shown[-1]
+        kept = estimator.asked
+        await pilot.press("escape", "p")
+        assert "GiB" in (await told(app, pilot))[0]
+        assert estimator.asked == kept
+
+
+async def test_the_filter_shows_totals_of_what_is_left() -> None:
+    async with dashboard(climbing(), presets=presets()) as (app, pilot):
+        await pilot.press("p", *"preset-05")
+        shown = await told(app, pilot)
+        assert len(shown) == 10
+        assert all("GiB" in line for line in shown)

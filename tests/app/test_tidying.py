@@ -1,0 +1,34 @@
+"""A window that was closed is gone."""
+
+import gc
+from weakref import ref
+
+from textual.widgets import OptionList
+
+from tests.app.driving import climbing, dashboard
+from vramtui.app.tidying import Tidying
+
+
+async def test_what_a_closed_window_drew_is_let_go() -> None:
+    async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
+        await pilot.press("p")
+        await pilot.pause()
+        drawn = ref(app.screen.query_one(OptionList)._styles_cache)
+        assert drawn() is not None
+        await pilot.press("escape")
+        await pilot.pause()
+        assert isinstance(app, Tidying)
+        app.tidy()
+        assert drawn() is None, gc.get_referrers(drawn())
+
+
+async def test_every_closed_window_is_looked_after() -> None:
+    async with dashboard(climbing()) as (app, pilot):
+        for key in ("p", "question_mark", "i", "exclamation_mark"):
+            await pilot.press(key)
+            await pilot.pause()
+            await pilot.press("escape")
+            await pilot.pause()
+            assert app.tidying_due
+            app.tidy()
+            assert not app.tidying_due
