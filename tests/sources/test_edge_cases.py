@@ -1,0 +1,194 @@
+"""The odd cases that users of other monitors stumble over, from the driver to the rows of the table."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.sources.conftest import OTHER, Stage
+from tests.stub.world import (
+    FUNCTION_NOT_FOUND,
+    MEMORY_CALLS,
+    MIB,
+    NOT_AVAILABLE,
+    NOT_SUPPORTED,
+    PROCESS_CALLS,
+    StubGpu,
+    StubMig,
+    StubProcess,
+)
+from vramtui.app.acting import refused
+from vramtui.app.arranged import Predicted, arranged
+from vramtui.app.listing import Listing
+from vramtui.app.screens.details import process_facts
+from vramtui.app.state import Row
+from vramtui.core.history import History
+from vramtui.core.readings import Absence, Sample
+from vramtui.sources import pid_namespace
+from vramtui.sources.nvml import NvmlSource
+
+ME = os.getpid()
+CARD = 1
+
+
+def rows_of(*samples: Sample) -> list[Row]:
+    """The rows of card 1, as the table has them."""
+    history = History()
+    for sample in samples:
+        history.add(sample)
+    every = Predicted(Listing(samples[-1], history, {}), {}, lambda *_: None)
+    found = arranged(every, "", "now", None, reverse=False)
+    return [row for row in found if row.gpu.index == CARD]
+
+
+def card(stage: Stage) -> StubGpu:
+    return stage.world.gpus[CARD]
+
+
+def kinds(rows: list[Row]) -> dict[str, Row]:
+    return {row.kind: row for row in rows}
+
+
+def test_windows_below_tells_no_process_its_size(stage: Stage) -> None:
+    """WSL: the list has pids, and N/A for each of them."""
+    card(stage).processes = [StubProcess(ME, NOT_AVAILABLE), StubProcess(OTHER, NOT_AVAILABLE)]
+    card(stage).used, card(stage).power = 900 * MIB, None
+    sample = stage.tick()
+    gpu, rows = sample.gpus[CARD], rows_of(sample)
+    assert [row.used_memory for row in gpu.processes] == [None, None]
+    assert {row.absent["used_memory"] for row in gpu.processes} == {Absence.NOT_SUPPORTED}
+    assert (gpu.memory.used, gpu.unattributed) == (900 * MIB, 900 * MIB)  # the device's own figures stand
+    assert kinds(rows)["unattributed"].note == "2 processes listed without a size"
+    assert [row.kind for row in rows[-2:]] == ["process", "process"]  # unknown is last, whatever the order
+    mine = next(row for row in rows if row.process is not None and row.process.pid == ME)
+    assert mine.process is not None
+    assert dict(process_facts(mine, mine.process, sample.taken_at))["memory now"] == "not supported"
+
+
+def test_a_true_zero_is_no_unknown(stage: Stage) -> None:
+    stage.hold(CARD, StubProcess(ME, 0))
+    (row,) = stage.tick().gpus[CARD].processes
+    assert (row.used_memory, dict(row.absent)) == (0, {})
+
+
+def test_a_virtual_gpu_lists_no_processes(stage: Stage) -> None:
+    card(stage).fail(NOT_SUPPORTED, *PROCESS_CALLS)
+    card(stage).used, card(stage).power = 900 * MIB, None
+    rows = kinds(rows_of(stage.tick()))
+    assert rows["note"].note == "its processes are not told: not supported"
+    assert (rows["unattributed"].now, rows["unattributed"].note) == (900 * MIB, "every process, as none is told")
+
+
+@pytest.fixture
+def mps_server(tmp_path: Path) -> Iterator[int]:
+    """A process of that name."""
+    program = tmp_path / "nvidia-cuda-mps-server"
+    program.symlink_to(Path(sys.executable).resolve())
+    code = "import time; print(flush=True); time.sleep(600)"
+    with subprocess.Popen([program, "-S", "-c", code], stdout=subprocess.PIPE) as started:
+        assert started.stdout is not None
+        started.stdout.readline()
+        yield started.pid
+        started.kill()
+
+
+def test_an_mps_server_may_hold_what_its_clients_use(stage: Stage, mps_server: int) -> None:
+    stage.hold(CARD, StubProcess(ME, 300 * MIB), StubProcess(mps_server, 30 * MIB))
+    card(stage).used += 200 * MIB
+    rows = rows_of(stage.tick())
+    assert {row.process.pid: row.now for row in rows if row.process} == {ME: 300 * MIB, mps_server: 30 * MIB}
+    assert (kinds(rows)["unattributed"].now, kinds(rows)["unattributed"].note) == (
+        204 * MIB,
+        "clients of its MPS server",
+    )
+
+
+@pytest.mark.parametrize("size_0", [False, True], ids=["not supported", "of size 0"])
+def test_shared_memory_is_never_the_hosts_use(stage: Stage, *, size_0: bool) -> None:
+    """GB10, Jetson: in use is the sum of the processes, and nothing is left over to be nobody's."""
+    stage.hold(CARD, StubProcess(ME, 500 * MIB), StubProcess(OTHER, 200 * MIB))
+    if size_0:
+        card(stage).total = card(stage).used = card(stage).reserved = 0
+    else:
+        card(stage).fail(NOT_SUPPORTED, *MEMORY_CALLS)
+    sample = stage.tick()
+    memory = sample.gpus[CARD].memory
+    assert (memory.unified, memory.used, memory.total) == (True, 700 * MIB, None)
+    assert memory.free == sample.host.memory_available
+    assert [row.kind for row in rows_of(sample)] == ["process", "process"]
+    assert [gpu.memory.unified for gpu in sample.gpus] == [False, True, False]
+
+
+def test_instances_hold_no_byte_twice_and_mig_keeps_some(stage: Stage) -> None:
+    card(stage).mig_mode, card(stage).used = 1, 900 * MIB
+    card(stage).migs = [StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB, used=600 * MIB)]
+    rows = [row for row in rows_of(stage.tick()) if row.gpu.mig_parent is None]
+    assert {row.kind: row.now for row in rows if row.kind != "reserved"} == {
+        "instances": 600 * MIB,
+        "unattributed": 300 * MIB,
+    }
+    assert kinds(rows)["unattributed"].note == "what MIG keeps for itself"
+
+
+@pytest.mark.parametrize(("records", "trusted"), [(16, True), (24, True), (32, True), (0, False)])
+def test_records_of_drivers_510_to_550(stage: Stage, records: int, *, trusted: bool) -> None:
+    """Right pids and sizes, or none at all."""
+    stage.hold(CARD, StubProcess(ME, 500 * MIB), StubProcess(OTHER, 200 * MIB))
+    card(stage).records = records
+    sample = stage.tick()
+    rows = rows_of(sample)
+    told = {row.process.pid: row.now for row in rows if row.process}
+    assert told == ({ME: 500 * MIB, OTHER: 200 * MIB} if trusted else {})
+    assert ("note" in kinds(rows)) is not trusted
+    assert sample.gpus[CARD].memory.used == 704 * MIB
+    if not trusted:
+        assert kinds(rows)["unattributed"].note == "every process, as none is told"
+
+
+def test_an_old_driver_hides_its_own_share(stage: Stage) -> None:
+    card(stage).fail(FUNCTION_NOT_FOUND, MEMORY_CALLS[1])
+    rows = kinds(rows_of(stage.tick()))
+    assert "reserved" not in rows
+    assert rows["unattributed"].now == card(stage).used + card(stage).reserved
+    assert rows["unattributed"].note == "the driver itself, which is too old to tell that apart"
+
+
+def test_a_dead_process_keeps_its_row_while_the_driver_lists_it(stage: Stage) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"], stdout=-1)
+    try:
+        assert child.stdout is not None
+        child.stdout.readline()
+        stage.hold(CARD, StubProcess(child.pid, 500 * MIB))
+        before = stage.tick()
+    finally:
+        child.kill()
+        child.communicate()
+    after = stage.tick()
+    (row,) = [row for row in rows_of(before, after) if row.process is not None]
+    assert row.process is not None
+    assert (row.now, row.process.state) == (500 * MIB, "exited")
+    assert refused(row, row.process) == f"pid {child.pid} has ended already."
+    card(stage).processes = []
+    gone = rows_of(before, after, stage.tick())
+    assert [(one.kind, one.peak, one.how) for one in gone if one.process] == [("exited", 500 * MIB, "sampled")]
+
+
+def test_in_a_container_nobody_is_taken_for_somebody_else(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver gives the host's pids. The process that has such a number in here is another one."""
+    monkeypatch.setattr(pid_namespace, "_own_namespace", lambda: "pid:[4026532200]")
+    monkeypatch.setattr(pid_namespace, "has_device_open", lambda pid: pid == ME)
+    stage.source = NvmlSource(monotonic=stage.clock, patience=20.0)
+    stage.hold(CARD, StubProcess(os.getppid(), 500 * MIB))
+    card(stage).used += 300 * MIB
+    sample = stage.tick()
+    assert sample.host.private_pids
+    rows = rows_of(sample)
+    (row,) = [row for row in rows if row.process is not None]
+    assert row.process is not None
+    assert (row.now, row.process.state, row.process.command, row.process.user) == (500 * MIB, "unseen", None, None)
+    assert "outside this container" in refused(row, row.process)
+    card(stage).processes = []
+    assert kinds(rows_of(stage.tick()))["unattributed"].note == "processes outside this container"
