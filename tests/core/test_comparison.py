@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.comparison import DEFAULT_ERROR, compare
+from vramtui.core.comparison import DEFAULT_ERROR, compare, compare_ledgers
 from vramtui.core.estimate import Estimate
-from vramtui.core.ledger import LINES, Ledger, ledger_from_parts
+from vramtui.core.ledger import LINES, Category, Ledger, ledger_from_parts
 from vramtui.core.units import GIB
 
 
@@ -59,3 +59,23 @@ def test_every_observed_line_has_its_row(parts: dict[str, int | None]) -> None:
     observed = {row.line: row.observed for row in compared.rows}
     assert all(observed[line] == parts[line] for line in LINES if parts[line] is not None)
     assert [row.line for row in compared.rows] == [line for line in LINES if line in observed]
+
+
+def test_what_a_job_tells_as_one_figure_is_held_against_all_that_it_covers() -> None:
+    parts: dict[Category, int] = {"weights": 10 * GIB, "activations": 5 * GIB, "inputs": GIB, "temporaries": 2 * GIB}
+    predicted = ledger_from_parts(parts, reserved=19 * GIB, context=0)
+    told = Ledger(weights=10 * GIB, gradients=0, optimizer=0, activations=8 * GIB, allocated=18 * GIB)
+    rows = {row.line: row for row in compare_ledgers(predicted, told)}
+    assert rows["activations"].fraction == 0
+    assert rows["activations"].difference == 0
+    assert rows["activations"].predicted == 5 * GIB
+    assert {line for line, row in rows.items() if row.within == "activations"} == {"inputs", "temporaries"}
+    assert rows["weights"].within is None
+
+
+def test_parts_that_leave_something_open_cover_nothing() -> None:
+    predicted = ledger_from_parts({"activations": 5 * GIB, "inputs": GIB}, reserved=6 * GIB, context=0)
+    told = Ledger(activations=5 * GIB, allocated=6 * GIB)
+    rows = {row.line: row for row in compare_ledgers(predicted, told)}
+    assert rows["inputs"].within is None
+    assert rows["activations"].difference == 0

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from vramtui.cli.console import print_table
 from vramtui.core.calibration import ENOUGH, Calibration, Learnt
-from vramtui.core.ledger import LINES, TITLES
+from vramtui.core.comparison import Row, compare_ledgers
+from vramtui.core.ledger import TITLES
 from vramtui.core.run_list import BARS, ending_words, errors_of, histogram, preset_values
 from vramtui.core.runs import Kept, Run, Spread, spreads
 from vramtui.core.text import printable
@@ -51,11 +52,7 @@ def print_run(entry: Kept) -> None:
     }
     for name, text in facts.items():
         sys.stdout.write(f"{name:<8} {text}\n")
-    rows = [
-        (TITLES[line], *_sides(run.predicted.bytes_of(line), run.observed.bytes_of(line)))
-        for line in LINES
-        if run.predicted.bytes_of(line) or run.observed.bytes_of(line) is not None
-    ]
+    rows = [_sides(row) for row in compare_ledgers(run.predicted, run.observed)]
     print_table(("PART", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
     for table, told in preset_values(run):
         sys.stdout.write(f"{table}: {printable(told)}\n")
@@ -127,10 +124,9 @@ def _row(entry: Kept) -> tuple[str, ...]:
     )
 
 
-def _sides(predicted: int | None, observed: int | None) -> tuple[str, str, str]:
-    known = predicted and observed is not None
-    apart = format_percent((observed or 0) / predicted - 1) if predicted and known else UNKNOWN
-    return format_bytes(predicted, 2), format_bytes(observed, 2), apart
+def _sides(row: Row) -> tuple[str, str, str, str]:
+    observed = f"with {TITLES[row.within]}" if row.within else format_bytes(row.observed, 2)
+    return TITLES[row.line], format_bytes(row.predicted, 2), observed, format_percent(row.fraction)
 
 
 def _bytes_of(seen: Learnt) -> tuple[str, ...]:

@@ -5,21 +5,27 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.estimate import PHASE_TITLES, Estimate
-from vramtui.core.ledger import LINES, Ledger, Line
+from vramtui.core.ledger import CATEGORIES, LINES, Ledger, Line
 from vramtui.core.units import format_bytes
 
 Verdict = Literal["unknown", "below", "as predicted", "over"]
 DEFAULT_ERROR = 0.08
+REST: Line = "activations"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the tree on both sides, in bytes. `fraction` is observed over predicted, less one."""
+    """One line of the tree on both sides, in bytes. `fraction` is observed over predicted, less one.
+
+    A job can tell weights, gradients and optimizer states apart, and the rest only as one figure. It stands with the
+    activations; the other lines that it covers are `within` it, and difference and fraction are those of all of them.
+    """
 
     line: Line
     predicted: int | None
     observed: int | None
     difference: int | None
     fraction: float | None
+    within: Line | None = None
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,21 +73,40 @@ def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) 
 
 def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[Row, ...]:
     """Every line that either side knows, outermost totals last."""
+    covered = _covered(observed)
+    rest = sum(predicted.bytes_of(line) or 0 for line in covered)
     return tuple(
-        _row(line, predicted.bytes_of(line), observed.bytes_of(line))
+        _row(
+            line,
+            predicted.bytes_of(line),
+            observed.bytes_of(line),
+            rest=rest if line == REST else 0,
+            within=REST if line in covered else None,
+        )
         for line in LINES
         if predicted.bytes_of(line) or observed.bytes_of(line) is not None
     )
 
 
-def _row(line: Line, predicted: int | None, observed: int | None) -> Row:
-    known = predicted is not None and observed is not None
+def _covered(observed: Ledger) -> tuple[Line, ...]:
+    """The lines whose bytes are told with the activations: the known parts are all that is allocated already."""
+    known = [observed.bytes_of(line) for line in CATEGORIES]
+    if observed.activations is None or observed.allocated != sum(size or 0 for size in known):
+        return ()
+    return tuple(line for line, size in zip(CATEGORIES, known, strict=True) if size is None)
+
+
+def _row(line: Line, predicted: int | None, observed: int | None, *, rest: int = 0, within: Line | None = None) -> Row:
+    """A line; `rest` is what is predicted on the other lines that its observed bytes cover."""
+    expected = None if predicted is None else predicted + rest
+    known = expected is not None and observed is not None
     return Row(
         line=line,
         predicted=predicted,
         observed=observed,
-        difference=observed - predicted if predicted is not None and observed is not None else None,
-        fraction=(observed or 0) / predicted - 1 if known and predicted else None,
+        difference=observed - expected if expected is not None and observed is not None else None,
+        fraction=(observed or 0) / expected - 1 if known and expected else None,
+        within=within,
     )
 
 

@@ -146,7 +146,7 @@ def _ledger_row(row: Row) -> tuple[str, ...]:
         f"**{title}**" if row.line in TOTALS else title,
         format_bytes(row.predicted),
         _count(row.predicted),
-        _count(row.observed),
+        f"with {TITLES[row.within]}" if row.within else _count(row.observed),
         _count(row.difference),
         format_percent(row.fraction),
     )

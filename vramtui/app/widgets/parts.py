@@ -71,7 +71,7 @@ def _row(row: Row, largest: int, second: Estimate | None, palette: Palette, widt
     ]
     if second is not None:
         pieces.append((right(size_of(second.ledger.bytes_of(row.line)), SIDE), style))
-    pieces.append((right(size_of(row.observed), SIDE), style if row.observed is not None else palette.dim))
+    pieces.append((right(seen_of(row), SIDE), style if row.observed is not None else palette.dim))
     pieces.append(_delta(row.fraction, palette))
     return strip(pieces, width, palette.text)
 
@@ -79,6 +79,11 @@ def _row(row: Row, largest: int, second: Estimate | None, palette: Palette, widt
 def _delta(fraction: float | None, palette: Palette) -> Piece:
     style: Style = palette.dim if fraction is None else palette.ink(delta_colour(fraction))
     return (right(format_percent(fraction) if fraction is not None else "", DELTA), style)
+
+
+def seen_of(row: Row) -> str:
+    """The observed side of a line; one whose bytes are told with those of a line above it says so."""
+    return "above" if row.within is not None and row.observed is None else size_of(row.observed)
 
 
 def size_of(count: int | None) -> str:

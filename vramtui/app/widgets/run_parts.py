@@ -11,7 +11,7 @@ from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.columns import delta_colour
 from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
-from vramtui.app.widgets.parts import size_of
+from vramtui.app.widgets.parts import seen_of, size_of
 from vramtui.core.comparison import Row, compare_ledgers
 from vramtui.core.estimate import PHASE_TITLES
 from vramtui.core.ledger import TITLES, TOTALS
@@ -120,7 +120,7 @@ def _row(row: Row, palette: Palette, width: int, name: int) -> Strip:
     pieces: list[Piece] = [
         (" " + fit(title, name), ink),
         (right(size_of(row.predicted), SIDE), style),
-        (right(size_of(row.observed), SIDE), style if row.observed is not None else palette.dim),
+        (right(seen_of(row), SIDE), style if row.observed is not None else palette.dim),
         (right(format_percent(row.fraction) if row.fraction is not None else "", DELTA), delta),
     ]
     return strip(pieces, width, palette.text)

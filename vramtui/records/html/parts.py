@@ -76,7 +76,7 @@ def ledger_row(row: Row) -> tuple[str, ...]:
     return (
         tag("strong", title) if row.line in TOTALS else title,
         format_bytes(row.predicted, 2),
-        format_bytes(row.observed, 2),
+        text(f"with {TITLES[row.within]}") if row.within else format_bytes(row.observed, 2),
         count(row.difference),
         format_percent(row.fraction),
     )
