@@ -323,6 +323,16 @@ async def test_calibration_by_its_key() -> None:
         assert panel.estimate == plain.estimate
 
 
+async def test_calibration_learns_from_the_host_that_is_watched() -> None:
+    runs = Shelf(demo_runs(moments.START, moments.HOST.name))
+    runs.host = ""
+    async with history(runs) as driver:
+        found = past(driver).calibration
+        assert found is not None
+        assert found.host == moments.HOST.name
+        assert found.usable == 2
+
+
 async def test_calibration_without_enough_runs_says_so() -> None:
     async with history(Shelf(demo_runs(moments.START, HOST)[:2])) as driver:
         view = await press(driver, "K")

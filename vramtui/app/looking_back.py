@@ -64,7 +64,8 @@ class LookingBack(Watching):
         if self._past_reading:
             return
         self._past_reading = True
-        former = self._past_stamp
+        former, sample = self._past_stamp, self.desk.sample
+        host = past.host or (sample.host.name if sample is not None else "")
 
         def read() -> None:
             from vramtui.core.calibration import calibrate  # noqa: PLC0415 - as above
@@ -75,7 +76,7 @@ class LookingBack(Watching):
                     self.post_message(PastRead(stamp, None))
                     return
                 runs = past.runs()
-                self.post_message(PastRead(stamp, runs, calibrate((kept.run for kept in runs), past.host)))
+                self.post_message(PastRead(stamp, runs, calibrate((kept.run for kept in runs), host)))
             except (UserError, OSError) as error:
                 self.post_message(PastRead(None, None, problem=str(error)))
 

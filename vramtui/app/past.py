@@ -20,7 +20,7 @@ class Past(Protocol):
 
     @property
     def host(self) -> str:
-        """The host whose runs teach something about this one."""
+        """The host whose runs teach something about the one that is watched; empty where it is that one."""
         ...
 
     def stamp(self) -> object:

@@ -1,6 +1,5 @@
 """Past runs as the dashboard's History screen asks for them: those of the history, or the demo's."""
 
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -66,7 +65,7 @@ class PastRuns:
     """
 
     note = ""
-    host = platform.node()
+    host = ""
 
     def __init__(self, open_history: "Callable[[], RunHistory]", saver: Saver) -> None:
         self._open_history = open_history
