@@ -113,7 +113,7 @@ def _learnt(found: Calibration, palette: Palette, width: int) -> list[Strip]:
     for share in found.shares:
         median, low, high = (round(100 * (ratio - 1)) for ratio in _spread_of(share.seen))
         of = printable(f"{share.method} · {share.model_kind} {share.run_kind}")
-        lines += _constant("cached", f"{median} % of allocated ({low}–{high})", of, share.seen, palette, width)
+        lines += _constant("cached/allocated", f"{median} % ({low}–{high})", of, share.seen, palette, width)
     return lines
 
 
