@@ -11,6 +11,7 @@ from vramtui.app.acting import Acting
 from vramtui.app.batching import Batching
 from vramtui.app.calibrating import Calibrating
 from vramtui.app.commands import commands
+from vramtui.app.editing import Editing
 from vramtui.app.keeping import Keeping
 from vramtui.app.keys import APP_BINDINGS
 from vramtui.app.recording import Recording
@@ -29,7 +30,7 @@ INTERRUPTED = 130
 
 
 class Dashboard(
-    Replaying, Recording, Keeping, Calibrating, Saving, Tracing, Acting, Sampling, Batching, Tidying, Windows
+    Editing, Replaying, Recording, Keeping, Calibrating, Saving, Tracing, Acting, Sampling, Batching, Tidying, Windows
 ):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 
@@ -51,11 +52,13 @@ class Dashboard(
 
     async def action_quit(self) -> None:
         """Leave with exit code 0."""
-        self.go(0)
+        if not self.asks_first(0):
+            self.go(0)
 
     def action_interrupt(self) -> None:
         """Ctrl-C: leave with the code that shells give to an interrupted program."""
-        self.go(INTERRUPTED)
+        if not self.asks_first(INTERRUPTED):
+            self.go(INTERRUPTED)
 
     def go(self, code: int) -> None:
         """End the process where this is a process of its own; else (in tests) only the app."""

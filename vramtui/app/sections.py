@@ -6,6 +6,8 @@ from typing import NamedTuple
 from textual.binding import Binding, BindingType
 from textual.keys import format_key
 
+from vramtui.app.editor.form import FormPanel
+from vramtui.app.editor.keys import EDITOR_BINDINGS
 from vramtui.app.keys import (
     APP_BINDINGS,
     HISTORY_BINDINGS,
@@ -54,6 +56,14 @@ HISTORY = (
     " those of runs that came to their end; calibration is learnt from those on this host."
 )
 RUNS = "SEEN is the most the process was seen to hold, and Δ is that against the prediction."
+FORM = (
+    "Typing into a field changes the text at once, and Esc takes it back. ‹ › step a value, a letter finds a choice,"
+    " and dim values are what holds where nothing is said. ✗ marks what is wrong, * what is not as saved."
+)
+EDITOR = (
+    "Form and text are two sides of one draft: what is not edited stays byte for byte. The estimate is made again with"
+    " each key; while something is wrong the last good one stays, grey."
+)
 SECTIONS = (
     Section("table.", "Process table", Rows.BINDINGS, TABLE),
     Section("estimate.", "Estimate panel", EstimatePanel.BINDINGS, ESTIMATE),
@@ -65,6 +75,8 @@ SECTIONS = (
     Section("runs.", "List of runs", RunRows.BINDINGS, RUNS),
     Section("run.", "One run", RunWindow.BINDINGS),
     Section("replay.", "While a recording is played", REPLAY_BINDINGS),
+    Section("form.", "Preset editor: form", FormPanel.BINDINGS, FORM),
+    Section("editor.", "Preset editor", EDITOR_BINDINGS, EDITOR),
     Section("app.", "Everywhere", APP_BINDINGS),
 )
 

@@ -1,0 +1,166 @@
+"""What the parts of the editor share: the draft, the look of it, and the ways in which it changes."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from textual.widgets import TextArea
+
+from vramtui.app.editor.form import FormPanel
+from vramtui.app.editor.look import Judge, Look
+from vramtui.app.editor.text import TomlText
+from vramtui.app.editor.totals import TotalLine, Totals
+from vramtui.app.screens.viewed import ViewScreen
+from vramtui.core.preset import PresetFile
+from vramtui.core.runs import Run
+from vramtui.presets.drafts import Draft
+from vramtui.presets.forms import Field
+from vramtui.presets.library import PresetLibrary
+
+
+class Office(Protocol):
+    """What the editor needs of the dashboard."""
+
+    def preset_saved(self, found: PresetFile) -> None:
+        """Know a preset as it was saved."""
+        ...
+
+    def preset_deleted(self, key: str) -> None:
+        """A preset's file has gone."""
+        ...
+
+    def running(self) -> tuple[int, str] | None:
+        """Pid and command of the chosen process; None where there is none."""
+        ...
+
+    def preset_closed(self) -> None:
+        """The editor was left."""
+        ...
+
+    def runs_of(self, key: str) -> tuple[Run, ...]:
+        """The runs of a preset that are known: the chosen process's first, then those of the history."""
+        ...
+
+    @property
+    def known_presets(self) -> PresetLibrary:
+        """The presets that a new one can begin with."""
+        ...
+
+
+class DraftScreen(ViewScreen):
+    """A screen with one draft. Each change is looked at once: form, text and totals follow from that look."""
+
+    def __init__(self, draft: Draft, judge: Judge, office: Office) -> None:
+        super().__init__()
+        self.draft = draft
+        self.judge = judge
+        self.office = office
+        self._look: Look | None = None
+        judge.remember(draft)
+
+    @property
+    def form(self) -> FormPanel:
+        """The form."""
+        return self.query_one(FormPanel)
+
+    @property
+    def area(self) -> TomlText:
+        """The text."""
+        return self.query_one(TomlText)
+
+    def begin(self, draft: Draft) -> None:
+        """Edit another draft."""
+        self.draft = draft
+        self.judge = Judge(self.judge.predictor, self.judge.card)
+        self.judge.remember(draft)
+        self.refresh_all()
+
+    def refresh_all(self) -> None:
+        """Look at the draft and show it everywhere."""
+        look = self._look = self.judge.look(self.draft)
+        self.area.show_text(self.draft.text)
+        self.area.read(look)
+        self.form.read(look)
+        self.query_one(Totals).read(look)
+        self.query_one(TotalLine).read(look)
+        self._entitle(look)
+
+    def _entitle(self, look: Look) -> None:
+        raise NotImplementedError
+
+    # --- the pen that the form writes with -----------------------------------------------------------------------
+
+    def put(self, key: str, raw: str) -> None:
+        """Take `raw` for the value at `key`; another kind takes what it does not have out of the text."""
+        self.draft.set_value(key, raw)
+        self.refresh_all()
+        self._follow()
+
+    def take_out(self, key: str) -> None:
+        """Say nothing at `key`."""
+        self.draft.unset(key)
+        self.refresh_all()
+
+    def end_step(self) -> None:
+        """What comes next is undone by itself."""
+        self.draft.end_step()
+
+    # --- form and text follow each other -------------------------------------------------------------------------
+
+    def on_form_rows_chosen(self) -> None:
+        """The text's cursor goes where the form's is."""
+        self._follow()
+
+    def _follow(self) -> None:
+        entry = self.form.entry
+        if entry is not None and entry.line is not None and not self.area.has_focus:
+            row = min(entry.line - 1, self.area.document.line_count - 1)
+            if row != self.area.cursor_location[0]:
+                self.area.move_cursor((row, 0))
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """Something was typed into the text."""
+        event.stop()
+        before = self.draft.text
+        if self.area.text != before:
+            self.draft.set_text(self.area.text)
+        if self.draft.text != before:
+            self.refresh_all()
+            self._lead()
+
+    def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
+        """The form's cursor goes where the text's is."""
+        event.stop()
+        self._lead()
+
+    def _lead(self) -> None:
+        if self.area.has_focus:
+            self.form.show_line(self.area.cursor_location[0] + 1)
+
+    # --- choices -------------------------------------------------------------------------------------------------
+
+    def on_form_panel_list_asked(self, message: FormPanel.ListAsked) -> None:
+        """Show the choices of a field."""
+        from vramtui.app.editor.windows import Pick  # noqa: PLC0415 - loads the list widgets
+
+        field = message.field
+        helps = field.choice_helps or ("",) * len(field.choices)
+        lines = [
+            (choice, "default" if not helps[at] and choice == field.default else helps[at])
+            for at, choice in enumerate(field.choices)
+        ]
+        now = field.value if field.value is not None else field.default
+
+        def chosen(at: int | None) -> None:
+            if at is not None:
+                self._choose(field, field.choices[at])
+
+        first = field.choices.index(now) if now in field.choices else 0
+        self.app.push_screen(Pick(field.key, lines, first), chosen)
+
+    def _choose(self, field: Field, choice: str) -> None:
+        self.put(field.key, choice)
+        self.end_step()
+
+    def ask(self, then: Callable[[], None]) -> None:
+        """Ask what becomes of what is not saved, then go on; at once where there is nothing."""
+        raise NotImplementedError

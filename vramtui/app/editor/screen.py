@@ -1,0 +1,143 @@
+"""The preset editor as a whole screen."""
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Container, Vertical
+from textual.widget import Widget
+
+from vramtui.app.editor.filing import Filing
+from vramtui.app.editor.form import FormPanel
+from vramtui.app.editor.keys import EDITOR_BINDINGS
+from vramtui.app.editor.look import Look
+from vramtui.app.editor.starting import Starting
+from vramtui.app.editor.text import TomlText
+from vramtui.app.editor.totals import TotalLine, Totals
+from vramtui.app.widgets.header import Header
+from vramtui.app.widgets.keybar import KeyBar
+from vramtui.app.widgets.lines import plain
+from vramtui.core.text import printable
+
+WIDE, VERY_WIDE = 112, 170
+LOOK_EVERY = 1.0
+
+
+class EditorKeys(KeyBar):
+    """The editor's keys in their own order, whatever panel shares some of them."""
+
+    def bindings_shown(self) -> list[Binding]:
+        """Those of the editor alone: letters are typed here."""
+        order = {binding.id: at for at, binding in enumerate(EDITOR_BINDINGS) if isinstance(binding, Binding)}
+        return sorted((one for one in super().bindings_shown() if one.id in order), key=lambda one: order[one.id])
+
+
+class EditorScreen(Filing, Starting):
+    """The form beside the text, the estimate below; narrow terminals show one of them at a time."""
+
+    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
+    DEFAULT_CSS = """
+    EditorScreen {
+        layout: vertical; background: $background;
+        Header, KeyBar, TotalLine { height: 1; }
+        #editor { height: 1fr; layout: horizontal; }
+        #form { width: 52; height: 100%; }
+        #beside { width: 1fr; height: 100%; layout: vertical; }
+        #text { height: 1fr; width: 1fr; }
+        #totals { height: 17; width: 1fr; }
+        TotalLine { display: none; }
+        &.-very-wide #form { width: 62; }
+        &.-very-wide #beside { layout: horizontal; }
+        &.-very-wide #totals { width: 60; height: 100%; }
+        &.-very-wide #text { height: 100%; }
+        &.-narrow TotalLine { display: block; }
+        &.-narrow #form { width: 100%; }
+        &.-narrow #beside { width: 100%; }
+        &.-narrow #totals { height: 1fr; }
+        &.-narrow.page-form #beside { display: none; }
+        &.-narrow.page-text #form, &.-narrow.page-text #totals { display: none; }
+        &.-narrow.page-estimate #form, &.-narrow.page-estimate #text { display: none; }
+    }
+    """
+    BINDINGS = EDITOR_BINDINGS
+    PLACE = "editor"
+    PANELS = (Header, FormPanel, TomlText, Totals, TotalLine, KeyBar)
+    PAGES = ("form", "text", "estimate")
+    FIRST_FOCUS = "FormPanel"
+
+    def compose(self) -> ComposeResult:
+        """All panels."""
+        yield Header("Editor")
+        with Container(id="editor"):
+            yield FormPanel(self)
+            with Vertical(id="beside"):
+                yield TomlText()
+                yield Totals()
+        yield TotalLine()
+        yield EditorKeys()
+
+    def on_mount(self) -> None:
+        """Show the draft, and look at its file now and then."""
+        super().on_mount()
+        self.refresh_all()
+        wrong = next((problem for problem in self.draft.problems if problem.key), None)
+        if wrong is not None:
+            self.form.go_to(wrong.key)
+        self.set_interval(LOOK_EVERY, self.look_at_disk)
+
+    def on_resize(self) -> None:
+        """What has the keys can be seen."""
+        super().on_resize()
+        self.call_after_refresh(self._show_focused)
+
+    def action_turn(self, direction: int) -> None:
+        """The next page of a narrow terminal; elsewhere the next panel gets the keys."""
+        panels = self._panels_in_order()
+        now = next((at for at, panel in enumerate(panels) if panel.has_focus), 0)
+        if self.has_class("-narrow"):
+            now = next(at for at, page in enumerate(self.PAGES) if self.has_class(f"page-{page}"))
+        at = (now + direction) % len(panels)
+        self._turn_to(at)
+        panels[at].focus()
+
+    def action_undo(self) -> None:
+        """Back by one step."""
+        if not self.draft.can_undo:
+            self.notify("There is nothing to undo.", timeout=2, markup=False)
+        self.draft.undo()
+        self.refresh_all()
+
+    def action_redo(self) -> None:
+        """Forward again by one step."""
+        if not self.draft.can_redo:
+            self.notify("There is nothing to do again.", timeout=2, markup=False)
+        self.draft.redo()
+        self.refresh_all()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """All of them, at any size."""
+        del action, parameters
+        return True
+
+    def on_descendant_focus(self) -> None:
+        """The page of what has the keys is shown."""
+        self._show_focused()
+
+    def _show_focused(self) -> None:
+        at = next((at for at, panel in enumerate(self._panels_in_order()) if panel.has_focus), None)
+        if at is not None:
+            self._turn_to(at)
+
+    def _turn_to(self, at: int) -> None:
+        for number, page in enumerate(self.PAGES):
+            self.set_class(number == at, f"page-{page}")
+
+    def _panels_in_order(self) -> tuple[Widget, Widget, Widget]:
+        return self.form, self.area, self.query_one(Totals)
+
+    def _entitle(self, look: Look) -> None:
+        mark = "*" if look.is_changed else ""
+        self.form.entitle(f"Preset · {printable(look.name)}{mark}", look.where)
+        place = printable(str(self.draft.path)) if self.draft.path is not None else "new"
+        title, count = f"TOML · {plain(place)}", len(look.problems)
+        said = f"{count} wrong" if count else ""
+        if (self.area.border_title, self.area.border_subtitle) != (title, said):
+            self.area.border_title, self.area.border_subtitle = title, said

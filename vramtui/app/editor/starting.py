@@ -1,0 +1,139 @@
+"""New drafts, and figures of a run for the one there is."""
+
+import time
+from pathlib import Path
+
+from vramtui.app.editor.drafted import DraftScreen
+from vramtui.app.editor.windows import Answer, Ask, Offers, Pick, Question
+from vramtui.core.errors import UserError
+from vramtui.core.runs import Run
+from vramtui.core.text import printable
+from vramtui.core.units import format_bytes
+from vramtui.presets.creating import checked_name
+from vramtui.presets.drafts import Draft, draft_from_model
+from vramtui.presets.measured import with_measured
+from vramtui.presets.offers import Offer, draft_from_process, start_from
+
+
+class Starting(DraftScreen):
+    """From a model's file, from what a process was started with, or from the draft itself."""
+
+    def action_new(self) -> None:
+        """Ask what to begin with."""
+        self.ask(self._ask_beginning)
+
+    def _ask_beginning(self) -> None:
+        running = self.office.running()
+        lines = [
+            ("a model's file", "config.json, *.safetensors, *.gguf, or a folder with them"),
+            ("a copy", f"of {self.draft.name} as it stands here"),
+        ]
+        if running is not None:
+            lines.append((f"pid {running[0]}", running[1]))
+
+        def chosen(at: int | None) -> None:
+            if at == 0:
+                self._from_model()
+            elif at == 1:
+                self._as_copy()
+            elif at == 2 and running is not None:
+                self._from_process(*running)
+
+        self.app.push_screen(Pick("A new preset from", lines), chosen)
+
+    def _from_model(self) -> None:
+        def check(path: str) -> str:
+            try:
+                draft = draft_from_model(Path(path).expanduser(), try_out=self.judge)
+            except (UserError, OSError) as error:
+                return str(error)
+            self.begin(draft)
+            return ""
+
+        prompt = "Path of config.json, a *.safetensors or *.gguf file, or a folder with them:"
+        self.app.push_screen(Ask("A new preset from a model's file", prompt, "", check))
+
+    def _as_copy(self) -> None:
+        text = self.draft.text
+
+        def check(name: str) -> str:
+            try:
+                draft = Draft.new(text, checked_name(name), try_out=self.judge)
+            except UserError as error:
+                return str(error)
+            self.begin(draft)
+            return ""
+
+        prompt = f"Name of the copy of {self.draft.name}:"
+        self.app.push_screen(Ask("A new preset as a copy", prompt, f"{self.draft.name}-copy", check))
+
+    def _from_process(self, pid: int, command: str) -> None:
+        library = self.office.known_presets
+        offers = draft_from_process(command, library)
+        if not offers:
+            self.notify(f"The command of pid {pid} says nothing that a preset could take.", markup=False)
+            return
+
+        def check(name: str, taken: tuple[Offer, ...]) -> str:
+            try:
+                draft = start_from(taken, library, checked_name(name), try_out=self.judge)
+            except UserError as error:
+                return str(error)
+            self.begin(draft)
+            return ""
+
+        self.app.push_screen(Offers(f"A new preset from pid {pid}", f"pid-{pid}", offers, check))
+
+    # --- measured ------------------------------------------------------------------------------------------------
+
+    def action_measured(self) -> None:
+        """Take a run's figures; which one is asked where there are several."""
+        runs = self.office.runs_of(self.draft.name)
+        if not runs:
+            name = printable(self.draft.name)
+            self.notify(f"No run of {name} is known: choose its process, or look at History (4) first.", markup=False)
+            return
+        if len(runs) == 1:
+            self._measure(runs[0])
+            return
+
+        def chosen(at: int | None) -> None:
+            if at is not None:
+                self._measure(runs[at])
+
+        self.app.push_screen(Pick("Which run's figures?", [(_name(run), _figures(run)) for run in runs]), chosen)
+
+    def _measure(self, run: Run, *, anyway: bool = False) -> None:
+        try:
+            text = with_measured(self.draft.text, run, self.draft.folder, anyway=anyway)
+        except UserError as error:
+            self._doubted(run, str(error), anyway=anyway)
+            return
+        self.draft.end_step()
+        self.draft.set_text(text)
+        self.draft.end_step()
+        self.refresh_all()
+        self.form.go_to("measured.process")
+        self.notify(f"[measured] has the figures of {_name(run)}; ctrl+s saves them.", markup=False)
+
+    def _doubted(self, run: Run, why: str, *, anyway: bool) -> None:
+        if anyway or run.observed.process is None:
+            self.notify(why[:1].upper() + why[1:], severity="warning", markup=False)
+            return
+
+        def answered(key: str | None) -> None:
+            if key == "y":
+                self._measure(run, anyway=True)
+
+        question = f"{why[:1].upper()}{why[1:]}. Write its figures all the same?"
+        self.app.push_screen(Question(_name(run), question, (Answer("y", "write them"),)), answered)
+
+
+def _name(run: Run) -> str:
+    at = time.strftime("%Y-%m-%d %H:%M", time.localtime(run.started_at))
+    return f"pid {run.pid} on {printable(run.host)}, {at}"
+
+
+def _figures(run: Run) -> str:
+    process = format_bytes(run.observed.process) if run.observed.process is not None else "not measured"
+    return f"{run.ending.replace('_', ' ')} · {run.gpu_name} · process {process}"
