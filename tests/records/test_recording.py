@@ -5,6 +5,7 @@ import itertools
 import os
 import random
 import signal
+import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 from tests.records.moments import moment
 from vramtui.core.errors import UserError
 from vramtui.core.readings import Gpu, Host, Process, Sample, encode_sample
+from vramtui.core.text import printable
 from vramtui.records.recording import Header, Recording, RecordingWriter, read_recording
 
 HEADER = Header(started_at=100.0, interval=1.0, versions={"vramtui": "0.1.0"})
@@ -207,3 +209,45 @@ def test_any_name_can_be_recorded(tmp_path_factory: pytest.TempPathFactory, comm
     (read,) = read_recording(path).samples
     has_surrogate = any(0xD800 <= ord(character) <= 0xDFFF for character in command)
     assert has_surrogate or read == sample
+
+
+def test_how_much_of_a_long_file_is_read_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "r"
+    path.write_bytes(HEAD + (encode_sample(SAMPLES[0]) + b"\n") * 1000)
+    told: list[float] = []
+    assert len(read_recording(path, told.append).samples) == 1000
+    assert told == sorted(told)
+    assert len(told) == 10
+    assert 0 < told[0] < told[-1] <= 1
+
+
+line = st.one_of(
+    st.sampled_from([GOOD[:-1], b'{"delta":{"taken_at":1.0,"gpus":{"0":{"processes":{"0":{"used_memory":5}}}}}}']),
+    st.sampled_from([b'{"job":{"at":1.0,"pid":7,"new":true,"changes":{"gone":true,"parts":{"weights":{"a":1}}}}}']),
+    st.sampled_from([b'{"job":{"at":2.0,"pid":7,"changes":{"beat":{"v":1,"pid":7,"at":1.0,"step":3,"kind":"beat"}}}}']),
+    st.sampled_from([b'{"matched":{"at":1.0,"processes":[]}}', b'{"matched":{"at":1.0,"processes":[{}]}}']),
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+        max_leaves=8,
+    ).map(msgspec.json.encode),
+    st.binary(max_size=40),
+)
+
+
+@given(st.lists(line, max_size=8), st.integers(0, 60), st.integers(0, 255))
+def test_whatever_is_in_the_file_is_a_recording_or_a_sentence(lines: list[bytes], at: int, byte: int) -> None:
+    data = bytearray(HEAD + GOOD + b"\n".join(lines))
+    data[len(data) * at // 61] = byte
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        try:
+            recording = read_recording(Path(file.name))
+        except UserError as error:
+            said = str(error)
+            assert said.startswith(file.name)
+            assert said == printable(said)
+        else:
+            recording.jobs.at(1e9)
+            recording.predictions.at(1e9)

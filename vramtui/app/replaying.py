@@ -17,7 +17,7 @@ from vramtui.app.widgets.replaybar import ReplayBar
 from vramtui.core.alerts import Alerts
 from vramtui.core.errors import UserError
 
-KEYS = "space play or hold · , . step · g go to a time · ( ) speed"
+KEYS = "space play · , . step · g go to · ( ) speed"
 TICK = 0.25
 SLICE = 0.02  # seconds at a time that samples are gone through without a look at keys and screen
 QUIET = 120  # samples gone through at once from which alerts on the way are not said any more

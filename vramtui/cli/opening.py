@@ -7,6 +7,7 @@ import msgspec
 
 from vramtui.core.errors import SourceFailed, UserError
 from vramtui.core.source import Source
+from vramtui.core.text import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,9 +69,14 @@ def _demo(banner: str) -> Opened:
 
 
 def _open_recording(path: Path) -> Opened:
+    from vramtui.cli.reading import ReadingProgress  # noqa: PLC0415 - only where it is shown
     from vramtui.records.recording import read_recording  # noqa: PLC0415 - only where it is shown
     from vramtui.sources.replay import ReplaySource  # noqa: PLC0415 - only where it is shown
 
-    recording = read_recording(path)
-    notes = " ".join((f"replay of {path.name}", *recording.warnings))
+    progress = ReadingProgress(path)
+    try:
+        recording = read_recording(path, progress)
+    finally:
+        progress.clear()
+    notes = " ".join((f"replay of {printable(path.name)}", *recording.warnings))
     return Opened(ReplaySource(recording.samples), notes, recording)

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ from vramtui.core.source import Source
 from vramtui.core.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
+    from vramtui.core.observed import ObservedJob
     from vramtui.records.recording import RecordingWriter
 
 SAY_EVERY = 1.0
@@ -42,9 +43,10 @@ def record(
     What jobs with a probe tell and what presets predict for processes is recorded with it.
     """
     with spoken_errors():
-        source = open_source(demo=demo, replay=None).source
+        opened = open_source(demo=demo, replay=None)
+        source = opened.source
         first = source.read()
-        beside = _Beside(probed=not demo)
+        beside = _Beside(opened.jobs)
         writer = _open(file, interval, first)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _end)
@@ -75,18 +77,19 @@ def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
 class _Beside:
     """What is written with each sample: what probes told by then, and predictions."""
 
-    def __init__(self, *, probed: bool) -> None:
+    def __init__(self, jobs: "Callable[[], Sequence[ObservedJob]] | None") -> None:
         from vramtui.cli.record_beside import Predictions, Probes  # noqa: PLC0415 - only where something is recorded
 
         self._predictions = Predictions()
         self._predictions.start()
-        self._probes = Probes() if probed else None
+        self._probes = Probes() if jobs is None else None
+        self._jobs = jobs if self._probes is None else self._probes.jobs
         if self._probes is not None and self._probes.problem:
             sys.stderr.write(f"vramtui: recording without probes: {self._probes.problem}\n")
 
     def write(self, writer: "RecordingWriter", sample: Sample) -> None:
         """Add `sample` and what belongs to it."""
-        writer.write(sample, self._probes.jobs() if self._probes is not None else (), self._predictions.of(sample))
+        writer.write(sample, () if self._jobs is None else self._jobs(), self._predictions.of(sample))
 
     def close(self) -> None:
         """Hear no more."""

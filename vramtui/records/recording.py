@@ -9,7 +9,7 @@ flushed after each sample; its gzip members may be several. The reader goes by w
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from gzip import GzipFile
 from pathlib import Path
 from types import MappingProxyType
@@ -31,6 +31,7 @@ from vramtui.records.recorded_predictions import MatchedLine, PredictionLine, Re
 
 WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
 LATEST = 253_402_300_799.0  # the last second of the year 9999
+TOLD_EVERY = 100  # lines
 NOTHING: Mapping[ProcessKey, Prediction] = MappingProxyType({})
 
 
@@ -147,8 +148,12 @@ class RecordingWriter:
         return UserError(f"the recording {printable(str(self.path))} cannot be written: {printable(reason).lower()}")
 
 
-def read_recording(path: Path) -> Recording:
+def read_recording(path: Path, progress: Callable[[float], None] | None = None) -> Recording:
     """The recording in `path`, plain or gzip. A last line that was cut off is left out, and a warning says so.
+
+    Args:
+        path: the file.
+        progress: is told now and then how much of the file is read, from 0 to 1.
 
     Raises:
         UserError: it cannot be read, holds no sample, or a line (which the sentence names) is not a Sample.
@@ -157,8 +162,11 @@ def read_recording(path: Path) -> Recording:
     reading = _Reading(name)
     try:
         with path.open("rb") as file:
+            size = max(1, path.stat().st_size)
             for line in read_lines(file):
                 reading.take(line)
+                if progress is not None and not line.number % TOLD_EVERY:
+                    progress(min(1.0, file.tell() / size))
     except OSError as error:
         raise UserError(f"{name} cannot be read: {printable(error.strerror or str(error)).lower()}") from None
     except LineTooLong as error:
