@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from vramtui.core.comparison import DEFAULT_ERROR, compare, compare_ledgers
 from vramtui.core.estimate import Estimate
 from vramtui.core.ledger import LINES, Category, Ledger, ledger_from_parts
+from vramtui.core.snapshot import observed_ledger
 from vramtui.core.units import GIB
 
 
@@ -79,3 +80,16 @@ def test_parts_that_leave_something_open_cover_nothing() -> None:
     rows = {row.line: row for row in compare_ledgers(predicted, told)}
     assert rows["inputs"].within is None
     assert rows["activations"].difference == 0
+
+
+def test_other_libraries_are_seen_with_the_context() -> None:
+    predicted = ledger_from_parts({"weights": 5 * GIB}, reserved=5 * GIB, context=GIB // 2, other=GIB // 4)
+    rows = {row.line: row for row in compare_ledgers(predicted, observed_ledger(6 * GIB, Ledger(reserved=5 * GIB)))}
+    assert rows["context"].observed == GIB
+    assert rows["context"].difference == GIB // 4
+    assert rows["other"].within == "context"
+
+
+def test_a_peak_below_reserved_says_nothing_about_the_context() -> None:
+    assert observed_ledger(4 * GIB, Ledger(reserved=5 * GIB)) == Ledger(reserved=5 * GIB, process=4 * GIB)
+    assert observed_ledger(None, Ledger(reserved=5 * GIB)).context is None

@@ -99,7 +99,7 @@ def moment(host: str = HOST) -> Snapshot:
     )
     estimate = _estimate()
     peak = Peak(bytes=60 * GIB, at=TAKEN_AT - 30)
-    observed = observed_ledger(TRAINING, peak)
+    observed = observed_ledger(peak.bytes)
     seen = Ledger(process=observed.process, allocated=59 * GIB)
     holdings = tuple(
         Holding(

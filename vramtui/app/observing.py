@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from vramtui.app.state import Panel, Row
 from vramtui.core.estimate import Moment
 from vramtui.core.ledger import Ledger
 from vramtui.core.readings import Gpu, Process
+from vramtui.core.snapshot import observed_ledger
 
 if TYPE_CHECKING:
     from vramtui.core.observed import ObservedJob
@@ -30,7 +29,7 @@ def told_of(jobs: Jobs, gpu: Gpu, process: Process) -> Ledger | None:
 def told_ledger(jobs: Jobs, row: Row) -> Ledger:
     """The observed side of a row's process: its peak as the driver shows it, and what the job itself tells."""
     told = None if row.process is None else told_of(jobs, row.gpu, row.process)
-    return msgspec.structs.replace(told or Ledger(), process=row.peak)
+    return observed_ledger(row.peak, told)
 
 
 def told_moments(jobs: Jobs, panel: Panel | None) -> tuple[Moment, ...]:

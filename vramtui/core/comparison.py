@@ -10,7 +10,6 @@ from vramtui.core.units import format_bytes
 
 Verdict = Literal["unknown", "below", "as predicted", "over"]
 DEFAULT_ERROR = 0.08
-REST: Line = "activations"
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +17,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     A job can tell weights, gradients and optimizer states apart, and the rest only as one figure. It stands with the
     activations; the other lines that it covers are `within` it, and difference and fraction are those of all of them.
+    In the same way other libraries are `within` the context, of which only both together are seen from outside.
     """
 
     line: Line
@@ -73,27 +73,30 @@ def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) 
 
 def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[Row, ...]:
     """Every line that either side knows, outermost totals last."""
-    covered = _covered(observed)
-    rest = sum(predicted.bytes_of(line) or 0 for line in covered)
+    within = _within(observed)
     return tuple(
         _row(
             line,
             predicted.bytes_of(line),
             observed.bytes_of(line),
-            rest=rest if line == REST else 0,
-            within=REST if line in covered else None,
+            rest=sum(predicted.bytes_of(covered) or 0 for covered, by in within.items() if by == line),
+            within=within.get(line),
         )
         for line in LINES
         if predicted.bytes_of(line) or observed.bytes_of(line) is not None
     )
 
 
-def _covered(observed: Ledger) -> tuple[Line, ...]:
-    """The lines whose bytes are told with the activations: the known parts are all that is allocated already."""
-    known = [observed.bytes_of(line) for line in CATEGORIES]
-    if observed.activations is None or observed.allocated != sum(size or 0 for size in known):
-        return ()
-    return tuple(line for line, size in zip(CATEGORIES, known, strict=True) if size is None)
+def _within(observed: Ledger) -> dict[Line, Line]:
+    """Lines whose bytes are seen with those of another: the known parts are all that there is already."""
+    found: dict[Line, Line] = {}
+    known = {line: observed.bytes_of(line) for line in CATEGORIES}
+    if observed.activations is not None and observed.allocated == sum(size or 0 for size in known.values()):
+        found |= {line: "activations" for line, size in known.items() if size is None}
+    outer = (observed.reserved, observed.context)
+    if None not in outer and observed.other is None and observed.process == sum(size or 0 for size in outer):
+        found["other"] = "context"
+    return found
 
 
 def _row(line: Line, predicted: int | None, observed: int | None, *, rest: int = 0, within: Line | None = None) -> Row:

@@ -67,9 +67,15 @@ def estimates_of(
     }
 
 
-def observed_ledger(process: Process, peak: Peak | None, told: Ledger | None = None) -> Ledger:
-    """What can be seen of a process from outside, its peak on the process line, beside what it tells of itself."""
-    return msgspec.structs.replace(told or Ledger(), process=peak.bytes if peak else process.used_memory)
+def observed_ledger(peak: int | None, told: Ledger | None = None) -> Ledger:
+    """What is seen of a process from outside, its `peak` in bytes, beside what it tells of itself.
+
+    What it holds beyond PyTorch's reserved is the context, with whatever other libraries took. A peak that was sampled
+    may have missed the moment: one below reserved says nothing about the context.
+    """
+    ledger = told or Ledger()
+    beyond = 0 if peak is None or ledger.reserved is None else peak - ledger.reserved
+    return msgspec.structs.replace(ledger, process=peak, context=beyond if beyond > 0 else ledger.context)
 
 
 def nothing_told(gpu: Gpu, process: Process) -> Ledger | None:
@@ -113,7 +119,7 @@ def _holding(
     predicted = estimate(found, device_of(gpu)) if found else None
     comparison = None
     if found and predicted:
-        observed = observed_ledger(process, peak, told(gpu, process))
+        observed = observed_ledger(peak.bytes if peak else process.used_memory, told(gpu, process))
         comparison = compare(found.key, predicted, observed, process.used_memory)
     return Holding(
         key=key,
