@@ -1,6 +1,6 @@
 """The dashboard for half an hour on a host where everything goes wrong at random: does it live, grow or stutter?
 
-python benchmarks/soak.py [--minutes 30] [--seed 1]
+python benchmarks/soak.py [--minutes 30] [--seed 1] [--no-keys] [--verbose]
 
 GPUs are lost and come back, calls fail and hang, processes come and go by the hundred under pids that are used again,
 memory and names change, and somebody leans on the keyboard. It reports crashes, the growth of the program's memory
@@ -39,6 +39,7 @@ GPUS, PROCESSES = 8, 125
 CTRL_C = "\x03"
 INTERRUPTED = 130
 EVERY = 0.2  # seconds between changes
+COUNT = 10.0  # seconds between looks at its memory
 WARM_UP = 0.1  # of the time, before growth counts
 KEYS = (
     "\x1b[A",
@@ -113,50 +114,73 @@ class Chaos:
         return StubProcess(self._chance.randrange(1, 4000), self._chance.randrange(1, 900) * MIB)
 
 
-def soak(minutes: float, seed: int, folder: Path) -> dict[str, float | str]:
+class Stopwatch:
+    """The longest time in which nothing was drawn, and what had been typed before it."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self._terminal = terminal
+        self._sent, self._drawn = terminal.bytes_sent, time.monotonic()
+        self._typed = self._typing = ""
+        self.worst, self.after = 0.0, ""
+
+    def typed(self, keys: str) -> None:
+        """These keys were sent."""
+        self._typing += keys
+
+    def look(self, now: float) -> None:
+        """See whether anything has come since the last look."""
+        if self._terminal.bytes_sent == self._sent:
+            return
+        if now - self._drawn > self.worst:
+            self.worst, self.after = now - self._drawn, self._typed + self._typing
+        self._sent, self._drawn = self._terminal.bytes_sent, now
+        self._typed, self._typing = self._typing, ""
+
+
+def soak(options: argparse.Namespace, folder: Path) -> dict[str, float | str]:
     """Run, and say what came of it."""
-    chaos, chance = Chaos(seed, folder / "world"), random.Random(seed)
+    chaos, chance = Chaos(options.seed, folder / "world"), random.Random(options.seed)
     environment: dict[str, str | None] = {
         "LD_LIBRARY_PATH": str(build()),
         "VRAMTUI_STUB_STATE": str(folder / "world"),
         "VRAMTUI_CONFIG_DIR": str(folder / "config"),
         "VRAMTUI_DATA_DIR": str(folder / "data"),
     }
-    command = ours(1.0).command
-    begun = time.monotonic()
-    over, warm = begun + 60 * minutes, begun + 60 * minutes * WARM_UP
-    first = last = worst = 0.0
-    with Terminal(command, size=(160, 50), env=environment, keep=False) as terminal:
+    begun = changed = counted = time.monotonic()
+    over, warm = begun + 60 * options.minutes, begun + 60 * options.minutes * WARM_UP
+    first = last = 0.0
+    with Terminal(ours(1.0).command, size=(160, 50), env=environment, keep=False) as terminal:
         terminal.wait_for("Processes")
-        sent, drawn = terminal.bytes_sent, time.monotonic()
-        changed = time.monotonic()
+        watch = Stopwatch(terminal)
         while (now := time.monotonic()) < over and terminal.process.poll() is None:
-            if terminal.bytes_sent != sent:
-                worst = max(worst, now - drawn)
-                sent, drawn = terminal.bytes_sent, now
+            watch.look(now)
             if now - changed >= EVERY:
                 chaos.change()
                 changed = now
-                if chance.random() < 0.3:
-                    terminal.send(chance.choice(KEYS))
-            last = terminal.usage()[1] if terminal.process.poll() is None else last
-            if now >= warm and not first:
-                first = last
+                if chance.random() < 0.3 and not options.no_keys:
+                    watch.typed(keys := chance.choice(KEYS))
+                    terminal.send(keys)
+            if now - counted >= COUNT:
+                counted = now
+                last = terminal.usage()[1] if terminal.process.poll() is None else last
+                first = first or (last if now >= warm else 0.0)
+                terminal.skip()
+                if options.verbose:
+                    print(f"{now - begun:6.0f} s {last / 1e6:6.1f} MB, {watch.worst:.2f} s after {watch.after!r}")
             time.sleep(0.02)
         code = terminal.process.poll()
-        shown = terminal.text
         if code is None:
             terminal.send(CTRL_C)
-            ended = terminal.ended()
-        else:
-            ended = code
+        ended = terminal.ended()
+        shown = terminal.text if ended != INTERRUPTED else ""
     return {
         "minutes": (time.monotonic() - begun) / 60,
         "crashes": int(code is not None or ended != INTERRUPTED),
         "growth_bytes": last - first,
         "rss_bytes": last,
-        "worst_frame_seconds": worst,
-        "screen": shown if code is not None else "",
+        "worst_frame_seconds": watch.worst,
+        "worst_frame_after": watch.after,
+        "screen": shown,
     }
 
 
@@ -165,15 +189,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--no-keys", action="store_true", help="nobody types")
+    parser.add_argument("--verbose", action="store_true", help="a line every ten seconds")
     options = parser.parse_args()
     with TemporaryDirectory(prefix="vramtui-") as folder:
-        found = soak(options.minutes, options.seed, Path(folder))
+        found = soak(options, Path(folder))
     print(f"{found['minutes']:.1f} minutes, {GPUS} GPUs x {PROCESSES} processes, a change every {EVERY} s")
     print(f"crashes            {found['crashes']}")
     print(
         f"memory growth      {float(found['growth_bytes']) / 1e6:+.1f} MB, to {float(found['rss_bytes']) / 1e6:.0f} MB"
     )
-    print(f"nothing drawn for  {found['worst_frame_seconds']:.2f} s at most")
+    print(f"nothing drawn for  {found['worst_frame_seconds']:.2f} s at most, after {found['worst_frame_after']!r}")
     if found["screen"]:
         print(found["screen"])
 

@@ -18,7 +18,7 @@ from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
 from vramtui.core.history import History
 from vramtui.core.preset import PresetFile
-from vramtui.core.readings import Gpu, Memory, Process, ProcessKey, Sample
+from vramtui.core.readings import Absence, Gpu, Memory, Process, ProcessKey, Sample
 from vramtui.core.units import GIB
 
 
@@ -50,6 +50,29 @@ def test_every_gpus_bytes_add_up(sample: Sample) -> None:
             continue
         held = sum(row.now or 0 for row in rows if row.gpu.uuid == gpu.uuid)
         assert held == gpu.memory.used + (gpu.memory.reserved or 0)
+
+
+def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
+    seen, now, later = History(), moments.usual(), moments.sample(moments.gpu(0), moments.gpu(1), at=5)
+    seen.add(now)
+    listing = Listing(now, seen, {})
+    keys = [row.id for row in Listing(now, seen, {}) if isinstance(row.id, ProcessKey)]
+    seen.add(later)
+    assert [row.id for row in listing if isinstance(row.id, ProcessKey)] == keys
+    assert all(listing.find(key) is not None for key in keys)
+
+
+def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
+    seen, now = History(), moments.usual()
+    seen.add(now)
+    half = msgspec.structs.replace(
+        now.gpus[0],
+        processes=tuple(msgspec.structs.replace(row, pid=row.pid + 1) for row in now.gpus[0].processes),
+        absent={"processes": Absence.FAILED},
+    )
+    later = msgspec.structs.replace(now, gpus=(half, *now.gpus[1:]), taken_at=now.taken_at + 1)
+    seen.add(later)
+    assert not [row for row in Listing(later, seen, {}) if row.kind == "process" and row.gpu.uuid == half.uuid]
 
 
 def test_the_exited_stay_for_a_while_with_their_peak() -> None:

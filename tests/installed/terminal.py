@@ -131,6 +131,10 @@ class Terminal:
         self._set_size(size)
         self.process.send_signal(signal.SIGWINCH)
 
+    def skip(self) -> None:
+        """Never draw what has come so far and nobody has looked at: of an hour's output only the end matters."""
+        self._arrived.clear()
+
     def ended(self, patience: float = PATIENCE) -> int:
         """The exit code, once the program has ended and all it sent has been read (negative: the signal's number)."""
         code = self.process.wait(patience)

@@ -71,9 +71,10 @@ class Listing(Sequence[Row]):
         start = 0
         for told in sample.gpus:
             gpu, age = last_answer(sample, told, answered)
-            tracks = history.here(sample.host.name, gpu.uuid)
+            # The history goes on; what is looked up here, while a View is drawn again or held, stays.
+            tracks = dict(history.here(sample.host.name, gpu.uuid))
             processes: Sequence[Process] = gpu.processes
-            if len(tracks) != len(processes):
+            if len(tracks) != len(processes) or "processes" in gpu.absent:
                 processes = [process for process in processes if process.pid in tracks]
             self.parts.append(Part(start, gpu, age, processes, tracks, remainders(gpu, age, sample.host)))
             start = self.parts[-1].end
