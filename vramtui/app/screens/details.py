@@ -10,8 +10,9 @@ from vramtui.app.state import Row, View
 from vramtui.app.words import why
 from vramtui.core.history import Peak
 from vramtui.core.ledger import Ledger
-from vramtui.core.readings import Gpu, Process, Reading
+from vramtui.core.readings import Gpu, Host, Process, Reading
 from vramtui.core.text import printable
+from vramtui.core.unattributed import causes
 from vramtui.core.units import format_bytes, format_duration, format_percent
 
 Facts = list[tuple[str, str]]
@@ -45,7 +46,7 @@ class Details(TextWindow):
             facts = process_facts(row, row.process, sample.taken_at)
             facts[5:5] = told_facts(self._told)
             sections.append(_section(f"Process {row.process.pid}", facts))
-        sections.append(_section(f"GPU {row.gpu.index}", gpu_facts(row.gpu)))
+        sections.append(_section(f"GPU {row.gpu.index}", [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host)]))
         return _assemble(sections)
 
 
@@ -143,6 +144,19 @@ def gpu_facts(gpu: Gpu) -> Facts:
     if memory.unified:
         facts.append(("unified", "its memory is the host's"))
     return facts
+
+
+def nobodys_facts(gpu: Gpu, host: Host) -> Facts:
+    """The bytes that no process accounts for, and why as far as that is known."""
+    count = gpu.unattributed
+    if not count:
+        return []
+    if count < 0:
+        return [("unattributed", f"{format_bytes(count)}: a process grew between two looks of the driver's")]
+    known = ", ".join(causes(gpu, host)) or (
+        "the driver's own, managed memory, or left by processes that ended; nothing tells which"
+    )
+    return [("unattributed", f"{format_bytes(count)}: {known}")]
 
 
 def _memory_parts(gpu: Gpu) -> list[str]:

@@ -1,0 +1,40 @@
+"""The window of details: bytes that are nobody's, and why."""
+
+import msgspec
+import pytest
+
+from tests.app import moments
+from vramtui.app.screens.details import gpu_facts, nobodys_facts
+from vramtui.core.readings import Absence, Memory
+from vramtui.core.units import GIB
+
+INSIDE = msgspec.structs.replace(moments.HOST, private_pids=True)
+
+
+@pytest.mark.parametrize(
+    ("unattributed", "host", "words"),
+    [
+        (3 * GIB, moments.HOST, "3.0 GiB: the driver's own, managed memory, or left by processes that ended"),
+        (3 * GIB, INSIDE, "3.0 GiB: processes outside this container"),
+        (-GIB, moments.HOST, "-1.0 GiB: a process grew between two looks of the driver's"),
+    ],
+)
+def test_bytes_that_are_nobodys_say_why(unattributed: int, host: object, words: str) -> None:
+    assert isinstance(host, type(moments.HOST))
+    card = moments.gpu(0, moments.process(5, 9 * GIB, "python x.py"), unattributed=unattributed)
+    ((name, told),) = nobodys_facts(card, host)
+    assert name == "unattributed"
+    assert words in told.replace("−", "-")
+
+
+def test_where_every_byte_is_somebodys_nothing_is_said() -> None:
+    assert nobodys_facts(moments.gpu(0), moments.HOST) == []
+    unknown = moments.gpu(0, memory=Memory(), absent={"memory": Absence.NOT_SUPPORTED})
+    assert nobodys_facts(unknown, moments.HOST) == []
+
+
+def test_shared_memory_is_named_as_such() -> None:
+    shared = moments.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))
+    facts = dict(gpu_facts(shared))
+    assert facts["memory"] == "used 1.0 GiB · free 9.0 GiB"
+    assert facts["unified"] == "its memory is the host's"
