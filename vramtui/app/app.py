@@ -14,6 +14,7 @@ from vramtui.app.commands import commands
 from vramtui.app.editing import Editing
 from vramtui.app.keeping import Keeping
 from vramtui.app.keys import APP_BINDINGS
+from vramtui.app.planning import Planning
 from vramtui.app.recording import Recording
 from vramtui.app.replaying import Replaying
 from vramtui.app.sampling import Sampling
@@ -30,7 +31,7 @@ INTERRUPTED = 130
 
 
 class Dashboard(
-    Editing, Replaying, Recording, Keeping, Calibrating, Saving, Tracing, Acting, Sampling, Batching, Tidying, Windows
+    Editing, Replaying, Recording, Keeping, Calibrating, Saving, Tracing, Planning, Acting, Sampling, Batching, Tidying, Windows
 ):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 

@@ -10,7 +10,7 @@ from vramtui.app.memory import Memory
 from vramtui.app.observing import Jobs, nobody, told_of
 from vramtui.app.predicting import Predictor
 from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
-from vramtui.app.tuning import changed_fields, first_of, step
+from vramtui.app.tuning import changes_of, first_of, step
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
 from vramtui.core.matching import Matcher
@@ -144,6 +144,12 @@ class Desk:
         self._edits[found.key] = step(self.workload(found), name, direction)
         return True
 
+    def put(self, workload: Workload) -> None:
+        """Make `workload` the panel's, as changes to its preset that `undo_steps` takes back."""
+        found = self.presets.get(self.panel_key or "")
+        if found is not None:
+            self._edits[found.key] = workload
+
     def undo_steps(self) -> bool:
         """Back to what the panel's preset file says; False when nothing had been changed."""
         return self._edits.pop(self.panel_key or "", None) is not None
@@ -231,6 +237,6 @@ class Desk:
             row=row_for_panel(found.key, chosen, matched),
             sample=self._shown,
             predictor=self.predictor,
-            changed=changed_fields(self.workload(found), found.preset.workload),
+            changed=changes_of(self.workload(found), found.preset.workload),
             jobs=self.jobs,
         )

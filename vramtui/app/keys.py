@@ -81,8 +81,21 @@ TIMELINE_BINDINGS: list[BindingType] = [
     _quiet("escape", "app.leave_timeline", "Call the running trace off; without one, back to Watch", "timeline.leave"),
 ]
 PLAN_BINDINGS: list[BindingType] = [
+    _key("v", "page", "view", "plan.page", "Next page of a narrow terminal"),
     _key("p", "app.presets", "preset", "plan.presets", "Choose a preset to estimate"),
-    _quiet("escape", "app.show('watch')", "Back to Watch", "plan.leave"),
+    _key("a", "app.choose_axis(True)", "axes", "plan.across", "Choose what is varied across"),
+    _key("A", "app.choose_axis(False)", "axes", "plan.down", "Choose what is varied down", "A"),
+    _key("g", "app.choose_card", "card", "plan.card", "Choose the card: this machine's, or any that is known"),
+    _key("b", "app.choose_beside", "beside", "plan.beside", "Set another preset or this one's file beside it"),
+    _key("enter", "app.take_variant", "take", "plan.take", "Let Watch estimate the cell's variant", "enter"),
+    _key("w", "app.save_variant", "save", "plan.save", "Save the cell's variant as a preset of your own"),
+    _key("f", "app.plan_edge", "edge", "plan.edge", "Go to the last cell of the row that fits"),
+    _key("s", "app.snapshot", "snapshot", "plan.snapshot", "Write what is shown to files"),
+    _quiet("x", "app.swap_axes", "Columns become rows", "plan.swap"),
+    _quiet("home", "app.plan_home", "Back to the cell of the preset's own values", "plan.home"),
+    _quiet("u", "app.undo", "Back to what the preset's file says", "plan.undo"),
+    _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "plan.problems", "!"),
+    _quiet("escape", "app.leave_plan", "Back to Watch", "plan.leave"),
 ]
 HISTORY_BINDINGS: list[BindingType] = [
     _key("enter", "app.open_run", "open", "history.open", "All about the chosen run", "enter"),

@@ -152,3 +152,35 @@ class RunAnswered(Message):
     title: str
     lines: list[str]
     problem: str = ""
+
+
+@dataclass
+class CellMoved(Message):
+    """The cursor of the Plan screen's map is to go so many columns and rows on."""
+
+    across: int
+    down: int
+
+
+@dataclass
+class CellChosen(Message):
+    """A cell of the Plan screen's map was clicked."""
+
+    x: int
+    y: int
+
+
+@dataclass
+class PlanProgressed(Message):
+    """The Plan screen's maps and advice know more than before; `problem` says what went wrong."""
+
+    problem: str = ""
+
+
+@dataclass
+class VariantSaved(Message):
+    """A variant is a preset now, or `problem` says why it is not."""
+
+    found: PresetFile | None
+    path: str = ""
+    problem: str = ""

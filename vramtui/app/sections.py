@@ -18,6 +18,7 @@ from vramtui.app.keys import (
 )
 from vramtui.app.screens.run import RunWindow
 from vramtui.app.widgets.estimate import EstimatePanel
+from vramtui.app.widgets.heatmap import Heatmap
 from vramtui.app.widgets.phases import Phases
 from vramtui.app.widgets.runs import RunRows
 from vramtui.app.widgets.table import Rows
@@ -51,6 +52,11 @@ PHASES = (
     "A bar for the end of each phase: the solid part is what is held then, by category; the light part goes on to the"
     " most that was held within the phase."
 )
+MAP = (
+    "Each cell is the predicted process of the preset with two of its values changed. The heavy line is the edge of"
+    " what fits the card, the dot is the preset as it is now, and – is what cannot be: the words below say why.\n"
+    "a and A choose what is varied, g the card, b what it is set beside; Enter takes the cell over, w saves it."
+)
 HISTORY = (
     "Every job that ran a preset while a dashboard watched it, and every one that vramtui run started. The errors are"
     " those of runs that came to their end; calibration is learnt from those on this host."
@@ -69,6 +75,7 @@ SECTIONS = (
     Section("estimate.", "Estimate panel", EstimatePanel.BINDINGS, ESTIMATE),
     Section("phases.", "Phases", Phases.BINDINGS, PHASES),
     Section("watch.", "Watch", WATCH_BINDINGS),
+    Section("map.", "Map of what fits", Heatmap.BINDINGS, MAP),
     Section("plan.", "Plan", PLAN_BINDINGS),
     Section("timeline.", "Timeline", TIMELINE_BINDINGS),
     Section("history.", "History", HISTORY_BINDINGS, HISTORY),

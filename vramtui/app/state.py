@@ -18,6 +18,7 @@ from vramtui.estimators.traced.results import TraceResult
 if TYPE_CHECKING:
     from vramtui.app.batches import BatchSearch
     from vramtui.app.past import PastView
+    from vramtui.app.plan.view import PlanView
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
 SortColumn = Literal["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
@@ -174,6 +175,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     panel: Panel | None = None
     timeline: Timeline = Timeline()
     past: "PastView | None" = None
+    plan: "PlanView | None" = None
     sort: SortColumn = "gpu"
     reverse: bool = False
     held: bool = False

@@ -120,3 +120,9 @@ def changed_fields(workload: Workload, original: Workload) -> frozenset[str]:
     return frozenset(
         field.name for field in fields_of(workload) if value_of(workload, field) != value_of(original, field)
     )
+
+
+def changes_of(workload: Workload, original: Workload) -> frozenset[str]:
+    """As `changed_fields`; where only something differs that is no field here, `workload` stands for it."""
+    fields = changed_fields(workload, original)
+    return fields if fields or workload == original else frozenset({"workload"})

@@ -1,7 +1,7 @@
 """Memory over two keys at once, for a map of what fits: 100 x 100 cells from about a thousand estimates."""
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 import msgspec
@@ -10,7 +10,8 @@ from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimator
 from vramtui.core.workload import Workload
-from vramtui.estimators.planner import value_at, with_values
+from vramtui.estimators.analytic.serving_parts import TooLarge
+from vramtui.estimators.planner import Answer, value_at, with_values
 
 NODES = 24
 Axis = tuple[str, Sequence[int]]
@@ -63,6 +64,31 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
             for y, row in zip(ys, fits, strict=True)
         )
     return Grid(across=(across[0], xs), down=(down[0], ys), sizes=sizes, fits=fits, exact=exact)
+
+
+def answer_for(estimator: Estimator, workload: Workload, device: Device) -> Answer:
+    """One cell of a map of anything: the process's bytes and whether the card holds them, or why it cannot be."""
+    try:
+        process = estimator.estimate(workload, device).process
+    except TooLarge as error:
+        return Answer(error.needed, fits=False, reason=str(error))
+    except UserError as error:
+        return Answer(None, fits=False, reason=str(error))
+    return Answer(process, process <= device.total_memory)
+
+
+def spread(columns: int, rows: int, start: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, int]]:
+    """Every cell of a map once, `start` first and then from a coarse net to a fine one, so that its outlines are seen
+    long before it is whole.
+    """
+    seen = {start} if start[0] < columns and start[1] < rows else set()
+    yield from seen
+    for step in (8, 4, 2, 1):
+        for y in range(0, rows, step):
+            for x in range(0, columns, step):
+                if (x, y) not in seen:
+                    seen.add((x, y))
+                    yield x, y
 
 
 def _fitting(size: Size, xs: tuple[int, ...], ys: tuple[int, ...], room: int) -> tuple[tuple[bool, ...], ...]:

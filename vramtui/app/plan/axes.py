@@ -1,0 +1,119 @@
+"""What can be varied about a workload: the axes of a map, their values, and the workload at a pair of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from vramtui.app.plan.kinds import BY_NAME, KINDS, Amount, Kind
+from vramtui.app.plan.ladders import short, with_present
+from vramtui.app.plan.sharing import AS_IS, shared
+from vramtui.core.errors import UserError
+from vramtui.core.models import RuleModel, TorchModel
+from vramtui.core.workload import Workload
+from vramtui.estimators.planner import with_values
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """One thing to vary.
+
+    Attributes:
+        name: what it is called everywhere.
+        title: what it is, in a list.
+        amounts: its values in order.
+        labels: each in a few characters.
+        present: which of them the workload has now; None where it has none of them.
+    """
+
+    name: str
+    title: str
+    amounts: tuple[Amount, ...]
+    labels: tuple[str, ...]
+    present: int | None
+
+    def words(self, at: int) -> str:
+        """The axis and one of its values."""
+        amount = self.amounts[at]
+        text = f"{amount:,}" if isinstance(amount, int) and self.name != "image" else self.labels[at]
+        return f"{self.name} {text}"
+
+
+def axes_of(workload: Workload, original: Workload, cards: int) -> tuple[Axis, ...]:
+    """The axes that `workload` has; none for one of a published rule alone, or of somebody's own code.
+
+    Args:
+        workload: as it is now.
+        original: as the preset's file has it: ladders stand around its values, so that they stay put while the
+            present ones change.
+        cards: over how many GPUs a job is spread that is on one now.
+    """
+    if isinstance(workload.model, RuleModel | TorchModel):
+        return ()
+    return tuple(_axis(kind, workload, original, cards) for kind in KINDS if kind.known(workload))
+
+
+def _axis(kind: Kind, workload: Workload, original: Workload, cards: int) -> Axis:
+    present = kind.read(workload)
+    amounts = kind.amounts(original, kind.read(original))
+    numbers = tuple(amount for amount in amounts if type(amount) is int)
+    if len(numbers) == len(amounts) and (present is None or type(present) is int):
+        amounts = with_present(numbers, present)
+    elif present not in amounts:
+        shares = [amount for amount in (*amounts, present) if isinstance(amount, float)]
+        amounts = tuple(sorted(shares)) if len(shares) > len(amounts) else (*amounts, present)
+    title = kind.title.format(cards=cards_of(workload, cards))
+    labels = tuple(_label(amount) for amount in amounts)
+    return Axis(kind.name, title, amounts, labels, amounts.index(present) if present in amounts else None)
+
+
+def _label(amount: Amount) -> str:
+    if amount is None:
+        return "none"
+    if isinstance(amount, float):
+        return f"{amount:.0%}"
+    return short(amount) if isinstance(amount, int) else amount
+
+
+def fitted(axis: Axis, workload: Workload) -> Axis:
+    """`axis` as another workload has it: the same values, and its own present one where it is among them."""
+    kind = BY_NAME[axis.name]
+    present = kind.read(workload) if kind.known(workload) else None
+    at = axis.amounts.index(present) if kind.known(workload) and present in axis.amounts else None
+    return msgspec.structs.replace(axis, present=at)
+
+
+def cards_of(workload: Workload, cards: int) -> int:
+    """Over how many GPUs sharding is tried: those the job has, or `cards` where it has one."""
+    ranks = workload.parallel.ranks if workload.parallel is not None else 1
+    return ranks if ranks > 1 else cards
+
+
+def usual_axes(axes: tuple[Axis, ...]) -> tuple[str, str]:
+    """What is varied until somebody chooses: sizes before anything else."""
+    names = [axis.name for axis in axes]
+    across = next(name for name in ("batch", "sequences", *names) if name in names)
+    wanted = ("seq", "context", "image", "precision", *names)
+    return across, next(name for name in wanted if name in names and name != across)
+
+
+def variant(workload: Workload, amounts: Mapping[str, Amount], cards: int) -> Workload:
+    """`workload` with these amounts, by the names of their axes.
+
+    Raises:
+        UserError: it has no such axis, or cannot be so.
+    """
+    changes: dict[str, Any] = {}
+    for name, amount in amounts.items():
+        kind = BY_NAME[name]
+        if not kind.known(workload):
+            raise UserError(f"this preset has no {name} to vary")
+        changes |= kind.changes(workload, amount)
+    gpus, scheme = amounts.get("GPUs"), amounts.get("sharding", AS_IS)
+    try:
+        changed = with_values(workload, changes) if changes else workload
+    except msgspec.ValidationError as error:
+        raise UserError(str(error)) from None
+    if "GPUs" not in amounts and "sharding" not in amounts:
+        return changed
+    over = gpus if isinstance(gpus, int) else None
+    return msgspec.structs.replace(changed, parallel=shared(changed, str(scheme), over, cards_of(workload, cards)))

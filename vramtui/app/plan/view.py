@@ -1,0 +1,72 @@
+"""What the Plan screen shows at one moment."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from vramtui.app.plan.axes import Axis
+from vramtui.app.plan.sheets import Cells, Holds
+from vramtui.core.devices import Device
+from vramtui.core.estimate import Estimate
+from vramtui.core.workload import Workload
+from vramtui.estimators.planner import Answer, Edge
+
+
+class MapView(msgspec.Struct, frozen=True, eq=False):
+    """One heatmap: whose it is, its axes, and the answers so far; `done` of `total` cells are known."""
+
+    title: str
+    x: Axis
+    y: Axis
+    cells: Cells
+    done: int
+    total: int
+
+
+class AdviceView(msgspec.Struct, frozen=True, eq=False):
+    """What is known so far; see `sheets.Advice`."""
+
+    edges: tuple[Edge, ...] = ()
+    levers: tuple[tuple[str, str], ...] | None = None
+    settings: Mapping[str, object] = {}
+    with_them: int | None = None
+    cards: tuple[Holds, ...] = ()
+    is_whole: bool = False
+
+
+class Side(msgspec.Struct, frozen=True, eq=False):
+    """A variant with its estimate, or why there is none. `what` is its name in a heading, `how` what it stands for."""
+
+    what: str
+    how: str
+    workload: Workload | None
+    estimate: Estimate | None
+    answer: Answer | None
+
+
+class PlanView(msgspec.Struct, frozen=True, eq=False):
+    """Everything on the Plan screen.
+
+    Attributes:
+        problem: the sentence that stands there instead of a map.
+        preset: its key.
+        device: the card, and `where` what people call it.
+        maps: one, or two of the same axes.
+        cursor: column and row of the cell that the rest is about.
+        side: that cell; `other` is what it is set beside.
+        advice: about that cell.
+        tried: how many cards the advice looks at.
+        changed: whether the preset's values are not its file's.
+    """
+
+    problem: str = ""
+    preset: str = ""
+    device: Device | None = None
+    where: str = ""
+    maps: tuple[MapView, ...] = ()
+    cursor: tuple[int, int] = (0, 0)
+    side: Side | None = None
+    other: Side | None = None
+    advice: AdviceView = AdviceView()
+    tried: int = 0
+    changed: bool = False

@@ -1,0 +1,93 @@
+"""What becomes of a variant of a preset: the workload in Watch's panel, or a preset of the person's own."""
+
+import threading
+
+from vramtui.app.messages import VariantSaved
+from vramtui.app.plan.desk import PlanDesk
+from vramtui.app.watching import Watching
+from vramtui.core.errors import UserError
+from vramtui.core.preset import PresetFile
+from vramtui.core.text import printable
+from vramtui.core.workload import Workload
+
+CHOOSE_FIRST = "Choose a preset first: p"
+
+
+class Varying(Watching):
+    """The keys that use the cell under the cursor."""
+
+    _plan_desk: PlanDesk | None = None
+
+    @property
+    def plan_desk(self) -> PlanDesk:
+        """What was chosen on the Plan screen."""
+        if self._plan_desk is None:
+            self._plan_desk = PlanDesk()
+        return self._plan_desk
+
+    def action_take_variant(self) -> None:
+        """Make the cell's variant what Watch's panel shows."""
+        told = self._variant()
+        if told is not None:
+            workload, how = told
+            self.desk.put(workload)
+            self.plan_desk.go_home()
+            self.notify(f"Watch estimates {how} now; u goes back to the file, w saves it.", markup=False)
+            self.draw()
+
+    def action_save_variant(self) -> None:
+        """Ask for a name, and save the cell's variant as a preset of the person's own."""
+        told = self._variant()
+        found = self.desk.presets.get(self.desk.panel_key or "")
+        if told is None or found is None:
+            return
+        from vramtui.app.plan.saving import proposed_name  # noqa: PLC0415 - reads and writes presets
+        from vramtui.app.widgets.plan_name import PlanName  # noqa: PLC0415 - as above
+
+        workload, how = told
+
+        def named(name: str | None) -> None:
+            if name is not None:
+                self._save_aside(found, workload, name, how)
+
+        about = f"{printable(found.key)} with {how}, as a preset of your own; the file it comes from stays as it is."
+        self.push_screen(PlanName(proposed_name(found, how), about), named)
+
+    def _variant(self) -> tuple[Workload, str] | None:
+        """The workload under the cursor and its name; says why where there is none."""
+        side = self.plan_desk.view(self.desk).side
+        if side is None:
+            self.notify(CHOOSE_FIRST, markup=False)
+        elif side.workload is None or side.estimate is None:
+            reason = side.answer.reason if side.answer is not None else ""
+            self.notify(f"{side.how} cannot be: {printable(reason)}", severity="warning", markup=False)
+        else:
+            return side.workload, side.how
+        return None
+
+    def _save_aside(self, found: PresetFile, workload: Workload, name: str, how: str) -> None:
+        def save() -> None:
+            from vramtui.app.plan.saving import save_variant  # noqa: PLC0415 - as above
+
+            try:
+                made = save_variant(found, workload, name, how)
+                self.post_message(VariantSaved(made, made.path))
+            except (UserError, OSError) as error:
+                self.post_message(VariantSaved(None, problem=str(error)))
+
+        threading.Thread(target=save, name="save variant", daemon=True).start()
+
+    def on_variant_saved(self, message: VariantSaved) -> None:
+        """It is the panel's preset from now on."""
+        if message.found is None:
+            self.notify(message.problem, title="Not saved", severity="error", markup=False)
+            return
+        self.desk.undo_steps()
+        self.desk.add_preset(message.found)
+        self.desk.panel_key = message.found.key
+        self.notify(
+            f"{printable(message.path)}\nIt is the preset on the screen now; p lists it.",
+            title="Saved as a preset",
+            markup=False,
+        )
+        self.draw()
