@@ -8,8 +8,9 @@ from vramtui.app.building import bars, device_for, panel, row_for_panel, series
 from vramtui.app.listing import Held, Listing
 from vramtui.app.memory import Memory
 from vramtui.app.observing import Jobs, nobody, told_of
+from vramtui.app.ordering import Ordering
 from vramtui.app.predicting import Predictor
-from vramtui.app.state import SORT_COLUMNS, Panel, Row, RowId, SortColumn, View
+from vramtui.app.state import Panel, Row, RowId, View
 from vramtui.app.tuning import changes_of, first_of, step
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
@@ -22,19 +23,17 @@ from vramtui.core.workload import Workload
 SPANS = (120, 600, 3600, 0)
 
 
-class Desk:
+class Desk(Ordering):
     """Takes samples and choices, and answers with the View to draw. Knows no widget and no clock."""
 
     def __init__(self, predictor: Predictor) -> None:
+        super().__init__()
         self.predictor = predictor
         self.jobs: Jobs = nobody
         self.history = Memory()
         self.presets: dict[str, PresetFile] = {}
         self.by_hand: dict[ProcessKey, str | None] = {}
         self.recorded: dict[ProcessKey, str | None] = {}
-        self.sort: SortColumn = "gpu"
-        self.reverse = False
-        self.filter = ""
         self.paused = False
         self.panel_key: str | None = None
         self.span = SPANS[0]
@@ -45,7 +44,6 @@ class Desk:
         self._matcher = Matcher(())
         self._matches: dict[ProcessKey, PresetFile] = {}
         self._chosen: RowId | None = None
-        self._held: Held | None = None
         self._visible: Arranged | None = None
 
     # --- what comes in -------------------------------------------------------------------------------------------
@@ -93,22 +91,6 @@ class Desk:
         if held:
             self._chosen = None
         return held
-
-    def sort_by(self, column: SortColumn) -> None:
-        """Sort by `column`; by the same one again: the other way round."""
-        self.reverse = not self.reverse if column == self.sort else False
-        self.sort = column
-        self._held = None
-
-    def sort_next(self, direction: int) -> None:
-        """Sort by the column to the right (1) or left (-1) of the present one."""
-        at = SORT_COLUMNS.index(self.sort)
-        self.sort_by(SORT_COLUMNS[(at + direction) % len(SORT_COLUMNS)])
-
-    def set_filter(self, text: str) -> None:
-        """Show only rows that hold every word of `text`."""
-        self.filter = text
-        self._held = None
 
     def toggle_pause(self) -> bool:
         """Hold what is shown, or go on with the latest; True when it is held now."""
