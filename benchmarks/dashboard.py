@@ -59,8 +59,9 @@ class Conditions:
 
 
 def ours(interval: float) -> Program:
-    """The program of this environment."""
-    return Program("vramtui", (str(Path(sys.executable).with_name("vramtui")), "--interval", f"{interval:g}"))
+    """The program of this environment, started as people start it."""
+    options = () if interval == 1 else ("--interval", f"{interval:g}")
+    return Program("vramtui", (str(Path(sys.executable).with_name("vramtui")), *options))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a recording says beside its samples: what jobs told and what presets predicted at that time."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from vramtui.app import messages
 from vramtui.app.predicting import Predictor
@@ -9,11 +9,13 @@ from vramtui.app.state import View
 from vramtui.app.watching import Watching
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate, Estimator
-from vramtui.core.observed import ObservedJob
 from vramtui.core.predicted import Prediction
 from vramtui.core.preset import Preset, PresetFile
 from vramtui.core.readings import ProcessKey, Sample
 from vramtui.core.workload import Workload
+
+if TYPE_CHECKING:
+    from vramtui.core.observed import ObservedJob
 
 
 class Recorded(Protocol):
@@ -24,7 +26,7 @@ class Recorded(Protocol):
         """What was seen, in the order of its times; at least one."""
         ...
 
-    def jobs_at(self, when: float) -> Sequence[ObservedJob]:
+    def jobs_at(self, when: float) -> "Sequence[ObservedJob]":
         """What each job had told by then."""
         ...
 

@@ -1,5 +1,6 @@
 """`vramtui` alone: the dashboard."""
 
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -43,6 +44,7 @@ def open_dashboard(
 def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: str | None, read_only: bool) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         leave(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
+    gc.disable()  # What is loaded until the first paint is there to stay: going through it again and again takes 15 ms.
     for name in ("COLUMNS", "LINES"):
         # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
         os.environ.pop(name, None)
@@ -85,6 +87,8 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     app.save_choice = saver
     app.past = past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner))
     app.hint = first_time_hint(data_dir() / WELCOMED)
+    gc.freeze()
+    gc.enable()
     sys.exit(run_dashboard(app))
 
 

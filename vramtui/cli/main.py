@@ -81,6 +81,14 @@ def program(names: Sequence[str] = COMMANDS) -> typer.Typer:
 
 
 def run() -> None:
-    """Run the command line. Where a command is named first, the others need not be loaded."""
-    named = sys.argv[1:2]
-    program(named if named and named[0] in COMMANDS else COMMANDS)(prog_name="vramtui")
+    """Run the command line."""
+    program(_needed(sys.argv[1:]))(prog_name="vramtui")
+
+
+def _needed(arguments: Sequence[str]) -> Sequence[str]:
+    """The commands to load: the one that is named first; none for the dashboard with options; else all."""
+    first = arguments[:1]
+    if first and first[0] in COMMANDS:
+        return first
+    asks_for_all = {"-h", "--help", *COMMANDS}
+    return COMMANDS if asks_for_all.intersection(arguments) or not first or first[0][:1] != "-" else ()

@@ -1,9 +1,13 @@
 """Presets: find, read and check TOML files, change single values of them, and write them back."""
 
-from vramtui.presets.library import PresetLibrary, config_dir, preset_files
-from vramtui.presets.overrides import apply_overrides
-from vramtui.presets.reading import Problem, check_file, find_problems, load_preset, parse_preset
-from vramtui.presets.writing import set_values, write_preset_text
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vramtui.presets.library import PresetLibrary, config_dir, preset_files
+    from vramtui.presets.overrides import apply_overrides
+    from vramtui.presets.reading import Problem, check_file, find_problems, load_preset, parse_preset
+    from vramtui.presets.writing import set_values, write_preset_text
 
 __all__ = [
     "PresetLibrary",
@@ -18,3 +22,17 @@ __all__ = [
     "set_values",
     "write_preset_text",
 ]
+_HOMES = {
+    "library": ("PresetLibrary", "config_dir", "preset_files"),
+    "overrides": ("apply_overrides",),
+    "reading": ("Problem", "check_file", "find_problems", "load_preset", "parse_preset"),
+    "writing": ("set_values", "write_preset_text"),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load the module of `name`: the dashboard needs none of them before its first paint."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"vramtui.presets.{home}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import vramtui
 from vramtui.core.errors import UserError, nearest
-from vramtui.core.preset import PresetFile
-from vramtui.presets.reading import load_preset, shown
+from vramtui.core.preset import Preset, PresetFile
 
 
 def config_dir() -> Path:
@@ -120,6 +119,8 @@ class PresetLibrary:
                 for path in preset_files(folder):
                     first = found.setdefault(path.stem, _File(path, bundled, _stamp(path)))
                     if first.path != path and first.bundled == bundled:
+                        from vramtui.presets.reading import shown  # noqa: PLC0415 - as in `_preset`
+
                         self._doubles.append(f"{shown(path)}: {shown(first.path)} has the same name")
             self._files = dict(sorted(found.items()))
         return self._files
@@ -128,7 +129,7 @@ class PresetLibrary:
         if key not in self._read:
             file = self._found()[key]
             try:
-                preset = load_preset(file.path)
+                preset = _preset(file.path)
                 self._read[key] = PresetFile(key=key, path=str(file.path), bundled=file.bundled, preset=preset)
             except UserError as error:
                 self._read[key] = error
@@ -136,7 +137,7 @@ class PresetLibrary:
 
     def _at_path(self, path: Path) -> PresetFile:
         try:
-            preset = load_preset(path)
+            preset = _preset(path)
         except UserError as error:
             if path.exists():
                 raise
@@ -146,6 +147,12 @@ class PresetLibrary:
         return PresetFile(
             key=path.stem, path=str(whole), bundled=whole.is_relative_to(self._bundled.resolve()), preset=preset
         )
+
+
+def _preset(path: Path) -> Preset:
+    from vramtui.presets.reading import load_preset  # noqa: PLC0415 - no preset is read before the first paint
+
+    return load_preset(path)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
