@@ -8,6 +8,7 @@ import pytest
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.stand_ins import Still
+from vramtui.app import sampling
 from vramtui.app.messages import SourceStuck
 from vramtui.app.sampler import Sampler
 from vramtui.app.screens.details import peak_words, told_facts
@@ -61,7 +62,7 @@ def text_of(app: Still) -> str:
 async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> None:
     async with dashboard(climbing()) as (app, pilot):
         sampler = sampled(app)
-        assert sampler._aims == {"GPU-0": (TRAINER,)}
+        assert sampler._aims == {"GPU-0": [TRAINER]}
         sampler._looks += [
             Look(TRAINER, moments.START + at, used, 0.1)
             for at, used in ((0.1, 58 * GIB), (0.4, HIGH), (0.5, HIGH), (0.6, 58 * GIB), (1.3, 2 * HIGH))
@@ -87,6 +88,16 @@ async def test_what_is_chosen_is_looked_at_beside_what_runs_a_preset() -> None:
         assert {key for keys in sampler._aims.values() for key in keys} == {TRAINER, JUPYTER}
 
 
+async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MOST", 2)
+    jobs = [moments.process(4000 + at, at * GIB, moments.TRAIN) for at in range(1, 6)]
+    async with dashboard([moments.sample(moments.gpu(0, *jobs))]) as (app, pilot):
+        sampler = sampled(app)
+        await pilot.press("down", "down", "down", "down")
+        await settle(app, pilot)
+        assert {key.pid for key in sampler._aims["GPU-0"]} == {4001, 4005, 4004}  # the last row is chosen
+
+
 async def test_a_driver_that_is_stuck_is_left_alone_until_it_answers() -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
         sampler = sampled(app)
@@ -94,7 +105,7 @@ async def test_a_driver_that_is_stuck_is_left_alone_until_it_answers() -> None:
         await settle(app, pilot)
         assert sampler._aims == {}
         await give(app, pilot, moments.usual(1))
-        assert sampler._aims == {"GPU-0": (TRAINER,)}
+        assert sampler._aims == {"GPU-0": [TRAINER]}
 
 
 async def test_a_paused_screen_does_not_stop_the_looks() -> None:

@@ -31,7 +31,7 @@ class Sampler(threading.Thread):
         self._source = source
         self._clock = clock
         self._interval = interval
-        self._aims: dict[str, tuple[ProcessKey, ...]] = {}
+        self._aims: dict[str, list[ProcessKey]] = {}
         self._looks: deque[Look] = deque(maxlen=MOST_KEPT)
         self._last: dict[str, float] = {}
         self._awake = threading.Event()
@@ -39,9 +39,9 @@ class Sampler(threading.Thread):
 
     def aim(self, keys: Collection[ProcessKey]) -> None:
         """Look at these processes from now on, and at no others."""
-        aims: dict[str, tuple[ProcessKey, ...]] = {}
+        aims: dict[str, list[ProcessKey]] = {}
         for key in keys:
-            aims[key.gpu_uuid] = (*aims.get(key.gpu_uuid, ()), key)
+            aims.setdefault(key.gpu_uuid, []).append(key)
         self._aims = aims
         if aims:
             self._awake.set()

@@ -1,11 +1,15 @@
 """A close look at the chosen process and at those that run a preset."""
 
+from heapq import nlargest
+
 from vramtui.app import messages
 from vramtui.app.sampler import Sampler
 from vramtui.app.state import View
 from vramtui.app.watching import Watching
 from vramtui.core.readings import ProcessKey
 from vramtui.core.source import CloseSource
+
+MOST = 64  # processes; what a close look costs grows with them
 
 
 class Sampling(Watching):
@@ -45,7 +49,14 @@ class Sampling(Watching):
         return super().complete(view, place)
 
     def _worth_it(self, view: View) -> set[ProcessKey]:
-        wanted = set(self.desk.matched())
+        """The chosen one, and of those that run a preset the ones that hold most."""
+        tracks = self.desk.history.tracks
+        running = [(tracks[key].last_used or 0, key) for key in self.desk.matched() if key in tracks]
+        wanted = {key for _, key in nlargest(MOST, running, key=_used)}
         if view.chosen is not None and view.chosen.kind == "process" and isinstance(view.chosen.id, ProcessKey):
             wanted.add(view.chosen.id)
         return wanted
+
+
+def _used(running: tuple[int, ProcessKey]) -> int:
+    return running[0]
