@@ -125,12 +125,14 @@ def palette_variables(variables: dict[str, str], *, dark: bool) -> dict[str, str
         whole["muted"] = background.blend(foreground, 0.62).hex
         whole["line"] = background.blend(foreground, 0.25).hex
         whole["cursor"] = background.blend(Color.parse(whole["primary"]), 0.28).hex
+        whole["tab"] = whole["primary"]
         whole["bar"] = background.blend(foreground, 0.08).hex
     else:
         whole |= {
             "muted": "ansi_bright_black",
             "line": "ansi_bright_black",
             "cursor": "ansi_blue",
+            "tab": "ansi_bright_white",
             "bar": "ansi_default",
         }
     return whole

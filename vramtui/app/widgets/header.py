@@ -49,7 +49,7 @@ def _left(view: View, palette: Palette, current: str, room: int) -> list[Piece]:
     dim = palette.ink("muted", "bar")
     screens = [name]
     for place in PLACES:
-        style = palette.ink("primary", "cursor", bold=True) if place.title == current else dim
+        style = palette.ink("tab", "cursor", bold=True) if place.title == current else dim
         screens.append((f" {place.key} {place.title} ", style))
     if view.sample is None:
         return screens
