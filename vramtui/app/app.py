@@ -31,7 +31,19 @@ INTERRUPTED = 130
 
 
 class Dashboard(
-    Editing, Replaying, Recording, Keeping, Calibrating, Saving, Tracing, Planning, Acting, Sampling, Batching, Tidying, Windows
+    Editing,
+    Replaying,
+    Recording,
+    Keeping,
+    Calibrating,
+    Saving,
+    Tracing,
+    Planning,
+    Acting,
+    Sampling,
+    Batching,
+    Tidying,
+    Windows,
 ):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 

@@ -4,7 +4,6 @@ import msgspec
 
 from vramtui.app.messages import CellChosen, CellMoved, PlanProgressed
 from vramtui.app.places import FIRST
-from vramtui.app.plan.desk import AS_IN_FILE
 from vramtui.app.plan.worker import Worker
 from vramtui.app.state import View
 from vramtui.app.varying import CHOOSE_FIRST, Varying
@@ -136,6 +135,7 @@ class Planning(Varying):
 
     def action_choose_beside(self) -> None:
         """Ask what the preset is to be set beside."""
+        from vramtui.app.plan.desk import AS_IN_FILE  # noqa: PLC0415 - as above
         from vramtui.app.widgets.plan_chooser import PlanChooser  # noqa: PLC0415 - as above
 
         desk = self.plan_desk

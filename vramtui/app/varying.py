@@ -1,14 +1,17 @@
 """What becomes of a variant of a preset: the workload in Watch's panel, or a preset of the person's own."""
 
 import threading
+from typing import TYPE_CHECKING
 
 from vramtui.app.messages import VariantSaved
-from vramtui.app.plan.desk import PlanDesk
 from vramtui.app.watching import Watching
 from vramtui.core.errors import UserError
 from vramtui.core.preset import PresetFile
 from vramtui.core.text import printable
 from vramtui.core.workload import Workload
+
+if TYPE_CHECKING:
+    from vramtui.app.plan.desk import PlanDesk
 
 CHOOSE_FIRST = "Choose a preset first: p"
 
@@ -16,12 +19,14 @@ CHOOSE_FIRST = "Choose a preset first: p"
 class Varying(Watching):
     """The keys that use the cell under the cursor."""
 
-    _plan_desk: PlanDesk | None = None
+    _plan_desk: "PlanDesk | None" = None
 
     @property
-    def plan_desk(self) -> PlanDesk:
+    def plan_desk(self) -> "PlanDesk":
         """What was chosen on the Plan screen."""
         if self._plan_desk is None:
+            from vramtui.app.plan.desk import PlanDesk  # noqa: PLC0415 - estimators, not needed for the first paint
+
             self._plan_desk = PlanDesk()
         return self._plan_desk
 

@@ -107,7 +107,8 @@ def variant(workload: Workload, amounts: Mapping[str, Amount], cards: int) -> Wo
         kind = BY_NAME[name]
         if not kind.known(workload):
             raise UserError(f"this preset has no {name} to vary")
-        changes |= kind.changes(workload, amount)
+        if amount != kind.read(workload):
+            changes |= kind.changes(workload, amount)
     gpus, scheme = amounts.get("GPUs"), amounts.get("sharding", AS_IS)
     try:
         changed = with_values(workload, changes) if changes else workload

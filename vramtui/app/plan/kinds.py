@@ -9,12 +9,12 @@ from vramtui.app.plan.ladders import ladder
 from vramtui.app.plan.sharing import AS_IS, schemes_for
 from vramtui.core.models import TransformerModel
 from vramtui.core.workload import Checkpointing, Lora, Optimizer, Precision, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic.tensors import attention_shapes
 
 MOST, FINE, COARSE = 24, 4, 2
 USUAL_TOKENS, USUAL_CARDS, MOST_CARDS = 4096, 8, 64
 RANKS = (None, 4, 8, 16, 32, 64, 128, 256)
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
-ADAPTED = ("q_proj", "k_proj", "v_proj", "o_proj")
 SMALL_QUANTIZATIONS = {"train": ("int8", "nf4", "nf4-double"), "infer": ("int8", "fp8", "int4", "nf4", "nf4-double")}
 Amount = int | float | str | None
 
@@ -54,10 +54,6 @@ def _around(usual: int, steps: int) -> Callable[[Workload, Amount], tuple[Amount
     return lambda _, value: ladder(value if isinstance(value, int) else usual, MOST, steps)
 
 
-def _attends(workload: Workload) -> bool:
-    return hasattr(workload.model, "num_attention_heads")
-
-
 def _has_sequence(workload: Workload) -> bool:
     length = getattr(workload.run, "sequence_length", 0)
     return (isinstance(length, int) and length > 0) or (length is None and isinstance(workload.model, TransformerModel))
@@ -87,7 +83,18 @@ def _quantizations(workload: Workload, value: Amount) -> tuple[Amount, ...]:
 
 def _quantizes(workload: Workload) -> bool:
     run = workload.run
-    return _attends(workload) and (run.lora is not None if isinstance(run, TrainRun) else True)
+    if isinstance(run, TrainRun) and run.lora is None:
+        return False
+    return isinstance(workload.model, TransformerModel) or run.quantization is not None
+
+
+def _precisions(workload: Workload, _: Amount) -> tuple[Amount, ...]:
+    """Masters are for those that train."""
+    if isinstance(workload.run, ServeRun):
+        return ("fp32", "bf16", "fp16")
+    if isinstance(workload.run, TrainRun):
+        return get_args(Precision)
+    return ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16")
 
 
 def _adapts(workload: Workload) -> bool:
@@ -110,13 +117,20 @@ def _adapters(workload: Workload, amount: Amount) -> dict[str, Any]:
         return {"run.lora": None}
     if getattr(workload.run, "lora", None) is not None:
         return {"run.lora.rank": amount}
-    return {"run.lora": {"rank": amount, "target_modules": list(ADAPTED)}}
+    model = workload.model
+    modules = list(attention_shapes(model)) if isinstance(model, TransformerModel) else []
+    return {"run.lora": {"rank": amount, "target_modules": modules}}
 
 
 def _cards(_: Workload, value: Amount) -> tuple[Amount, ...]:
     most = max(MOST_CARDS, 4 * (value if isinstance(value, int) else 1))
     rungs = {1 << power for power in range(21)} | {3 << power for power in range(20)}
     return tuple(sorted(n for n in rungs if n <= most))[-MOST:]
+
+
+def _spreads(workload: Workload) -> bool:
+    """Whether there is any way to share it; llama.cpp has its own."""
+    return len(schemes_for(workload)) > 1 and getattr(workload.run, "engine", "") != "llama.cpp"
 
 
 def _trains(workload: Workload) -> bool:
@@ -169,7 +183,7 @@ KINDS = (
         "what numbers are kept in",
         lambda _: True,
         _read("precision"),
-        _fixed(get_args(Precision)),
+        _precisions,
         _write("precision"),
     ),
     Kind(
@@ -201,7 +215,7 @@ KINDS = (
     Kind(
         "GPUs",
         "GPUs that share the job, as it is shared now",
-        lambda _: True,
+        _spreads,
         lambda workload: workload.parallel.ranks if workload.parallel is not None else 1,
         _cards,
         lambda _, __: {},
@@ -209,7 +223,7 @@ KINDS = (
     Kind(
         "sharding",
         "what {cards} GPUs share: ZeRO stage, tensor, pipeline, context",
-        lambda workload: len(schemes_for(workload)) > 1,
+        _spreads,
         lambda _: AS_IS,
         lambda workload, _: schemes_for(workload),
         lambda _, __: {},
