@@ -1,19 +1,29 @@
 """Make the pictures of the documentation from the demo: `make screenshots`.
 
-SVGs come from the program itself; Chromium, where it is installed, turns them into PNGs.
+SVGs come from the program itself; Chromium, where it is installed, turns them into PNGs. `--check` makes nothing and
+ends with 1 where a picture is not what the program would draw now.
 """
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
+from vramtui.app import Dashboard
 from vramtui.app.picture import picture
+from vramtui.cli.dashboard_saver import SnapshotSaver
 from vramtui.cli.dashboard_tracer import ChildTracer
+from vramtui.cli.demo_probe import told_by
+from vramtui.cli.past_runs import DemoPast
 from vramtui.core.readings import Sample
+from vramtui.core.settings import SnapshotSettings
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo import DemoSource
 
@@ -42,18 +52,48 @@ SHOTS = (
     Shot("presets", (120, 35), keys=("p",)),
     Shot("timeline-dark", (120, 35), keys=TRACED),
     Shot("timeline-80", (80, 24), keys=TRACED),
+    Shot("history-dark", (120, 35), keys=("4",)),
+    Shot("run-dark", (120, 35), keys=("4", "down", "enter")),
+    Shot("explain-dark", (120, 35), keys=("x",)),
 )
 
 
-def demo_samples() -> list[Sample]:
-    """Ten minutes of the demo, a sample each second, ending at noon."""
-    now = [NOON - SECONDS]
-    demo = DemoSource(clock=lambda: now[0], ahead=9)
-    samples = []
-    for _ in range(SECONDS):
-        now[0] += 1
-        samples.append(demo.read())
-    return samples
+def demo_told(app: Dashboard, demo: DemoSource) -> None:
+    """Give the dashboard what the demo's jobs tell, and the demo's past runs."""
+    app.desk.jobs = partial(told_by, demo)
+    app.past = DemoPast(NOON, SnapshotSaver(SnapshotSettings(), HERE / "none.toml"))
+
+
+_RANDOM = re.compile(r"terminal-\d+-")
+
+
+class Studio:
+    """Draws shots of the demo, all at the same moment of it."""
+
+    def __init__(self) -> None:
+        os.environ["TZ"] = "UTC"
+        time.tzset()
+        now = [NOON - SECONDS]
+        self._demo = DemoSource(clock=lambda: now[0], ahead=9)
+        self._samples: list[Sample] = []
+        for _ in range(SECONDS):
+            now[0] += 1
+            self._samples.append(self._demo.read())
+        self._presets = PresetLibrary(user_folder=HERE / "none")
+        self._tracer = ChildTracer(Path(tempfile.mkdtemp()))
+
+    def draw(self, shot: Shot) -> str:
+        """The picture as SVG, with the same ids in every run."""
+        drawn = picture(
+            self._samples,
+            self._presets,
+            size=shot.size,
+            theme=shot.theme,
+            keys=shot.keys,
+            tracer=self._tracer,
+            prepare=partial(demo_told, demo=self._demo),
+        )
+        return _RANDOM.sub("terminal-", drawn) + "\n"
 
 
 def to_png(svg: Path) -> None:
@@ -84,15 +124,20 @@ def to_png(svg: Path) -> None:
 
 
 def main() -> None:
-    """Make every picture."""
-    samples, presets = demo_samples(), PresetLibrary()
-    tracer = ChildTracer(Path(tempfile.mkdtemp()))
+    """Make every picture, or say which are older than the program."""
+    studio, older = Studio(), []
+    check = "--check" in sys.argv[1:]
     for shot in SHOTS:
         svg = HERE / f"{shot.stem}.svg"
-        drawn = picture(samples, presets, size=shot.size, theme=shot.theme, keys=shot.keys, tracer=tracer)
-        svg.write_text(drawn + "\n")
-        to_png(svg)
-        print(svg.stem)
+        drawn = studio.draw(shot)
+        if not check:
+            svg.write_text(drawn)
+            to_png(svg)
+            print(svg.stem)
+        elif not svg.exists() or svg.read_text() != drawn:
+            older.append(shot.stem)
+    if older:
+        sys.exit(f"older than the program: {', '.join(older)}; `make screenshots` makes them anew")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
 """The dashboard as a picture without a terminal: for snapshots from the command line and for the documentation."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+from textual.pilot import Pilot
 
 from vramtui.app.app import Dashboard
 from vramtui.app.library import Presets
@@ -9,6 +11,7 @@ from vramtui.app.tracer import Tracer
 from vramtui.core.readings import Sample
 
 SIZE = (160, 48)
+LOOK, STILL = 0.1, 3  # seconds between looks, and how many have to be alike
 
 
 class _Still:
@@ -35,10 +38,23 @@ def picture(
     theme: str | None = None,
     keys: Sequence[str] = (),
     tracer: Tracer | None = None,
+    prepare: Callable[[Dashboard], object] = lambda _app: None,
 ) -> str:
-    """SVG of the screen after `samples`, with these keys pressed and their traces done; `size` in columns and rows."""
+    """SVG of the screen after `samples`, with these keys pressed and everything done that they began.
+
+    Args:
+        samples: what was seen, in order; at least one.
+        presets: where presets come from.
+        banner: a sentence above everything.
+        size: columns and rows.
+        theme: its name; the dashboard's own where it is None.
+        keys: as Textual names them.
+        tracer: what traces.
+        prepare: gives the dashboard what else it should have, before it begins.
+    """
     last = samples[-1]
     app = Dashboard(source=_Still(last), presets=presets, banner=banner, now=lambda: last.taken_at, tracer=tracer)
+    prepare(app)
     app.desk.take_presets(presets.all())
     for sample in samples:
         app.desk.take(sample)
@@ -53,8 +69,18 @@ async def _draw(app: Dashboard, size: tuple[int, int], theme: str | None, keys: 
         for key in keys:
             await pilot.press(key)
             await pilot.pause()
-        while app.traces.running is not None:
-            await pilot.pause(0.05)
-        app.draw()
-        await pilot.pause()
+        await _settle(app, pilot, patient=bool(keys))
         return app.picture()
+
+
+async def _settle(app: Dashboard, pilot: Pilot[None], *, patient: bool) -> None:
+    """Wait for traces; where something may go on in the background, until the screen stays as it is."""
+    while app.traces.running is not None:
+        await pilot.pause(0.05)
+    former, same = "", 0
+    while same < (STILL if patient else 1):
+        app.draw()
+        await pilot.pause(LOOK if patient else None)
+        shown = app.picture()
+        same = same + 1 if shown == former else 0
+        former = shown
