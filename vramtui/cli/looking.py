@@ -13,7 +13,7 @@ class Looker:
 
     def __init__(self, source: Source, library: PresetLibrary) -> None:
         self._source = source
-        self._matcher = Matcher(library.matching())
+        self._matcher = Matcher.of_candidates(library.candidates(), library.find)
         self._history = History()
         self._predict = Predictor()
 

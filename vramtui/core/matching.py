@@ -2,15 +2,28 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from operator import attrgetter
 
+import msgspec
+
+from vramtui.core.literals import required_words
 from vramtui.core.preset import Match, PresetFile
 from vramtui.core.readings import Gpu, Process, ProcessKey, Sample, process_key
 
 SEARCHED = 4096
-_Rules = tuple[tuple[int, Callable[[str], re.Match[str] | None]], ...]
+_Rules = tuple[tuple[int, tuple[str, ...], str], ...]
+_Texts = tuple[tuple[str, str | None], ...]
 _Facts = tuple[int, float | None, str | None, str | None, str | None]
 _facts: Callable[[Process], _Facts] = attrgetter("pid", "started_at", "command", "name", "user")
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A preset that can know its process by itself, of which no more has been read."""
+
+    key: str
+    bundled: bool
+    match: Match
 
 
 def match_presets(
@@ -30,16 +43,28 @@ class Matcher:
     """
 
     def __init__(self, presets: Iterable[PresetFile]) -> None:
-        self._known = {found.key: found for found in presets}
-        self._automatic = sorted((f for f in self._known.values() if f.preset.match), key=lambda f: (f.bundled, f.key))
-        self._rules = [(found, _rules(found.preset.match)) for found in self._automatic if found.preset.match]
+        known = {found.key: found for found in presets}
+        candidates = [Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match]
+        self._prepare(candidates, known.get)
+
+    @classmethod
+    def of_candidates(cls, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None]) -> "Matcher":
+        """One that reads a preset, with `get`, when a process is found that runs it."""
+        made = cls(())
+        made._prepare(candidates, get)
+        return made
+
+    def _prepare(self, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None]) -> None:
+        ordered = sorted(candidates, key=lambda one: (one.bundled, one.key))
+        self._get = get
+        self._rules = [(one.key, _rules(one.match)) for one in ordered]
         self._answers: dict[tuple[str | None, str | None, str | None, str], PresetFile | None] = {}
         self._seen: dict[tuple[str, str], tuple[list[_Facts], dict[ProcessKey, PresetFile]]] = {}
 
     def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> dict[ProcessKey, PresetFile]:
         """The preset of every process in `sample` that has one."""
         matched: dict[ProcessKey, PresetFile] = {}
-        if not self._known:
+        if not self._rules and not by_hand:
             return matched
         seen = {}
         host = sample.host.name
@@ -54,7 +79,7 @@ class Matcher:
         self._seen = seen
         for key in by_hand.keys() & _keys_of(sample, by_hand):
             matched.pop(key, None)
-            chosen = self._known.get(by_hand[key] or "")
+            chosen = self._get(by_hand[key] or "")
             if chosen is not None:
                 matched[key] = chosen
         return matched
@@ -70,8 +95,11 @@ class Matcher:
             if len(self._answers) > 1 << 16:
                 self._answers.clear()
             texts = _texts(gpu, process)
-            self._answers[text] = next((found for found, rules in self._rules if _hold(rules, texts)), None)
+            self._answers[text] = next((found for found in self._found(texts) if found is not None), None)
         return self._answers[text]
+
+    def _found(self, texts: _Texts) -> Iterable[PresetFile | None]:
+        return (self._get(key) for key, rules in self._rules if _hold(rules, texts))
 
 
 def _keys_of(sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> set[ProcessKey]:
@@ -94,16 +122,29 @@ def matches(match: Match, gpu: Gpu, process: Process) -> bool:
 
 def _rules(match: Match) -> _Rules:
     given = enumerate((match.command, match.user, match.gpu))
-    return tuple((number, re.compile(pattern).search) for number, pattern in given if pattern is not None)
+    return tuple((number, required_words(pattern), pattern) for number, pattern in given if pattern is not None)
 
 
-def _texts(gpu: Gpu, process: Process) -> tuple[str, str, str]:
-    """What the rules are searched in; a hostile command line is bounded before a pattern runs over it."""
-    return (process.command or process.name or "")[:SEARCHED], process.user or "", gpu.name
+def _texts(gpu: Gpu, process: Process) -> _Texts:
+    """What the rules are searched in, and that in lower case where it is ASCII. A hostile command line is bounded
+    before a pattern runs over it.
+    """
+    texts = ((process.command or process.name or "")[:SEARCHED], process.user or "", gpu.name)
+    return tuple((text, text.lower() if text.isascii() else None) for text in texts)
 
 
-def _hold(rules: _Rules, texts: tuple[str, str, str]) -> bool:
-    for number, search in rules:  # a loop, not `all(...)`: this runs for every process and every preset
-        if search(texts[number]) is None:
+def _hold(rules: _Rules, texts: _Texts) -> bool:
+    for number, words, pattern in rules:  # loops, not `all(...)`: this runs for every process and every preset
+        text, plain = texts[number]
+        if plain is not None:
+            for word in words:
+                if word not in plain:
+                    return False
+        if _searcher(pattern)(text) is None:
             return False
     return bool(rules)
+
+
+@cache
+def _searcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(pattern).search

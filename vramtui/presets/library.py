@@ -1,13 +1,19 @@
 """Every preset there is: the user's own before the bundled ones."""
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 import vramtui
 from vramtui.core.errors import UserError, nearest
-from vramtui.core.preset import Preset, PresetFile
+from vramtui.core.matching import Candidate
+from vramtui.core.preset import Match, Preset, PresetFile
+
+_MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def config_dir() -> Path:
@@ -79,11 +85,25 @@ class PresetLibrary:
             raise read
         return read
 
-    def matching(self) -> tuple[PresetFile, ...]:
-        """The presets that can know their process by themselves. The others are not parsed, only looked through."""
-        named = [key for key, file in self._found().items() if _mentions_match(file.path)]
-        loaded = (self._load(key) for key in named)
-        return tuple(found for found in loaded if not isinstance(found, UserError) and found.preset.match)
+    def candidates(self) -> tuple[Candidate, ...]:
+        """The presets that can know their process by themselves. Of the bundled ones, which are known to be good,
+        only `[match]` is read.
+        """
+        found: list[Candidate] = []
+        for key, file in self._found().items():
+            match = _match_of(file.path) if file.bundled else self._match_of_own(key)
+            if match is not None:
+                found.append(Candidate(key, file.bundled, match))
+        return tuple(found)
+
+    def find(self, key: str) -> PresetFile | None:
+        """The preset with that key; None where there is none, or its file is broken."""
+        read = self._load(key) if key in self._found() else None
+        return None if isinstance(read, UserError) else read
+
+    def _match_of_own(self, key: str) -> Match | None:
+        found = self.find(key)
+        return found.preset.match if found is not None else None
 
     def all(self) -> tuple[PresetFile, ...]:
         """Every preset that could be read, by key; a broken one hides no other, it is told of in `problems`."""
@@ -178,11 +198,18 @@ def _visible(names: Iterable[str]) -> list[str]:
     return [name for name in names if not name.startswith(".")]
 
 
-def _mentions_match(path: Path) -> bool:
+def _match_of(path: Path) -> Match | None:
+    """The `[match]` of a file that is known to be a preset."""
     try:
-        return b"match" in path.read_bytes()
+        text = path.read_text(encoding="utf-8-sig")
     except OSError:
-        return False
+        return None
+    table = _MATCH.search(text)
+    if table is None:
+        return None
+    from vramtui.presets import toml  # noqa: PLC0415 - as in `_preset`
+
+    return msgspec.convert(toml.loads(table[1]), Match)
 
 
 def _of_model_file(name: str) -> PresetFile | None:
