@@ -31,6 +31,11 @@ class Tape:
         self._jobs = jobs
         self._predictions = predictions
 
+    @property
+    def times(self) -> Sequence[float]:
+        """Of the samples."""
+        return [sample.taken_at for sample in self.samples]
+
     def jobs_at(self, when: float) -> Sequence[ObservedJob]:
         """The latest of each pid."""
         return tuple({job.pid: job for at, job in self._jobs if at <= when}.values())

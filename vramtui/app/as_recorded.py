@@ -26,6 +26,11 @@ class Recorded(Protocol):
         """What was seen, in the order of its times; at least one."""
         ...
 
+    @property
+    def times(self) -> Sequence[float]:
+        """When each of them was taken."""
+        ...
+
     def jobs_at(self, when: float) -> "Sequence[ObservedJob]":
         """What each job had told by then."""
         ...

@@ -33,7 +33,7 @@ class Replaying(Recalling):
     def play(self, recorded: Recorded) -> None:
         """Show this recording in place of the source, from its start; before the app runs."""
         self.recall(recorded)
-        self.playback = Playback([sample.taken_at for sample in recorded.samples])
+        self.playback = Playback(recorded.times)
         self._banner = " · ".join(filter(None, (self._banner, KEYS)))
         self._bindings = BindingsMap.merge([BindingsMap(REPLAY_BINDINGS), self._bindings])
         # What was alarming then calls nobody now.

@@ -79,4 +79,4 @@ def _open_recording(path: Path) -> Opened:
     finally:
         progress.clear()
     notes = " ".join((f"replay of {printable(path.name)}", *recording.warnings))
-    return Opened(ReplaySource(recording.samples), notes, recording)
+    return Opened(ReplaySource(recording.samples, times=recording.times), notes, recording)

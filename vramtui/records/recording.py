@@ -21,13 +21,14 @@ from msgspec import Meta
 from vramtui.core.errors import UserError
 from vramtui.core.observed import ObservedJob
 from vramtui.core.predicted import Prediction
-from vramtui.core.readings import SCHEMA, ProcessKey, Sample, decode_sample, encode_sample
+from vramtui.core.readings import SCHEMA, ProcessKey, Sample, encode_sample
 from vramtui.core.text import printable
 from vramtui.records.cleaning import clean
-from vramtui.records.deltas import DeltaLine, difference, following
+from vramtui.records.deltas import DeltaLine, difference
 from vramtui.records.lines import Line, LineTooLong, read_lines
 from vramtui.records.recorded_jobs import JobLine, ReadJobs, WrittenJobs
 from vramtui.records.recorded_predictions import MatchedLine, PredictionLine, ReadPredictions, WrittenPredictions
+from vramtui.records.recorded_samples import Samples, sample_in
 
 WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
 LATEST = 253_402_300_799.0  # the last second of the year 9999
@@ -51,10 +52,15 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     header: Header
-    samples: tuple[Sample, ...]
+    samples: Sequence[Sample]
     jobs: ReadJobs = msgspec.field(default_factory=ReadJobs)
     predictions: ReadPredictions = msgspec.field(default_factory=ReadPredictions)
     warnings: tuple[str, ...] = ()
+
+    @property
+    def times(self) -> Sequence[float]:
+        """When each sample was taken, in seconds since the epoch."""
+        return self.samples.times if isinstance(self.samples, Samples) else [one.taken_at for one in self.samples]
 
     def jobs_at(self, when: float) -> tuple[ObservedJob, ...]:
         """What each job had told by `when`, seconds since the epoch."""
@@ -183,7 +189,7 @@ class _Reading:
         self.last = 0
         self._name = name
         self._header: Header | None = None
-        self._samples: list[Sample] = []
+        self._samples = Samples()
         self._jobs = ReadJobs()
         self._predictions = ReadPredictions()
         self._warnings: list[str] = []
@@ -200,13 +206,11 @@ class _Reading:
     def recording(self) -> Recording:
         if not self._samples:
             raise UserError(f"{self._name} holds no sample")
-        times = [sample.taken_at for sample in self._samples]
-        if times != sorted(times):
-            self._samples.sort(key=lambda sample: sample.taken_at)
+        if self._samples.sort():
             self._warnings.append("the clock was set back while it was recorded; samples are in order of their times")
         return Recording(
             header=self._header or Header(),
-            samples=tuple(self._samples),
+            samples=self._samples.in_hand(),
             jobs=self._jobs,
             predictions=self._predictions,
             warnings=tuple(self._warnings),
@@ -219,12 +223,12 @@ class _Reading:
                 return
         if self._beside(line.text):
             return
-        sample = self._sample(line)
+        sample = sample_in(line.text, self._samples.last)
         if sample.schema != SCHEMA:
             raise self._bad(line, f"made by another version (schema {sample.schema}, this one reads {SCHEMA})")
         if not 0 <= sample.taken_at <= LATEST:
             raise self._bad(line, f"taken_at is {sample.taken_at}, which is no time since 1970")
-        self._samples.append(sample)
+        self._samples.add(line.text, sample)
 
     def _beside(self, text: bytes) -> bool:
         """Take a line that stands beside the samples; False where it is none of those."""
@@ -237,13 +241,6 @@ class _Reading:
         else:
             return False
         return True
-
-    def _sample(self, line: Line) -> Sample:
-        if not line.text.startswith(b'{"delta":'):
-            return decode_sample(line.text)
-        if not self._samples:
-            raise msgspec.ValidationError("it says what changed, and there is no sample before it")
-        return following(self._samples[-1], msgspec.json.decode(line.text, type=DeltaLine).delta)
 
     def _read_header(self, line: Line) -> Header | None:
         """The header in the first line; None when there is a Sample in its place, as in a file put together by hand."""

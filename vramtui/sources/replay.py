@@ -15,17 +15,22 @@ class ReplaySource:
         samples: in the order they were taken.
         speed: seconds of the recording per second of the clock.
         clock: seconds, of which only differences matter.
+        times: of the samples, where they are known without looking at each.
     """
 
     name = "replay"
 
     def __init__(
-        self, samples: Sequence[Sample], speed: float = 1.0, clock: Callable[[], float] = time.monotonic
+        self,
+        samples: Sequence[Sample],
+        speed: float = 1.0,
+        clock: Callable[[], float] = time.monotonic,
+        times: Sequence[float] | None = None,
     ) -> None:
         if not samples:
             raise SourceFailed("the recording holds no samples")
         self._samples = samples
-        self._times = [sample.taken_at for sample in samples]
+        self._times = [sample.taken_at for sample in samples] if times is None else times
         self._speed = speed
         self._clock = clock
         self._start: float | None = None
