@@ -47,15 +47,15 @@ class Office(Protocol):
 
 
 class DraftScreen(ViewScreen):
-    """A screen with one draft. Each change is looked at once: form, text and totals follow from that look."""
+    """A screen with one draft. Each change is looked at once: form, text and totals follow from that `look`."""
 
     def __init__(self, draft: Draft, judge: Judge, office: Office) -> None:
         super().__init__()
         self.draft = draft
         self.judge = judge
         self.office = office
-        self._look: Look | None = None
         judge.remember(draft)
+        self.look = judge.look(draft)
 
     @property
     def form(self) -> FormPanel:
@@ -72,11 +72,12 @@ class DraftScreen(ViewScreen):
         self.draft = draft
         self.judge = Judge(self.judge.predictor, self.judge.card)
         self.judge.remember(draft)
+        self.area.load_text(draft.text)
         self.refresh_all()
 
     def refresh_all(self) -> None:
         """Look at the draft and show it everywhere."""
-        look = self._look = self.judge.look(self.draft)
+        look = self.look = self.judge.look(self.draft)
         self.area.show_text(self.draft.text)
         self.area.read(look)
         self.form.read(look)

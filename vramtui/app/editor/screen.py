@@ -77,6 +77,7 @@ class EditorScreen(Filing, Starting):
     def on_mount(self) -> None:
         """Show the draft, and look at its file now and then."""
         super().on_mount()
+        self.area.load_text(self.draft.text)
         self.refresh_all()
         wrong = next((problem for problem in self.draft.problems if problem.key), None)
         if wrong is not None:

@@ -37,7 +37,7 @@ def _whole(field: Field, now: str | None, direction: int) -> str | None:
     if now is None:
         return str(_least(field))
     step = next(step for step, below in STEPS if abs(value) < below or (abs(value) == below and direction < 0))
-    wanted = (value // step + 1) * step if direction > 0 else -(-value // step - 1) * step
+    wanted = (value // step + 1) * step if direction > 0 else (-(-value // step) - 1) * step
     lowest = _least(field)
     highest = wanted if field.maximum is None else int(field.maximum) - field.maximum_excluded
     return str(max(lowest, min(highest, wanted)))

@@ -114,7 +114,7 @@ class TomlText(TextArea):
             return strip
         line = self.document.get_line(at).expandtabs(self.indent_width)
         x = self.gutter_width + cell_len(line) + 2 - self.scroll_offset.x
-        room = self.size.width - x
+        room = self.scrollable_content_region.width - x
         if room < LEAST_REASON or x < self.gutter_width:
             return strip
         reason = Segment(fit(f"✗ {printable(self._wrong[at])}", room), self.palette.ink("error"))

@@ -1,0 +1,84 @@
+"""A dashboard with one preset in a file, and its editor open."""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from tests.app import moments
+from tests.app.driving import dashboard, settle
+from tests.app.stand_ins import FixedPresets, Still
+from vramtui.app.editor.screen import EditorScreen
+from vramtui.core.preset import PresetFile
+from vramtui.core.readings import Sample
+from vramtui.presets.reading import load_preset
+
+TEXT = """\
+# Started by train.sh on the first card.
+name = "Tiny"
+
+[model]
+kind = "transformer"
+hidden_size = 4096          # as published
+num_hidden_layers = 32
+num_attention_heads = 32
+vocab_size = 128256
+
+[run]
+kind = "train"
+batch_size = 4   # one card
+sequence_length = 4096
+precision = "bf16-mixed"
+
+[match]
+command = 'train\\.py.*Llama-3\\.1-8B.*--lora'
+"""
+Edited = tuple[Still, Pilot[None], EditorScreen]
+
+
+def preset_at(path: Path, text: str = TEXT, *, bundled: bool = False) -> PresetFile:
+    """The preset in a new file at `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return PresetFile(key=path.stem, path=str(path), bundled=bundled, preset=load_preset(path))
+
+
+@asynccontextmanager
+async def editor(
+    folder: Path,
+    size: tuple[int, int] = (120, 35),
+    *,
+    found: PresetFile | None = None,
+    samples: Sequence[Sample] = (),
+    notifications: bool = False,
+) -> AsyncIterator[Edited]:
+    """The editor of a preset of one's own called `tiny`, or of `found`."""
+    found = found or preset_at(folder / "presets" / "tiny.toml")
+    async with dashboard(
+        [*samples] or [moments.usual()],
+        size,
+        presets=FixedPresets([found]),
+        preset=found.key,
+        notifications=notifications,
+    ) as (app, pilot):
+        await pilot.press("e")
+        await settle(app, pilot)
+        screen = app.screen
+        assert isinstance(screen, EditorScreen)
+        yield app, pilot, screen
+
+
+def said(app: Still) -> str:
+    """What notifications say, a line each."""
+    return "\n".join(note.message for note in app._notifications)
+
+
+def on_top(app: Still, kind: type[object]) -> bool:
+    """Whether a window of that kind is what is shown."""
+    return isinstance(app.screen, kind)
+
+
+def text_of(found: PresetFile) -> str:
+    """What its file says."""
+    return Path(found.path).read_text()

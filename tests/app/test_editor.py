@@ -1,0 +1,302 @@
+"""The preset editor: form and text are two sides of one draft, and the estimate follows."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.app.driving import dashboard, screen_text, settle
+from tests.app.editing_moments import TEXT, editor, on_top, preset_at, said, text_of
+from tests.app.stand_ins import FixedPresets
+from vramtui.app.editor.rows import FormRows
+from vramtui.app.editor.screen import EditorScreen
+from vramtui.app.editor.windows import Pick
+from vramtui.core.units import GIB
+from vramtui.presets import PresetLibrary
+from vramtui.presets.forms import Field
+
+
+def _key(form: FormRows) -> str:
+    entry = form.entry
+    assert entry is not None
+    return entry.key
+
+
+async def test_opening_and_leaving_changes_nothing(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        assert screen.area.text == TEXT == screen.draft.text
+        assert not screen.draft.is_changed
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert app.place is not None
+        assert app.place.PLACE == "watch"
+        assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT
+
+
+async def test_without_a_preset_it_says_how_to_choose_one() -> None:
+    async with dashboard() as (app, pilot):
+        await pilot.press("e", "E")
+        assert not isinstance(app.screen, EditorScreen)
+        assert {note.message for note in app._notifications} == {"Choose a preset first: p"}
+
+
+async def test_a_number_typed_into_the_form_changes_one_line_of_the_text(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.batch_size")
+        await pilot.press("1", "6", "enter")
+        await settle(app, pilot)
+        expected = TEXT.replace("batch_size = 4   # one card", "batch_size = 16   # one card")
+        assert screen.draft.text == expected == screen.area.text
+        assert screen.area.cursor_location[0] == expected.splitlines().index("batch_size = 16   # one card")
+        await pilot.press("ctrl+z")
+        await settle(app, pilot)
+        assert screen.draft.text == TEXT == screen.area.text
+        await pilot.press("ctrl+y")
+        await settle(app, pilot)
+        assert screen.area.text == expected
+
+
+async def test_a_line_typed_into_the_text_changes_the_form(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.area.focus()
+        screen.area.move_cursor((12, len("batch_size = 4")))
+        await pilot.press("backspace", "8")
+        await settle(app, pilot)
+        assert screen.draft.text == TEXT.replace("batch_size = 4", "batch_size = 8")
+        entry = screen.form.entry
+        assert isinstance(entry, Field)
+        assert (entry.key, entry.value) == ("run.batch_size", "8")
+
+
+async def test_the_cursor_of_one_moves_that_of_the_other(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.batch_size")
+        await pilot.press("down")
+        await settle(app, pilot)
+        assert _key(screen.form) == "run.sequence_length"
+        assert screen.area.cursor_location[0] == 13
+        await pilot.press("f6", "up", "up", "up")
+        await settle(app, pilot)
+        assert screen.area.cursor_location[0] == 10
+        assert _key(screen.form) == "run"
+
+
+async def test_letters_are_typed_and_are_no_keys_of_the_app(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("name")
+        await pilot.press("q", "1", "question_mark", "r", "enter")
+        await settle(app, pilot)
+        assert app.screen is screen
+        assert screen.draft.text == TEXT.replace('"Tiny"', '"q1?r"')
+        await pilot.press("f6", "home", "up", "q", "3")
+        await settle(app, pilot)
+        assert app.screen is screen
+        assert screen.draft.text.startswith("q3# Started")
+
+
+async def test_escape_takes_back_what_is_being_typed(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.gradient_accumulation_steps")
+        await pilot.press("8")
+        assert "gradient_accumulation_steps = 8" in screen.draft.text
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert app.screen is screen
+        assert screen.draft.text == TEXT
+        screen.form.go_to("run.batch_size")
+        await pilot.press("enter", "backspace", "9", "escape")
+        assert screen.draft.text == TEXT
+
+
+async def test_a_caret_goes_through_what_is_typed(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (_, pilot, screen):
+        screen.form.go_to("name")
+        await pilot.press("enter", "home", "right", "delete", "left", "x", "end", "y", "enter")
+        assert screen.draft.preset is not None
+        assert screen.draft.preset.name == "xTnyy"
+        await pilot.press("enter", "ctrl+u", "a", "space", "b", "ctrl+w", "c", "enter")
+        assert screen.draft.preset.name == "a c"
+        await pilot.press("backspace", "enter")
+        assert screen.draft.preset.name == "a "
+
+
+async def test_steps_lists_and_yes_or_no(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.batch_size")
+        await pilot.press("right", "right", "left")
+        assert "batch_size = 5 " in screen.draft.text
+        screen.form.go_to("run.precision")
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert on_top(app, Pick)
+        await pilot.press("down", "enter")
+        await settle(app, pilot)
+        assert 'precision = "fp16-mixed"' in screen.draft.text
+        await pilot.press("t")
+        assert 'precision = "tf32"' in screen.draft.text
+        screen.form.go_to("model.qk_norm")
+        await pilot.press("space")
+        assert "qk_norm = true" in screen.draft.text
+        await pilot.press("delete")
+        assert "qk_norm" not in screen.draft.text
+
+
+async def test_a_table_is_opened_filled_and_taken_out(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("[run.lora]")
+        await pilot.press("right", "down", "8", "enter")
+        await settle(app, pilot)
+        assert "[run.lora]\nrank = 8\n" in screen.draft.text
+        await pilot.press("up", "delete")
+        await settle(app, pilot)
+        assert screen.draft.text.rstrip() == TEXT.rstrip()
+        await pilot.press("left", "enter", "space")
+        assert _key(screen.form) == "run.lora"
+
+
+async def test_a_wrong_value_is_marked_where_it_stands_and_the_last_good_estimate_stays(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        good = screen.look.estimate
+        assert good is not None
+        screen.form.go_to("run.precision")
+        screen.put("run.precision", "bf61-mixed")
+        await settle(app, pilot)
+        assert screen.look.estimate is good
+        assert not screen.look.is_current
+        shown = screen_text(app)
+        assert "✗ run.precision is 'bf61-mixed' (did you mean" in shown
+        assert "line 15: run.precision is 'bf61-mixed'" in shown
+        assert "✗ precision" in shown
+        assert 'precision = "bf61-mixed"  ✗ run.precision' in shown
+        assert "last good one" in shown
+        screen.put("run.precision", "bf16-mixed")
+        await settle(app, pilot)
+        assert screen.look.is_current
+        assert "✗ precision" not in screen_text(app)
+
+
+async def test_what_the_estimator_says_is_marked_too(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.sequence_length")
+        await pilot.press("1", "5", "3", "6")
+        await settle(app, pilot)
+        assert [problem.key for problem in screen.draft.problems] == ["model.max_position_embeddings"]
+        assert screen.draft.text == TEXT.replace("sequence_length = 4096", "sequence_length = 1536")
+
+
+async def test_what_cannot_stand_in_the_text_is_refused_and_told(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.batch_size")
+        await pilot.press("x")
+        await settle(app, pilot)
+        assert screen.draft.text == TEXT
+        assert "run.batch_size is 'x'; a whole number is needed" in screen_text(app)
+
+
+async def test_changed_parts_are_marked_with_how_much(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        before = screen.look.estimate
+        screen.form.go_to("run.batch_size")
+        await pilot.press("8")
+        await settle(app, pilot)
+        after = screen.look.estimate
+        assert before is not None
+        assert after is not None
+        assert after.process - before.process == 44 * GIB
+        assert screen_text(app).count("+44.0 GiB") == 4  # activations, and the three totals
+        assert "does not fit" in screen_text(app)
+
+
+async def test_pages_of_a_small_terminal_always_show_the_total(tmp_path: Path) -> None:
+    async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
+        for panel, page in (("text", "text"), ("totals", "estimate"), ("form", "form")):
+            await pilot.press("f6")
+            await settle(app, pilot)
+            assert app.focused is not None
+            assert app.focused.id == panel
+            assert screen.has_class(f"page-{page}")
+            assert "61.0 GiB" in screen_text(app).splitlines()[-2]
+            assert "fits GPU 0" in screen_text(app).splitlines()[-2]
+        for panel, key in (("totals", "ctrl+pageup"), ("form", "ctrl+pagedown")):
+            await pilot.press(key)
+            await settle(app, pilot)
+            assert app.focused is not None
+            assert app.focused.id == panel
+
+
+async def test_tab_goes_through_the_panels_and_the_page_follows(tmp_path: Path) -> None:
+    async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
+        await pilot.press("f6")
+        await pilot.resize_terminal(120, 35)
+        await settle(app, pilot)
+        await pilot.press("tab")
+        await pilot.resize_terminal(80, 24)
+        await settle(app, pilot)
+        assert screen.has_class("page-estimate")
+
+
+async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> None:
+    async with editor(tmp_path, (120, 200)) as (app, pilot, screen):
+        titles = {command.title for command in app.get_system_commands(screen)}
+        for binding in screen.BINDINGS:
+            assert binding.tooltip in titles  # type: ignore[union-attr]  # all of them are bindings
+        await pilot.press("f1")
+        await settle(app, pilot)
+        shown = screen_text(app)
+        assert "Preset editor: form (has the keys now)" in shown
+        assert "Write what a run was seen to take into [measured]" in shown
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35)])
+async def test_shipped_presets_open_without_a_change(size: tuple[int, int], tmp_path: Path) -> None:
+    """The rest of them go through the same draft in tests/presets."""
+    library = PresetLibrary(tmp_path / "none")
+    for key in ("gpt2-124m", "llama-3.1-8b-lora", "resnet-50"):
+        found = next(found for found in library.all() if found.key.startswith(key))
+        if found.preset.run.__struct_config__.tag == "serve":
+            continue
+        async with editor(tmp_path, size, found=found) as (app, pilot, screen):
+            await pilot.press("down", "f6", "down", "end", "f6", "f6")
+            await settle(app, pilot)
+            assert screen.area.text == text_of(found)
+            assert not screen.draft.is_changed
+
+
+async def test_hostile_text_never_reaches_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "presets" / "tiny.toml"
+    found = preset_at(path)
+    path.write_text(TEXT.replace("# Started", "# \x1b[2J\x07[red]Started").replace('"Tiny"', '"[bold]\\u001b[2J"'))
+    async with editor(tmp_path, found=found) as (app, _, screen):
+        assert "\x1b" not in screen_text(app)
+        assert "[red]Started" in screen_text(app)
+        assert screen.draft.problems
+
+
+async def test_line_ends_stay(tmp_path: Path) -> None:
+    path = tmp_path / "presets" / "tiny.toml"
+    found = preset_at(path)
+    path.write_bytes(TEXT.replace("\n", "\r\n").encode())
+    async with editor(tmp_path, found=found) as (app, pilot, screen):
+        assert not screen.draft.is_changed
+        screen.form.go_to("run.batch_size")
+        await pilot.press("8", "enter", "ctrl+s")
+        await settle(app, pilot)
+        assert path.read_bytes() == TEXT.replace("= 4 ", "= 8 ").replace("\n", "\r\n").encode()
+
+
+async def test_a_click_chooses_and_another_opens(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        await pilot.click("#form", offset=(10, 2))
+        assert _key(screen.form) == "name"
+        await pilot.click("#form", offset=(10, 2))
+        await pilot.press("x", "enter")
+        await settle(app, pilot)
+        assert 'name = "Tinyx"' in screen.draft.text
+
+
+async def test_unknown_presets_are_said(tmp_path: Path) -> None:
+    found = preset_at(tmp_path / "presets" / "tiny.toml")
+    (tmp_path / "presets" / "tiny.toml").unlink()
+    async with dashboard(presets=FixedPresets([found]), preset="tiny") as (app, pilot):
+        await pilot.press("e")
+        assert not isinstance(app.screen, EditorScreen)
+        assert "tiny.toml" in said(app)

@@ -1,0 +1,158 @@
+"""The preset editor: new presets, and what a run was seen to take."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.app import moments
+from tests.app.driving import screen_text, settle
+from tests.app.editing_moments import TEXT, editor, on_top, said
+from vramtui.app.editor.windows import Ask, Offers, Pick, Question
+from vramtui.core.ledger import Ledger
+from vramtui.core.runs import Kept, Run
+from vramtui.core.units import GIB
+
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "intermediate_size": 1024,
+    "vocab_size": 1000,
+}
+
+
+def _run(number: int, preset: str = "tiny", **more: object) -> Run:
+    fields: dict[str, object] = {
+        "key": f"gpu01/{number}",
+        "source": "watched",
+        "host": "gpu01",
+        "gpu_uuid": "GPU-0",
+        "gpu_name": "NVIDIA A100-SXM4-80GB",
+        "pid": number,
+        "started_at": moments.START - 1000 * number,
+        "ended_at": moments.START,
+        "ending": "exited",
+        "preset": preset,
+        "method": "analytic",
+        "predicted": Ledger(process=60 * GIB),
+        "observed": Ledger(process=(50 + number) * GIB, reserved=49 * GIB),
+    }
+    return Run(**(fields | more))  # type: ignore[arg-type]  # fields of any type, checked by msgspec
+
+
+async def test_from_a_models_file(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+    async with editor(tmp_path) as (app, pilot, screen):
+        await pilot.press("ctrl+n")
+        assert on_top(app, Pick)
+        await pilot.press("enter", *"no.json", "enter")
+        await settle(app, pilot)
+        assert on_top(app, Ask)
+        assert "no.json" in screen_text(app)
+        await pilot.press(*(["backspace"] * 7))
+        app.screen.query_one("Input").value = str(folder / "config.json")  # type: ignore[attr-defined]  # an Input
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert app.screen is screen
+        assert screen.draft.path is None
+        assert "hidden_size = 512" in screen.area.text
+        assert screen.draft.is_changed
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert (tmp_path / "presets" / f"{screen.draft.name}.toml").read_text() == screen.area.text
+        assert screen.draft.name in app.desk.presets
+
+
+async def test_as_a_copy(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        await pilot.press("ctrl+n", "down", "enter")
+        await settle(app, pilot)
+        assert on_top(app, Ask)
+        await pilot.press("end", "/", "enter")
+        await settle(app, pilot)
+        assert "is no name of a preset" in screen_text(app)
+        await pilot.press("backspace", "enter")
+        await settle(app, pilot)
+        assert screen.draft.name == "tiny-copy"
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert (tmp_path / "presets" / "tiny-copy.toml").read_text() == TEXT
+        assert app.desk.panel_key == "tiny-copy"
+
+
+async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -> None:
+    line = "python train.py --model nobody/knows --per_device_train_batch_size 6 --bf16 --max_seq_length 512"
+    sample = moments.sample(moments.gpu(0, moments.process(77, 20 * GIB, line)))
+    async with editor(tmp_path, samples=[sample]) as (app, pilot, screen):
+        await pilot.press("ctrl+n", "end", "enter")
+        await settle(app, pilot)
+        window = app.screen
+        assert isinstance(window, Offers)
+        shown = screen_text(app)
+        assert "run.batch_size = 6" in shown
+        assert "from --per_device_train_batch_size 6" in shown
+        offers = [offer.key for offer in window._offers]
+        await pilot.press(*(["down"] * offers.index("run.batch_size")), "space", "ctrl+s")
+        await settle(app, pilot)
+        assert app.screen is screen
+        assert screen.draft.name == "pid-77"
+        assert "batch_size" not in screen.draft.text
+        assert "sequence_length = 512" in screen.draft.text
+        assert screen.draft.problems
+
+
+async def test_a_new_one_asks_about_what_is_unsaved(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.put("name", "Mine")
+        await pilot.press("ctrl+n")
+        assert on_top(app, Question)
+        await pilot.press("d")
+        await settle(app, pilot)
+        assert on_top(app, Pick)
+
+
+async def test_the_chosen_processs_figures_go_into_measured(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        await pilot.press("f5")
+        await settle(app, pilot)
+        assert on_top(app, Question)
+        assert "This run still goes on" in screen_text(app)
+        await pilot.press("y")
+        await settle(app, pilot)
+        assert f"[measured]\nprocess = {58 * GIB}\n" in screen.area.text
+        assert "NVIDIA A100-SXM4-80GB in gpu01" in screen.area.text
+        assert screen.draft.text.startswith(TEXT.rstrip())
+        await pilot.press("ctrl+z")
+        await settle(app, pilot)
+        assert screen.draft.text == TEXT
+
+
+async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
+    async with editor(tmp_path, samples=[moments.troubled()]) as (app, pilot, screen):
+        await pilot.press("f5")
+        assert "No run of tiny is known" in said(app)
+        app.past_desk.take([Kept(1, _run(1)), Kept(2, _run(2)), Kept(3, _run(3, "another"))])
+        await pilot.press("f5")
+        await settle(app, pilot)
+        assert on_top(app, Pick)
+        assert "pid 3 " not in screen_text(app)
+        await pilot.press("down", "enter")
+        await settle(app, pilot)
+        assert app.screen is screen
+        assert f"[measured]\nreserved = {49 * GIB}\nprocess = {52 * GIB}\n" in screen.area.text
+
+
+@pytest.mark.parametrize("observed", [Ledger()])
+async def test_a_run_without_figures_has_none_to_give(tmp_path: Path, observed: Ledger) -> None:
+    async with editor(tmp_path, samples=[moments.troubled()]) as (app, pilot, screen):
+        app.past_desk.take([Kept(1, _run(1, observed=observed))])
+        await pilot.press("f5")
+        await settle(app, pilot)
+        assert app.screen is screen
+        assert "Nothing was measured of this run" in said(app)
+        assert screen.draft.text == TEXT

@@ -1,0 +1,341 @@
+"""The preset editor and files: saving, leaving, deleting, and a file that something else changes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.app import moments
+from tests.app.driving import screen_text, settle
+from tests.app.editing_moments import TEXT, Edited, editor, on_top, preset_at, said, text_of
+from vramtui.app.editor.screen import EditorScreen
+from vramtui.app.editor.windows import Ask, Difference, Question
+from vramtui.core.errors import UserError
+from vramtui.presets import drafts
+from vramtui.presets.whole_files import NotDurable
+
+EIGHT = TEXT.replace("batch_size = 4 ", "batch_size = 8 ")
+
+
+async def _change(edited: Edited) -> None:
+    app, pilot, screen = edited
+    screen.form.go_to("run.batch_size")
+    await pilot.press("8", "enter")
+    await settle(app, pilot)
+
+
+async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "presets" / "tiny.toml"
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        app.desk.step(("batch_size",), 1)
+        await _change(edited)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert path.read_text() == EIGHT
+        assert said(edited[0]) == f"Saved as {path}"
+        assert not screen.draft.is_changed
+        assert screen.look.before is screen.look.estimate
+        await pilot.press("escape")
+        await settle(app, pilot)
+        panel = app.screen.view.panel  # type: ignore[attr-defined]  # it is Watch
+        assert panel.workload.run.batch_size == 8
+        assert not panel.changed
+        row = app.desk.view().chosen
+        assert row is not None
+        assert row.preset == "tiny"
+
+
+async def test_a_bundled_preset_is_saved_as_a_copy_of_ones_own(tmp_path: Path) -> None:
+    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
+    own = tmp_path / "presets" / "tiny.toml"
+    async with editor(tmp_path, found=found) as edited:
+        app, pilot, screen = edited
+        await _change(edited)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert own.read_text() == EIGHT
+        assert text_of(found) == TEXT
+        assert said(edited[0]) == f"tiny came with the program and stays as it is; your copy is {own}"
+        assert app.desk.presets["tiny"].path == str(own)
+        assert not app.desk.presets["tiny"].bundled
+        assert not screen.draft.bundled
+
+
+async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
+    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
+    own = tmp_path / "presets" / "tiny.toml"
+    own.parent.mkdir()
+    own.write_text("not a preset")
+    async with editor(tmp_path, found=found) as edited:
+        app, pilot, _ = edited
+        await _change(edited)
+        await pilot.press("ctrl+s")
+        assert on_top(app, Question)
+        await pilot.press("n")
+        await settle(app, pilot)
+        assert on_top(app, Ask)
+        await pilot.press("end", "/", "enter")
+        await settle(app, pilot)
+        assert "is no name of a preset" in screen_text(app)
+        await pilot.press("backspace", "2", "enter")
+        await settle(app, pilot)
+        assert (own.parent / "tiny2.toml").read_text() == EIGHT
+        assert own.read_text() == "not a preset"
+        assert "tiny2" in app.desk.presets
+
+
+async def test_it_can_be_replaced(tmp_path: Path) -> None:
+    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
+    own = tmp_path / "presets" / "tiny.toml"
+    own.parent.mkdir()
+    own.write_text("not a preset")
+    async with editor(tmp_path, found=found) as edited:
+        await _change(edited)
+        await edited[1].press("ctrl+s", "r")
+        await settle(edited[0], edited[1])
+        assert own.read_text() == EIGHT
+
+
+async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        await _change(edited)
+
+        def full(path: Path, text: str) -> None:
+            del text
+            raise UserError(f"{path} cannot be written: No space left on device; its old text stands")
+
+        monkeypatch.setattr(drafts, "write_preset_text", full)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert "No space left on device; its old text stands" in said(edited[0])
+        assert screen.draft.text == EIGHT == screen.area.text
+        assert screen.draft.is_changed
+
+        def powerless(path: Path, text: str) -> None:
+            path.write_text(text)
+            raise NotDurable(f"{path} has the new text, but the disk did not confirm it")
+
+        monkeypatch.setattr(drafts, "write_preset_text", powerless)
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert "the disk did not confirm it" in said(edited[0])
+        assert not screen.draft.is_changed
+
+
+async def test_what_is_no_preset_is_not_saved(tmp_path: Path) -> None:
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        screen.put("run.precision", "bf61")
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert "Not saved:" in said(edited[0])
+        assert "run.precision is 'bf61'" in said(edited[0])
+        assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT
+
+
+async def test_the_difference_and_the_way_back(tmp_path: Path) -> None:
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        await pilot.press("ctrl+d", "ctrl+r", "ctrl+z", "ctrl+y")
+        assert app.screen is screen
+        await _change(edited)
+        await pilot.press("ctrl+d")
+        await settle(app, pilot)
+        assert on_top(app, Difference)
+        assert "+batch_size = 8   # one card" in screen_text(app)
+        await pilot.press("escape", "ctrl+r", "y")
+        await settle(app, pilot)
+        assert screen.draft.text == TEXT == screen.area.text
+        await pilot.press("ctrl+z")
+        await settle(app, pilot)
+        assert screen.area.text == EIGHT
+
+
+@pytest.mark.parametrize(("answer", "place", "written"), [("s", "watch", EIGHT), ("d", "watch", TEXT)])
+async def test_leaving_with_something_unsaved_asks(tmp_path: Path, answer: str, place: str, written: str) -> None:
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        await _change(edited)
+        await pilot.press("escape")
+        assert on_top(app, Question)
+        await pilot.press("escape")
+        assert app.screen is screen
+        await pilot.press("escape", answer)
+        await settle(app, pilot)
+        assert app.place is not None
+        assert place == app.place.PLACE
+        assert (tmp_path / "presets" / "tiny.toml").read_text() == written
+
+
+async def test_no_other_screen_takes_unsaved_text_away(tmp_path: Path) -> None:
+    async with editor(tmp_path) as edited:
+        app, pilot, _ = edited
+        await _change(edited)
+        app.action_show("timeline")
+        await settle(app, pilot)
+        assert on_top(app, Question)
+        await pilot.press("d")
+        await settle(app, pilot)
+        assert [getattr(screen, "PLACE", "") for screen in app.screen_stack] == ["watch", "timeline"]
+
+
+async def test_leaving_the_program_asks_once(tmp_path: Path) -> None:
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        await _change(edited)
+        await pilot.press("ctrl+c")
+        await settle(app, pilot)
+        assert on_top(app, Question)
+        await pilot.press("escape")
+        assert app.screen is screen
+        await pilot.press("ctrl+c", "ctrl+c")
+        await pilot.pause()
+        assert app.return_code == 130
+
+
+async def test_deleting_asks_and_the_text_stays(tmp_path: Path) -> None:
+    path = tmp_path / "presets" / "tiny.toml"
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        await pilot.press("ctrl+x", "escape")
+        assert path.exists()
+        await pilot.press("ctrl+x", "y")
+        await settle(app, pilot)
+        assert not path.exists()
+        assert "tiny" not in app.desk.presets
+        assert screen.area.text == TEXT
+        await pilot.press("ctrl+x")
+        assert app.screen is screen
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert path.read_text() == TEXT
+        assert "tiny" in app.desk.presets
+
+
+async def test_a_bundled_preset_cannot_be_deleted(tmp_path: Path) -> None:
+    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
+    async with editor(tmp_path, found=found) as edited:
+        await edited[1].press("ctrl+x")
+        assert edited[0].screen is edited[2]
+        assert "came with the program and cannot be deleted" in said(edited[0])
+
+
+async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsaved(tmp_path: Path) -> None:
+    path = tmp_path / "presets" / "tiny.toml"
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        screen.look_at_disk()
+        path.write_text(EIGHT)
+        screen.look_at_disk()
+        await settle(app, pilot)
+        assert screen.area.text == EIGHT
+        assert "was changed by something else; this is its new text" in said(edited[0])
+        found = app.desk.presets["tiny"]
+        assert found.preset.run.batch_size == 8  # type: ignore[union-attr]  # it trains
+
+
+@pytest.mark.parametrize(("answer", "text"), [("t", EIGHT), ("k", TEXT.replace('"Tiny"', '"Mine"'))])
+async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str, text: str) -> None:
+    path = tmp_path / "presets" / "tiny.toml"
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        screen.put("name", "Mine")
+        path.write_text(EIGHT)
+        screen.look_at_disk()
+        await settle(app, pilot)
+        assert on_top(app, Question)
+        assert "+batch_size = 8   # one card" in screen_text(app)
+        screen.look_at_disk()
+        await pilot.press(answer)
+        await settle(app, pilot)
+        assert app.screen is screen
+        assert screen.area.text == text
+        screen.look_at_disk()
+        assert app.screen is screen
+        await pilot.press("ctrl+s")
+        assert path.read_text() == text
+
+
+async def test_saving_over_another_text_asks_too(tmp_path: Path) -> None:
+    path = tmp_path / "presets" / "tiny.toml"
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        screen.put("name", "Mine")
+        path.write_text(EIGHT)
+        await pilot.press("ctrl+s")
+        assert on_top(app, Question)
+        assert path.read_text() == EIGHT
+        await pilot.press("k")
+        await settle(app, pilot)
+        assert path.read_text() == TEXT.replace('"Tiny"', '"Mine"')
+
+
+async def test_a_file_that_has_gone_is_said_and_can_be_written_again(tmp_path: Path) -> None:
+    path = tmp_path / "presets" / "tiny.toml"
+    async with editor(tmp_path) as edited:
+        app, pilot, screen = edited
+        path.unlink()
+        screen.look_at_disk()
+        screen.look_at_disk()
+        await settle(app, pilot)
+        assert said(edited[0]) == f"{path} has gone; saving writes it again."
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert path.read_text() == TEXT
+
+
+# --- in the person's own editor --------------------------------------------------------------------------------------
+
+
+def _editor_that(monkeypatch: pytest.MonkeyPatch, folder: Path, command: str) -> None:
+    script = folder / "editor.sh"
+    script.write_text(f"#!/bin/sh\n{command}\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("VISUAL", str(script))
+
+
+async def _outside(edited: Edited, monkeypatch: pytest.MonkeyPatch) -> None:
+    from contextlib import nullcontext  # noqa: PLC0415 - only here
+
+    app, pilot, _ = edited
+    monkeypatch.setattr(app, "suspend", nullcontext)
+    await pilot.press("escape", "E")
+    await settle(app, pilot)
+
+
+async def test_the_own_editor_edits_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
+    async with editor(tmp_path) as edited:
+        await _outside(edited, monkeypatch)
+        found = edited[0].desk.presets["tiny"]
+        assert found.preset.run.batch_size == 8  # type: ignore[union-attr]  # it trains
+        assert "again" in said(edited[0])
+
+
+async def test_of_a_bundled_preset_it_edits_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = preset_at(tmp_path / "bundled" / "tiny.toml", bundled=True)
+    _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
+    async with editor(tmp_path, found=found) as edited:
+        await _outside(edited, monkeypatch)
+        assert text_of(found) == TEXT
+        assert (tmp_path / "presets" / "tiny.toml").read_text() == EIGHT
+        assert "came with the program" in said(edited[0])
+
+
+async def test_what_is_wrong_afterwards_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _editor_that(monkeypatch, tmp_path, "sed -i 's/bf16-mixed/bf61-mixed/' \"$1\"")
+    async with editor(tmp_path) as edited:
+        await _outside(edited, monkeypatch)
+        app = edited[0]
+        assert on_top(app, EditorScreen)
+        assert "did you mean" in screen_text(app)
+
+
+async def test_an_editor_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with editor(tmp_path, samples=[moments.usual()]) as edited:
+        monkeypatch.setenv("VISUAL", "/no/such/editor")
+        await _outside(edited, monkeypatch)
+        assert "/no/such/editor cannot be started" in said(edited[0])

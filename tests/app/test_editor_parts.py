@@ -1,0 +1,92 @@
+"""What the editor is made of, without a screen."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.app.editor.stepping import stepped
+from vramtui.app.editor.text import _same
+from vramtui.app.editor.toml_colours import open_fences, stretches
+from vramtui.app.editor.typing_line import TypingLine
+from vramtui.presets.forms import Field, Kind
+
+
+def _field(kind: Kind, value: str | None = None, **more: object) -> Field:
+    return Field(key="run.x", label="x", help="", kind=kind, value=value, **more)  # type: ignore[arg-type]  # any field
+
+
+@pytest.mark.parametrize(
+    ("value", "up", "down"),
+    [("1", "2", "1"), ("31", "32", "30"), ("32", "40", "31"), ("2048", "2560", "1536"), ("1_024", "1536", "960")],
+)
+def test_numbers_go_by_rounder_steps_the_larger_they_are(value: str, up: str, down: str) -> None:
+    field = _field("int", value, minimum=1)
+    assert (stepped(field, 1), stepped(field, -1)) == (up, down)
+
+
+@given(value=st.integers(1, 1 << 40), direction=st.sampled_from([1, -1]))
+def test_a_step_goes_its_way_and_keeps_to_the_limits(value: int, direction: int) -> None:
+    field = _field("int", str(value), minimum=1, maximum=1 << 40)
+    after = int(stepped(field, direction) or "")
+    assert 1 <= after <= 1 << 40
+    assert (after - value) * direction >= 0
+
+
+def test_other_kinds_step_too() -> None:
+    assert stepped(_field("bool", "true"), 1) == "false"
+    assert stepped(_field("choice", "a", choices=("a", "b")), -1) == "b"
+    assert stepped(_field("choice", "x", choices=("a", "b")), -1) == "b"
+    assert stepped(_field("float", "0.9", minimum=0, maximum=1), 1) == "0.95"
+    assert stepped(_field("float", "1.0", minimum=0, maximum=1), 1) is None
+    assert stepped(_field("float", "0.05", minimum=0, minimum_excluded=True), -1) is None
+    assert stepped(_field("int", None, minimum=1), 1) == "1"
+    assert stepped(_field("int", "four"), 1) is None
+    assert stepped(_field("text", "x"), 1) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("[run.lora]  # x", [("table", "[run.lora]  "), ("comment", "# x")]),
+        ('name = "a # b" # c', [("key", "name"), ("string", '"a # b"'), ("comment", "# c")]),
+        ("a.b = 1_000", [("key", "a.b"), ("number", "1_000")]),
+        ("x = [true, 1.5e3, 'y']", [("key", "x"), ("word", "true"), ("number", "1.5e3"), ("string", "'y'")]),
+        ("rank = 16x", [("key", "rank"), ("number", "16")]),
+    ],
+)
+def test_words_of_a_line(line: str, expected: list[tuple[str, str]]) -> None:
+    assert [(sort, line[start:stop]) for start, stop, sort in stretches(line)] == expected
+
+
+def test_a_string_over_several_lines() -> None:
+    lines = ['notes = """first', "# no comment", 'last""" # one', "a = 1"]
+    assert open_fences(lines) == ["", '"""', '"""', ""]
+    assert list(stretches(lines[1], '"""')) == [(0, 12, "string")]
+    assert [sort for _, _, sort in stretches(lines[2], '"""')] == ["string", "comment"]
+
+
+@given(st.text(alphabet="ab=\"'#[]\n \\0", max_size=60))
+def test_any_text_has_colours_in_order(text: str) -> None:
+    lines = text.split("\n")
+    for line, fence in zip(lines, open_fences(lines), strict=True):
+        at = 0
+        for start, stop, _ in stretches(line, fence):
+            assert at <= start <= stop <= len(line)
+            at = stop
+
+
+@given(st.lists(st.sampled_from("ab"), max_size=6), st.lists(st.sampled_from("ab"), max_size=6))
+def test_lines_that_stay(before: list[str], after: list[str]) -> None:
+    top, below = _same(before, after)
+    assert top + below <= min(len(before), len(after))
+    assert before[:top] == after[:top]
+    assert below == 0 or before[-below:] == after[-below:]
+
+
+@given(st.lists(st.sampled_from(["left", "right", "home", "end", "backspace", "delete", "ctrl+u", "ctrl+k", "ctrl+w"])))
+def test_the_caret_stays_within_what_is_typed(keys: list[str]) -> None:
+    typed = TypingLine("x", "some words here", None)
+    for key in keys:
+        assert typed.press(key)
+        assert 0 <= typed.caret <= len(typed.text)
+    assert not typed.press("f1")
