@@ -67,6 +67,14 @@ def test_a_piece_is_cut_at_both_ends() -> None:
     assert sent(frame, ChopsUpdate(chops, [(0, 5, 6)], [[WIDTH]])) == "\x1b[1;6HX"
 
 
+def test_what_a_terminal_would_obey_is_never_sent() -> None:
+    before = sent(Frame(), lines_of("abc"))
+    after = sent(Frame(), lines_of("a\x1b[2Jb\x07\x9b31mc\r\n\t\x7f"))
+    assert after.count("\x1b") == before.count("\x1b")
+    assert not set(after) & set("\x07\x9b\r\n\t\x7f")
+    assert "a[2Jb31mc" in after
+
+
 def test_another_size_sends_everything() -> None:
     frame = Frame()
     sent(frame, lines_of("one"))

@@ -17,6 +17,8 @@ from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 Piece = tuple[int, int, Iterable[Segment]]
 Cell = tuple[str, Style | None]
 NOTHING: Cell = ("\0", None)
+# The last gate: whatever a widget was given to show, these never reach the terminal as text. They have no width.
+OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 # Rewriting up to this many unchanged cells is shorter than the escape sequence that jumps over them.
 JUMP = 4
 
@@ -135,6 +137,8 @@ def _cells(segments: Iterable[Segment]) -> list[Cell]:
     for text, style, control in segments:
         if control:
             continue
+        if not text.isprintable():
+            text = text.translate(OBEYED)  # noqa: PLW2901 - from here on it is what the terminal only shows
         if text.isascii():
             cells.extend([(character, style) for character in text])
             continue

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from vramtui.core.errors import SourceFailed, UserError
+from vramtui.core.text import printable
 
 NO = 1
 BAD_INPUT = 2
@@ -15,7 +16,8 @@ NO_SOURCE = 3
 
 def leave(code: int, sentence: str) -> NoReturn:
     """Say one sentence on standard error and end with `code`."""
-    sys.stderr.write(f"vramtui: {sentence}\n")
+    lines = map(printable, sentence.split("\n"))  # it may quote a file
+    sys.stderr.write("vramtui: " + "\n".join(lines) + "\n")
     raise SystemExit(code)
 
 

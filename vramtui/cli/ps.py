@@ -73,13 +73,13 @@ def _print_tables(snapshot: Snapshot) -> None:
     print_table(HEADINGS, rows, right=NUMBERS)
     sys.stdout.write("NOW, PEAK and PREDICTED in GiB; PEAK is the most seen since this command began.\n")
     for problem in snapshot.sample.problems:
-        sys.stderr.write(f"vramtui: {problem.where}: {printable(problem.message)} {problem.hint}\n")
+        sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
 
 
 def _gpu_rows(gpu: Gpu, holdings: list[Holding]) -> list[tuple[str, ...]]:
     index, memory = str(gpu.index), gpu.memory
     if gpu.state != "ok":
-        return [_bare_row(index, None, f"{printable(gpu.name)}: {gpu.reason}")]
+        return [_bare_row(index, None, printable(f"{gpu.name}: {gpu.reason}"))]
     rows = [_process_row(index, holding) for holding in holdings]
     rows.append(_bare_row(index, gpu.unattributed, "unattributed (driver, exited pids)"))
     if memory.reserved is not None:

@@ -1,0 +1,50 @@
+"""What the dashboard would draw, without a terminal: the lines of its panels."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from vramtui.app.desk import Desk
+from vramtui.app.predicting import LazyAnalytic, Predictor
+from vramtui.app.screens.details import Details
+from vramtui.app.themes import Palette, palette_variables
+from vramtui.app.widgets.banner import Banner
+from vramtui.app.widgets.columns import columns_for, row_strip
+from vramtui.app.widgets.estimate import EstimatePanel
+from vramtui.app.widgets.gpus import GpuPanel
+from vramtui.app.widgets.graph import MemoryGraph
+from vramtui.app.widgets.header import Header
+from vramtui.app.widgets.lines import Lines
+from vramtui.core.observed import ObservedJob
+from vramtui.core.preset import PresetFile
+from vramtui.core.readings import Sample
+from vramtui.presets import PresetLibrary
+
+WIDTH, HEIGHT = 120, 12
+COLOURS = {"foreground": "#dddddd", "background": "#101010", "primary": "#4488ff"}
+MOST_ROWS = 20
+
+
+def pictures(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> Iterator[str]:
+    """The lines of every panel after these samples; titles, and the details of the chosen row, are among them."""
+    desk = Desk(Predictor(LazyAnalytic()))
+    desk.take_presets(_presets())
+    desk.jobs = lambda: jobs
+    for sample in samples:
+        desk.take(sample)
+    view, palette = desk.view(), Palette(palette_variables(COLOURS, dark=True))
+    for panel in _panels():
+        yield from panel.titles(view)
+        yield from (strip.text for strip in panel.build(view, palette, WIDTH, HEIGHT))
+    for row in view.rows[:MOST_ROWS]:
+        yield row_strip(columns_for(WIDTH), row, palette, WIDTH, cursor=None).text
+    yield from Details(view).text().plain.split("\n")
+
+
+@cache
+def _presets() -> tuple[PresetFile, ...]:
+    return PresetLibrary().all()
+
+
+@cache
+def _panels() -> tuple[Lines, ...]:
+    return GpuPanel(), EstimatePanel(), MemoryGraph(), Header(), Banner()
