@@ -21,9 +21,14 @@ def _cells(terminal: Terminal) -> list[object]:
 
 
 def _pause(terminal: Terminal) -> None:
-    """Let nothing change any more, and wait for all that was still on its way."""
+    """Let nothing change any more."""
     terminal.send(" ")
     terminal.wait_for("PAUSED")
+    _let_all_arrive(terminal)
+
+
+def _let_all_arrive(terminal: Terminal) -> None:
+    """What is sent at once comes in pieces, and what is asked for by a text may lie in the first of them."""
     terminal.wait(lambda _: time.monotonic() - terminal.drawn_at > QUIET)
 
 
@@ -31,6 +36,7 @@ def _sent_anew(terminal: Terminal) -> list[object]:
     """The cells after a redraw of everything; a window that comes and goes tells when all of it has arrived."""
     terminal.send(REDRAW)
     _look_at_help(terminal)
+    _let_all_arrive(terminal)
     return _cells(terminal)
 
 
