@@ -1,16 +1,23 @@
-"""How long a map of 100 x 100 values takes: `python benchmarks/plan_speed.py [PRESET ...]`."""
+"""How long a map of 100 x 100 values takes, and the map of the Plan screen while it is looked at:
+`python benchmarks/plan_speed.py [PRESET ...]`.
+"""
 
+import asyncio
 import sys
 import time
+import tracemalloc
 
+from vramtui.app.app import Dashboard
 from vramtui.core.devices import card
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.plan_grid import plan_grid
 from vramtui.estimators.planner import Planner
 from vramtui.presets.library import PresetLibrary
+from vramtui.sources.demo import DemoSource
 
 PRESETS = ("llama-3.1-8b-full", "llama-3.1-8b-lora", "gpt2-1.5b", "llama-3.1-70b-infer")
-LIMIT = 3.0
+ON_SCREEN = ("gpt2-124m", "gpt2-1.5b", "llama-3.1-70b-fsdp", "llama-3.1-70b-qlora")
+LIMIT, STALL = 3.0, 0.1
 BATCHES = range(1, 101)
 LENGTHS = range(128, 12801, 128)
 
@@ -28,7 +35,53 @@ def main() -> int:
         planned = time.perf_counter() - start
         slowest = max(slowest, mapped)
         print(f"{key:30} map {mapped:5.2f} s   plan for 8 cards {planned:5.2f} s")
-    return int(slowest > LIMIT)
+    stalled = max(asyncio.run(on_screen(key, library)) for key in sys.argv[1:] or ON_SCREEN)
+    return int(slowest > LIMIT or stalled > STALL)
+
+
+async def on_screen(key: str, library: PresetLibrary) -> float:
+    """Print seconds until the Plan screen's map is whole and until all advice is there, the longest time in which the
+    screen answered nothing, and the memory that a map for each other axis adds; returns the longest stall in seconds.
+    """
+    app = Dashboard(source=DemoSource(), presets=library, preset=key)
+    async with app.run_test(size=(200, 50)) as pilot:
+        await pilot.pause(0.5)
+        watched = asyncio.create_task(_longest_gap())
+        start = time.perf_counter()
+        app.action_show("plan")
+        while app.plan_desk.sheet is None or not app.plan_desk.sheet.is_whole:
+            await pilot.pause(0.005)
+        whole = time.perf_counter() - start
+        cells = app.plan_desk.sheet.total
+        while app.plan_worker.is_busy:
+            await pilot.pause(0.005)
+        advised = time.perf_counter() - start
+        watched.cancel()
+        stall = await watched
+        tracemalloc.start()
+        for axis in app.plan_desk.axes:
+            app.plan_desk.choose_axis(axis.name, across=True)
+            app.draw()
+            while app.plan_worker.is_busy:
+                await pilot.pause(0.02)
+        grown = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+    print(
+        f"{key:30} {cells} cells {whole:5.2f} s   advice {advised:5.2f} s   longest stall {stall * 1000:3.0f} ms"
+        f"   {len(app.plan_desk.axes)} other maps add {grown / 2**20:.1f} MiB"
+    )
+    return stall
+
+
+async def _longest_gap() -> float:
+    """The longest time in which nothing else had a turn, until it is cancelled."""
+    longest, last = 0.0, time.perf_counter()
+    try:
+        while True:
+            await asyncio.sleep(0.001)
+            longest, last = max(longest, time.perf_counter() - last), time.perf_counter()
+    except asyncio.CancelledError:
+        return longest
 
 
 if __name__ == "__main__":

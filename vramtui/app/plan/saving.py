@@ -10,6 +10,7 @@ from vramtui.core.errors import UserError
 from vramtui.core.preset import PresetFile
 from vramtui.core.text import printable
 from vramtui.core.workload import Workload
+from vramtui.presets import toml
 from vramtui.presets.drafts import Draft, draft_copy
 from vramtui.presets.reading import parse_preset
 from vramtui.presets.whole_files import NotDurable
@@ -39,9 +40,9 @@ def save_variant(found: PresetFile, workload: Workload, name: str, how: str) -> 
         **differences(found.preset.workload, workload),
     }
     draft = draft_copy(found, name)
-    text = set_values(
-        draft.text, {key: value for key, value in values.items() if value is not None or _has(draft, key)}
-    )
+    there = toml.loads(draft.text)
+    values = {key: value for key, value in values.items() if value is not None or _has(there, key)}
+    text = set_values(draft.text, values)
     made = Draft.new(text, name)
     if parse_preset(text, Path(found.path)).workload != workload:
         raise UserError(f"{printable(found.key)} cannot be saved with these values: its file says them in another way")
@@ -52,9 +53,12 @@ def save_variant(found: PresetFile, workload: Workload, name: str, how: str) -> 
     return PresetFile(key=path.stem, path=str(path), bundled=False, preset=parse_preset(text, path))
 
 
-def _has(draft: Draft, key: str) -> bool:
+def _has(tables: Any, key: str) -> bool:  # noqa: ANN401 - TOML tables hold anything
     """Whether there is anything to take away at `key`."""
-    return re.search(rf"(?m)^\s*\[?\s*{re.escape(key.rsplit('.', 1)[-1])}\b", draft.text) is not None
+    *heads, last = key.split(".")
+    for part in heads:
+        tables = tables.get(part, {})
+    return last in tables
 
 
 def differences(before: object, after: msgspec.Struct) -> dict[str, Any]:

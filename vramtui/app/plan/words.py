@@ -25,7 +25,7 @@ def sentences(plan: PlanView) -> list[Sentence]:
     side = plan.side
     if side is None or plan.device is None:
         return []
-    told = [_verdict(side, plan.where, plan.device.total_memory)]
+    told = [_verdict(side, plan.where.partition(",")[0], plan.device.total_memory)]
     if side.estimate is None or (side.answer is not None and side.answer.process is None):
         return told
     advice = plan.advice

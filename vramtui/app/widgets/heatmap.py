@@ -60,10 +60,8 @@ class Heatmap(Lines, can_focus=True):
         shown = plan.maps[self.WHICH]
         star = "*" if plan.changed and not self.WHICH else ""
         told = f" · {shown.done} of {shown.total}" if shown.done < shown.total else ""
-        return (
-            f"{shown.title}{star} · GiB of the process on {plan.where}, {format_bytes(plan.device.total_memory)}{told}",
-            "",
-        )
+        card = f"{plan.where.replace('NVIDIA ', '')}, {format_bytes(plan.device.total_memory)}"
+        return f"{shown.title}{star} · process in GiB on {card}{told}", ""
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """The columns' values, the cells, and a line that says how it is read."""

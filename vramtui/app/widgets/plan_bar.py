@@ -35,8 +35,7 @@ class PlanBar(Lines):
         shown = plan.maps[0]
         beside = plan.other.what if plan.other is not None else "nothing"
         long = width >= LONG
-        where = plan.where if long else plan.where.replace("NVIDIA ", "")
-        card = f"{where} {format_bytes(plan.device.total_memory)}" if long else where
+        card = f"{plan.where} {format_bytes(plan.device.total_memory)}" if long else plan.where.partition(",")[0]
         told = (("across", shown.x.name), ("down", shown.y.name), ("card", card), ("beside", beside))
         pieces: list[Piece] = [(" ", palette.text)]
         x = 1

@@ -1,0 +1,336 @@
+"""What a map of the Plan screen is made of: ladders, axes, sharing, its edge, its advice, and what is saved of it."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
+from vramtui.app.desk import Desk
+from vramtui.app.plan.axes import axes_of, usual_axes, variant
+from vramtui.app.plan.desk import ADVICE, SHEETS, PlanDesk
+from vramtui.app.plan.ladders import ladder, short, with_present
+from vramtui.app.plan.saving import differences, proposed_name, save_variant
+from vramtui.app.plan.sharing import AS_IS, schemes_for, shared
+from vramtui.app.plan.sheets import Advice, Question, Sheet
+from vramtui.app.plan.worker import Worker
+from vramtui.app.predicting import Predictor
+from vramtui.app.widgets.heat import figure
+from vramtui.app.widgets.heatmap import edge_before, edge_below
+from vramtui.core.devices import CARDS, card
+from vramtui.core.errors import UserError
+from vramtui.core.estimate import Estimate, Estimator
+from vramtui.core.parallel import Parallel
+from vramtui.core.units import GIB, TIB
+from vramtui.core.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.plan_grid import answer_for, spread
+from vramtui.estimators.planner import Answer, Planner
+from vramtui.presets import PresetLibrary
+from vramtui.presets.reading import load_preset
+
+JOB = PRESETS[0].preset.workload
+TRAIN = Workload(model=MODEL, run=TrainRun(batch_size=4, sequence_length=4096))
+
+
+@given(st.integers(1, 1 << 30), st.integers(1, 30), st.sampled_from([2, 4]))
+def test_a_ladder_rises_around_its_value(value: int, count: int, steps: int) -> None:
+    rungs = ladder(value, count, steps)
+    assert value in rungs
+    assert list(rungs) == sorted(set(rungs))
+    assert len(rungs) == count
+    assert rungs[0] >= 1
+    assert rungs.index(value) <= count // 3
+
+
+def test_ladders_by_hand() -> None:
+    assert ladder(4, 12, 4) == (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
+    assert ladder(4096, 6, 2) == (2048, 3072, 4096, 6144, 8192, 12288)
+    assert ladder(1000, 6, 2) == (512, 768, 1000, 1024, 1536, 2048)
+    assert with_present((1, 2, 4), 3) == (1, 2, 3)
+    assert with_present((1, 2, 4), 9) == (2, 4, 9)
+    assert with_present((1, 2, 4), 2) == (1, 2, 4)
+    assert [short(number) for number in (7, 9999, 16384, 24576, 1 << 20, 3 << 19, 10_001)] == [
+        "7", "9999", "16k", "24k", "1M", "1.5M", "10001",
+    ]  # fmt: skip
+
+
+@given(st.integers(0, 1 << 60), st.integers(4, 10))
+def test_a_figure_fits_its_cell(count: int, width: int) -> None:
+    assert 0 < len(figure(count, width)) <= width
+
+
+def test_figures_by_hand() -> None:
+    sizes = (61 * GIB + GIB // 4, 112 * GIB, 12 * TIB, 0)
+    assert [figure(count, 4) for count in sizes] == ["61.2", "112", "12T", "0.0"]
+
+
+@pytest.mark.parametrize("name", PresetLibrary().keys())
+def test_setting_what_is_there_changes_nothing(name: str) -> None:
+    """Every axis of every preset holds the present value, and a variant of that value is the preset itself."""
+    workload = PresetLibrary().get(name).preset.workload
+    axes = axes_of(workload, workload, 8)
+    assert bool(axes) == (not name.startswith("rule-"))
+    for axis in axes:
+        assert len(axis.amounts) == len(axis.labels) == len(set(axis.amounts)) <= 24
+        assert axis.present is not None or axis.name in {"seq", "context"}
+        if axis.present is not None:
+            assert variant(workload, {axis.name: axis.amounts[axis.present]}, 8) == workload
+    if axes:
+        x, y = usual_axes(axes)
+        assert x != y
+
+
+def test_axes_stay_put_while_values_change() -> None:
+    changed = variant(TRAIN, {"batch": 8}, 8)
+    before, after = (axes_of(workload, TRAIN, 8)[0] for workload in (TRAIN, changed))
+    assert before.amounts == after.amounts
+    assert before.present is not None
+    assert after.present is not None
+    assert (before.amounts[before.present], after.amounts[after.present]) == (4, 8)
+    odd = axes_of(variant(TRAIN, {"batch": 9}, 8), TRAIN, 8)[0]
+    assert 9 in odd.amounts
+    assert odd.present == odd.amounts.index(9)
+
+
+def test_each_axis_sets_its_key() -> None:
+    made = variant(
+        TRAIN, {"batch": 2, "seq": 512, "precision": "bf16", "checkpoint": "full", "optimizer": "sgd", "LoRA": 8}, 8
+    )
+    run = made.run
+    assert isinstance(run, TrainRun)
+    assert (run.batch_size, run.sequence_length, run.precision, run.checkpointing, run.optimizer) == (
+        2, 512, "bf16", "full", "sgd",
+    )  # fmt: skip
+    assert run.lora is not None
+    assert (run.lora.rank, run.lora.target_modules) == (8, ("q_proj", "k_proj", "v_proj", "o_proj"))
+    assert isinstance(JOB.run, TrainRun)
+    assert JOB.run.lora is not None
+    more = variant(JOB, {"LoRA": 64}, 8).run
+    assert isinstance(more, TrainRun)
+    assert more.lora == msgspec.structs.replace(JOB.run.lora, rank=64)
+    assert variant(JOB, {"LoRA": None}, 8).run.lora is None  # type: ignore[union-attr]  # a job that trains
+
+
+def test_servers_and_convnets_have_axes_of_their_own() -> None:
+    serve = Workload(model=MODEL, run=ServeRun(max_model_len=8192))
+    assert usual_axes(axes_of(serve, serve, 8)) == ("sequences", "context")
+    resnet = PresetLibrary().get("resnet-50-train").preset.workload
+    assert usual_axes(axes_of(resnet, resnet, 8)) == ("batch", "image")
+    small = variant(resnet, {"image": 112}, 8)
+    assert answer_for(ANALYTIC, small, card("H100")).process < answer_for(ANALYTIC, resnet, card("H100")).process  # type: ignore[operator]  # both can be
+    with pytest.raises(UserError, match="no optimizer to vary"):
+        variant(serve, {"optimizer": "sgd"}, 8)
+    gpt = PresetLibrary().get("llama-3.1-8b-llama-server").preset.workload
+    assert not {"GPUs", "sharding"} & {axis.name for axis in axes_of(gpt, gpt, 8)}
+
+
+def test_ways_of_sharing() -> None:
+    assert shared(TRAIN, AS_IS, None, 8) is None
+    assert shared(TRAIN, "ZeRO-3", None, 8) == Parallel(data=8, strategy="zero", zero_stage=3)
+    assert shared(TRAIN, "FSDP", 16, 8) == Parallel(data=16, strategy="fsdp", zero_stage=3)
+    assert shared(TRAIN, "tensor+seq", 4, 8) == Parallel(tensor=4, sequence_parallel=True)
+    assert shared(TRAIN, "tensor+ZeRO-1", 32, 8) == Parallel(tensor=8, data=4, strategy="zero", zero_stage=1)
+    assert shared(TRAIN, "pipeline", 2, 8) == Parallel(pipeline=2)
+    assert shared(TRAIN, "context", 2, 8) == Parallel(context=2)
+    assert shared(TRAIN, "FSDP", 1, 8) is None
+    assert shared(TRAIN, AS_IS, 4, 8) == Parallel(data=4)
+    with pytest.raises(UserError, match="groups of 8"):
+        shared(TRAIN, "tensor+ZeRO-1", 12, 8)
+    spread_out = msgspec.structs.replace(TRAIN, parallel=Parallel(data=4, tensor=2, strategy="zero", zero_stage=1))
+    assert spread_out.parallel is not None
+    assert shared(spread_out, AS_IS, 16, 8) == msgspec.structs.replace(spread_out.parallel, data=8)
+    with pytest.raises(UserError, match="groups of 2"):
+        shared(spread_out, AS_IS, 3, 8)
+    answers = Workload(model=MODEL, run=InferRun())
+    assert shared(answers, AS_IS, 4, 8) == Parallel(tensor=4)
+    assert schemes_for(answers) == (AS_IS, "tensor", "pipeline")
+
+
+def test_a_map_says_what_its_estimator_says() -> None:
+    device = card("H100")
+    axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
+    sheet = Sheet(Question(TRAIN, device, axes["GPUs"], axes["sharding"], 8), (2, 3))
+    order = [sheet.done for _ in sheet.fill(ANALYTIC)]
+    assert order == list(range(1, sheet.total + 1))
+    assert sheet.is_whole
+    for y, row in enumerate(sheet.cells()):
+        for x, answer in enumerate(row):
+            try:
+                expected = answer_for(ANALYTIC, sheet.workload_at(x, y), device)
+            except UserError as error:
+                expected = Answer(None, fits=False, reason=str(error))
+            assert answer == expected
+    refused = [answer.reason for row in sheet.cells() for answer in row if answer and answer.process is None]
+    assert any("does not divide" in reason for reason in refused)
+
+
+@given(st.integers(1, 30), st.integers(1, 30), st.integers(0, 40), st.integers(0, 40))
+def test_every_cell_comes_once_and_the_wanted_one_first(columns: int, rows: int, x: int, y: int) -> None:
+    cells = list(spread(columns, rows, (x, y)))
+    assert sorted(cells) == [(a, b) for a in range(columns) for b in range(rows)]
+    if x < columns and y < rows:
+        assert cells[0] == (x, y)
+
+
+@given(st.lists(st.lists(st.sampled_from([None, 5, 15, -1]), min_size=4, max_size=4), min_size=1, max_size=5))
+def test_the_edge_runs_between_what_fits_and_what_does_not(sizes: list[list[int | None]]) -> None:
+    def answer(size: int | None) -> Answer | None:
+        return None if size is None else Answer(None, False, "no") if size < 0 else Answer(size, size <= 10)
+
+    cells = tuple(tuple(answer(size) for size in row) for row in sizes)
+    for y, row in enumerate(sizes):
+        for x, size in enumerate(row):
+            left = row[x - 1] if x else None
+            below = sizes[y + 1][x] if y + 1 < len(sizes) else None
+            assert edge_before(cells, x, y) == ({left, size} == {5, 15})
+            assert edge_below(cells, x, y) == ({size, below} == {5, 15})
+
+
+def advised(workload: Workload, name: str, gpus: int = 1) -> Advice:
+    advice = Advice(workload, card(name), gpus)
+    for _ in advice.find(ANALYTIC):
+        pass
+    assert advice.is_whole
+    return advice
+
+
+def test_advice_is_the_planners() -> None:
+    small = advised(TRAIN, "RTX4090", 8)
+    planner = Planner(ANALYTIC, TRAIN, card("RTX4090"), 8)
+    assert small.fits is False
+    assert small.edges == (planner.edge("run.batch_size"), planner.edge("run.sequence_length"))
+    assert tuple(name for name, _ in small.levers or ()) == tuple(lever.name for lever in planner.cheapest() or ())
+    assert small.with_them is not None
+    assert small.with_them <= card("RTX4090").total_memory
+    names = [holds.card.name for holds in small.cards]
+    assert names == [
+        name
+        for name, device in sorted(CARDS.items(), key=lambda item: (item[1].total_memory, item[0]))
+        if answer_for(ANALYTIC, TRAIN, device).fits
+    ]
+    assert advised(variant(TRAIN, {"batch": 1, "seq": 512, "LoRA": 8}, 8), "B200").levers is None
+
+
+def test_differences_are_the_keys_that_differ() -> None:
+    made = variant(TRAIN, {"batch": 2, "LoRA": 8, "sharding": "FSDP"}, 8)
+    assert differences(TRAIN, made) == {
+        "run.batch_size": 2,
+        "run.lora.rank": 8,
+        "run.lora.target_modules": ("q_proj", "k_proj", "v_proj", "o_proj"),
+        "parallel.data": 8,
+        "parallel.strategy": "fsdp",
+        "parallel.zero_stage": 3,
+    }
+    assert differences(made, TRAIN) == {"run.batch_size": 4, "run.lora": None, "parallel": None}
+    assert differences(made, made) == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "amounts"),
+    [
+        ("llama-3.1-8b-lora", {"batch": 2, "LoRA": 64}),
+        ("llama-3.1-8b-lora", {"LoRA": None, "sharding": "ZeRO-3"}),
+        ("llama-3.1-8b-full", {"LoRA": 8, "GPUs": 4}),
+        ("llama-3.1-70b-fsdp", {"sharding": "tensor", "seq": 4096}),
+        ("resnet-50-train", {"image": 256, "precision": "fp32"}),
+        ("llama-3.1-8b-serve", {"context": 8192, "quantized": "fp8"}),
+        ("gpt2-1.5b", {"batch": 8}),
+    ],
+)
+def test_a_saved_variant_is_the_variant(name: str, amounts: dict[str, int | str | None]) -> None:
+    found = PresetLibrary().get(name)
+    made = variant(found.preset.workload, amounts, 8)
+    saved = save_variant(found, made, "mine", "batch 2")
+    assert saved.preset.workload == made
+    assert not saved.bundled
+    assert load_preset(Path(saved.path)) == saved.preset
+    assert saved.preset.measured is None
+    assert saved.preset.match is None
+    assert saved.preset.name == f"{found.preset.name} · batch 2"
+    kept = [line for line in Path(found.path).read_text().splitlines() if line.startswith("#")]
+    assert set(kept) <= set(Path(saved.path).read_text().splitlines())
+    with pytest.raises(UserError, match="exists already"):
+        save_variant(found, made, "mine", "batch 2")
+
+
+def test_proposed_names_can_be_files() -> None:
+    assert proposed_name(PRESETS[0], "batch 8 · seq 4,096") == "llama-3.1-8b-lora-batch8-seq4096"
+    assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-shardingtensor-seq"
+
+
+def test_few_maps_and_advices_are_kept() -> None:
+    desk, plan = Desk(Predictor(RoundEstimator())), PlanDesk()
+    desk.take_presets(PRESETS)
+    desk.panel_key = PRESETS[0].key
+    plan.view(desk)
+    for axis in plan.axes[1:]:
+        plan.choose_axis(axis.name, across=False)
+        for _ in range(12):
+            plan.view(desk)
+            plan.move(1, 1)
+    assert len(plan._sheets) <= SHEETS
+    assert len(plan._advice) <= ADVICE
+
+
+class Slow:
+    """An estimator that waits to be let on, and says when it is asked."""
+
+    name = "slow"
+
+    def __init__(self) -> None:
+        self.asked, self.go_on = threading.Semaphore(0), threading.Semaphore(0)
+
+    def estimate(self, workload: Workload, device: object) -> Estimate:
+        del device
+        self.asked.release()
+        assert self.go_on.acquire(timeout=10)
+        return RoundEstimator().estimate(workload, card("H100"))
+
+
+def test_a_job_that_is_not_wanted_any_more_ends_within_an_estimate() -> None:
+    told, estimator = threading.Event(), Slow()
+    worker = Worker(told.set, lambda error: pytest.fail(str(error)))
+    steps: list[str] = []
+
+    def job(name: str, count: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a helper of this test
+        def run(asked: Estimator) -> Iterator[None]:
+            for _ in range(count):
+                asked.estimate(JOB, card("H100"))
+                steps.append(name)
+                yield
+
+        return run
+
+    worker.want({"first": job("first", 100)}, estimator, None)
+    assert estimator.asked.acquire(timeout=10)
+    worker.want({"second": job("second", 2)}, estimator, None)
+    estimator.go_on.release(3)
+    while worker.is_busy:
+        assert told.wait(timeout=10)
+        told.clear()
+    assert steps == ["first", "second", "second"]
+    assert worker._thread is None or not worker._jobs
+
+
+def test_a_fault_of_ours_is_said_and_the_others_go_on() -> None:
+    faults: list[Exception] = []
+    told = threading.Event()
+    worker = Worker(told.set, faults.append)
+    done = threading.Event()
+
+    def broken(_: Estimator) -> Iterator[None]:
+        raise ZeroDivisionError("of ours")
+        yield
+
+    def well(_: Estimator) -> Iterator[None]:
+        yield
+        done.set()
+
+    worker.want({"broken": broken, "well": well}, RoundEstimator(), None)
+    assert done.wait(timeout=10)
+    assert [str(fault) for fault in faults] == ["of ours"]
