@@ -300,3 +300,37 @@ async def test_unknown_presets_are_said(tmp_path: Path) -> None:
         await pilot.press("e")
         assert not isinstance(app.screen, EditorScreen)
         assert "tiny.toml" in said(app)
+
+
+async def test_what_was_stepped_in_the_panel_comes_along(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        await pilot.press("escape", "right_square_bracket", "right_square_bracket", "e")
+        await settle(app, pilot)
+        opened = app.screen
+        assert isinstance(opened, EditorScreen)
+        assert opened is not screen
+        assert opened.draft.text == TEXT.replace("batch_size = 4", "batch_size = 6")
+        assert "unsaved" in said(app)
+
+
+async def test_tables_are_found_by_a_key(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (_, pilot, screen):
+        await pilot.press("ctrl+down", "ctrl+down", "down", "down")
+        assert _key(screen.form) == "run.batch_size"
+        await pilot.press("ctrl+up")
+        assert _key(screen.form) == "run"
+
+
+@pytest.mark.parametrize("place", ["2", "3"])
+async def test_it_opens_from_the_other_screens_and_goes_back_there(tmp_path: Path, place: str) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        await pilot.press("escape", place)
+        await settle(app, pilot)
+        below = app.screen
+        assert below is not screen
+        await pilot.press("e")
+        await settle(app, pilot)
+        assert isinstance(app.screen, EditorScreen)
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert app.screen is below

@@ -156,3 +156,20 @@ async def test_a_run_without_figures_has_none_to_give(tmp_path: Path, observed: 
         assert app.screen is screen
         assert "Nothing was measured of this run" in said(app)
         assert screen.draft.text == TEXT
+
+
+async def test_another_kind_offers_to_take_out_what_it_does_not_have(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.kind")
+        await pilot.press("enter", "down", "enter")
+        await settle(app, pilot)
+        assert screen.draft.text == TEXT.replace('"train"', '"infer"')
+        assert not on_top(app, Question)  # an inference run has all of these keys
+        screen.put("run.optimizer", "adamw")
+        await pilot.press("enter", "enter")
+        await settle(app, pilot)
+        assert on_top(app, Question)
+        assert "run.optimizer" in screen_text(app)
+        await pilot.press("y")
+        await settle(app, pilot)
+        assert screen.draft.text == TEXT.replace('"train"', '"infer"')

@@ -39,7 +39,21 @@ class Editing(Keeping, LookingBack):
         except UserError as error:
             self.notify(str(error), title="Preset", severity="error", markup=False)
             return
+        self._carry_over(draft, found)
         self._open(draft, judge)
+
+    def _carry_over(self, draft: "Draft", found: PresetFile) -> None:
+        """What was stepped in the panel comes along, unsaved; not at all where the text cannot say it."""
+        from vramtui.app.plan.saving import differences  # noqa: PLC0415 - as above
+        from vramtui.presets.forms import spelt  # noqa: PLC0415 - as above
+
+        wanted = self.desk.workload(found)
+        for key, value in differences(found.preset.workload, wanted).items():
+            draft.unset(key) if value is None else draft.set_value(key, spelt(value))
+        if draft.is_changed and (draft.preset is None or draft.preset.workload != wanted):
+            draft.revert()
+        elif draft.is_changed:
+            self.notify("What was changed in the panel is here, unsaved; ctrl+r takes it back.", markup=False)
 
     def action_edit_outside(self) -> None:
         """Edit it in `$VISUAL` or `$EDITOR`; a bundled one is copied into the person's own folder first."""

@@ -83,6 +83,7 @@ TIMELINE_BINDINGS: list[BindingType] = [
 PLAN_BINDINGS: list[BindingType] = [
     _key("v", "page", "view", "plan.page", "Next page of a narrow terminal"),
     _key("p", "app.presets", "preset", "plan.presets", "Choose a preset to estimate"),
+    _key("e", "app.edit", "edit", "plan.edit", "Edit the preset in the panel"),
     _key("a", "app.choose_axis(True)", "axes", "plan.across", "Choose what is varied across"),
     _key("A", "app.choose_axis(False)", "axes", "plan.down", "Choose what is varied down", "A"),
     _key("g", "app.choose_card", "card", "plan.card", "Choose the card: this machine's, or any that is known"),
@@ -93,6 +94,7 @@ PLAN_BINDINGS: list[BindingType] = [
     _key("s", "app.snapshot", "snapshot", "plan.snapshot", "Write what is shown to files"),
     _quiet("x", "app.swap_axes", "Columns become rows", "plan.swap"),
     _quiet("home", "app.plan_home", "Back to the cell of the preset's own values", "plan.home"),
+    _quiet("E", "app.edit_outside", "Edit the preset in $VISUAL or $EDITOR", "plan.edit_outside", "E"),
     _quiet("u", "app.undo", "Back to what the preset's file says", "plan.undo"),
     _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "plan.problems", "!"),
     _quiet("escape", "app.leave_plan", "Back to Watch", "plan.leave"),

@@ -64,9 +64,7 @@ HISTORY = (
 RUNS = "SEEN is the most the process was seen to hold, and Δ is that against the prediction."
 FORM = (
     "Typing into a field changes the text at once, and Esc takes it back. ‹ › step a value, a letter finds a choice,"
-    " and dim values are what holds where nothing is said. ✗ marks what is wrong, * what is not as saved."
-)
-EDITOR = (
+    " and dim values are what holds where nothing is said. ✗ marks what is wrong, * what is not as saved.\n"
     "Form and text are two sides of one draft: what is not edited stays byte for byte. The estimate is made again with"
     " each key; while something is wrong the last good one stays, grey."
 )
@@ -83,7 +81,7 @@ SECTIONS = (
     Section("run.", "One run", RunWindow.BINDINGS),
     Section("replay.", "While a recording is played", REPLAY_BINDINGS),
     Section("form.", "Preset editor: form", FormPanel.BINDINGS, FORM),
-    Section("editor.", "Preset editor", EDITOR_BINDINGS, EDITOR),
+    Section("editor.", "Preset editor", EDITOR_BINDINGS),
     Section("app.", "Everywhere", APP_BINDINGS),
 )
 

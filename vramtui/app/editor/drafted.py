@@ -161,6 +161,12 @@ class DraftScreen(ViewScreen):
     def _choose(self, field: Field, choice: str) -> None:
         self.put(field.key, choice)
         self.end_step()
+        if field.key.endswith(".kind"):
+            self.ask_about_unknown(choice)
+
+    def ask_about_unknown(self, kind: str) -> None:
+        """After another kind was chosen: what is to become of the keys that it does not have."""
+        raise NotImplementedError
 
     def ask(self, then: Callable[[], None]) -> None:
         """Ask what becomes of what is not saved, then go on; at once where there is nothing."""

@@ -48,6 +48,8 @@ class FormPanel(FormRows, can_focus=True):
         Binding("down", "move(1)", "Field after", id="form.after", show=False),
         Binding("pageup", "move(-10)", "Ten fields before", id="form.page_before", show=False),
         Binding("pagedown", "move(10)", "Ten fields after", id="form.page_after", show=False),
+        Binding("ctrl+up", "table(-1)", "The table before", id="form.table_before", show=False),
+        Binding("ctrl+down", "table(1)", "The next table", id="form.table_after", show=False),
         Binding("home", "move(-999)", "The first field", id="form.first", show=False),
         Binding("end", "move(999)", "The last field", id="form.last", show=False),
         Binding("left", "step(-1)", "The value before; close a table", id="form.less", show=False),

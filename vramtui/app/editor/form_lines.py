@@ -66,7 +66,7 @@ def line_of(
 def _value(field: Field, palette: Palette, room: int, on: str, *, wrong: bool, in_hand: bool) -> list[Piece]:
     text, name = _said(field)
     style = palette.ink("error" if wrong else name, on, bold=field.value is not None)
-    arrow = palette.ink("primary", on)
+    arrow = palette.ink("foreground", on)
     unit = f" {field.unit}" if field.unit and field.value is not None else ""
     steps = in_hand and field.settable and field.kind in {"choice", "bool", "int", "float"}
     taken = cell_len(unit) + (4 if steps else 0)

@@ -16,6 +16,7 @@ from vramtui.presets.forms import Field, Group
 from vramtui.presets.reading import Problem
 
 Entry = Group | Field
+AHEAD = 4
 
 
 class FormRows(Lines, can_focus=True):
@@ -78,8 +79,10 @@ class FormRows(Lines, can_focus=True):
         entry = self.entry
         told = about(entry, self._problem(entry), palette, width)
         rows = max(1, height - ABOUT)
-        self._top = max(0, min(self._top, self._at, len(self._entries) - rows))
-        self._top = max(self._top, self._at - rows + 1)
+        ahead = min(AHEAD, rows // 4)
+        self._top = min(self._top, max(0, self._at - ahead))
+        self._top = max(self._top, self._at - rows + 1 + ahead)
+        self._top = max(0, min(self._top, len(self._entries) - rows))
         lines = [
             self._line(at, look, palette, width) for at in range(self._top, min(len(self._entries), self._top + rows))
         ]
@@ -112,6 +115,13 @@ class FormRows(Lines, can_focus=True):
         self._at = max(0, min(len(self._entries) - 1, self._at + by))
         self.redraw()
         self.post_message(self.Chosen())
+
+    def action_table(self, direction: int) -> None:
+        """The next table's title under the cursor."""
+        at = self._at + direction
+        while 0 <= at < len(self._entries) and not isinstance(self._entries[at], Group):
+            at += direction
+        self.action_move(at - self._at)
 
     def on_mouse_scroll_down(self) -> None:
         """Three entries on."""

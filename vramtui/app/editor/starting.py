@@ -14,6 +14,8 @@ from vramtui.presets.drafts import Draft, draft_from_model
 from vramtui.presets.measured import with_measured
 from vramtui.presets.offers import Offer, draft_from_process, start_from
 
+UNKNOWN = "is not a key of"
+
 
 class Starting(DraftScreen):
     """From a model's file, from what a process was started with, or from the draft itself."""
@@ -83,6 +85,20 @@ class Starting(DraftScreen):
             return ""
 
         self.app.push_screen(Offers(f"A new preset from pid {pid}", f"pid-{pid}", offers, check))
+
+    def ask_about_unknown(self, kind: str) -> None:
+        """After another kind was chosen: whether the keys that it does not have are taken out."""
+        keys = [problem.key for problem in self.draft.problems if UNKNOWN in problem.sentence]
+        if not keys:
+            return
+
+        def answered(key: str | None) -> None:
+            if key == "y":
+                self.draft.drop_unknown()
+                self.refresh_all()
+
+        question = f"Of {kind}, these are no keys: {', '.join(keys)}. ctrl+z brings them back."
+        self.app.push_screen(Question("Another kind", question, (Answer("y", "take them out"),)), answered)
 
     # --- measured ------------------------------------------------------------------------------------------------
 

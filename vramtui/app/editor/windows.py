@@ -80,8 +80,8 @@ class Difference(TextWindow):
 def coloured(difference: str) -> Content:
     """Lines that went, lines that came, and where."""
     styles = {"+": "$success", "-": "$error", "@": "$primary"}
-    pieces = [(f"{printable(line)}\n", styles.get(line[:1], "$muted")) for line in difference.splitlines()]
-    return Content.assemble(*pieces)
+    lines = (Content.styled(printable(line), styles.get(line[:1], "$muted")) for line in difference.splitlines())
+    return Content("\n").join(lines)
 
 
 class Ask(Window[str]):
@@ -137,7 +137,12 @@ class Pick(Window[int]):
     """
 
     DEFAULT_CSS = """
-    Pick OptionList { border: none; height: auto; max-height: 24; padding: 0; background: $surface; }
+    Pick > #window { width: 110; }
+    Pick OptionList {
+        border: none; height: auto; max-height: 24; padding: 0; background: $surface;
+        text-wrap: nowrap; text-overflow: ellipsis; overflow-x: hidden;
+        & > .option-list--option-highlighted { background: $cursor; color: $foreground; }
+    }
     Pick OptionList:focus { border: none; }
     """
 
@@ -180,7 +185,11 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
 
     DEFAULT_CSS = """
     Offers > #window { width: 110; }
-    Offers SelectionList { height: auto; max-height: 18; border: none; background: $surface; padding: 0; }
+    Offers SelectionList {
+        height: auto; max-height: 18; border: none; background: $surface; padding: 0; margin: 0 0 1 0;
+        & > .option-list--option-highlighted { background: $cursor; color: $foreground; }
+    }
+    Offers SelectionList:focus { border: none; }
     Offers Input { margin: 0; }
     Offers #wrong { color: $error; height: auto; }
     """
