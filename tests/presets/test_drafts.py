@@ -207,7 +207,7 @@ def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -
     draft.set_text(TEXT)  # as a text field says what it was given
     assert len(draft.problems) == 1
     draft.undo()
-    assert draft.problems == ()
+    assert not draft.problems
 
 
 def test_a_refusal_is_over_with_the_next_value() -> None:
