@@ -6,6 +6,7 @@ from functools import cache
 from vramtui.app.desk import Desk
 from vramtui.app.predicting import LazyAnalytic, Predictor
 from vramtui.app.screens.details import Details
+from vramtui.app.state import View
 from vramtui.app.themes import Palette, palette_variables
 from vramtui.app.widgets.banner import Banner
 from vramtui.app.widgets.columns import columns_for, row_strip
@@ -26,18 +27,37 @@ MOST_ROWS = 20
 
 def pictures(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> Iterator[str]:
     """The lines of every panel after these samples; titles, and the details of the chosen row, are among them."""
+    view = view_of(samples, jobs)
+    for panel in _panels():
+        yield from panel.titles(view)
+        yield from lines_of(panel, view)
+    yield from rows_of(view)
+    yield from Details(view).text().plain.split("\n")
+
+
+def view_of(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> View:
+    """What the dashboard shows after these samples."""
     desk = Desk(Predictor(LazyAnalytic()))
     desk.take_presets(_presets())
     desk.jobs = lambda: jobs
     for sample in samples:
         desk.take(sample)
-    view, palette = desk.view(), Palette(palette_variables(COLOURS, dark=True))
-    for panel in _panels():
-        yield from panel.titles(view)
-        yield from (strip.text for strip in panel.build(view, palette, WIDTH, HEIGHT))
-    for row in view.rows[:MOST_ROWS]:
-        yield row_strip(columns_for(WIDTH), row, palette, WIDTH, cursor=None).text
-    yield from Details(view).text().plain.split("\n")
+    return desk.view()
+
+
+def lines_of(panel: Lines, view: View) -> Iterator[str]:
+    """What stands in a panel."""
+    return (strip.text for strip in panel.build(view, _palette(), WIDTH, HEIGHT))
+
+
+def rows_of(view: View) -> Iterator[str]:
+    """The first rows of the table."""
+    return (row_strip(columns_for(WIDTH), row, _palette(), WIDTH, cursor=None).text for row in view.rows[:MOST_ROWS])
+
+
+@cache
+def _palette() -> Palette:
+    return Palette(palette_variables(COLOURS, dark=True))
 
 
 @cache

@@ -181,7 +181,7 @@ def test_mig_is_said(smi: Say) -> None:
         ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9, "driver is not loaded"),
         ("Failed to initialize NVML: Driver/library version mismatch", 18, "the driver was upgraded"),
         ("Failed to initialize NVML: Insufficient Permissions", 4, "no permission"),
-        ("Segmentation fault\x1b[2J", 139, "failed with status 139: Segmentation fault␛[2J"),
+        ("Segmentation fault\x1b[2J", 139, "was killed by signal 11: Segmentation fault␛[2J"),
         ("", 1, "failed with status 1: it said nothing"),
         ("<html>garbage</html>", 0, "garbage"),
     ],

@@ -10,13 +10,19 @@ import typer
 from vramtui.cli.console import print_json, print_table
 from vramtui.cli.exits import spoken_errors
 from vramtui.cli.opening import open_source
-from vramtui.core.readings import Gpu
+from vramtui.core.readings import Absence, Gpu, Host
 from vramtui.core.snapshot import Holding, Snapshot
 from vramtui.core.text import printable
+from vramtui.core.unattributed import causes
 from vramtui.core.units import UNKNOWN, format_gib, format_percent
 
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
 NUMBERS = (1, 4, 5, 6, 7)
+STATES = {
+    "exited": "(exited, still holds its memory) ",
+    "zombie": "(zombie) ",
+    "unseen": "(outside this container) ",
+}
 CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
@@ -69,24 +75,40 @@ def _print_tables(snapshot: Snapshot) -> None:
     held: dict[str, list[Holding]] = {}
     for holding in snapshot.holdings:
         held.setdefault(holding.key.gpu_uuid, []).append(holding)
-    rows = [row for gpu in snapshot.sample.gpus for row in _gpu_rows(gpu, held.get(gpu.uuid, []))]
+    host = snapshot.sample.host
+    rows = [row for gpu in snapshot.sample.gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
     print_table(HEADINGS, rows, right=NUMBERS)
     sys.stdout.write("NOW, PEAK and PREDICTED in GiB; PEAK is the most seen since this command began.\n")
     for problem in snapshot.sample.problems:
         sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
 
 
-def _gpu_rows(gpu: Gpu, holdings: list[Holding]) -> list[tuple[str, ...]]:
+def _gpu_rows(gpu: Gpu, host: Host, holdings: list[Holding]) -> list[tuple[str, ...]]:
     index, memory = str(gpu.index), gpu.memory
     if gpu.state != "ok":
         return [_bare_row(index, None, printable(f"{gpu.name}: {gpu.reason}"))]
     rows = [_process_row(index, holding) for holding in holdings]
-    rows.append(_bare_row(index, gpu.unattributed, "unattributed (driver, exited pids)"))
+    rows.append(_bare_row(index, gpu.unattributed, f"unattributed ({_whose(gpu, host)})"))
     if memory.reserved is not None:
         rows.append(_bare_row(index, memory.reserved, "reserved by the driver"))
-    total = format_gib(memory.total)
-    rows.append(_bare_row(index, memory.free, f"free of {total} on {printable(gpu.name)}"))
+    rows.append(_bare_row(index, memory.free, f"{_free_of(gpu)} {printable(gpu.name)}"))
     return rows
+
+
+def _whose(gpu: Gpu, host: Host) -> str:
+    """What the unattributed bytes may be; fewer than none are bytes that several processes hold together."""
+    if (gpu.unattributed or 0) < 0:
+        return "counted more than once: processes share it"
+    return ", ".join(causes(gpu, host)) or "driver, exited pids"
+
+
+def _free_of(gpu: Gpu) -> str:
+    if gpu.memory.unified:
+        return "free of the host's memory, shared by"
+    if gpu.memory.total is None:
+        reason = gpu.absent.get("memory", Absence.FAILED).value.replace("_", " ")
+        return f"the driver does not tell the memory ({reason}) of"
+    return f"free of {format_gib(gpu.memory.total)} on"
 
 
 def _process_row(index: str, holding: Holding) -> tuple[str, ...]:
@@ -100,7 +122,7 @@ def _process_row(index: str, holding: Holding) -> tuple[str, ...]:
         format_gib(holding.peak.bytes if holding.peak else None),
         format_gib(comparison.predicted if comparison else None),
         format_percent(comparison.fraction if comparison else None),
-        printable(process.command or process.name or UNKNOWN),
+        printable(f"{STATES.get(process.state, '')}{process.command or process.name or ''}" or UNKNOWN),
     )
 
 

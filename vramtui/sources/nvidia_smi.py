@@ -36,12 +36,17 @@ _CODES = {  # nvidia-smi's exit status: NVML's error codes
     4: ("this user has no permission", "See who may read and write /dev/nvidiactl and /dev/nvidia0."),
     9: ("the NVIDIA driver is not loaded", "Load it with `sudo modprobe nvidia`, or reboot."),
     12: ("NVIDIA's library libnvidia-ml.so was not found", "Install the NVIDIA driver."),
+    15: (
+        "a GPU is lost: it fell off the bus or was reset",
+        "Reboot; `dmesg | grep -i xid` names the GPU and the reason.",
+    ),
     18: (
         "NVIDIA's library and the loaded driver are of different versions; the driver was upgraded",
         "Reboot, or reload the nvidia kernel module.",
     ),
 }
 NO_DEVICES = 6
+KILLED = 128  # and the number of the signal
 
 
 class NvidiaSmiSource:
@@ -189,7 +194,9 @@ class NvidiaSmiSource:
         output = self._ask(APPS, FORMAT)
         apps = parse_apps(output.text)
         if output.code != 0 and not apps and "no running processes" not in output.text.lower():
-            problems.append(Problem(where=PROGRAM, message=f"The process list: {_first_line(output.text)}"))
+            if output.code != NO_DEVICES:
+                said = _first_line(output.text).rstrip(".")
+                problems.append(Problem(where=PROGRAM, message=f"It does not tell the processes: {said}."))
             return None
         return apps
 
@@ -243,11 +250,19 @@ def _same_bus(one: str | None, other: str) -> bool:
 
 
 def _first_line(text: str) -> str:
-    return printable(next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing."))
+    return printable(next((line.strip() for line in text.splitlines() if line.strip()), "it said nothing"))
 
 
 def _failure(output: Output) -> SourceFailed:
     known = _CODES.get(output.code)
     if known is not None:
         return SourceFailed(f"{PROGRAM}: {known[0]}.", known[1])
-    return SourceFailed(f"{PROGRAM} failed with status {output.code}: {_first_line(output.text)}")
+    said = _first_line(output.text).rstrip(".")
+    if output.code == 0:
+        return SourceFailed(
+            f"{PROGRAM} did not print a table: {said}.", f"Run `{PROGRAM}` by hand to see what it says."
+        )
+    if output.code < 0 or output.code > KILLED:
+        number = -output.code if output.code < 0 else output.code - KILLED
+        return SourceFailed(f"{PROGRAM} was killed by signal {number}: {said}.", "Somebody, or a limit, ended it.")
+    return SourceFailed(f"{PROGRAM} failed with status {output.code}: {said}.")

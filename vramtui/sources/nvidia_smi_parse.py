@@ -111,7 +111,7 @@ def _convert(text: str, kind: str) -> Any:  # noqa: ANN401 - a cell is of the ty
     if kind == "mib":
         return _bounded(int(number) * MIB)
     if kind == "float":
-        value = float(number)
+        value = float(number.replace(",", "."))
         if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - only nan differs from itself
             raise ValueError(text)
         return value
@@ -134,7 +134,8 @@ def parse_gpus(text: str, columns: tuple[Column, ...]) -> list[tuple[Row, dict[s
     """The lines of --query-gpu in the order of `columns`; lines that are something else are left out."""
     rows = []
     for line in text.splitlines():
-        cells = line.split(",", len(columns) - 1)
+        # A comma alone may be a decimal one.
+        cells = line.split(", " if ", " in line else ",", len(columns) - 1)
         if len(cells) < len(columns) or parse_value(cells[0], "int")[0] is None:
             continue
         row: Row = {}

@@ -79,6 +79,8 @@ NEVER_CHANGING: Final = (
     Metric(("pci_bus_id",), ("nvmlDeviceGetPciInfo",), convert=lambda pci: (_text(pci.busId),)),
     Metric(("compute_capability",), ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: (tuple(pair),)),
 )
+# Some drivers answer with garbage now and then: no device is busier, hotter or hungrier than this.
+_MOST: Final = {"utilization": 100, "memory_utilization": 100, "temperature_celsius": 200, "power_watts": 20_000}
 NOT_OF_AN_INSTANCE: Final = tuple(field for metric in (*CHANGING, *RARELY_CHANGING) for field in metric.fields)
 
 
@@ -95,7 +97,11 @@ def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) ->
         if absence is not None:
             absent.update(dict.fromkeys(metric.fields, absence))
         else:
-            values.update(zip(metric.fields, metric.convert(answer), strict=True))
+            for field, value in zip(metric.fields, metric.convert(answer), strict=True):
+                if field in _MOST and not 0 <= value <= _MOST[field]:
+                    absent[field] = Absence.FAILED
+                else:
+                    values[field] = value
     return values, absent
 
 

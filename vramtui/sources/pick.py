@@ -1,6 +1,7 @@
 """Which source sees this machine's GPUs."""
 
 import threading
+from shutil import which
 
 from vramtui.core.errors import SourceFailed
 from vramtui.core.readings import Problem
@@ -19,14 +20,16 @@ def pick_source() -> Source:
         return _nvml()
     except SourceFailed as error:
         first = error
-    from vramtui.sources.nvidia_smi import NvidiaSmiSource  # noqa: PLC0415 - only where it is needed
+    from vramtui.sources.nvidia_smi import PROGRAM, NvidiaSmiSource  # noqa: PLC0415 - only where it is needed
 
     because = Problem(where="NVML", message=f"{first.message} nvidia-smi is used instead.", hint=first.hint)
     second = NvidiaSmiSource(because=because)
     try:
         second.read()
     except SourceFailed as error:
-        raise SourceFailed(f"{first.message} {error.message}", first.hint or error.hint) from error
+        # A program that is there and fails knows more than that a library is missing.
+        hints = (error.hint, first.hint) if which(PROGRAM) else (first.hint, error.hint)
+        raise SourceFailed(f"{first.message} {error.message}", hints[0] or hints[1]) from error
     return second
 
 
