@@ -180,3 +180,13 @@ def test_before_the_first_sample_there_is_a_view_all_the_same() -> None:
     assert view.panel is not None
     assert view.panel.gpu is None
     assert view.panel.estimate is not None
+
+
+def test_a_filter_that_hides_a_job_does_not_count_it_twice() -> None:
+    desk = desk_with(*climbing())
+    before = desk.view().bars[0].predicted
+    desk.set_filter("nobody-has-this-in-a-row")
+    view = desk.view()
+    assert not view.rows
+    assert before is not None
+    assert view.bars[0].predicted == before

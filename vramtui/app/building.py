@@ -41,11 +41,15 @@ def bars(
         answered: by uuid, when each GPU answered last and what it said.
     """
     growth: dict[str, int] = {}
+    running: set[tuple[str | None, str]] = set()
     for row in rows:
         if row.predicted is not None and row.kind == "process":
             growth[row.gpu.uuid] = growth.get(row.gpu.uuid, 0) + max(0, row.predicted - (row.now or 0))
+            running.add((row.preset, row.gpu.uuid))
     if panel is not None and panel.estimate is not None and panel.process is None and panel.gpu is not None:
-        growth[panel.gpu.uuid] = growth.get(panel.gpu.uuid, 0) + panel.estimate.process
+        uuid = panel.gpu.uuid
+        if (panel.preset.key, uuid) not in running:
+            growth[uuid] = growth.get(uuid, 0) + panel.estimate.process
     return tuple(_bar(sample, gpu, growth, chosen, answered) for gpu in sample.gpus)
 
 
