@@ -12,6 +12,7 @@ from vramtui.app.app import Dashboard
 from vramtui.app.library import Presets
 from vramtui.app.messages import PresetsRead
 from vramtui.app.playback import Playback
+from vramtui.core.history import Peak
 from vramtui.core.observed import ObservedJob
 from vramtui.core.predicted import Prediction
 from vramtui.core.readings import ProcessKey, Sample
@@ -26,10 +27,12 @@ class Tape:
         samples: Sequence[Sample] | None = None,
         jobs: Sequence[tuple[float, ObservedJob]] = (),
         predictions: Sequence[tuple[float, ProcessKey, Prediction | None]] = (),
+        peaks: Sequence[tuple[float, ProcessKey, Peak]] = (),
     ) -> None:
         self.samples = tuple(climbing() if samples is None else samples)
         self._jobs = jobs
         self._predictions = predictions
+        self._peaks = peaks
 
     @property
     def times(self) -> Sequence[float]:
@@ -44,6 +47,10 @@ class Tape:
         """The latest of each process."""
         found = {key: prediction for at, key, prediction in self._predictions if at <= when}
         return {key: prediction for key, prediction in found.items() if prediction is not None}
+
+    def peaks_at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
+        """Those of that sample."""
+        return [(key, peak) for at, key, peak in self._peaks if at == when]
 
     def every_prediction(self) -> Sequence[Prediction]:
         """All of them."""

@@ -13,9 +13,11 @@ from tests.app.replays import playing
 from tests.app.stand_ins import PRESETS, Still
 from vramtui.app.recording import MOST_WAITING, TapeEnded, TapeThread
 from vramtui.core.errors import UserError
+from vramtui.core.history import Peak
 from vramtui.core.observed import ObservedJob
 from vramtui.core.predicted import Prediction
 from vramtui.core.readings import ProcessKey, Sample
+from vramtui.core.units import GIB
 
 SAMPLES = climbing(30)
 Tick = tuple[Sample, tuple[ObservedJob, ...], dict[ProcessKey, Prediction]]
@@ -28,6 +30,7 @@ class Paper:
 
     def __init__(self, *, full: int | None = None, stuck: bool = False) -> None:
         self.ticks: list[Tick] = []
+        self.peaks: dict[ProcessKey, Peak] = {}
         self.closed = threading.Event()
         self.ready = threading.Event()
         self.asked = threading.Event()
@@ -39,11 +42,18 @@ class Paper:
         assert (first.taken_at, interval) == (SAMPLES[0].taken_at, 1.0)
         return self
 
-    def write(self, sample: Sample, jobs: Sequence[ObservedJob], predictions: Mapping[ProcessKey, Prediction]) -> None:
+    def write(
+        self,
+        sample: Sample,
+        jobs: Sequence[ObservedJob],
+        predictions: Mapping[ProcessKey, Prediction],
+        peaks: Mapping[ProcessKey, Peak],
+    ) -> None:
         self.asked.set()
         self.ready.wait(30)
         if len(self.ticks) == self._full:
             raise UserError("the recording cannot be written: no space left on device")
+        self.peaks = dict(peaks)
         self.ticks.append((sample, tuple(jobs), dict(predictions)))
 
     def close(self) -> None:
@@ -94,6 +104,16 @@ async def test_what_is_tried_out_in_the_panel_is_not_recorded_as_what_was_predic
         await stop(app, pilot, paper)
         (made,) = paper.ticks[0][2].values()
         assert made.workload == PRESETS[0].preset.workload
+
+
+async def test_peaks_from_before_the_recording_are_in_it() -> None:
+    paper = Paper()
+    fallen = [moments.usual(-29, trained=70 * GIB), moments.usual(-28, trained=20 * GIB)]
+    async with dashboard(fallen, notifications=True) as (app, pilot):
+        app.recorder = lambda _first, _interval: paper
+        await pilot.press("r")
+        await stop(app, pilot, paper)
+        assert max(peak.bytes for peak in paper.peaks.values()) == 70 * GIB
 
 
 async def test_it_goes_on_while_what_is_shown_is_held() -> None:

@@ -16,7 +16,7 @@ from vramtui.app.playback import Playback
 from vramtui.app.screens.help import Help
 from vramtui.app.widgets.replaybar import ReplayBar
 from vramtui.core.estimate import Estimate
-from vramtui.core.history import History
+from vramtui.core.history import History, Peak
 from vramtui.core.ledger import Ledger
 from vramtui.core.observed import Beat, Counters, Hello, ObservedJob, ProbeDevice
 from vramtui.core.predicted import Prediction
@@ -308,3 +308,31 @@ async def test_what_the_job_had_told_then() -> None:
         await press(player, pilot, "ctrl+left")
         await press(player, pilot, "ctrl+left")
         assert allocated() == 40 * GIB
+
+
+async def test_peaks_that_no_sample_shows_are_known_from_when_they_were_noted() -> None:
+    key = training(LONG[0])
+    tape = Tape(
+        LONG,
+        peaks=[
+            (LONG[0].taken_at, key, Peak(bytes=62 * GIB, at=1.0)),
+            (LONG[50].taken_at, key, Peak(bytes=63 * GIB, at=LONG[49].taken_at + 0.5, interval=0.1)),
+        ],
+    )
+    async with playing(tape) as (player, pilot, clock):
+
+        def peak() -> int | None:
+            (found,) = (row for row in player.desk.view().rows if row.id == key)
+            return found.peak
+
+        assert peak() == 62 * GIB
+        await pass_time(player, pilot, clock, 49)
+        assert peak() == 62 * GIB
+        await press(player, pilot, "full_stop")
+        assert peak() == 63 * GIB
+        await go_to(player, pilot, "100%")
+        assert peak() == 63 * GIB
+        await press(player, pilot, "g", *"10%", "enter")
+        assert peak() == 63 * GIB
+        await press(player, pilot, "g", *"5%", "enter")
+        assert peak() == 62 * GIB

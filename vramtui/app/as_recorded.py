@@ -15,6 +15,7 @@ from vramtui.core.readings import ProcessKey, Sample
 from vramtui.core.workload import Workload
 
 if TYPE_CHECKING:
+    from vramtui.core.history import History, Peak
     from vramtui.core.observed import ObservedJob
 
 
@@ -37,6 +38,10 @@ class Recorded(Protocol):
 
     def predictions_at(self, when: float) -> Mapping[ProcessKey, Prediction]:
         """The prediction that each process had then."""
+        ...
+
+    def peaks_at(self, when: float) -> "Sequence[tuple[ProcessKey, Peak]]":
+        """The peaks that were noted at the sample of `when` and that no sample shows."""
         ...
 
     def every_prediction(self) -> Sequence[Prediction]:
@@ -105,6 +110,13 @@ class Recalling(Watching):
                 keys[id(prediction)] = self._preset_of(prediction)
             expected[process] = keys[id(prediction)]
         self.desk.recorded = expected
+
+    def remember(self, history: "History", when: float) -> None:
+        """Give the processes of the sample of `when`, which `history` has, the peaks that no sample shows."""
+        for key, peak in self._recorded.peaks_at(when) if self._recorded is not None else ():
+            track = history.tracks.get(key)
+            if track is not None:
+                track.note_peak(peak)
 
     def _at(self) -> float:
         return self.desk.sample.taken_at if self.desk.sample is not None else 0.0

@@ -15,6 +15,7 @@ from vramtui.app.state import Taping, View
 from vramtui.app.watching import Watching
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
+from vramtui.core.history import Peak
 from vramtui.core.predicted import Prediction
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import ProcessKey, Sample
@@ -36,9 +37,13 @@ class Tape(Protocol):
         ...
 
     def write(
-        self, sample: Sample, jobs: "Sequence[ObservedJob]", predictions: Mapping[ProcessKey, Prediction]
+        self,
+        sample: Sample,
+        jobs: "Sequence[ObservedJob]",
+        predictions: Mapping[ProcessKey, Prediction],
+        peaks: Mapping[ProcessKey, Peak],
     ) -> None:
-        """Add a sample, what jobs told, and predictions.
+        """Add a sample, what jobs told, predictions, and lifetime peaks.
 
         Raises:
             UserError: it cannot be written.
@@ -77,10 +82,13 @@ class TapeEnded(Message):
     problem: str = ""
 
 
-class _Tick(NamedTuple):
+class Tick(NamedTuple):
+    """What is recorded of one moment."""
+
     sample: Sample
     jobs: "Sequence[ObservedJob]"
     predictions: Mapping[ProcessKey, Prediction]
+    peaks: Mapping[ProcessKey, Peak]
 
 
 class TapeThread(threading.Thread):
@@ -97,21 +105,21 @@ class TapeThread(threading.Thread):
         self._recorder = recorder
         self._interval = interval
         self._post = post
-        self._waiting: queue.Queue[_Tick | None] = queue.Queue(MOST_WAITING + 1)
+        self._waiting: queue.Queue[Tick | None] = queue.Queue(MOST_WAITING + 1)
         self.began: float | None = None
         self.dropped = 0
         self.written = 0
         self.where = ""
 
-    def put(self, sample: Sample, jobs: "Sequence[ObservedJob]", predictions: Mapping[ProcessKey, Prediction]) -> None:
+    def put(self, tick: Tick) -> None:
         """Record this too; it is dropped, and counted, where the disk does not keep up. Never waits."""
         if self.began is None:
-            self.began = sample.taken_at
+            self.began = tick.sample.taken_at
         # One place is kept for the word that it is over.
         if self._waiting.qsize() >= MOST_WAITING:
             self.dropped += 1
         else:
-            self._waiting.put_nowait(_Tick(sample, jobs, predictions))
+            self._waiting.put_nowait(tick)
 
     def finish(self) -> None:
         """End the recording after what was put; returns at once."""
@@ -167,7 +175,11 @@ class Recording(Watching):
 
     def _put(self, sample: Sample) -> None:
         if self._tape is not None:
-            self._tape.put(sample, self.desk.jobs(), self._predictions(sample))
+            self._tape.put(Tick(sample, self.desk.jobs(), self._predictions(sample), self._peaks(sample)))
+
+    def _peaks(self, sample: Sample) -> dict[ProcessKey, Peak]:
+        here = (self.desk.history.here(sample.host.name, gpu.uuid).values() for gpu in sample.gpus)
+        return {track.key: track.peak for tracks in here for track in tracks if track.peak is not None}
 
     def _predictions(self, sample: Sample) -> dict[ProcessKey, Prediction]:
         """By the presets as their files have them: what is tried out in the panel is not what runs."""

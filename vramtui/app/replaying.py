@@ -50,6 +50,7 @@ class Replaying(Recalling):
         first = self._recorded.samples[0]
         self._fed = 1
         self.desk.take(first)
+        self.remember(self.desk.history, first.taken_at)
         self.post_message(messages.SampleTaken(first))
         self.set_interval(min(TICK, self._interval), self._tick)
 
@@ -80,6 +81,7 @@ class Replaying(Recalling):
         until = time.monotonic() + SLICE
         while place < wanted - 1:
             memory.add(samples[place])
+            self.remember(memory, samples[place].taken_at)
             place += 1
             if time.monotonic() > until and place < wanted - 1:
                 self._seeking = place / wanted
@@ -97,6 +99,7 @@ class Replaying(Recalling):
         self.desk.history = memory
         self.expect(sample.taken_at)
         self.desk.take(sample)
+        self.remember(memory, sample.taken_at)
         if quiet:
             self._alerts = Alerts(self.settings.alerts)
         for alert in self._alerts.update(sample, self.desk.history, self.desk.predictions()):

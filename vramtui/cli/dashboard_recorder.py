@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramtui.core.errors import UserError
+from vramtui.core.history import Peak
 from vramtui.core.predicted import Prediction
 from vramtui.core.readings import ProcessKey, Sample
 from vramtui.core.text import printable
@@ -30,14 +31,18 @@ class FileTape:
         return printable(str(self._writer.path))
 
     def write(
-        self, sample: Sample, jobs: "Sequence[ObservedJob]", predictions: Mapping[ProcessKey, Prediction]
+        self,
+        sample: Sample,
+        jobs: "Sequence[ObservedJob]",
+        predictions: Mapping[ProcessKey, Prediction],
+        peaks: Mapping[ProcessKey, Peak],
     ) -> None:
         """Add a sample.
 
         Raises:
             UserError: it cannot be written.
         """
-        self._writer.write(sample, jobs, predictions)
+        self._writer.write(sample, jobs, predictions, peaks)
 
     def close(self) -> None:
         """End the file.

@@ -3,8 +3,9 @@
 The first line is the header, `{"vramtui_recording": 1, "started_at": …, "interval": …, "versions": {…}}`; every other
 line is one Sample in its JSON form (`vramtui.core.readings`) or what changed since the one before
 (`vramtui.records.deltas`); a whole sample comes at least once a minute. After a sample come lines about what the jobs'
-own probes told (`vramtui.records.recorded_jobs`) and about what presets predicted for its processes
-(`vramtui.records.recorded_predictions`), where there is any of it. A file whose name ends in `.gz` is compressed,
+own probes told (`vramtui.records.recorded_jobs`), what presets predicted for its processes
+(`vramtui.records.recorded_predictions`) and peaks that no sample shows (`vramtui.records.recorded_peaks`), where there
+is any of it. A file whose name ends in `.gz` is compressed,
 flushed after each sample; its gzip members may be several. The reader goes by what is in the file, not by its name.
 """
 
@@ -19,6 +20,7 @@ import msgspec
 from msgspec import Meta
 
 from vramtui.core.errors import UserError
+from vramtui.core.history import Peak
 from vramtui.core.observed import ObservedJob
 from vramtui.core.predicted import Prediction
 from vramtui.core.readings import SCHEMA, ProcessKey, Sample, encode_sample
@@ -27,6 +29,7 @@ from vramtui.records.cleaning import clean
 from vramtui.records.deltas import DeltaLine, difference
 from vramtui.records.lines import Line, LineTooLong, read_lines
 from vramtui.records.recorded_jobs import JobLine, ReadJobs, WrittenJobs
+from vramtui.records.recorded_peaks import PeaksLine, ReadPeaks, WrittenPeaks
 from vramtui.records.recorded_predictions import MatchedLine, PredictionLine, ReadPredictions, WrittenPredictions
 from vramtui.records.recorded_samples import Samples, sample_in
 
@@ -34,6 +37,7 @@ WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
 LATEST = 253_402_300_799.0  # the last second of the year 9999
 TOLD_EVERY = 100  # lines
 NOTHING: Mapping[ProcessKey, Prediction] = MappingProxyType({})
+NO_PEAKS: Mapping[ProcessKey, Peak] = MappingProxyType({})
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -55,6 +59,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     samples: Sequence[Sample]
     jobs: ReadJobs = msgspec.field(default_factory=ReadJobs)
     predictions: ReadPredictions = msgspec.field(default_factory=ReadPredictions)
+    peaks: ReadPeaks = msgspec.field(default_factory=ReadPeaks)
     warnings: tuple[str, ...] = ()
 
     @property
@@ -69,6 +74,10 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     def predictions_at(self, when: float) -> dict[ProcessKey, Prediction]:
         """The prediction that each process had at `when`."""
         return self.predictions.at(when)
+
+    def peaks_at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
+        """The peaks that were noted at the sample of `when` and that no sample shows."""
+        return self.peaks.at(when)
 
     def every_prediction(self) -> tuple[Prediction, ...]:
         """All that was predicted in it."""
@@ -99,10 +108,15 @@ class RecordingWriter:
         self._next_whole = float("-inf")
         self._jobs = WrittenJobs()
         self._predictions = WrittenPredictions()
+        self._peaks = WrittenPeaks()
         self._lines(msgspec.json.encode(header))
 
     def write(
-        self, sample: Sample, jobs: Sequence[ObservedJob] = (), predictions: Mapping[ProcessKey, Prediction] = NOTHING
+        self,
+        sample: Sample,
+        jobs: Sequence[ObservedJob] = (),
+        predictions: Mapping[ProcessKey, Prediction] = NOTHING,
+        peaks: Mapping[ProcessKey, Peak] = NO_PEAKS,
     ) -> None:
         """Add one sample: what changed since the last one where that will do.
 
@@ -110,10 +124,11 @@ class RecordingWriter:
             sample: what was seen.
             jobs: what each job with a probe has told so far.
             predictions: those of the sample's processes that have one.
+            peaks: what the sample's processes held at most in their lives, as far as that is known.
         """
         predicted = self._predictions.lines(sample, predictions)
         told = self._jobs.lines(sample.taken_at, jobs)
-        self._lines(self._sample_line(sample), *predicted, *told)
+        self._lines(self._sample_line(sample), *predicted, *self._peaks.lines(sample, peaks), *told)
 
     def _sample_line(self, sample: Sample) -> bytes:
         last, self._last = self._last, sample
@@ -192,6 +207,7 @@ class _Reading:
         self._samples = Samples()
         self._jobs = ReadJobs()
         self._predictions = ReadPredictions()
+        self._peaks = ReadPeaks()
         self._warnings: list[str] = []
 
     def take(self, line: Line) -> None:
@@ -213,6 +229,7 @@ class _Reading:
             samples=self._samples.in_hand(),
             jobs=self._jobs,
             predictions=self._predictions,
+            peaks=self._peaks,
             warnings=tuple(self._warnings),
         )
 
@@ -236,6 +253,8 @@ class _Reading:
             self._jobs.take(msgspec.json.decode(text, type=_Job).job)
         elif text.startswith(b'{"matched":'):
             self._predictions.take(msgspec.json.decode(text, type=_Matched).matched)
+        elif text.startswith(b'{"peaks":'):
+            self._peaks.take(msgspec.json.decode(text, type=_Peaks).peaks)
         elif text.startswith(b'{"prediction":'):
             self._predictions.know(msgspec.json.decode(text, type=_Predicted).prediction)
         else:
@@ -264,6 +283,10 @@ class _Job(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Matched(msgspec.Struct, forbid_unknown_fields=True):
     matched: MatchedLine
+
+
+class _Peaks(msgspec.Struct, forbid_unknown_fields=True):
+    peaks: PeaksLine
 
 
 class _Predicted(msgspec.Struct, forbid_unknown_fields=True):
