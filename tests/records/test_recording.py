@@ -251,3 +251,23 @@ def test_whatever_is_in_the_file_is_a_recording_or_a_sentence(lines: list[bytes]
         else:
             recording.jobs.at(1e9)
             recording.predictions.at(1e9)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("used_memory", 1 << 63),
+        ("used_memory", -(1 << 70)),
+        ("pid", 1 << 80),
+        ("started_at", 1e300),
+        ("peak_memory", 1e30),
+    ],
+)
+def test_figures_that_no_machine_has_are_refused_where_they_stand(field: str, value: float, tmp_path: Path) -> None:
+    sample = msgspec.to_builtins(moment().sample)
+    holder = next(gpu for gpu in sample["gpus"] if gpu["processes"])
+    holder["processes"][0][field] = value
+    path = tmp_path / "r.jsonl"
+    path.write_bytes(HEAD + msgspec.json.encode(sample) + b"\n")
+    with pytest.raises(UserError, match=rf"r\.jsonl, line 2: .*{field}"):
+        read_recording(path)

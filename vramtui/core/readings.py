@@ -1,7 +1,7 @@
 """What a source saw at one moment. The JSON form of a Sample is the recording, remote and export format."""
 
 from enum import Enum
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -25,6 +25,12 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     absent: dict[str, Absence] = {}
 
 
+# Recordings and other hosts may say anything: what no machine has is refused as it is read.
+Bytes = Annotated[int, msgspec.Meta(gt=-(1 << 60), lt=1 << 60)]
+Count = Annotated[int, msgspec.Meta(gt=-(1 << 60), lt=1 << 60)]
+Time = Annotated[float, msgspec.Meta(ge=-6e10, le=253_402_300_799.0)]  # the years 68 to 9999
+
+
 class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
     """One device's memory in bytes, as NVML's memory v2 tells it apart: total = used + reserved + free.
 
@@ -33,10 +39,10 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     what the host could still give, and there is no total.
     """
 
-    total: int | None = None
-    used: int | None = None
-    reserved: int | None = None
-    free: int | None = None
+    total: Bytes | None = None
+    used: Bytes | None = None
+    reserved: Bytes | None = None
+    free: Bytes | None = None
     unified: bool = False
 
 
@@ -52,16 +58,16 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     `peak_memory` is the most it ever held in bytes, where the driver itself keeps that (NVML's accounting mode).
     """
 
-    pid: int
+    pid: Count
     type: ProcessType
-    used_memory: int | None = None
-    peak_memory: int | None = None
+    used_memory: Bytes | None = None
+    peak_memory: Bytes | None = None
     user: str | None = None
     name: str | None = None
     command: str | None = None
-    started_at: float | None = None
+    started_at: Time | None = None
     cpu_percent: float | None = None
-    host_memory: int | None = None
+    host_memory: Bytes | None = None
     state: ProcessState = "unknown"
 
 
@@ -78,7 +84,7 @@ class Gpu(Reading, frozen=True, kw_only=True):
     by pid, the driver's own peaks in bytes of processes that have gone since the sample before.
     """
 
-    index: int
+    index: Count
     uuid: str
     name: str
     state: GpuState = "ok"
@@ -87,23 +93,23 @@ class Gpu(Reading, frozen=True, kw_only=True):
     processes: tuple[Process, ...] = ()
     processes_trusted: bool = True
     compute_capability: tuple[int, int] | None = None
-    utilization: int | None = None
-    memory_utilization: int | None = None
+    utilization: Count | None = None
+    memory_utilization: Count | None = None
     power_watts: float | None = None
     power_limit_watts: float | None = None
-    temperature_celsius: int | None = None
-    sm_clock_mhz: int | None = None
-    memory_clock_mhz: int | None = None
-    fan_percent: int | None = None
-    pcie_generation: int | None = None
-    pcie_width: int | None = None
-    ecc_errors: int | None = None
+    temperature_celsius: Count | None = None
+    sm_clock_mhz: Count | None = None
+    memory_clock_mhz: Count | None = None
+    fan_percent: Count | None = None
+    pcie_generation: Count | None = None
+    pcie_width: Count | None = None
+    ecc_errors: Count | None = None
     throttle_reasons: tuple[str, ...] | None = None
     pci_bus_id: str | None = None
     mig_parent: str | None = None
     mig_profile: str | None = None
-    mig_used: int | None = None
-    final_peaks: dict[int, int] = {}
+    mig_used: Bytes | None = None
+    final_peaks: dict[Count, Bytes] = {}
 
     @property
     def attributed(self) -> int:
@@ -127,8 +133,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     driver_version: str | None = None
     cuda_version: str | None = None
     cpu_percent: float | None = None
-    memory_total: int | None = None
-    memory_available: int | None = None
+    memory_total: Bytes | None = None
+    memory_available: Bytes | None = None
     private_pids: bool = False
 
 
