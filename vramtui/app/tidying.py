@@ -8,7 +8,7 @@ from textual.await_complete import AwaitComplete
 from vramtui.app.watching import Watching
 
 # Seconds after the first window closes; those that close meanwhile go with it. Collecting takes tens of milliseconds.
-PATIENCE = 5.0
+PATIENCE = 2.0
 
 
 class Tidying(Watching):
