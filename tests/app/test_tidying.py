@@ -3,9 +3,11 @@
 import gc
 from weakref import ref
 
+import pytest
 from textual.widgets import OptionList
 
 from tests.app.driving import climbing, dashboard
+from vramtui.app import tidying
 from vramtui.app.tidying import Tidying
 
 
@@ -22,7 +24,8 @@ async def test_what_a_closed_window_drew_is_let_go() -> None:
         assert drawn() is None, gc.get_referrers(drawn())
 
 
-async def test_every_closed_window_is_looked_after() -> None:
+async def test_every_closed_window_is_looked_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tidying, "PATIENCE", 3600.0)  # here it is done by hand
     async with dashboard(climbing()) as (app, pilot):
         for key in ("p", "question_mark", "i", "exclamation_mark"):
             await pilot.press(key)
