@@ -1,6 +1,7 @@
 """The columns of the process table: what each shows, how wide it is, and in which colours."""
 
 from collections.abc import Callable
+from operator import attrgetter
 
 import msgspec
 from rich.style import Style
@@ -103,6 +104,16 @@ def row_strip(columns: tuple[Column, ...], row: Row, palette: Palette, width: in
         first, style = pieces[0]
         pieces[0] = ("▸" + first[1:], style)
     return strip(pieces, width, base)
+
+
+_of_row: Callable[[Row], tuple[object, ...]] = attrgetter(
+    *(name for name in Row.__struct_fields__ if name != "gpu"), "gpu.index", "gpu.mig_profile"
+)
+
+
+def look_alike(one: Row, other: Row) -> bool:
+    """Whether two rows are drawn the same; of a row's GPU the table shows no more than its number and profile."""
+    return one is other or _of_row(one) == _of_row(other)
 
 
 _Made = tuple[str, Style | None]

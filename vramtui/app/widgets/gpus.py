@@ -44,6 +44,10 @@ class GpuPanel(Lines):
             return sum(len(wrap(sentence, width - 2)) for sentence in EMPTY)
         return min(most, len(view.bars) * _lines_each(len(view.bars), width, most))
 
+    def part(self, view: View) -> object:
+        """The bars, and which of them is the first."""
+        return view.sample is None, view.bars, self._first
+
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """The bars that fit, from the first that is scrolled to."""
         if view.sample is None:

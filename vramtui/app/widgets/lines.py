@@ -28,6 +28,7 @@ class Lines(Widget, can_focus=False):
         self.view = View()
         self.palette: Palette | None = None
         self._built_for = Size(0, 0)
+        self._built_of: tuple[Palette, Size, object] | None = None
         self._titles = ("", "")
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
@@ -49,6 +50,13 @@ class Lines(Widget, can_focus=False):
         edges = [(0, titles[0] != former[0]), (self.outer_size.height - 1, titles[1] != former[1])]
         draw_lines(self, [y - self.gutter.top for y, is_other in edges if is_other])
 
+    def part(self, view: View) -> object:
+        """All of the view that the lines are made of, where it is worth it to see first whether that is another; None
+        where they are to be built every time.
+        """
+        del view
+        return None
+
     def titles(self, view: View) -> tuple[str, str]:
         """What stands in the frame above and below, where the panel has one."""
         del view
@@ -59,8 +67,11 @@ class Lines(Widget, can_focus=False):
         size = self.scrollable_content_region.size
         if self.palette is None or not size.width or not size.height or not self.display:
             return
+        built_of = (self.palette, size, self.part(self.view))
+        if built_of[2] is not None and built_of == self._built_of:
+            return
         lines = self.build(self.view, self.palette, size.width, size.height)
-        self._built_for = size
+        self._built_for, self._built_of = size, built_of
         former, self.shown = self.shown, lines
         changed = [
             y

@@ -12,7 +12,7 @@ from vramtui.app.filtering import doubt
 from vramtui.app.messages import RowChosen, SortChosen
 from vramtui.app.state import Row, View
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.columns import columns_for, heading, row_strip, sort_column_at
+from vramtui.app.widgets.columns import columns_for, heading, look_alike, row_strip, sort_column_at
 from vramtui.app.widgets.lines import Lines, draw_lines, plain, strip, wrap
 from vramtui.core.text import printable
 
@@ -60,10 +60,13 @@ class Rows(ScrollView, can_focus=True):
         self.view = View()
         self.palette: Palette | None = None
         self._drawn: dict[int, Strip] = {}
+        self._made: dict[int, tuple[Row, str | None, Strip]] = {}
         self._cursor = 0
 
     def take(self, view: View, palette: Palette) -> None:
         """Show `view` from now on; only the visible rows that differ are drawn again."""
+        if palette is not self.palette:
+            self._made = {}
         self.view, self.palette = view, palette
         height = max(1, len(view.rows) or self.size.height)
         if self.virtual_size.height != height:
@@ -79,12 +82,14 @@ class Rows(ScrollView, can_focus=True):
 
     def on_resize(self) -> None:
         """Rows are as wide as the table."""
-        self._drawn = {}
+        self._drawn, self._made = {}, {}
         self.virtual_size = Size(self.size.width, max(1, len(self.view.rows) or self.size.height))
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Other rows are visible now."""
         self._drawn = {}
+        first = int(new_value)
+        self._made = {at: made for at, made in self._made.items() if first <= at < first + self.size.height}
         super().watch_scroll_y(old_value, new_value)
 
     def render_line(self, y: int) -> Strip:
@@ -98,11 +103,20 @@ class Rows(ScrollView, can_focus=True):
     def _make(self, at: int, palette: Palette) -> Strip:
         width = self.size.width
         if at < len(self.view.rows):
-            row = self.view.rows[at]
-            return row_strip(columns_for(width), row, palette, width, cursor=self._cursor_style(at))
+            return self._row(at, self.view.rows[at], palette)
         lines = wrap(_empty(self.view), width - 2) if not self.view.rows else []
         text = f" {lines[at]}" if at < len(lines) else ""
         return strip([(text, palette.dim)], width, palette.text)
+
+    def _row(self, at: int, row: Row, palette: Palette) -> Strip:
+        """The strip of row `at`, the same as last time where it looks the same."""
+        width, cursor = self.size.width, self._cursor_style(at)
+        former = self._made.get(at)
+        if former is not None and former[1] == cursor and look_alike(former[0], row):
+            return former[2]
+        made = row_strip(columns_for(width), row, palette, width, cursor=cursor)
+        self._made[at] = (row, cursor, made)
+        return made
 
     def _cursor_style(self, at: int) -> str | None:
         """The colour under the row: the cursor's when chosen by hand; a fainter one where it only follows."""
@@ -122,8 +136,9 @@ class Rows(ScrollView, can_focus=True):
     def choose(self, at: int) -> None:
         """Put the cursor on row `at`."""
         if self.view.rows:
-            row = self.view.rows[max(0, min(len(self.view.rows) - 1, at))]
-            self.post_message(RowChosen(row.id))
+            # Before it is drawn: the next key may come first, and goes on from here.
+            self._cursor = max(0, min(len(self.view.rows) - 1, at))
+            self.post_message(RowChosen(self.view.rows[self._cursor].id))
 
     def action_move(self, rows: int) -> None:
         """Up and down."""

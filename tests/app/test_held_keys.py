@@ -1,0 +1,30 @@
+"""Keys that come faster than they are drawn: each counts, and the last one is drawn."""
+
+from tests.app import moments
+from tests.app.driving import Clock, dashboard, settle
+from vramtui.app.widgets.table import Rows
+
+
+async def test_every_press_counts_though_not_every_one_is_drawn() -> None:
+    crowd = moments.gpu(0, *(moments.process(pid, 1 << 30, f"job {pid}") for pid in range(1000, 1200)))
+    clock = Clock()
+    async with dashboard([moments.sample(crowd)], clock=clock) as (app, pilot):
+        rows = app.screen.query_one(Rows)
+        await pilot.press("home")
+        clock.at += 0.01
+        for _ in range(4):
+            rows.action_move(1)
+        await settle(app, pilot)
+        assert rows.view.chosen is rows.view.rows[4]
+        assert rows.view.chosen_at == 4
+
+
+async def test_the_last_press_is_drawn_by_itself() -> None:
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+        rows = app.screen.query_one(Rows)
+        await pilot.press("home")
+        clock.at += 0.01
+        await pilot.press("end")
+        while rows.view.chosen is not rows.view.rows[-1]:
+            await pilot.pause(0.02)
