@@ -1,5 +1,7 @@
 """How full a card gets, as colours and as a few characters."""
 
+from functools import lru_cache
+
 from rich.color import Color
 from rich.style import Style
 from textual.color import Color as Blendable
@@ -21,7 +23,11 @@ def heat(palette: Palette, answer: Answer | None, room: int) -> Style:
     """
     if answer is None or answer.process is None:
         return palette.dim
-    name, share = _band(answer, room)
+    return _mixed(palette, *_band(answer, room))
+
+
+@lru_cache(maxsize=64)
+def _mixed(palette: Palette, name: str, share: float) -> Style:
     colour, ground = palette.ink(name).color, palette.text.bgcolor
     if colour is None or ground is None or colour.triplet is None or ground.triplet is None:
         return palette.ink(name)

@@ -20,6 +20,7 @@ from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
 from vramtui.core.units import UNKNOWN, format_bytes
 from vramtui.estimators.planner import Answer
 
+CURSOR, BOLD, UNDER = Style(reverse=True, bold=True), Style(bold=True), Style(underline=True)
 EDGE, MARK = "┃", "●"
 LEAST, MOST, TALLEST = 5, 12, 2
 ROOM_FOR_SIGN = 7
@@ -161,6 +162,8 @@ class _Drawn:
     def __init__(self, plan: PlanView, which: int, palette: Palette, columns: range, *sizes: int) -> None:
         self.plan, self.shown, self.palette, self.columns = plan, plan.maps[which], palette, columns
         self.label, self.cell, self.width = sizes
+        self.strong = Style(color=palette.text.color, bold=True)
+        self._mixed: dict[tuple[Style, Style], Style] = {}
         self.room = plan.device.total_memory if plan.device is not None else 1
 
     def heading(self) -> Strip:
@@ -202,14 +205,21 @@ class _Drawn:
         slot = EDGE if before else MARK if present and first else " "
         text = self._figure(answer) if first else " " * (self.cell - 1)
         if here:
-            style = self.palette.text + Style(reverse=True, bold=True)
+            style = self._both(self.palette.text, CURSOR)
         elif present:
-            style += Style(bold=True)
+            style = self._both(style, BOLD)
         if last and edge_below(cells, x, y):
-            style += Style(underline=True)
-        line = self.palette.ink("foreground", bold=True)
-        lead = Style(color=line.color, bgcolor=style.bgcolor, bold=True, underline=style.underline)
-        return [Segment(slot, lead if slot != " " and not here else style), Segment(text, style)]
+            style = self._both(style, UNDER)
+        if slot == " " or here:
+            return [Segment(slot + text, style)]
+        return [Segment(slot, self._both(style, self.strong)), Segment(text, style)]
+
+    def _both(self, style: Style, more: Style) -> Style:
+        """Two styles in one; the same few come in every line."""
+        found = self._mixed.get((style, more))
+        if found is None:
+            found = self._mixed[style, more] = style + more
+        return found
 
     def _figure(self, answer: Answer | None) -> str:
         """What stands in a cell after its first column; over the card it says so where there is room."""
