@@ -334,3 +334,15 @@ async def test_it_opens_from_the_other_screens_and_goes_back_there(tmp_path: Pat
         await pilot.press("escape")
         await settle(app, pilot)
         assert app.screen is below
+
+
+async def test_what_was_typed_stands_once_it_is_saved_or_undone(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.batch_size")
+        await pilot.press("8", "ctrl+z")
+        await settle(app, pilot)
+        assert screen.draft.text == TEXT
+        await pilot.press("7", "ctrl+s", "escape")
+        await settle(app, pilot)
+        assert app.screen is not screen
+        assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 7")

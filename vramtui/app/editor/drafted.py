@@ -76,6 +76,11 @@ class DraftScreen(ViewScreen):
         self.refresh_all()
 
     def refresh_all(self) -> None:
+        """Look at the draft after something else than the form has changed it."""
+        self.form.finish()
+        self._refresh()
+
+    def _refresh(self) -> None:
         """Look at the draft and show it everywhere."""
         look = self.look = self.judge.look(self.draft)
         self.area.show_text(self.draft.text)
@@ -91,15 +96,15 @@ class DraftScreen(ViewScreen):
     # --- the pen that the form writes with -----------------------------------------------------------------------
 
     def put(self, key: str, raw: str) -> None:
-        """Take `raw` for the value at `key`; another kind takes what it does not have out of the text."""
+        """Take `raw` for the value at `key`."""
         self.draft.set_value(key, raw)
-        self.refresh_all()
+        self._refresh()
         self._follow()
 
     def take_out(self, key: str) -> None:
         """Say nothing at `key`."""
         self.draft.unset(key)
-        self.refresh_all()
+        self._refresh()
 
     def end_step(self) -> None:
         """What comes next is undone by itself."""

@@ -79,7 +79,7 @@ class FormPanel(FormRows, can_focus=True):
         """Type into a field, list its choices, turn a yes into a no, open a table."""
         entry = self.entry
         if self._typed is not None:
-            self._end_typing()
+            self.finish()
             self.redraw()
         elif isinstance(entry, Group):
             self.open_group(entry, wanted=not self._is_open(entry))
@@ -124,7 +124,7 @@ class FormPanel(FormRows, can_focus=True):
 
     def on_blur(self) -> None:
         """Whoever has the keys now, this field is done."""
-        self._end_typing()
+        self.finish()
         self.redraw()
 
     def on_focus(self) -> None:
@@ -184,7 +184,8 @@ class FormPanel(FormRows, can_focus=True):
             self._pen.put(field.key, text)
         self.redraw()
 
-    def _end_typing(self) -> None:
+    def finish(self) -> None:
+        """What was typed stands: Escape does not take it back any more."""
         if self._typed is not None:
             self._typed = None
             self._pen.end_step()

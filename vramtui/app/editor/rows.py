@@ -111,7 +111,7 @@ class FormRows(Lines, can_focus=True):
 
     def action_move(self, by: int) -> None:
         """Another entry under the cursor."""
-        self._end_typing()
+        self.finish()
         self._at = max(0, min(len(self._entries) - 1, self._at + by))
         self.redraw()
         self.post_message(self.Chosen())
@@ -185,7 +185,8 @@ class FormRows(Lines, can_focus=True):
         """What a click on the entry in hand does."""
         raise NotImplementedError
 
-    def _end_typing(self) -> None:
+    def finish(self) -> None:
+        """What was typed stands: Escape does not take it back any more."""
         raise NotImplementedError
 
 

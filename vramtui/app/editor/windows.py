@@ -141,7 +141,9 @@ class Pick(Window[int]):
     Pick OptionList {
         border: none; height: auto; max-height: 24; padding: 0; background: $surface;
         text-wrap: nowrap; text-overflow: ellipsis; overflow-x: hidden;
-        & > .option-list--option-highlighted { background: $cursor; color: $foreground; }
+        & > .option-list--option-highlighted, &:focus > .option-list--option-highlighted {
+            background: $cursor; color: $foreground;
+        }
     }
     Pick OptionList:focus { border: none; }
     """
@@ -187,7 +189,9 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
     Offers > #window { width: 110; }
     Offers SelectionList {
         height: auto; max-height: 18; border: none; background: $surface; padding: 0; margin: 0 0 1 0;
-        & > .option-list--option-highlighted { background: $cursor; color: $foreground; }
+        & > .option-list--option-highlighted, &:focus > .option-list--option-highlighted {
+            background: $cursor; color: $foreground;
+        }
     }
     Offers SelectionList:focus { border: none; }
     Offers Input { margin: 0; }
