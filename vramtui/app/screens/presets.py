@@ -1,6 +1,6 @@
 """The list of presets with a filter: to estimate one, or to say which of them a process runs."""
 
-from time import perf_counter
+from time import thread_time
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
@@ -20,7 +20,7 @@ from vramtui.core.units import format_bytes
 NONE = "/none"
 AUTOMATIC = "/automatic"
 NAME_MOST = 31
-# Seconds that estimates may take of one turn, and that keys and drawing have between two.
+# Seconds of work that estimates may take of one turn, and that keys and drawing have between two.
 BUDGET, BETWEEN = 0.01, 0.01
 
 
@@ -114,11 +114,11 @@ class PresetChooser(Window[str]):
         first = options.scroll_offset.y
         seen = options.options[first : first + options.size.height]
         waiting = [option.id for option in seen if option.id is not None and option.id in self._waiting]
-        over = perf_counter() + BUDGET
+        over = thread_time() + BUDGET
         for at, key in enumerate(waiting):
             self._waiting.discard(key)
             options.replace_option_prompt(key, self._line(self._desk.presets[key]))
-            if perf_counter() > over and at < len(waiting) - 1:
+            if thread_time() > over and at < len(waiting) - 1:
                 self.set_timer(BETWEEN, self._fill)
                 return
 
