@@ -24,6 +24,7 @@ from benchmarks.dashboard import HEADINGS, Conditions, Figures, Program, cells, 
 
 CTRL_C = "\x03"
 FROM_PACKAGES = ("nvitop", "gpustat")
+PROGRAMS = ("vramtui", *FROM_PACKAGES, "nvtop")
 NO_KEYS = ("gpustat",)
 
 
@@ -56,24 +57,24 @@ class Result:
 
 
 @contextmanager
-def rivals(interval: float) -> Iterator[tuple[list[Program], dict[str, str]]]:
+def rivals(wanted: list[str], interval: float) -> Iterator[tuple[list[Program], dict[str, str]]]:
     """Those that can be had here, and why the others cannot."""
     found: list[Program] = []
     missing: dict[str, str] = {}
     with TemporaryDirectory(prefix="vramtui-rivals-") as folder:
         venv.create(folder, with_pip=True)
-        for name in FROM_PACKAGES:
+        for name in filter(wanted.__contains__, FROM_PACKAGES):
             problem = _install(Path(folder), name)
             if problem:
                 missing[name] = problem
             else:
                 found.append(_program(name, Path(folder, "bin", name), interval))
         path = shutil.which("nvtop")
-        if path is None:
-            missing["nvtop"] = "not on this system (it is no Python package)"
-        else:
+        if path is not None and "nvtop" in wanted:
             found.append(_program("nvtop", Path(path), interval))
-        yield found, missing
+        elif "nvtop" in wanted:
+            missing["nvtop"] = "not on this system (it is no Python package)"
+        yield ([ours(interval)] if "vramtui" in wanted else []) + found, missing
 
 
 def _install(folder: Path, name: str) -> str:
@@ -92,16 +93,16 @@ def _program(name: str, path: Path, interval: float) -> Program:
     return Program(name, (str(path), "--interval", f"{interval:g}", "-cup"), leave=CTRL_C)
 
 
-def compare(names: list[str], everyone: Conditions) -> Iterator[Result]:
+def compare(names: list[str], programs: list[str], everyone: Conditions) -> Iterator[Result]:
     """Run every program on every host."""
-    with rivals(everyone.interval) as (found, missing):
+    with rivals(programs, everyone.interval) as (found, missing):
         for name in names:
             kind = HOSTS[name]
             conditions = Conditions(
                 everyone.interval, everyone.seconds, everyone.starts, everyone.size, kind.idle, kind.held
             )
             with crowd(kind.gpus, kind.processes) as host:
-                for program in (ours(everyone.interval), *found):
+                for program in found:
                     if kind.held and program.name in NO_KEYS:
                         yield Result(name, program.name, skipped="takes no keys")
                         continue
@@ -119,17 +120,18 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default=",".join(HOSTS), help=f"of {','.join(HOSTS)}")
+    parser.add_argument("--programs", default=",".join(PROGRAMS), help=f"of {','.join(PROGRAMS)}")
     parser.add_argument("--interval", type=float, default=1.0, help="seconds between looks, and between changes")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long each steady state is watched")
     parser.add_argument("--starts", type=int, default=3, help="starts whose first paint is timed")
     parser.add_argument("--size", type=size_of, default=(200, 60), help="COLUMNSxROWS")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    names = options.only.split(",")
-    unknown = set(names) - HOSTS.keys()
+    names, programs = options.only.split(","), options.programs.split(",")
+    unknown = (set(names) - HOSTS.keys()) | (set(programs) - set(PROGRAMS))
     if unknown:
-        parser.error(f"unknown host: {', '.join(sorted(unknown))}")
-    results = compare(names, Conditions(options.interval, options.seconds, options.starts, options.size))
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    results = compare(names, programs, Conditions(options.interval, options.seconds, options.starts, options.size))
     if options.json:
         print(json.dumps([asdict(result) for result in results], indent=2))
         return
