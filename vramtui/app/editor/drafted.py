@@ -83,11 +83,12 @@ class DraftScreen(ViewScreen):
     def _refresh(self) -> None:
         """Look at the draft and show it everywhere."""
         look = self.look = self.judge.look(self.draft)
-        self.area.show_text(self.draft.text)
-        self.area.read(look)
-        self.form.read(look)
+        # What a person waits for comes first: each of these is on the terminal before the next begins.
         self.query_one(Totals).read(look)
         self.query_one(TotalLine).read(look)
+        self.form.read(look)
+        self.area.show_text(self.draft.text)
+        self.area.read(look)
         self._entitle(look)
 
     def _entitle(self, look: Look) -> None:
