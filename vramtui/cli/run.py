@@ -39,6 +39,10 @@ def run(
         watch = _watch(interval, record)
         mark = secrets.token_hex(8)
         listener = _listener(mark)
+        if record is not None and watch is not None and listener is not None:
+            from vramtui.cli.run_recorded import RunRecorded  # noqa: PLC0415 - only where it is recorded
+
+            watch.beside = RunRecorded(listener.jobs, found)
         try:
             code, started_at = _run(command, listener, watch, mark, mask)
         except NotStarted as error:

@@ -10,6 +10,7 @@ from vramtui.core.readings import Gpu, Process, Sample
 from vramtui.core.source import Source
 
 if TYPE_CHECKING:
+    from vramtui.cli.run_recorded import RunRecorded
     from vramtui.records.recording import RecordingWriter
 
 PATIENCE = 2.0  # seconds for a last read that hangs in the driver
@@ -22,6 +23,9 @@ class GpuWatch:
         source: what to read.
         interval: seconds between reads.
         record: a file to write every sample to.
+
+    Attributes:
+        beside: knows what is recorded beside each sample; set before `start`.
 
     Raises:
         UserError: there is such a file already, or it cannot be written.
@@ -37,6 +41,7 @@ class GpuWatch:
         self._history = History()
         self.last: Sample | None = None
         self.problem = ""
+        self.beside: RunRecorded | None = None
         self._writer = None if record is None else self._recording(record)
         self._thread = threading.Thread(target=self._watch, name="vramtui-run", daemon=True)
 
@@ -95,7 +100,7 @@ class GpuWatch:
                 sample = self._source.read()
                 self._keep(sample)
                 if self._writer is not None:
-                    self._writer.write(sample)
+                    self._writer.write(sample, *((), {}) if self.beside is None else self.beside.of(sample))
             except SourceFailed as error:
                 self.problem = error.message
             except UserError as error:

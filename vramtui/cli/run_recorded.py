@@ -1,0 +1,59 @@
+"""What `vramtui run --record` writes beside its samples: what the job tells, and what its preset predicts."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from vramtui.core.devices import Device
+from vramtui.core.observed import ObservedJob
+from vramtui.core.predicted import Prediction
+from vramtui.core.preset import PresetFile
+from vramtui.core.readings import ProcessKey, Sample, process_key
+from vramtui.core.snapshot import device_of
+
+Beside = tuple[Sequence[ObservedJob], Mapping[ProcessKey, Prediction]]
+
+
+class RunRecorded:
+    """The job's own words, and the prediction for each of its processes on each card.
+
+    Args:
+        jobs: what its processes have told so far.
+        preset: what it runs; None where nobody said so.
+    """
+
+    def __init__(self, jobs: Callable[[], Sequence[ObservedJob]], preset: PresetFile | None) -> None:
+        self._jobs = jobs
+        self._preset = preset
+        self._made: dict[Device, Prediction | None] = {}
+
+    def of(self, sample: Sample) -> Beside:
+        """What belongs beside `sample`."""
+        jobs = self._jobs()
+        pids = {job.pid for job in jobs}
+        found = {
+            process_key(sample.host.name, gpu, process): self._prediction(device_of(gpu))
+            for gpu in sample.gpus
+            for process in gpu.processes
+            if process.pid in pids
+        }
+        return jobs, {key: made for key, made in found.items() if made is not None}
+
+    def _prediction(self, device: Device) -> Prediction | None:
+        if self._preset is None:
+            return None
+        if device not in self._made:
+            from vramtui.estimators.predict import Predictor  # noqa: PLC0415 - not while the job waits to start
+
+            estimate = Predictor()(self._preset, device)
+            preset, workload = self._preset.key, self._preset.preset.workload
+            self._made[device] = (
+                None
+                if estimate is None
+                else Prediction(
+                    preset=preset,
+                    title=self._preset.preset.name,
+                    workload=workload,
+                    device=device,
+                    estimate=estimate,
+                )
+            )
+        return self._made[device]
