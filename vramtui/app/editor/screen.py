@@ -1,5 +1,7 @@
 """The preset editor as a whole screen."""
 
+from pathlib import Path
+
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Vertical
@@ -16,6 +18,7 @@ from vramtui.app.widgets.header import Header
 from vramtui.app.widgets.keybar import KeyBar
 from vramtui.app.widgets.lines import plain
 from vramtui.core.text import printable
+from vramtui.presets.drafts import Draft
 
 WIDE, VERY_WIDE = 112, 170
 LOOK_EVERY = 1.0
@@ -137,8 +140,17 @@ class EditorScreen(Filing, Starting):
     def _entitle(self, look: Look) -> None:
         mark = "*" if look.is_changed else ""
         self.form.entitle(f"Preset · {printable(look.name)}{mark}", look.where)
-        place = printable(str(self.draft.path)) if self.draft.path is not None else "new"
-        title, count = f"TOML · {plain(place)}", len(look.problems)
+        title, count = f"TOML · {plain(_place(self.draft))}", len(look.problems)
         said = f"{count} wrong" if count else ""
         if (self.area.border_title, self.area.border_subtitle) != (title, said):
             self.area.border_title, self.area.border_subtitle = title, said
+
+
+def _place(draft: Draft) -> str:
+    """Where the text is: a bundled preset by its place among them, one's own with the home folder as `~`."""
+    if draft.path is None:
+        return "new"
+    if draft.bundled:
+        return printable("/".join(draft.path.parts[-3:]))
+    home = Path.home()
+    return printable(f"~/{draft.path.relative_to(home)}" if draft.path.is_relative_to(home) else str(draft.path))
