@@ -164,7 +164,9 @@ def test_only_the_value_that_was_taken_is_gone(text: str, data: st.DataObject) -
     tables: Any = toml.loads(text)
     if not tables:
         return
-    keys: list[tuple[str, ...]] = [(name, part) for name, table in tables.items() if isinstance(table, dict) for part in table]
+    keys: list[tuple[str, ...]] = [
+        (name, part) for name, table in tables.items() if isinstance(table, dict) for part in table
+    ]
     keys += [(name,) for name in tables]
     key = data.draw(st.sampled_from(sorted(keys)))
     expected: Any = copy.deepcopy(tables)

@@ -119,7 +119,7 @@ def _bar_lines(bar: Bar, name: str, palette: Palette, width: int, each: int) -> 
     ]
     used = 4 + cell_len(name) + 1
     if gpu.state != "ok":
-        return [strip([*head, *_lost(bar, palette)], width, palette.text)][:each]
+        return [strip([*head, *_lost(bar, palette, width - used)], width, palette.text)][:each]
     memory = _memory_text(gpu)
     figures = _figures(gpu, palette)
     if each == 1:
@@ -146,13 +146,15 @@ def _width(pieces: list[Piece]) -> int:
     return sum(cell_len(text) for text, _ in pieces)
 
 
-def _lost(bar: Bar, palette: Palette) -> list[Piece]:
+def _lost(bar: Bar, palette: Palette, room: int) -> list[Piece]:
     word = " LOST " if bar.gpu.state == "lost" else " FAILED "
     pieces: list[Piece] = [(word, palette.ink("background", "error", bold=True))]
     if bar.last is not None:
         pieces.append((f" {format_duration(bar.age)} ago: {_memory_text(bar.last).strip()} ", palette.dim))
     if bar.gpu.reason:
-        pieces.append((f" {printable(bar.gpu.reason)}", palette.ink("error")))
+        reason = printable(bar.gpu.reason)
+        room -= _width(pieces) + 1
+        pieces.append((f" {fit(reason, min(room, cell_len(reason)))}", palette.ink("error")))
     return pieces
 
 

@@ -28,7 +28,7 @@ class Header(Lines):
         del height
         bar = palette.ink("foreground", "bar")
         end = _right(view, palette)
-        room = width - sum(cell_len(text) for text, _ in end)
+        room = width - sum(cell_len(text) for text, _ in end) - 1
         return [between(_left(view, palette, self.current, room), end, width, bar)]
 
     async def on_click(self, event: events.Click) -> None:

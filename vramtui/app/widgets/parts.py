@@ -78,7 +78,12 @@ def _row(row: Row, largest: int, second: Estimate | None, palette: Palette, widt
 
 def _delta(fraction: float | None, palette: Palette) -> Piece:
     style: Style = palette.dim if fraction is None else palette.ink(delta_colour(fraction))
-    return (right(format_percent(fraction) if fraction is not None else "", DELTA), style)
+    return (right(apart(fraction) if fraction is not None else "", DELTA), style)
+
+
+def apart(fraction: float) -> str:
+    """How far apart two figures are; from twice as much on, a tenth of a percent says nothing."""
+    return format_percent(fraction, 0 if fraction >= 1 else 1)
 
 
 def seen_of(row: Row) -> str:
@@ -124,7 +129,7 @@ def rule_lines(panel: Panel, palette: Palette, width: int, height: int) -> list[
             (" " + fit(printable(rule.method.removeprefix("rules:")).replace("-", " "), name), palette.dim),
             (right(size_of(rule.process), SIDE), palette.text),
             (right(size_of(same), SIDE), palette.dim),
-            (right(format_percent(rule.process / same - 1) if same else "", DELTA), palette.dim),
+            (right(apart(rule.process / same - 1) if same else "", DELTA), palette.dim),
         ]
         lines.append(strip(pieces, width, palette.text))
     return lines
