@@ -3,14 +3,12 @@
 from time import thread_time
 
 from rich.cells import cell_len
-from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.content import Content
-from textual.widgets import Input, OptionList
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.desk import Desk
-from vramtui.app.screens.windows import Window
+from vramtui.app.screens.chooser import Chooser
 from vramtui.core.devices import Device
 from vramtui.core.preset import PresetFile
 from vramtui.core.text import printable
@@ -24,7 +22,7 @@ NAME_MOST = 31
 BUDGET, BETWEEN = 0.01, 0.01
 
 
-class PresetChooser(Window[str]):
+class PresetChooser(Chooser):
     """Dismissed with a preset's key, NONE or AUTOMATIC; None when nothing was chosen.
 
     Args:
@@ -36,61 +34,21 @@ class PresetChooser(Window[str]):
 
     DEFAULT_CSS = """
     PresetChooser > #window { width: 116; }
-    PresetChooser Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
-    PresetChooser Input:focus { border: none; }
-    PresetChooser OptionList { border: none; height: auto; max-height: 24; padding: 0; background: $surface;
-        text-wrap: nowrap; text-overflow: ellipsis; overflow-x: hidden;
-    }
-    PresetChooser OptionList:focus { border: none; }
     """
-    BINDINGS = [
-        Binding("up", "move(-1)", "Up", id="chooser.up", show=False),
-        Binding("down", "move(1)", "Down", id="chooser.down", show=False),
-        Binding("enter", "choose", "Choose", id="chooser.choose", show=False, priority=True),
-        Binding("escape", "close", "Close", id="chooser.close", show=False, priority=True),
-    ]
 
     def __init__(self, desk: Desk, title: str, device: Device, *, matching: bool = False) -> None:
-        super().__init__(title, "type to filter · Enter chooses · Esc closes")
+        super().__init__(title)
         self._desk = desk
         self._device = device
         self._matching = matching
         self._waiting: set[str] = set()
 
-    def inside(self) -> ComposeResult:
-        """The filter over the list."""
-        filter_line = Input(placeholder="filter")
-        filter_line.cursor_blink = False
-        yield filter_line
-        yield OptionList(markup=False)
-
     def on_mount(self) -> None:
-        """Everything is listed at first."""
-        self._list("")
+        """Fill in totals as their lines come into sight."""
         self.watch(self.query_one(OptionList), "scroll_y", self._fill, init=False)
-        self.query_one(Input).focus()
 
-    def on_input_changed(self, event: Input.Changed) -> None:
-        """List what holds every word."""
-        event.stop()
-        self._list(event.value)
-
-    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """A click."""
-        self.dismiss(event.option.id)
-
-    def action_move(self, direction: int) -> None:
-        """The list moves while the filter keeps the keys."""
-        options = self.query_one(OptionList)
-        (options.action_cursor_down if direction > 0 else options.action_cursor_up)()
-
-    def action_choose(self) -> None:
-        """Choose what the cursor is on."""
-        options = self.query_one(OptionList)
-        if options.highlighted is not None:
-            self.dismiss(options.get_option_at_index(options.highlighted).id)
-
-    def _list(self, wanted: str) -> None:
+    def fill(self, wanted: str) -> None:
+        """List what holds every word; totals follow for the lines that are seen."""
         options = self.query_one(OptionList)
         options.clear_options()
         if self._matching and not wanted:
