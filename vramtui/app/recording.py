@@ -16,7 +16,7 @@ from vramtui.app.watching import Watching
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.history import Peak
-from vramtui.core.predicted import Prediction
+from vramtui.core.predicted import Prediction, prediction_of
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import ProcessKey, Sample
 from vramtui.core.snapshot import device_of
@@ -194,13 +194,7 @@ class Recording(Watching):
         known = self._taped.get((preset.key, device))
         if known is not None and known[0] is preset:
             return known[1]
-        workload = preset.preset.workload
-        estimate = self.desk.predictor.plain(workload, device).estimate
-        made = None
-        if estimate is not None:
-            made = Prediction(
-                preset=preset.key, title=preset.preset.name, workload=workload, device=device, estimate=estimate
-            )
+        made = prediction_of(preset, device, self.desk.predictor.plain(preset.preset.workload, device).estimate)
         self._taped[preset.key, device] = preset, made
         return made
 

@@ -12,7 +12,7 @@ from vramtui.core.devices import Device
 from vramtui.core.errors import SourceFailed
 from vramtui.core.matching import Matcher
 from vramtui.core.observed import ObservedJob
-from vramtui.core.predicted import Prediction
+from vramtui.core.predicted import Prediction, prediction_of
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import ProcessKey, Sample
 from vramtui.core.snapshot import device_of
@@ -72,16 +72,5 @@ class Predictions(threading.Thread):
     def _predict(self, preset: PresetFile, device: Device, predictor: "Predictor") -> Prediction | None:
         wanted = (preset.key, device)
         if wanted not in self._made:
-            estimate = predictor(preset, device)
-            self._made[wanted] = (
-                None
-                if estimate is None
-                else Prediction(
-                    preset=preset.key,
-                    title=preset.preset.name,
-                    workload=preset.preset.workload,
-                    device=device,
-                    estimate=estimate,
-                )
-            )
+            self._made[wanted] = prediction_of(preset, device, predictor(preset, device))
         return self._made[wanted]

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from vramtui.core.devices import Device
 from vramtui.core.observed import ObservedJob
-from vramtui.core.predicted import Prediction
+from vramtui.core.predicted import Prediction, prediction_of
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import ProcessKey, Sample, process_key
 from vramtui.core.snapshot import device_of
@@ -43,17 +43,5 @@ class RunRecorded:
         if device not in self._made:
             from vramtui.estimators.predict import Predictor  # noqa: PLC0415 - not while the job waits to start
 
-            estimate = Predictor()(self._preset, device)
-            preset, workload = self._preset.key, self._preset.preset.workload
-            self._made[device] = (
-                None
-                if estimate is None
-                else Prediction(
-                    preset=preset,
-                    title=self._preset.preset.name,
-                    workload=workload,
-                    device=device,
-                    estimate=estimate,
-                )
-            )
+            self._made[device] = prediction_of(self._preset, device, Predictor()(self._preset, device))
         return self._made[device]

@@ -4,6 +4,7 @@ import msgspec
 
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
+from vramtui.core.preset import PresetFile
 from vramtui.core.workload import Workload
 
 
@@ -23,3 +24,12 @@ class Prediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     workload: Workload
     device: Device
     estimate: Estimate
+
+
+def prediction_of(found: PresetFile, device: Device, estimate: Estimate | None) -> Prediction | None:
+    """The prediction by a preset as its file has it; None where there is no estimate of it."""
+    if estimate is None:
+        return None
+    return Prediction(
+        preset=found.key, title=found.preset.name, workload=found.preset.workload, device=device, estimate=estimate
+    )
