@@ -79,7 +79,6 @@ class EditorScreen(Filing, Starting):
 
     def on_mount(self) -> None:
         """Show the draft, and look at its file now and then."""
-        super().on_mount()
         self.area.load_text(self.draft.text)
         self.refresh_all()
         wrong = next((problem for problem in self.draft.problems if problem.key), None)
@@ -89,7 +88,6 @@ class EditorScreen(Filing, Starting):
 
     def on_resize(self) -> None:
         """What has the keys can be seen."""
-        super().on_resize()
         self.call_after_refresh(self._show_focused)
 
     def action_turn(self, direction: int) -> None:
