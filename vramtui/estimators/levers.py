@@ -3,31 +3,43 @@
 from collections.abc import Iterator
 from typing import Any
 
-from vramtui.core.models import TransformerModel
+from vramtui.core.models import Model, TransformerModel
+from vramtui.core.other_models import DiffusionTransformerModel, UNetModel
 from vramtui.core.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic.optimizers import FUSED
+from vramtui.estimators.analytic.tensors import attention_shapes
 from vramtui.estimators.lever import FREE, OTHER_RESULT, ROUGHER, SLOWER, Lever, lever
 from vramtui.estimators.sharding_levers import sharding_levers
 
-__all__ = ["Lever", "levers_for"]
+__all__ = ["Lever", "adapted_modules", "levers_for"]
 
 LARGE_SHARE, FEW_SEQUENCES = 0.95, 128
-ATTENTION_MODULES = ["q_proj", "k_proj", "v_proj", "o_proj"]
+# What diffusers calls the linear layers of its attentions.
+DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 # Those that keep two fp32 moments of each parameter.
 HEAVY_OPTIMIZERS = {"adam", "adamw", "amsgrad", "paged_adamw_32bit"}
 
 
 def levers_for(workload: Workload, gpus: int = 1) -> tuple[Lever, ...]:
     """The changes that `workload` leaves room for on `gpus` cards, cheapest first."""
-    run = workload.run
+    run, decoder = workload.run, isinstance(workload.model, TransformerModel)
     offered: list[Lever] = []
     if isinstance(run, TrainRun):
-        offered += [*_kernels(run), *_recomputing(run), *_rounder(run), *_fewer_trained(run), *_shorter(run)]
+        offered += [*_kernels(run, decoder=decoder), *_recomputing(run, decoder=decoder)]
+        offered += [*_rounder(run, decoder=decoder), *_fewer_trained(run, workload.model), *_shorter(run)]
     elif isinstance(run, InferRun):
-        offered += [*_inference(run, decoder=isinstance(workload.model, TransformerModel)), *_shorter(run)]
+        offered += [*_inference(run, decoder=decoder), *_shorter(run)]
     else:
         offered += _serving(run, getattr(workload.model, "num_hidden_layers", 1))
     offered += sharding_levers(workload, gpus)
     return tuple(sorted(offered, key=lambda one: one.weight))
+
+
+def adapted_modules(model: Model) -> tuple[str, ...]:
+    """The linear layers of a model's attentions, by the names it has for them; none where adapters are not known."""
+    if isinstance(model, TransformerModel):
+        return tuple(attention_shapes(model))
+    return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel) else ()
 
 
 def _lever(name: str, weight: int, cost: str, **changes: Any) -> Lever:  # noqa: ANN401 - values of any key
@@ -35,21 +47,21 @@ def _lever(name: str, weight: int, cost: str, **changes: Any) -> Lever:  # noqa:
     return lever(name, weight, cost, {key.replace("__", "."): value for key, value in changes.items()})
 
 
-def _kernels(run: TrainRun) -> Iterator[Lever]:
+def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
     """Other kernels for the same sums."""
     if run.attention == "eager":
         yield _lever("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
-    if run.optimizer_implementation == "foreach":
+    if run.optimizer_implementation == "foreach" and run.optimizer in FUSED:
         cost = "nothing: one kernel for each step, and no temporaries"
         yield _lever("fused optimizer", FREE, cost, run__optimizer_implementation="fused")
-    if run.cross_entropy == "full":
+    if run.cross_entropy == "full" and decoder:
         cost = "a kernel from outside PyTorch; the logits never stand there whole"
         yield _lever("fused cross-entropy", FREE + 1, cost, run__cross_entropy="fused")
 
 
-def _recomputing(run: TrainRun) -> Iterator[Lever]:
+def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
     """Time for memory."""
-    if run.checkpointing == "none":
+    if run.checkpointing == "none" and decoder:
         cost = "a few percent more time: only attention's scores are made twice"
         yield _lever("selective checkpointing", SLOWER - 1, cost, run__checkpointing="selective")
     if run.checkpointing != "full":
@@ -65,7 +77,7 @@ def _recomputing(run: TrainRun) -> Iterator[Lever]:
         )
 
 
-def _rounder(run: TrainRun) -> Iterator[Lever]:
+def _rounder(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
     """The same training in fewer bits."""
     if run.optimizer in HEAVY_OPTIMIZERS:
         cost = "moments in 8 bits; training mostly goes the same way"
@@ -76,18 +88,21 @@ def _rounder(run: TrainRun) -> Iterator[Lever]:
     if run.precision != "bf16" and run.lora is None:
         cost = "weights and moments keep 8 bits of mantissa: small updates are lost"
         yield _lever("pure bf16", ROUGHER, cost, run__precision="bf16")
-    if run.lora is not None and run.quantization is None:
+    if run.lora is not None and run.quantization is None and decoder:
         cost = "slower, and the frozen weights are rounded to 4 bits"
         yield _lever("QLoRA in nf4", ROUGHER + 1, cost, run__quantization="nf4-double")
 
 
-def _fewer_trained(run: TrainRun) -> Iterator[Lever]:
+def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Lever]:
     """Another training: adapters instead of the model."""
-    if run.lora is not None:
+    modules = adapted_modules(model)
+    if run.lora is not None or not modules:
         return
-    adapters = {"rank": 16, "target_modules": ATTENTION_MODULES}
+    adapters = {"rank": 16, "target_modules": list(modules)}
     cost = "trains adapters beside frozen weights, not the model itself"
     yield _lever("LoRA of rank 16", OTHER_RESULT, cost, run__lora=adapters, run__precision="bf16")
+    if not isinstance(model, TransformerModel):
+        return
     cost += ", which are rounded to 4 bits"
     yield _lever(
         "QLoRA of rank 16",

@@ -5,7 +5,7 @@ from typing import Any
 
 from vramtui.core.models import TransformerModel
 from vramtui.core.parallel import Parallel
-from vramtui.core.workload import TrainRun, Workload
+from vramtui.core.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.lever import FREE, SLOWER, Lever, lever
 
 # Fast links are within one machine, which rarely has more cards.
@@ -15,6 +15,8 @@ ONE_MACHINE = 8
 def sharding_levers(workload: Workload, gpus: int) -> Iterator[Lever]:
     """The ways to share `workload` over at most `gpus` cards; none where it is shared already."""
     shared = workload.parallel or Parallel()
+    if isinstance(workload.run, ServeRun) and workload.run.engine == "llama.cpp":
+        return  # it shares a model in its own way, which is described by run.gpu_layers
     if isinstance(workload.run, TrainRun):
         yield from _offloaded(shared, gpus)
     if shared.ranks > 1 and gpus > shared.ranks:

@@ -1,5 +1,7 @@
 """The planner's answers, against an estimator whose every byte is known."""
 
+import contextlib
+
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -9,12 +11,14 @@ from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
 from vramtui.core.ledger import Ledger
-from vramtui.core.models import TransformerModel
+from vramtui.core.models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
 from vramtui.core.parallel import Parallel
 from vramtui.core.workload import Checkpointing, InferRun, Lora, Precision, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.levers import levers_for
+from vramtui.estimators.analytic.serving_parts import TooLarge
+from vramtui.estimators.levers import adapted_modules, levers_for
 from vramtui.estimators.planner import CEILING, Planner, largest_that, usual_key, value_at, with_values
+from vramtui.presets.library import PresetLibrary
 
 MODEL = TransformerModel(
     hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100, max_position_embeddings=512
@@ -238,3 +242,38 @@ def test_a_changed_shape_is_no_longer_the_cards() -> None:
     changed = with_values(counted, {"model.num_hidden_layers": 3}).model
     assert isinstance(changed, TransformerModel)
     assert (changed.num_hidden_layers, changed.parameters) == (3, None)
+
+
+LIBRARY = PresetLibrary()
+UNKNOWN_SHAPES = RuleModel | TorchModel | HuggingFaceModel
+MODELLED = [found.key for found in LIBRARY.all() if not isinstance(found.preset.model, UNKNOWN_SHAPES)]
+
+
+@pytest.mark.parametrize("gpus", [1, 8])
+@pytest.mark.parametrize("key", MODELLED)
+def test_no_lever_of_a_shipped_preset_is_refused(key: str, gpus: int) -> None:
+    """What is offered can be done: by the names that this very model has for its layers, with an optimizer's own
+    implementations, and by what its engine knows.
+    """
+    workload = LIBRARY.get(key).preset.workload
+    for lever in levers_for(workload, gpus):
+        with contextlib.suppress(TooLarge):
+            ANALYTIC.estimate(with_values(workload, lever.changes), card(80 << 30))
+
+
+@pytest.mark.parametrize(
+    ("key", "modules"),
+    [
+        ("gpt2-1.5b", ("qkv_proj", "o_proj")),
+        ("llama-3.1-8b-full", ("q_proj", "k_proj", "v_proj", "o_proj")),
+        ("sdxl-train", ("to_q", "to_k", "to_v", "to_out")),
+        ("flux-dev-full", ("to_q", "to_k", "to_v", "to_out")),
+        ("resnet-50-train", ()),
+        ("t5-small-train", ()),
+    ],
+)
+def test_adapters_stand_beside_the_layers_that_a_model_has(key: str, modules: tuple[str, ...]) -> None:
+    workload = LIBRARY.get(key).preset.workload
+    assert adapted_modules(workload.model) == modules
+    offered = [lever for lever in levers_for(workload) if lever.name == "LoRA of rank 16"]
+    assert [tuple(lever.changes["run.lora"]["target_modules"]) for lever in offered] == [modules] * bool(modules)

@@ -9,7 +9,7 @@ from vramtui.app.plan.ladders import ladder
 from vramtui.app.plan.sharing import AS_IS, schemes_for
 from vramtui.core.models import TransformerModel
 from vramtui.core.workload import Checkpointing, Lora, Optimizer, Precision, ServeRun, TrainRun, Workload
-from vramtui.estimators.analytic.tensors import attention_shapes
+from vramtui.estimators.levers import adapted_modules
 
 MOST, FINE, COARSE = 24, 4, 2
 USUAL_TOKENS, USUAL_CARDS, MOST_CARDS = 4096, 8, 64
@@ -99,7 +99,7 @@ def _precisions(workload: Workload, _: Amount) -> tuple[Amount, ...]:
 
 def _adapts(workload: Workload) -> bool:
     run = workload.run
-    return isinstance(run, TrainRun) and (run.lora is not None or isinstance(workload.model, TransformerModel))
+    return isinstance(run, TrainRun) and (run.lora is not None or bool(adapted_modules(workload.model)))
 
 
 def _rank(workload: Workload) -> Amount:
@@ -117,9 +117,7 @@ def _adapters(workload: Workload, amount: Amount) -> dict[str, Any]:
         return {"run.lora": None}
     if getattr(workload.run, "lora", None) is not None:
         return {"run.lora.rank": amount}
-    model = workload.model
-    modules = list(attention_shapes(model)) if isinstance(model, TransformerModel) else []
-    return {"run.lora": {"rank": amount, "target_modules": modules}}
+    return {"run.lora": {"rank": amount, "target_modules": list(adapted_modules(workload.model))}}
 
 
 def _cards(_: Workload, value: Amount) -> tuple[Amount, ...]:

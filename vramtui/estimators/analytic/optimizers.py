@@ -9,7 +9,7 @@ from vramtui.estimators.analytic.optimizers_in_bits import adamw_8bit, paged_ada
 from vramtui.estimators.analytic.optimizers_of_matrices import adafactor, muon
 from vramtui.estimators.analytic.tensors import Tensor
 
-__all__ = ["States", "optimizer_states"]
+__all__ = ["FUSED", "States", "optimizer_states"]
 
 # States of a parameter's own shape, tensors of temporaries in a foreach step, and at once in a loop's step.
 _ELEMENTWISE: dict[Optimizer, tuple[int, int, int, str]] = {
@@ -22,7 +22,7 @@ _ELEMENTWISE: dict[Optimizer, tuple[int, int, int, str]] = {
     "adagrad": (1, 2, 1, "sums of squares"),
     "lion": (1, 3, 3, "momentum"),
 }
-_FUSED: frozenset[Optimizer] = frozenset({"sgd", "momentum", "adam", "adamw", "amsgrad", "adagrad", "muon"})
+FUSED: frozenset[Optimizer] = frozenset({"sgd", "momentum", "adam", "adamw", "amsgrad", "adagrad", "muon"})
 _COUNTED: frozenset[Optimizer] = frozenset({"adam", "adamw", "amsgrad", "adagrad"})
 _LION = "google/automl, lion/lion_pytorch.py (Chen et al. 2023, arXiv 2302.06675)"
 _BITS = frozenset({"adamw_8bit", "paged_adamw_32bit", "paged_adamw_8bit"})
@@ -40,10 +40,10 @@ def optimizer_states(
     Raises:
         UserError: there is no such implementation of it.
     """
-    if implementation == "fused" and optimizer not in _FUSED | _BITS:
+    if implementation == "fused" and optimizer not in FUSED | _BITS:
         raise UserError(
             f"run.optimizer_implementation = 'fused' does not exist for run.optimizer = {optimizer!r}; "
-            f"it does for {', '.join(sorted(_FUSED))}"
+            f"it does for {', '.join(sorted(FUSED))}"
         )
     if optimizer in _ELEMENTWISE:
         return _elementwise(tensors, width, optimizer, implementation)
