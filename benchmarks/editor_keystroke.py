@@ -25,7 +25,7 @@ LIMIT = 0.05
 PRESET = "llama-3.1-8b-lora"
 TOTAL = re.compile(r"── process\s+(\d[\d.,]*\s*\w*)")
 BATCH = re.compile(r"batch size\s+‹ ")
-PAGE_DOWN, DOWN, RIGHT, END, F6, BACKSPACE = "\x1b[6~", "\x1b[B", "\x1b[C", "\x1b[F", "\x1b[17~", "\x7f"
+RIGHT, END, F6, BACKSPACE = "\x1b[C", "\x1b[F", "\x1b[17~", "\x7f"
 
 
 def _steps() -> Iterator[str]:
@@ -61,8 +61,6 @@ def measure(scene: str, env: dict[str, str | None], size: tuple[int, int], press
         terminal.send("e")
         terminal.wait_for("TOML ·")
         terminal.wait_for("llama")
-        for key in (*(PAGE_DOWN,) * 4, *(DOWN,) * 8):
-            terminal.send(key)
         terminal.wait(lambda screen: BATCH.search(screen) is not None, "the batch size")
         for key in opens:
             terminal.send(key)

@@ -12,6 +12,7 @@ from vramtui.app.editor.screen import EditorScreen
 from vramtui.app.editor.windows import Pick
 from vramtui.core.units import GIB
 from vramtui.presets import PresetLibrary
+from vramtui.presets.drafts import Draft
 from vramtui.presets.forms import Field
 
 
@@ -265,7 +266,10 @@ async def test_hostile_text_never_reaches_the_terminal(tmp_path: Path) -> None:
     path = tmp_path / "presets" / "tiny.toml"
     found = preset_at(path)
     path.write_text(TEXT.replace("# Started", "# \x1b[2J\x07[red]Started").replace('"Tiny"', '"[bold]\\u001b[2J"'))
-    async with editor(tmp_path, found=found) as (app, _, screen):
+    async with editor(tmp_path, found=found) as (app, pilot, screen):
+        assert "\x1b" not in screen_text(app)
+        screen.area.move_cursor((0, 0))
+        await settle(app, pilot)
         assert "\x1b" not in screen_text(app)
         assert "[red]Started" in screen_text(app)
         assert screen.draft.problems
@@ -285,6 +289,8 @@ async def test_line_ends_stay(tmp_path: Path) -> None:
 
 async def test_a_click_chooses_and_another_opens(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
+        await pilot.press("home")
+        await settle(app, pilot)
         await pilot.click("#form", offset=(10, 2))
         assert _key(screen.form) == "name"
         await pilot.click("#form", offset=(10, 2))
@@ -315,6 +321,7 @@ async def test_what_was_stepped_in_the_panel_comes_along(tmp_path: Path) -> None
 
 async def test_tables_are_found_by_a_key(tmp_path: Path) -> None:
     async with editor(tmp_path) as (_, pilot, screen):
+        screen.form.go_to("name")
         await pilot.press("ctrl+down", "ctrl+down", "down", "down")
         assert _key(screen.form) == "run.batch_size"
         await pilot.press("ctrl+up")
@@ -346,3 +353,38 @@ async def test_what_was_typed_stands_once_it_is_saved_or_undone(tmp_path: Path) 
         await settle(app, pilot)
         assert app.screen is not screen
         assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 7")
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+async def test_it_opens_at_the_value_that_people_change_first(size: tuple[int, int], tmp_path: Path) -> None:
+    async with editor(tmp_path, size) as (app, pilot, screen):
+        assert _key(screen.form) == "run.batch_size"
+        assert screen.area.cursor_location[0] == TEXT.splitlines().index("batch_size = 4   # one card")
+        lines = screen_text(app).splitlines()
+        title = next(at for at, line in enumerate(lines) if "▾ Run" in line)
+        assert "batch size" in lines[title + 2]
+        await pilot.press("f6", "f6", "f6")
+        await settle(app, pilot)
+        assert _key(screen.form) == "run.batch_size"
+        assert "▾ Run" in screen_text(app).splitlines()[title]
+
+
+async def test_the_form_keeps_its_place_while_the_text_has_the_keys(tmp_path: Path) -> None:
+    """Also on a field that the text does not say, until the text's cursor goes to another line."""
+    async with editor(tmp_path, (80, 24)) as (app, pilot, screen):
+        screen.form.go_to("run.max_grad_norm")
+        await pilot.press("f6", "end", "left", "f6", "f6")
+        await settle(app, pilot)
+        assert _key(screen.form) == "run.max_grad_norm"
+        await pilot.press("f6", "down", "f6", "f6")
+        await settle(app, pilot)
+        assert _key(screen.form) == "run.sequence_length"
+
+
+async def test_a_new_draft_opens_at_what_it_lacks(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.area.focus()
+        screen.begin(Draft.new('name = "n"\n[model]\nkind = "transformer"\n[run]\nkind = "train"\n', "n"))
+        await settle(app, pilot)
+        assert _key(screen.form) == "model.hidden_size"
+        assert screen.area.cursor_location[0] == 0

@@ -7,6 +7,7 @@ from textual.widgets import TextArea
 
 from vramtui.app.editor.form import FormPanel
 from vramtui.app.editor.look import Judge, Look
+from vramtui.app.editor.opening import first_key
 from vramtui.app.editor.text import TomlText
 from vramtui.app.editor.totals import TotalLine, Totals
 from vramtui.app.screens.viewed import ViewScreen
@@ -56,6 +57,8 @@ class DraftScreen(ViewScreen):
         self.office = office
         judge.remember(draft)
         self.look = judge.look(draft)
+        # The line of the text that the form was last set beside: it is left where the person put it until that moves.
+        self._row = 0
 
     @property
     def form(self) -> FormPanel:
@@ -72,21 +75,27 @@ class DraftScreen(ViewScreen):
         self.draft = draft
         self.judge = Judge(self.judge.predictor, self.judge.card)
         self.judge.remember(draft)
-        self.area.load_text(draft.text)
-        self.refresh_all()
+        self.open_draft()
+
+    def open_draft(self) -> None:
+        """Show the draft, with the cursors on what is wrong or on what people change first."""
+        self.area.load_text(self.draft.text)
+        self.form.finish()
+        self._refresh(is_other=True)
+        self._follow(anyway=True)
 
     def refresh_all(self) -> None:
         """Look at the draft after something else than the form has changed it."""
         self.form.finish()
         self._refresh()
 
-    def _refresh(self) -> None:
-        """Look at the draft and show it everywhere."""
+    def _refresh(self, *, is_other: bool = False) -> None:
+        """Look at the draft and show it everywhere; `is_other` where it is not the one that was shown before."""
         look = self.look = self.judge.look(self.draft)
         # What a person waits for comes first: each of these is on the terminal before the next begins.
         self.query_one(Totals).read(look)
         self.query_one(TotalLine).read(look)
-        self.form.read(look)
+        self.form.read(look, first_key(look.groups, look.problems) if is_other else None)
         self.area.show_text(self.draft.text)
         self.area.read(look)
         self._entitle(look)
@@ -117,12 +126,14 @@ class DraftScreen(ViewScreen):
         """The text's cursor goes where the form's is."""
         self._follow()
 
-    def _follow(self) -> None:
+    def _follow(self, *, anyway: bool = False) -> None:
+        """Put the text's cursor where the form's is, unless it is the text that has the keys."""
         entry = self.form.entry
-        if entry is not None and entry.line is not None and not self.area.has_focus:
+        if entry is not None and entry.line is not None and (anyway or not self.area.has_focus):
             row = min(entry.line - 1, self.area.document.line_count - 1)
             if row != self.area.cursor_location[0]:
                 self.area.move_cursor((row, 0))
+        self._row = self.area.cursor_location[0]
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Something was typed into the text."""
@@ -137,9 +148,11 @@ class DraftScreen(ViewScreen):
     def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
         """The form's cursor goes where the text's is."""
         event.stop()
-        self._lead()
+        if self.area.cursor_location[0] != self._row:
+            self._lead()
 
     def _lead(self) -> None:
+        self._row = self.area.cursor_location[0]
         if self.area.has_focus:
             self.form.show_line(self.area.cursor_location[0] + 1)
 

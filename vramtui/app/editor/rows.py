@@ -37,14 +37,23 @@ class FormRows(Lines, can_focus=True):
 
     # --- what is shown -------------------------------------------------------------------------------------------
 
-    def read(self, look: Look) -> None:
-        """Show this draft from now on; the cursor stays on its field."""
+    def read(self, look: Look, at: str | None = None) -> None:
+        """Show this draft from now on; the cursor stays on its field.
+
+        Args:
+            look: the draft.
+            at: it is another draft than before: the cursor goes to the field of that key, its table's title in sight.
+        """
         key = self._key()
         self._look = look
         self._wrong = {problem.key: problem for problem in reversed(look.problems) if problem.key}
-        self._list()
-        self._find(key)
-        self.redraw()
+        if at is None:
+            self._list()
+            self._find(key)
+            self.redraw()
+        else:
+            self._opened.clear()
+            self._reveal(at, top=True)
 
     def entitle(self, title: str, subtitle: str) -> None:
         """Put these into the frame."""
@@ -164,12 +173,15 @@ class FormRows(Lines, can_focus=True):
         keys = [_key_of(entry) for entry in self._entries]
         self._at = keys.index(key) if key in keys else max(0, min(self._at, len(keys) - 1))
 
-    def _reveal(self, key: str) -> None:
+    def _reveal(self, key: str, *, top: bool = False) -> None:
         for group in self._look.groups if self._look is not None else ():
             if any(field.key == key for field in group.fields) and not self._is_open(group):
                 self._opened[group.key] = True
         self._list()
         self._find(key)
+        if top:
+            titles = [at for at, entry in enumerate(self._entries) if isinstance(entry, Group) and at <= self._at]
+            self._top = titles[-1] if titles else 0
         self.redraw()
 
     def open_group(self, group: Group, *, wanted: bool) -> None:

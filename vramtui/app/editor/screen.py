@@ -79,11 +79,7 @@ class EditorScreen(Filing, Starting):
 
     def on_mount(self) -> None:
         """Show the draft, and look at its file now and then."""
-        self.area.load_text(self.draft.text)
-        self.refresh_all()
-        wrong = next((problem for problem in self.draft.problems if problem.key), None)
-        if wrong is not None:
-            self.form.go_to(wrong.key)
+        self.open_draft()
         self.set_interval(LOOK_EVERY, self.look_at_disk)
 
     def on_resize(self) -> None:
