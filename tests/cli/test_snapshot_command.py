@@ -1,11 +1,18 @@
 import json
+import os
+import socket
+import tempfile
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.main import program
+from vramtui.core.readings import Gpu, Host, Memory, Process, Sample
 
+GIB = 1 << 30
 run = CliRunner().invoke
 
 
@@ -57,3 +64,61 @@ def test_formats_and_folder_are_those_of_the_settings(tmp_path: Path, monkeypatc
     assert Path(result.stdout.strip()).parent == tmp_path / "other"
     (tmp_path / "config.toml").write_text("[snapshot]\nformats = 3\n")
     assert run(program(), ["snapshot", "--demo"]).exit_code == 2
+
+
+class _Host:
+    """One card with one process: this one, as if it trained."""
+
+    name = "nvml"
+
+    def read(self) -> Sample:
+        command = "python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4"
+        job = Process(pid=os.getpid(), type="C", used_memory=82 * GIB, command=command, started_at=5.0)
+        memory = Memory(total=140 * GIB, used=83 * GIB, reserved=GIB, free=56 * GIB)
+        gpu = Gpu(index=0, uuid="GPU-0", name="NVIDIA H200", memory=memory, processes=(job,))
+        return Sample(taken_at=1000.0, source="nvml", host=Host(name="here"), gpus=(gpu,))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _tell(folder: Path) -> None:
+    """Speak as a probe does: look for a listener once in a while, and say who this is and what it holds."""
+    message = {"v": 1, "pid": os.getpid(), "at": 1.0}
+    device = {"index": 0, "name": "H200", "total_memory": 140 * GIB, "capability": [9, 0], "uuid": "0"}
+    hello = {"kind": "hello", **message, "devices": [device]}
+    counters = {"index": 0, "allocated": 60 * GIB, "allocated_peak": 71 * GIB, "reserved_peak": 80 * GIB}
+    beat = {"kind": "beat", **message, "step": 9, "devices": [counters], "parts": {"weights": {"cuda:0": 15 * GIB}}}
+    sockets: list[Path] = []
+    until = time.monotonic() + 30
+    while not sockets and time.monotonic() < until:
+        sockets = list(folder.glob("vramtui/*.sock"))
+        time.sleep(0.01)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+        peer.connect(str(sockets[0]))
+        for said in (hello, beat):
+            peer.send(json.dumps(said).encode())
+
+
+def test_what_a_job_tells_of_itself_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vramtui.sources.pick.pick_source", _Host)
+    with tempfile.TemporaryDirectory(prefix="vt") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        job = threading.Thread(target=_tell, args=(Path(folder),))
+        job.start()
+        result = run(program(), ["snapshot", "-f", "json", "-f", "html", "--folder", str(tmp_path)])
+        job.join()
+        assert list(Path(folder).glob("vramtui/*.sock")) == []
+    assert result.exit_code == 0, result.output
+    written = [Path(line) for line in result.stdout.splitlines()]
+    (holding,) = json.loads(written[0].read_text())["gpus"][0]["processes"]
+    observed = {row["line"]: row["observed"] for row in holding["comparison"]["rows"]}
+    assert (observed["weights"], observed["allocated"], observed["reserved"]) == (15 * GIB, 71 * GIB, 80 * GIB)
+    assert observed["context"] == 2 * GIB
+    assert "15.00 GiB" in written[1].read_text()
+
+
+def test_the_demos_jobs_tell_theirs_too(tmp_path: Path) -> None:
+    result = run(program(), ["snapshot", "--demo", "-f", "json", "--folder", str(tmp_path)])
+    first = json.loads(Path(result.stdout.strip()).read_text())["gpus"][0]["processes"][0]
+    assert {row["line"] for row in first["comparison"]["rows"] if row["observed"]} >= {"weights", "reserved", "context"}

@@ -3,9 +3,7 @@
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vramtui.cli.dashboard_actor import let_act
 from vramtui.cli.dashboard_keeper import HistoryKeeper
@@ -14,13 +12,11 @@ from vramtui.cli.dashboard_saver import SnapshotSaver
 from vramtui.cli.dashboard_tracer import ChildTracer
 from vramtui.cli.exits import BAD_INPUT, leave, spoken_errors
 from vramtui.cli.folders import config_dir, data_dir, run_history
+from vramtui.cli.hearing import Probes
 from vramtui.cli.opening import open_source
 from vramtui.cli.past_runs import past_runs
-from vramtui.core.errors import SourceFailed, UserError
+from vramtui.core.errors import UserError
 from vramtui.core.settings import CONFIG, Settings
-
-if TYPE_CHECKING:
-    from vramtui.core.observed import ObservedJob
 
 WELCOMED = "welcomed"
 HINT = (
@@ -81,7 +77,7 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     if opened.jobs is not None:
         app.desk.jobs = opened.jobs
     if not opened.banner:
-        app.desk.jobs = _Probes().jobs
+        app.desk.jobs = Probes("dashboard").jobs
         app.keeper = HistoryKeeper(run_history)
     let_act(app, opened, read_only=read_only or settings.dashboard.read_only, told=read_only)
     app.save_choice = saver
@@ -112,21 +108,3 @@ def _settings() -> Settings:
     from vramtui.presets.settings import read_settings  # noqa: PLC0415 - only where there is something to read
 
     return read_settings(path)
-
-
-class _Probes:
-    """Hears this user's jobs once somebody asks; where no socket can be made, nobody tells anything."""
-
-    def __init__(self) -> None:
-        self._jobs: Callable[[], Sequence[ObservedJob]] | None = None
-
-    def jobs(self) -> "Sequence[ObservedJob]":
-        """What each job that was started with a probe has told so far."""
-        if self._jobs is None:
-            from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - not for the first paint
-
-            try:
-                self._jobs = ProbeListener(f"dashboard-{os.getpid()}").jobs
-            except SourceFailed:
-                self._jobs = tuple
-        return self._jobs()

@@ -2,20 +2,27 @@
 
 from vramtui.core.history import History
 from vramtui.core.matching import Matcher
-from vramtui.core.snapshot import Snapshot, take_snapshot
+from vramtui.core.snapshot import Snapshot, ToldOf, nothing_told, take_snapshot
 from vramtui.core.source import Source
 from vramtui.estimators.predict import Predictor
 from vramtui.presets import PresetLibrary
 
 
 class Looker:
-    """Looks through a source again and again and keeps what it saw, so that peaks grow with each look."""
+    """Looks through a source again and again and keeps what it saw, so that peaks grow with each look.
 
-    def __init__(self, source: Source, library: PresetLibrary) -> None:
+    Args:
+        source: the host.
+        library: the presets that processes are matched with.
+        told: what a process tells of itself.
+    """
+
+    def __init__(self, source: Source, library: PresetLibrary, told: ToldOf = nothing_told) -> None:
         self._source = source
         self._matcher = Matcher.of_candidates(library.candidates(), library.find)
         self._history = History()
         self._predict = Predictor()
+        self._told = told
 
     def look(self) -> Snapshot:
         """Everything known now.
@@ -26,4 +33,4 @@ class Looker:
         sample = self._source.read()
         self._history.add(sample)
         matched = self._matcher.match(sample, {})
-        return take_snapshot(sample, self._history, matched, self._predict, {})
+        return take_snapshot(sample, self._history, matched, self._predict, {}, told=self._told)

@@ -1,8 +1,9 @@
 """`vramtui snapshot`: the moment as files, without opening the dashboard."""
 
 from enum import Enum
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -10,6 +11,9 @@ import typer
 from vramtui.cli.exits import spoken_errors
 from vramtui.cli.opening import open_source
 from vramtui.cli.save_settings import folder_of, snapshot_settings
+
+if TYPE_CHECKING:
+    from vramtui.app import Dashboard
 
 
 class Format(str, Enum):
@@ -42,6 +46,8 @@ def snapshot(
 
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
+    from vramtui.app.observing import nobody, told_of  # noqa: PLC0415 - as below
+    from vramtui.cli.hearing import Probes  # noqa: PLC0415 - as below
     from vramtui.cli.looking import Looker  # noqa: PLC0415 - estimators and presets take time to load
     from vramtui.cli.versions import versions  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
@@ -49,11 +55,20 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
 
     opened = open_source(demo=demo, replay=replay)
     library = PresetLibrary()
-    seen = Looker(opened.source, library).look()
+    with Probes("snapshot") as probes:
+        if opened.jobs is not None or opened.recording is not None:
+            jobs = opened.jobs or nobody
+        else:
+            jobs = probes.jobs
+            probes.wait()
+        seen = Looker(opened.source, library, partial(told_of, jobs)).look()
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if "svg" in formats:
         from vramtui.app.picture import picture  # noqa: PLC0415 - only a picture needs the screen
 
-        svg = picture([taken.sample], library, banner=opened.banner)
+        def hear(app: "Dashboard") -> None:
+            app.desk.jobs = jobs
+
+        svg = picture([taken.sample], library, banner=opened.banner, prepare=hear)
     return save_snapshot(taken, folder, formats, svg=svg)

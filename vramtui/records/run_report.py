@@ -167,7 +167,7 @@ def _body(report: RunReport) -> Iterator[str]:
         ((text(name), tag("code", text(told)) if theirs else text(told)) for name, told, theirs in _facts(report)),
     )
     yield tag("h2", "Predicted and observed")
-    yield sides(run.predicted, run.observed.process)
+    yield sides(run.predicted, report.rows, run.observed.process)
     yield legend([*categories(run.predicted), ("observed", "used")])
     yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), map(ledger_row, report.rows), range(1, 5))
     if run.times:

@@ -1,4 +1,8 @@
-"""Drawings in SVG: stacked bars and a process's memory over time. Sizes are in the drawing's own units."""
+"""Drawings: stacked bars and a process's memory over time.
+
+Shapes are SVG stretched to the room there is, on a scale of their own; words and figures stand beside them as text of
+the page, so that they are as easy to read on a phone and on paper.
+"""
 
 from collections.abc import Sequence
 
@@ -7,9 +11,7 @@ import msgspec
 from vramtui.core.units import format_bytes, format_duration
 from vramtui.records.html.text import tag, text
 
-WIDTH = 720.0
-BAR, GAP, LABEL, LETTER = 22.0, 8.0, 110.0, 7.4
-HEIGHT, BELOW = 180.0, 24.0
+WIDTH, HEIGHT = 1000.0, 100.0
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -30,26 +32,30 @@ class Bar(msgspec.Struct, frozen=True):
 
 def stacked(bars: Sequence[Bar], most: int, mark: int | None = None) -> str:
     """Bars one below the other on the scale from 0 to `most` bytes, with a line at `mark`."""
-    beside = max((len(bar.total) for bar in bars), default=0) * LETTER
-    room = WIDTH - LABEL - max(LABEL, beside)
+    return tag("div", *(_bar(bar, most, mark) for bar in bars), class_="bars")
+
+
+def _bar(bar: Bar, most: int, mark: int | None) -> str:
     drawn: list[str] = []
-    for row, bar in enumerate(bars):
-        y = row * (BAR + GAP)
-        drawn.append(tag("text", text(bar.label), x=0, y=y + BAR * 0.7))
-        x = LABEL
-        for piece in bar.pieces:
-            width = room * piece.bytes / most if most else 0.0
-            title = tag("title", text(f"{piece.title}: {format_bytes(piece.bytes, 2)}"))
-            drawn.append(
-                tag("rect", title, x=f"{x:.1f}", y=y, width=f"{width:.1f}", height=BAR, class_=f"c-{piece.colour}")
-            )
-            x += width
-        drawn.append(tag("text", text(bar.total), x=f"{x + 6:.1f}", y=y + BAR * 0.7))
-    height = len(bars) * (BAR + GAP)
+    x = 0.0
+    for piece in bar.pieces:
+        width = WIDTH * piece.bytes / most if most else 0.0
+        title = tag("title", text(f"{piece.title}: {format_bytes(piece.bytes, 2)}"))
+        drawn.append(
+            tag("rect", title, x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=HEIGHT, class_=f"c-{piece.colour}")
+        )
+        x += width
     if mark is not None and most:
-        at = f"{LABEL + room * min(mark, most) / most:.1f}"
-        drawn.append(tag("line", x1=at, x2=at, y1=0, y2=height - GAP, class_="mark"))
-    return _svg(drawn, height)
+        at = f"{WIDTH * min(mark, most) / most:.1f}"
+        drawn.append(tag("line", x1=at, x2=at, y1=0, y2=HEIGHT, class_="mark"))
+    # The bar comes last in the text, so that on a phone it stands below its words.
+    return tag(
+        "div",
+        tag("span", text(bar.label), class_="label"),
+        tag("span", text(bar.total), class_="total"),
+        _svg(drawn, "track"),
+        class_="bar",
+    )
 
 
 def over_time(
@@ -63,12 +69,30 @@ def over_time(
         predicted: the line's height in bytes.
         ends: what stands at the beginning and the end of time; how long ago, and now, when None.
     """
-    most = 1.08 * max(*values, predicted or 0, 1)
+    most = max(*values, predicted or 0, 1)
+    drawn = [_area(times, values, most)]
+    words: list[str] = []
+    if predicted:
+        y = f"{HEIGHT * (1 - predicted / most):.1f}"
+        drawn.append(tag("line", x1=0, x2=WIDTH, y1=y, y2=y, class_="mark"))
+        words = [tag("p", f"┄ predicted peak {text(format_bytes(predicted))}", class_="mark")]
+    scale = (tag("span", text(format_bytes(round(most * share)))) for share in (1.0, 0.5, 0.0))
+    return tag(
+        "div",
+        *words,
+        tag("div", *scale, class_="scale"),
+        _svg(drawn, "graph"),
+        tag("div", *(tag("span", text(end)) for end in ends or _ago(times)), class_="ends"),
+        class_="time",
+    )
+
+
+def _area(times: Sequence[float], values: Sequence[int], most: int) -> str:
     first, last = times[0], times[-1]
     span = (last - first) or 1.0
 
-    def at(seconds: float, size: float) -> tuple[float, float]:
-        return LABEL + (WIDTH - LABEL) * (seconds - first) / span, HEIGHT * (1 - size / most)
+    def at(seconds: float, size: float) -> str:
+        return f"{WIDTH * (seconds - first) / span:.1f},{HEIGHT * (1 - size / most):.1f}"
 
     corners = [at(first, 0)]
     level = 0
@@ -76,19 +100,13 @@ def over_time(
         corners += [at(seconds, level), at(seconds, size)]
         level = size
     corners += [at(last, 0)]
-    drawn = [tag("polygon", points=" ".join(f"{x:.1f},{y:.1f}" for x, y in corners), class_="area")]
-    for share in (0.0, 0.5, 1.0):
-        y = HEIGHT * (1 - share / 1.08)
-        drawn.append(tag("text", text(format_bytes(round(most / 1.08 * share))), x=0, y=f"{max(12.0, y):.1f}"))
-    if predicted:
-        y = at(first, predicted)[1]
-        drawn.append(tag("line", x1=LABEL, x2=WIDTH, y1=f"{y:.1f}", y2=f"{y:.1f}", class_="mark"))
-        drawn.append(tag("text", "predicted peak", x=WIDTH - 100, y=f"{y - 4:.1f}", class_="mark"))
-    start, end = ends or (f"{format_duration(span)} ago", "now")
-    drawn.append(tag("text", text(start), x=LABEL, y=HEIGHT + BELOW * 0.7))
-    drawn.append(tag("text", text(end), x=WIDTH - max(26.0, LETTER * len(end)), y=HEIGHT + BELOW * 0.7))
-    return _svg(drawn, HEIGHT + BELOW)
+    return tag("polygon", points=" ".join(corners), class_="area")
 
 
-def _svg(drawn: list[str], height: float) -> str:
-    return tag("svg", *drawn, viewBox=f"0 0 {WIDTH:.0f} {height:.0f}", role="img")
+def _ago(times: Sequence[float]) -> tuple[str, str]:
+    return f"{format_duration(times[-1] - times[0])} ago", "now"
+
+
+def _svg(drawn: list[str], kind: str) -> str:
+    box = f"0 0 {WIDTH:.0f} {HEIGHT:.0f}"
+    return tag("svg", *drawn, viewBox=box, preserveAspectRatio="none", role="img", class_=kind)

@@ -34,7 +34,7 @@ def html_page(snapshot: Snapshot) -> str:
 def _host(snapshot: Snapshot) -> str:
     host = snapshot.sample.host
     known = (
-        f"driver {host.driver_version}" if host.driver_version else "",
+        f"Driver {host.driver_version}" if host.driver_version else "",
         f"CUDA {host.cuda_version}" if host.cuda_version else "",
     )
     return text(", ".join(filter(None, known)))
@@ -104,10 +104,10 @@ def _predicted(holding: Holding) -> Iterator[str]:
     yield tag("h2", f"Pid {holding.process.pid} against {text(holding.preset)}")
     mood = {"over": "over", "as predicted": "good"}.get(comparison.verdict)
     yield tag("p", f"{text(comparison.sentence)}. By {text(comparison.method)}.", class_=mood)
-    yield sides(estimate.ledger, comparison.peak)
+    yield sides(estimate.ledger, comparison.rows, comparison.peak)
     yield legend(categories(estimate.ledger))
     yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), map(ledger_row, comparison.rows), range(1, 5))
-    if len(holding.times) > 1:
+    if holding.times and holding.times[-1] > holding.times[0]:
         yield tag("h3", "Memory over time")
         yield over_time(holding.times, holding.values, estimate.process)
     if estimate.timeline:

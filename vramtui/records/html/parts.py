@@ -1,6 +1,6 @@
 """What a page about a snapshot and one about a past run share: bars, tables and lists of a prediction."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from vramtui.core.comparison import Row
 from vramtui.core.estimate import PHASE_TITLES, Estimate, Moment
@@ -12,6 +12,7 @@ from vramtui.records.html.text import tag, text
 
 OUTSIDE: tuple[Line, ...] = ("cached", "context", "other")
 LINES: tuple[Line, ...] = (*CATEGORIES, *OUTSIDE)
+REACHED = "more at the phase's peak"
 
 
 def document(title: str, body: Iterable[str]) -> str:
@@ -25,33 +26,49 @@ def document(title: str, body: Iterable[str]) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
 
 
-def sides(predicted: Ledger, observed: int | None) -> str:
-    """The predicted parts as one bar, the observed process as another, on one scale in bytes."""
+def sides(predicted: Ledger, rows: Iterable[Row], observed: int | None) -> str:
+    """The predicted parts as one bar, the observed process as another, on one scale in bytes.
+
+    Args:
+        predicted: what was predicted.
+        rows: both sides line by line; where they tell what the observed process consists of, its bar shows that.
+        observed: the most the process was seen to hold.
+    """
     pieces = tuple(Piece(TITLES[line], colour(line), size) for line in LINES if (size := predicted.bytes_of(line)))
-    seen = (Piece("observed", "used", observed),) if observed else ()
+    seen = tuple(Piece(TITLES[row.line], colour(row.line), row.observed or 0) for row in rows if row.line in LINES)
+    if sum(piece.bytes for piece in seen) != observed:
+        seen = (Piece("observed", "used", observed),) if observed else ()
     bars = (
         Bar("predicted", pieces, format_bytes(predicted.process)),
-        Bar("observed", seen, format_bytes(observed)),
+        Bar("observed", tuple(piece for piece in seen if piece.bytes), format_bytes(observed)),
     )
     return stacked(bars, max(predicted.process or 0, observed or 0), predicted.process or 0)
 
 
 def timeline(estimate: Estimate) -> str:
-    """A bar for the end of each phase."""
+    """A bar for the end of each phase, and behind it how far the phase reached."""
     bars = [
         Bar(
             phase_title(moment),
-            tuple(
-                Piece(TITLES[line], colour(line), moment.categories[line])
-                for line in CATEGORIES
-                if moment.categories.get(line)
-            )
-            or (Piece("allocated", "used", moment.allocated),),
+            tuple(_held(moment)),
             f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}",
         )
         for moment in estimate.timeline
     ]
-    return stacked(bars, max(moment.allocated for moment in estimate.timeline))
+    most = max(max(moment.allocated, moment.peak_allocated or 0) for moment in estimate.timeline)
+    shown = {line for moment in estimate.timeline for line in CATEGORIES if moment.categories.get(line)}
+    keys = [(TITLES[line], colour(line)) for line in CATEGORIES if line in shown]
+    return stacked(bars, most) + legend([*keys, (REACHED, "peak")])
+
+
+def _held(moment: Moment) -> Iterator[Piece]:
+    known = [(line, size) for line in CATEGORIES if (size := moment.categories.get(line))]
+    yield from (Piece(TITLES[line], colour(line), size) for line, size in known)
+    if not known:
+        yield Piece("allocated", "used", moment.allocated)
+    reached = (moment.peak_allocated or 0) - moment.allocated
+    if reached > 0:
+        yield Piece(REACHED, "peak", reached)
 
 
 def phase_title(moment: Moment) -> str:
@@ -67,7 +84,8 @@ def categories(predicted: Ledger) -> list[tuple[str, str]]:
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:
     """What each colour is."""
-    return tag("p", *(tag("span", class_=f"key c-{ink}") + text(title) for title, ink in entries), class_="dim")
+    keys = (tag("span", tag("i", class_=f"key c-{ink}"), f" {text(title)}") for title, ink in entries)
+    return tag("p", *keys, class_="dim keys")
 
 
 def ledger_row(row: Row) -> tuple[str, ...]:

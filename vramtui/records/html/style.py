@@ -13,13 +13,22 @@ td code { display: block; min-width: 14rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; width: 100%; }
 th, td { text-align: left; padding: .25rem .6rem .25rem 0; border-bottom: 1px solid var(--rule); }
 th { font-weight: 600; color: var(--dim); } .n { text-align: right; white-space: nowrap; }
-svg { width: 100%; height: auto; display: block; margin: .5rem 0; }
-svg text { font-size: 13px; fill: var(--ink); } svg text.mark { fill: var(--c-prediction); }
-line.mark { stroke: var(--c-prediction); stroke-width: 2; stroke-dasharray: 5 3; }
+svg { display: block; width: 100%; } line.mark { stroke: var(--c-prediction); stroke-width: 2; }
+line.mark { stroke-dasharray: 5 3; vector-effect: non-scaling-stroke; } p.mark { color: var(--c-prediction); }
+.bars { display: grid; grid: auto-flow dense auto / max-content 1fr max-content; gap: .35rem .8rem; margin: .6rem 0; }
+.bar { display: contents; } .label { grid-column: 1; } .total { grid-column: 3; white-space: nowrap; }
+.track { grid-column: 2; height: 1.4rem; } .c-peak { fill: var(--rule); background: var(--rule); }
+.time { display: grid; grid-template-columns: max-content 1fr; gap: .2rem .8rem; }
+.time p { grid-column: 2; text-align: right; } .graph { height: 11rem; }
+.scale, .ends { display: flex; justify-content: space-between; color: var(--dim); }
+.scale { flex-direction: column; text-align: right; line-height: 1; } .ends { grid-column: 2; }
 .area { fill: var(--c-used); opacity: .8; }
-.key { display: inline-block; width: .8em; height: .8em; margin: 0 .35em 0 .9em; }
-@media print { body { max-width: none; padding: 0; } section { break-inside: avoid; } }
-@media (max-width: 40rem) { body { padding: .8rem; } svg text { font-size: 18px; } }
+.keys span { white-space: nowrap; margin-right: .9em; }
+.key { display: inline-block; width: .8em; height: .8em; }
+@media print { body { max-width: none; padding: 0; print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
+@media print { .bars, .time, tr, li { break-inside: avoid; } h2, h3 { break-after: avoid; } }
+@media (max-width: 40rem) { body { padding: .8rem; } .bars { grid-template-columns: 1fr max-content; row-gap: .1rem; } }
+@media (max-width: 40rem) { .total { grid-column: 2; } .track { grid-column: 1 / -1; margin-bottom: .4rem; } }
 """
 _LIGHT = "--ink:#1c2430;--paper:#fff;--dim:#5d6878;--rule:#dde3ea;--bad:#c62828;--good:#1b7f3b;"
 _DARK = "--ink:#d7deea;--paper:#0f131a;--dim:#93a0b3;--rule:#2a3342;--bad:#ff6f6f;--good:#63d78b;"
