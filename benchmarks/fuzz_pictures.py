@@ -9,12 +9,12 @@ from vramtui.app.screens.details import Details
 from vramtui.app.state import View
 from vramtui.app.themes import Palette, palette_variables
 from vramtui.app.widgets.banner import Banner
-from vramtui.app.widgets.columns import columns_for, row_strip
 from vramtui.app.widgets.estimate import EstimatePanel
 from vramtui.app.widgets.gpus import GpuPanel
 from vramtui.app.widgets.graph import MemoryGraph
 from vramtui.app.widgets.header import Header
 from vramtui.app.widgets.lines import Lines
+from vramtui.app.widgets.process_columns import columns_for, row_strip
 from vramtui.core.observed import ObservedJob
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import Sample
@@ -52,7 +52,8 @@ def lines_of(panel: Lines, view: View) -> Iterator[str]:
 
 def rows_of(view: View) -> Iterator[str]:
     """The first rows of the table."""
-    return (row_strip(columns_for(WIDTH), row, _palette(), WIDTH, cursor=None).text for row in view.rows[:MOST_ROWS])
+    columns = columns_for(WIDTH, WIDTH)
+    return (row_strip(columns, row, _palette(), WIDTH, cursor=None).text for row in view.rows[:MOST_ROWS])
 
 
 @cache

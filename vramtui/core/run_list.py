@@ -11,6 +11,7 @@ from vramtui.core.units import UNKNOWN, format_duration
 
 RunColumn = Literal["when", "host", "gpu", "preset", "predicted", "observed", "error", "ended"]
 RUN_COLUMNS: tuple[RunColumn, ...] = ("when", "host", "gpu", "preset", "predicted", "observed", "error", "ended")
+FROM_THE_LARGEST = ("when", "predicted", "observed", "error")
 FAILED = ("failed", "out_of_memory", "killed")
 TABLES = ("model", "run", "parallel", "rule")
 STALE = 180.0  # seconds without a word after which a run that was never seen to end is no longer said to go on
@@ -57,7 +58,7 @@ def in_order(runs: Iterable[Kept], column: RunColumn, *, reverse: bool = False) 
     unknown: list[Kept] = []
     for kept in runs:
         (unknown if key(kept.run) is None else known).append(kept)
-    falls = column in ("when", "predicted", "observed", "error")
+    falls = column in FROM_THE_LARGEST
     known.sort(key=lambda kept: key(kept.run), reverse=falls != reverse)  # type: ignore[arg-type, return-value]  # all of one type, None is out
     return known + unknown
 

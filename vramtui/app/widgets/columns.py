@@ -1,162 +1,65 @@
-"""The columns of the process table: what each shows, how wide it is, and in which colours."""
+"""What lists with columns have in common: widths, headings, cells, and the column under the pointer."""
 
-from collections.abc import Callable
-from operator import attrgetter
+from collections.abc import Iterable
+from typing import Generic, TypeVar
 
 import msgspec
-from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state import Row, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.lines import Piece, fit, right, strip
-from vramtui.core.text import printable
-from vramtui.core.units import UNKNOWN, format_duration, format_gib, format_percent
 
-FULL = 84
+Name = TypeVar("Name", bound=str)
 TOLERANCE = 0.08
 
 
-class Column(msgspec.Struct, frozen=True):
+class Column(msgspec.Struct, Generic[Name], frozen=True):
     """One column; `width` 0 takes what is left."""
 
-    name: SortColumn
+    name: Name
     title: str
     width: int
-    numeric: bool
+    numeric: bool = False
 
 
-_WIDE = (
-    Column("pid", "PID", 8, True),
-    Column("gpu", "GPU", 5, True),
-    Column("user", "USER", 10, False),
-    Column("now", "NOW GiB", 9, True),
-    Column("peak", "PEAK", 8, True),
-    Column("predicted", "PREDICTED", 10, True),
-    Column("delta", "Δ", 10, True),
-    Column("command", "COMMAND", 0, False),
-)
-_NARROW = (
-    Column("pid", "PID", 7, True),
-    Column("gpu", "GPU", 5, True),
-    Column("user", "USER", 7, False),
-    Column("now", "NOW GiB", 8, True),
-    Column("peak", "PEAK", 7, True),
-    Column("predicted", "PREDICT", 8, True),
-    Column("delta", "Δ", 9, True),
-    Column("command", "COMMAND", 0, False),
-)
+def filled(columns: Iterable[Column[Name]], width: int, least: int = 0) -> tuple[Column[Name], ...]:
+    """The columns of a list `width` wide: the one without a width of its own has what is left, `least` or more."""
+    columns = tuple(columns)
+    rest = max(least, width - sum(column.width for column in columns))
+    return tuple(column if column.width else msgspec.structs.replace(column, width=rest) for column in columns)
 
 
-def columns_for(width: int) -> tuple[Column, ...]:
-    """The columns of a table `width` columns wide."""
-    return _WIDE if width >= FULL else _NARROW
+def cell(text: str, column: Column[Name]) -> str:
+    """What stands in a column."""
+    return right(text, column.width) if column.numeric else " " + fit(text, column.width - 1)
 
 
-def heading(columns: tuple[Column, ...], view: View, palette: Palette, width: int) -> Strip:
-    """The names of the columns."""
+def heading(columns: Iterable[Column[Name]], sort: Name, *, falls: bool, palette: Palette, width: int) -> Strip:
+    """The names of the columns, the one that sorts marked; it `falls` where the largest comes first."""
     pieces: list[Piece] = []
     for column in columns:
-        sorts = column.name == view.sort
-        downward = (column.name in ("now", "peak", "predicted", "delta")) != view.reverse
-        title = column.title + ("▾" if downward else "▴") if sorts else column.title
-        style = palette.ink("primary", bold=True) if sorts else palette.ink("muted", bold=True)
-        pieces.append((_cell(title, column, width), style))
+        sorts = column.name == sort
+        title = column.title + ("▾" if falls else "▴") if sorts else column.title
+        pieces.append((cell(title, column), palette.ink("primary" if sorts else "muted", bold=True)))
     return strip(pieces, width, palette.text)
 
 
-def sort_column_at(columns: tuple[Column, ...], x: int) -> SortColumn | None:
+def column_at(columns: Iterable[Column[Name]], x: int) -> Name | None:
     """The column at position `x` of a line."""
     start = 0
     for column in columns:
-        start += column.width or 10_000
+        start += column.width
         if x < start:
             return column.name
     return None
 
 
-def _cell(text: str, column: Column, width: int) -> str:
-    if not column.width:
-        return " " + fit(text, max(0, width))
-    if column.numeric:
-        return right(text, column.width)
-    return " " + fit(text, column.width - 1)
-
-
-def row_strip(columns: tuple[Column, ...], row: Row, palette: Palette, width: int, cursor: str | None) -> Strip:
-    """One row; `cursor` is the colour under it when it is the chosen one."""
-    on = cursor or "background"
-    faded = row.kind != "process" or row.age is not None or (row.process is not None and row.process.state == "exited")
-    base = palette.ink("muted" if faded else "foreground", on)
-    rest = width - sum(column.width for column in columns) - 1
-    pieces: list[Piece] = []
-    for column in columns:
-        text, style = _CELLS[column.name](row, palette, on)
-        if column.name == "peak" and row.process is None:
-            # A remainder has neither peak nor prediction: its words begin where theirs would stand.
-            text, style = _command(row, palette, on)
-            taken = sum(column.width for column in columns[: columns.index(column)])
-            pieces.append(("  " + fit(text, width - taken - 2), style or base))
-            break
-        shown = " " + fit(text, rest) if not column.width else _cell(text, column, width)
-        pieces.append((shown, style or base))
-    if cursor is not None:
-        first, style = pieces[0]
-        pieces[0] = ("▸" + first[1:], style)
-    return strip(pieces, width, base)
-
-
-_of_row: Callable[[Row], tuple[object, ...]] = attrgetter(
-    *(name for name in Row.__struct_fields__ if name != "gpu"), "gpu.index", "gpu.mig_profile"
-)
-
-
-def look_alike(one: Row, other: Row) -> bool:
-    """Whether two rows are drawn the same; of a row's GPU the table shows no more than its number and profile."""
-    return one is other or _of_row(one) == _of_row(other)
-
-
-_Made = tuple[str, Style | None]
-
-
-def _pid(row: Row, palette: Palette, on: str) -> _Made:
-    del palette, on
-    return (str(row.process.pid) if row.process is not None else UNKNOWN, None)
-
-
-def _gpu(row: Row, palette: Palette, on: str) -> _Made:
-    del palette, on
-    size = f"/{printable(row.gpu.mig_profile).partition('.')[0]}" if row.gpu.mig_profile else ""
-    return (f"{row.gpu.index}{size}", None)
-
-
-def _user(row: Row, palette: Palette, on: str) -> _Made:
-    del palette, on
-    return (printable(row.process.user or UNKNOWN) if row.process is not None else UNKNOWN, None)
-
-
-def _now(row: Row, palette: Palette, on: str) -> _Made:
-    if row.kind == "process" and row.now is None:
-        return ("N/A", palette.ink("warning", on))
-    return (
-        format_gib(row.now),
-        palette.ink("foreground", on, bold=True) if row.kind == "process" and row.age is None else None,
-    )
-
-
-def _peak(row: Row, palette: Palette, on: str) -> _Made:
-    del palette, on
-    return (format_gib(row.peak), None)
-
-
-def _predicted(row: Row, palette: Palette, on: str) -> _Made:
-    return (format_gib(row.predicted), palette.ink("prediction", on) if row.predicted is not None else None)
-
-
-def _delta(row: Row, palette: Palette, on: str) -> _Made:
-    if row.fraction is None:
-        return ("" if row.preset is None else UNKNOWN, None)
-    return (format_percent(row.fraction), palette.ink(delta_colour(row.fraction), on))
+def under_cursor(pieces: list[Piece], cursor: str | None) -> list[Piece]:
+    """The pieces of a row, its first column given over to the mark of the cursor where that is on it."""
+    if cursor is None:
+        return pieces
+    (text, style), *others = pieces
+    return [("▸" + text[1:], style), *others]
 
 
 def delta_colour(fraction: float) -> str:
@@ -164,45 +67,3 @@ def delta_colour(fraction: float) -> str:
     if fraction > TOLERANCE:
         return "error"
     return "success" if fraction >= -TOLERANCE else "muted"
-
-
-def _command(row: Row, palette: Palette, on: str) -> _Made:
-    process = row.process
-    if process is None:
-        text = printable(row.note) if row.kind == "note" else _remainder(row)
-        return (_aged(row) + text, palette.ink("warning", on) if row.kind == "note" else None)
-    state = "(exited) " if row.kind == "exited" else _STATES.get(process.state, "")
-    return (_aged(row) + state + printable(process.command or process.name or ""), None)
-
-
-def _remainder(row: Row) -> str:
-    if row.kind == "unattributed" and row.note:
-        return f"unattributed: {row.note}"
-    return _REMAINDERS[row.kind] + row.note
-
-
-def _aged(row: Row) -> str:
-    """How old the row is, where its GPU does not answer."""
-    return "" if row.age is None else f"({format_duration(row.age)} ago) "
-
-
-_REMAINDERS = {
-    "instances": "held by its MIG instances, listed by themselves",
-    "unattributed": "unattributed: driver, exited pids, managed memory",
-    "reserved": "driver and firmware",
-}
-_STATES = {
-    "exited": "(exited, still holds its memory) ",
-    "zombie": "(zombie) ",
-    "unseen": "(outside this container) ",
-}
-_CELLS: dict[SortColumn, Callable[[Row, Palette, str], _Made]] = {
-    "pid": _pid,
-    "gpu": _gpu,
-    "user": _user,
-    "now": _now,
-    "peak": _peak,
-    "predicted": _predicted,
-    "delta": _delta,
-    "command": _command,
-}

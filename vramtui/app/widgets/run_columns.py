@@ -2,15 +2,14 @@
 
 import time
 from collections.abc import Callable
+from functools import lru_cache
 
-import msgspec
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.past import PastView
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.columns import delta_colour
-from vramtui.app.widgets.lines import Piece, fit, right, strip
+from vramtui.app.widgets.columns import Column, cell, delta_colour, filled, under_cursor
+from vramtui.app.widgets.lines import Piece, strip
 from vramtui.core.run_list import FAILED, RunColumn, ending_words
 from vramtui.core.runs import Run
 from vramtui.core.text import printable
@@ -19,17 +18,7 @@ from vramtui.core.units import format_gib, format_percent
 FULL = 100
 LEAST_PRESET = 18
 
-
-class Column(msgspec.Struct, frozen=True):
-    """One column; `width` 0 takes what is left."""
-
-    name: RunColumn
-    title: str
-    width: int
-    numeric: bool = False
-
-
-_WIDE = (
+_WIDE: tuple[Column[RunColumn], ...] = (
     Column("when", "WHEN", 18),
     Column("host", "HOST", 12),
     Column("gpu", "GPU", 15),
@@ -39,7 +28,7 @@ _WIDE = (
     Column("error", "Δ", 10, numeric=True),
     Column("ended", "ENDED", 20),
 )
-_NARROW = (
+_NARROW: tuple[Column[RunColumn], ...] = (
     Column("when", "WHEN", 13),
     Column("host", "HOST", 8),
     Column("gpu", "GPU", 7),
@@ -51,55 +40,32 @@ _NARROW = (
 )
 
 
-def columns_for(width: int) -> tuple[Column, ...]:
-    """The columns of a list `width` columns wide; the preset's has what is left, and the host gives way to it."""
-    columns: tuple[Column, ...] = _WIDE if width >= FULL else _NARROW
-    rest = width - sum(column.width for column in columns) - 1
-    if rest < LEAST_PRESET:
-        host = next(column for column in columns if column.name == "host")
-        columns = tuple(column for column in columns if column is not host)
-        rest += host.width
-    return tuple(column if column.width else msgspec.structs.replace(column, width=max(6, rest)) for column in columns)
+@lru_cache(maxsize=16)
+def columns_for(breadth: int) -> tuple[Column[RunColumn], ...]:
+    """The columns of a list `breadth` columns wide, the last of which is left to a scroll bar; the preset's has what is
+    left, and the host gives way to it.
+    """
+    columns = _WIDE if breadth >= FULL else _NARROW
+    if breadth - 1 - sum(column.width for column in columns) < LEAST_PRESET:
+        columns = tuple(column for column in columns if column.name != "host")
+    return filled(columns, breadth - 1, least=6)
 
 
-def heading(past: PastView, palette: Palette, width: int) -> Strip:
-    """The names of the columns, the one that sorts marked."""
-    pieces: list[Piece] = []
-    for column in columns_for(width):
-        sorts = column.name == past.sort
-        falls = column.name in {"when", "predicted", "observed", "error"}
-        title = column.title + ("▾" if falls != past.reverse else "▴") if sorts else column.title
-        pieces.append((_cell(title, column), palette.ink("primary" if sorts else "muted", bold=True)))
-    return strip(pieces, width, palette.text)
-
-
-def column_at(width: int, x: int) -> RunColumn | None:
-    """The column at position `x` of a line."""
-    start = 0
-    for column in columns_for(width):
-        start += column.width
-        if x < start:
-            return column.name
-    return None
-
-
-def run_strip(run: Run, now: float, palette: Palette, width: int, cursor: str | None) -> Strip:
+def run_strip(run: Run, now: float, palette: Palette, breadth: int, cursor: str | None) -> Strip:
     """One row; `cursor` is the colour under it when it is the chosen one. `now` in seconds since the epoch."""
     on = cursor or "background"
+    short = breadth < FULL
     pieces: list[Piece] = []
-    for column in columns_for(width):
+    for column in columns_for(breadth):
         if column.name == "when":
-            text = when(run.started_at, now, short=width < FULL)
+            text = when(run.started_at, now, short=short)
         elif column.name == "ended":
             # Where there is little room an exit code is left for the run's own window.
-            text = ending_words(run, now).partition(" (" if width < FULL else "\n")[0]
+            text = ending_words(run, now).partition(" (" if short else "\n")[0]
         else:
             text = _TEXTS[column.name](run)
-        pieces.append((_cell(text, column), _style(run, column.name, palette, on)))
-    if cursor is not None:
-        first, style = pieces[0]
-        pieces[0] = ("▸" + first[1:], style)
-    return strip(pieces, width, palette.ink("foreground", on))
+        pieces.append((cell(text, column), _style(run, column.name, palette, on)))
+    return strip(under_cursor(pieces, cursor), breadth, palette.ink("foreground", on))
 
 
 def when(at: float, now: float, *, short: bool) -> str:
@@ -113,10 +79,6 @@ def when(at: float, now: float, *, short: bool) -> str:
 def card_name(name: str) -> str:
     """A card as people call it."""
     return printable(name).removeprefix("NVIDIA ").removeprefix("GeForce ")
-
-
-def _cell(text: str, column: Column) -> str:
-    return right(text, column.width) if column.numeric else " " + fit(text, column.width - 1)
 
 
 _TEXTS: dict[RunColumn, Callable[[Run], str]] = {

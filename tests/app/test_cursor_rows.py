@@ -1,0 +1,157 @@
+"""What holds for every list with a cursor: processes and runs alike."""
+
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from tests.app import moments
+from tests.app.driving import Driver, dashboard, give, screen_text, settle
+from tests.app.test_history_screen import history, shelf
+from vramtui.app.widgets.cursor_rows import CursorRows
+from vramtui.core.readings import Process, Sample
+from vramtui.core.units import UNKNOWN
+
+Opened = Callable[[tuple[int, int]], AbstractAsyncContextManager[Driver]]
+
+
+def crowd(count: int, at: float = 0.0, first: int = 1000) -> Sample:
+    """Processes in the order of their pids, all of them large."""
+    processes: list[Process] = [moments.process(first + i, (count - i) << 24, f"job {first + i}") for i in range(count)]
+    return moments.sample(moments.gpu(0, *processes), at=at)
+
+
+@asynccontextmanager
+async def processes(size: tuple[int, int]) -> AsyncIterator[Driver]:
+    async with dashboard([crowd(60)], size) as driver:
+        yield driver
+
+
+@asynccontextmanager
+async def runs(size: tuple[int, int]) -> AsyncIterator[Driver]:
+    async with history(shelf(), size) as driver:
+        yield driver
+
+
+every_list = pytest.mark.parametrize("opened", [processes, runs])
+
+
+def rows_of(driver: Driver) -> CursorRows[Any]:
+    return driver[0].screen.query_one(CursorRows)
+
+
+async def press(driver: Driver, *keys: str) -> None:
+    await driver[1].press(*keys)
+    await settle(*driver)
+
+
+def sees_cursor(rows: CursorRows[Any]) -> bool:
+    at = rows.cursor_of(rows.view)
+    return rows.scroll_offset.y <= at < rows.scroll_offset.y + rows.size.height
+
+
+@every_list
+async def test_each_key_moves_the_cursor_and_it_stays_in_sight(opened: Opened) -> None:
+    async with opened((80, 24)) as driver:
+        rows = rows_of(driver)
+        await press(driver, "end")
+        assert rows.cursor_of(rows.view) == len(rows.rows) - 1
+        assert sees_cursor(rows)
+        await press(driver, "home")
+        assert rows.cursor_of(rows.view) == 0
+        assert sees_cursor(rows)
+        await press(driver, "pagedown")
+        assert rows.cursor_of(rows.view) == min(len(rows.rows), rows.size.height) - 1
+        await press(driver, "j", "down", "k", "up")
+        assert rows.cursor_of(rows.view) == min(len(rows.rows), rows.size.height) - 1
+
+
+@every_list
+async def test_what_is_scrolled_to_by_the_wheel_stays_until_a_key_is_pressed(opened: Opened) -> None:
+    async with opened((80, 24)) as driver:
+        rows = rows_of(driver)
+        await press(driver, "down", "home")
+        rows.scroll_to(y=len(rows.rows), animate=False)
+        await settle(*driver)
+        assert not sees_cursor(rows)
+        there = rows.scroll_offset.y
+        rows.take(rows.view, rows.palette)  # type: ignore[arg-type]  # it has drawn already, so there is one
+        await settle(*driver)
+        assert rows.scroll_offset.y == there
+        await press(driver, "home")
+        assert sees_cursor(rows)
+
+
+@every_list
+async def test_a_smaller_terminal_still_shows_the_cursor(opened: Opened) -> None:
+    async with opened((80, 40)) as driver:
+        rows = rows_of(driver)
+        await press(driver, "end")
+        await driver[1].resize_terminal(80, 20)
+        await settle(*driver)
+        assert sees_cursor(rows)
+
+
+@pytest.mark.parametrize(("opened", "title"), [(processes, "NOW GiB"), (runs, "PREDICT")])
+@pytest.mark.parametrize("width", [80, 86, 87, 88, 101, 102, 103])
+async def test_figures_stand_below_their_headings_with_a_scroll_bar_and_without(
+    opened: Opened, title: str, width: int
+) -> None:
+    """The last digit of each figure stands below the last letter of its column's name, wherever the bar is."""
+    ends = set()
+    for height in (20, 200):
+        async with opened((width, height)) as driver:
+            rows = rows_of(driver)
+            assert rows.show_vertical_scrollbar == (height == 20)
+            lines = screen_text(driver[0]).splitlines()[rows.region.y - 1 :]
+            found = re.search(rf" ({title}\w*)", lines[0])
+            assert found is not None
+            ends.add(found.end())
+            figures = [line[found.start() + 1 : found.end() + 1] for line in lines[1 : 1 + rows.size.height]]
+            figures = [text for text in figures if text.strip()]
+            assert figures
+            assert all(re.fullmatch(r" *[\d.,]*\d ", text) for text in figures if text[-2] not in UNKNOWN)
+    assert len(ends) == 1
+
+
+async def test_the_cursor_stays_on_its_process_while_others_come_and_go() -> None:
+    async with dashboard([crowd(60)], (80, 24)) as driver:
+        rows = rows_of(driver)
+        await press(driver, "pagedown", "down")
+        chosen = rows.rows[rows.cursor_of(rows.view)].id
+        await give(*driver, crowd(30, 1, first=990))
+        assert rows.rows[rows.cursor_of(rows.view)].id == chosen
+        assert sees_cursor(rows)
+
+
+async def test_only_rows_that_are_seen_are_made() -> None:
+    """A host may have many thousands; what is made of them is bounded by the screen."""
+    async with dashboard([crowd(5000)], (120, 35)) as driver:
+        rows = rows_of(driver)
+        made: list[int] = []
+        line_of = rows.line_of
+
+        def counted(row: Any, *rest: Any) -> Any:
+            made.append(row.process.pid if row.process else 0)
+            return line_of(row, *rest)
+
+        rows.line_of = counted  # type: ignore[assignment]  # counted, and otherwise the same
+        await give(*driver, crowd(5000, 1))
+        assert len(made) <= rows.size.height
+        made.clear()
+        await press(driver, "end")
+        assert 0 < len(made) <= 4 * rows.size.height
+        made.clear()
+        await press(driver, "up")
+        assert len(made) <= 2
+
+
+@every_list
+async def test_a_click_chooses_and_one_below_the_last_row_does_nothing(opened: Opened) -> None:
+    async with opened((80, 24)) as driver:
+        rows = rows_of(driver)
+        await driver[1].click(CursorRows, offset=(5, 2))
+        await settle(*driver)
+        assert rows.cursor_of(rows.view) == rows.scroll_offset.y + 2
