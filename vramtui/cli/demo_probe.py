@@ -98,6 +98,7 @@ def _moments(estimate: Estimate, share: float) -> tuple[PhaseEnd, ...]:
             step=moment.step,
             device=0,
             allocated=_near(estimate, moment.allocated, share),
+            reserved=moment.reserved and _near(estimate, moment.reserved, share),
             peak_allocated=_near(estimate, moment.peak_allocated, share),
         )
         for number, moment in enumerate(estimate.timeline)

@@ -5,6 +5,8 @@ from textual.containers import Container
 
 from vramtui.app.keys import TIMELINE_BINDINGS
 from vramtui.app.screens.viewed import ViewScreen
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
 from vramtui.app.widgets.fine import FineTrace
 from vramtui.app.widgets.header import Header
 from vramtui.app.widgets.keybar import KeyBar
@@ -28,6 +30,7 @@ class TimelineScreen(ViewScreen):
         #lower { height: 14; layout: horizontal; }
         #fine, #largest { width: 1fr; height: 100%; }
         &.-tall #lower { height: 18; }
+        &.-wide.-low.-untraced #lower { height: 5; }
         &.-narrow.page-phases #lower { display: none; }
         &.-narrow.page-trace #phases, &.-narrow.page-trace #largest { display: none; }
         &.-narrow.page-largest #phases, &.-narrow.page-largest #fine { display: none; }
@@ -49,3 +52,9 @@ class TimelineScreen(ViewScreen):
             yield FineTrace(id="fine")
             yield Largest(id="largest")
         yield KeyBar()
+
+    def show(self, view: View, palette: Palette) -> None:
+        """Draw `view`; what a trace would show has little room until there is one."""
+        timeline = view.timeline
+        self.set_class(timeline.result is None and not timeline.running, "-untraced")
+        super().show(view, palette)

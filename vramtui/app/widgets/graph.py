@@ -158,9 +158,9 @@ def _marked(row: str, palette: Palette, label: str) -> list[Piece]:
 def _time_axis(series: Series, palette: Palette, width: int) -> Strip:
     span = series.end - series.start
     start, end = series.ends or (f"{format_duration(span)} ago", "now")
-    line = "─" * max(0, width - AXIS - len(start) - len(end) - 3)
+    line = "─" * max(0, width - AXIS - len(start) - len(end) - 5)
     return strip(
-        [(right("0", AXIS - 1) + "┴", palette.dim), (f"{start} {line} {end}", palette.dim)], width, palette.text
+        [(right("0", AXIS - 1) + "┴", palette.dim), (f"─ {start} {line} {end}", palette.dim)], width, palette.text
     )
 
 
