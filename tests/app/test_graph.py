@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from vramtui.app.building import ceiling
 from vramtui.app.state import Series
-from vramtui.app.widgets.graph import DOTS, braille_rows, buckets, levels
+from vramtui.app.widgets.braille import DOTS, braille_rows, buckets, levels
 from vramtui.core.units import GIB
 
 

@@ -4,7 +4,8 @@ from textual.strip import Strip
 
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.graph import AXIS, DOTS, braille_rows, levels, ticks
+from vramtui.app.widgets.braille import DOTS, braille_rows, levels
+from vramtui.app.widgets.graph import AXIS, ticks
 from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
 from vramtui.core.units import format_bytes
 from vramtui.estimators.traced.results import Moment, TraceResult

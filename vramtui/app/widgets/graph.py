@@ -1,60 +1,16 @@
 """The memory of the chosen process over time, in braille, under a ceiling that stands still."""
 
-import math
-from bisect import bisect_left, bisect_right
-
 from textual.strip import Strip
 
 from vramtui.app.state import Series, View
 from vramtui.app.themes import Palette
+from vramtui.app.widgets.braille import braille_rows, buckets, levels
 from vramtui.app.widgets.lines import Lines, Piece, right, strip, wrap
 from vramtui.app.words import why
 from vramtui.core.units import GIB, format_bytes, format_duration
 
 AXIS = 6
 LEGEND_FROM = 6
-# Dots of a braille cell from the bottom up, left and right column.
-_LEFT = (0x40, 0x04, 0x02, 0x01)
-_RIGHT = (0x80, 0x20, 0x10, 0x08)
-DOTS = 4
-
-
-def buckets(series: Series, count: int) -> list[int | None]:
-    """The largest value in each of `count` equal stretches from start to end; None before the first reading.
-
-    Stretches lie on whole multiples of their length, so that the picture moves in steps and never trembles.
-    """
-    length = (series.end - series.start) / count
-    last = math.ceil(series.end / length) - 1
-    found: list[int | None] = []
-    times, values = series.times, series.values
-    for k in range(last - count + 1, last + 1):
-        begin, end = k * length, min((k + 1) * length, series.end)
-        i = bisect_right(times, begin) - 1
-        j = bisect_right(times, end) if k == last else bisect_left(times, end)
-        inside = values[max(i, 0) : j]
-        found.append(max(inside) if len(inside) else None)
-    return found
-
-
-def levels(found: list[int | None], ceiling: int, height: int) -> list[int]:
-    """Dots from the bottom for each bucket: at least one for any memory at all, at most the full height."""
-    most = height * DOTS
-    return [0 if not value else max(1, min(most, round(value * most / ceiling))) for value in found]
-
-
-def braille_rows(dots: list[int], height: int) -> list[str]:
-    """The filled area under `dots` (two for each column) as rows of braille, the top one first."""
-    rows = []
-    for row in range(height - 1, -1, -1):
-        base = row * DOTS
-        cells = []
-        for x in range(0, len(dots) - 1, 2):
-            left, after = dots[x] - base, dots[x + 1] - base
-            code = sum(_LEFT[:left] if left > 0 else ()) + sum(_RIGHT[:after] if after > 0 else ())
-            cells.append(chr(0x2800 + code) if code else " ")
-        rows.append("".join(cells))
-    return rows
 
 
 class MemoryGraph(Lines):
@@ -63,6 +19,7 @@ class MemoryGraph(Lines):
     DEFAULT_CSS = """
     MemoryGraph { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; height: 8; }
     """
+    _plotted: tuple[object, list[Strip]] = (None, [])
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Rows of the plot and the time axis below them."""
@@ -73,21 +30,29 @@ class MemoryGraph(Lines):
         legend = [_legend(view, palette, width)] if height >= LEGEND_FROM else []
         plot_height, plot_width = max(1, height - 1 - len(legend)), max(2, width - AXIS)
         dots = levels(buckets(series, plot_width * 2), series.ceiling, plot_height)
-        rows = braille_rows(dots, plot_height)
-        mark = _row_of(series.predicted, series.ceiling, plot_height)
-        labels = ticks(series.ceiling, plot_height)
-        lines_made = []
-        for y, row in enumerate(rows):
-            label = labels.get(y, "")
-            axis: Piece = (right(label, AXIS - 1) + ("┤" if label else "│"), palette.dim)
-            body = _marked(row, palette, _label(series, plot_width)) if y == mark else [(row, palette.ink("used"))]
-            lines_made.append(strip([axis, *body], width, palette.text))
-        lines_made.append(_time_axis(series, palette, width))
-        return [*legend, *lines_made]
+        plot = (palette, width, plot_height, dots, series.ceiling, series.predicted, _ends(series))
+        if self._plotted[0] != plot:
+            self._plotted = (plot, _plot(series, dots, palette, width, plot_height))
+        return [*legend, *self._plotted[1]]
 
     def titles(self, view: View) -> tuple[str, str]:
         """Whose memory it is."""
         return (f"Memory · {view.series.title}" if view.series is not None else "Memory", "")
+
+
+def _plot(series: Series, dots: list[int], palette: Palette, width: int, height: int) -> list[Strip]:
+    """`height` rows of the plot and the time axis."""
+    rows = braille_rows(dots, height)
+    mark = _row_of(series.predicted, series.ceiling, height)
+    labels = ticks(series.ceiling, height)
+    lines_made = []
+    for y, row in enumerate(rows):
+        label = labels.get(y, "")
+        axis: Piece = (right(label, AXIS - 1) + ("┤" if label else "│"), palette.dim)
+        body = _marked(row, palette, _label(series, len(row))) if y == mark else [(row, palette.ink("used"))]
+        lines_made.append(strip([axis, *body], width, palette.text))
+    lines_made.append(_time_axis(series, palette, width))
+    return lines_made
 
 
 def _row_of(value: int | None, ceiling: int, height: int) -> int | None:
@@ -156,12 +121,16 @@ def _marked(row: str, palette: Palette, label: str) -> list[Piece]:
 
 
 def _time_axis(series: Series, palette: Palette, width: int) -> Strip:
-    span = series.end - series.start
-    start, end = series.ends or (f"{format_duration(span)} ago", "now")
+    start, end = _ends(series)
     line = "─" * max(0, width - AXIS - len(start) - len(end) - 5)
     return strip(
         [(right("0", AXIS - 1) + "┴", palette.dim), (f"─ {start} {line} {end}", palette.dim)], width, palette.text
     )
+
+
+def _ends(series: Series) -> tuple[str, str]:
+    """What stands at the ends of the time axis."""
+    return series.ends or (f"{format_duration(series.end - series.start)} ago", "now")
 
 
 def _empty(view: View) -> str:

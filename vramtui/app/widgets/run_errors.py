@@ -5,7 +5,7 @@ from textual.strip import Strip
 from vramtui.app.past import Errors, PastView
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.graph import DOTS, braille_rows
+from vramtui.app.widgets.braille import DOTS, braille_rows
 from vramtui.app.widgets.lines import Lines, Piece, between, fit, strip, wrap
 from vramtui.app.widgets.run_columns import card_name
 from vramtui.core.calibration import ENOUGH, Calibration, Learnt

@@ -1,0 +1,61 @@
+"""What a series looks like in dots: the largest value in each stretch of time, and the area under it in braille."""
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from functools import lru_cache
+
+from vramtui.app.state import Series
+
+# Dots of a braille cell from the bottom up, left and right column.
+_LEFT = (0x40, 0x04, 0x02, 0x01)
+_RIGHT = (0x80, 0x20, 0x10, 0x08)
+DOTS = 4
+
+
+def buckets(series: Series, count: int) -> list[int | None]:
+    """The largest value in each of `count` equal stretches from start to end; None before the first reading.
+
+    Stretches lie on whole multiples of their length, so that the picture moves in steps and never trembles.
+    """
+    length = (series.end - series.start) / count
+    last = math.ceil(series.end / length) - 1
+    found: list[int | None] = []
+    times, values = series.times, series.values
+    points = len(times)
+    # The latest point at or before the stretch: in most stretches nothing is added to what that says.
+    held = bisect_right(times, (last - count + 1) * length) - 1
+    for k in range(last - count + 1, last + 1):
+        end = min((k + 1) * length, series.end)
+        later = held + 1
+        if later == points or times[later] > end:
+            found.append(values[held] if held >= 0 else None)
+            continue
+        stop = bisect_right(times, end, later)
+        inside = values[max(held, 0) : stop if k == last else bisect_left(times, end, later)]
+        found.append(max(inside) if len(inside) else None)
+        held = stop - 1
+    return found
+
+
+def levels(found: Sequence[int | None], ceiling: int, height: int) -> list[int]:
+    """Dots from the bottom for each bucket: at least one for any memory at all, at most the full height."""
+    most = height * DOTS
+    known = {value: max(1, min(most, round(value * most / ceiling))) if value else 0 for value in set(found)}
+    return [known[value] for value in found]
+
+
+def braille_rows(dots: Sequence[int], height: int) -> list[str]:
+    """The filled area under `dots` (two for each column) as rows of braille, the top one first."""
+    columns = [_column(left, right, height) for left, right in zip(dots[::2], dots[1::2], strict=False)]
+    return ["".join(row) for row in zip(*columns, strict=True)]
+
+
+@lru_cache(maxsize=1 << 12)
+def _column(left: int, right: int, height: int) -> str:
+    """One column of cells, from the top down."""
+    cells = []
+    for base in range((height - 1) * DOTS, -1, -DOTS):
+        code = sum(_LEFT[: max(0, left - base)]) + sum(_RIGHT[: max(0, right - base)])
+        cells.append(chr(0x2800 + code) if code else " ")
+    return "".join(cells)
