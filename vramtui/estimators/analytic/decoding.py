@@ -131,10 +131,6 @@ def _notes(run: TrainRun) -> tuple[str, ...]:
     notes = []
     if run.checkpointing == "selective" and run.attention != "eager":
         notes.append("selective checkpointing changes nothing here: fused attention keeps no scores to make again")
-    if run.lora is not None and run.lora.use_dora:
-        notes.append(
-            "DoRA with dropout also keeps copies of the frozen weights it multiplies by, which are not counted"
-        )
     return tuple(notes)
 
 

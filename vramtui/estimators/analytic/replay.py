@@ -91,10 +91,7 @@ def backward(stages: Sequence[Stage], meter: Meter, *, accumulate: bool = False,
         start = incoming
 
         def once(tape: Tape = tape, stage: Stage = stage, start: int = start) -> None:
-            nodes: Sequence[Node] = tape.nodes
-            if stage.checkpointed:
-                nodes = _again(tape, meter)
-            _back(tape, nodes, meter, start, accumulate=accumulate, recomputed=stage.checkpointed)
+            _back(tape, meter, start, accumulate=accumulate, recomputed=stage.checkpointed)
             if stage.checkpointed and tape.input is not None:
                 _drop(tape.input.storage, meter)
 
@@ -102,9 +99,8 @@ def backward(stages: Sequence[Stage], meter: Meter, *, accumulate: bool = False,
         incoming = _size(tape.input) if tape.input is not None and tape.input.tracked else 0
 
 
-def _again(tape: Tape, meter: Meter) -> Sequence[Node]:
-    """Recompute a checkpointed block up to the last tensor that its backward needs."""
-    end = max((i for i, node in enumerate(tape.nodes) if node.saves), default=-1) + 1
+def _again(tape: Tape, end: int, meter: Meter) -> None:
+    """Recompute a checkpointed block up to the last tensor that its backward needs, before its node `end`."""
     nodes = tape.nodes[:end]
     if nodes:
         nodes[-1] = _stopped(nodes[-1])
@@ -119,7 +115,6 @@ def _again(tape: Tape, meter: Meter) -> Sequence[Node]:
     for storage in tape.held:
         if storage in reached:
             _drop(storage, meter)
-    return tape.nodes
 
 
 def _stopped(last: Node) -> Node:
@@ -136,12 +131,15 @@ def _size(tensor: Tensor) -> int:
     return rounded(size) + tail(size)
 
 
-def _back(
-    tape: Tape, nodes: Sequence[Node], meter: Meter, incoming: int, *, accumulate: bool, recomputed: bool
-) -> None:
+def _back(tape: Tape, meter: Meter, incoming: int, *, accumulate: bool, recomputed: bool) -> None:
+    """One block's backward. A checkpointed one is recomputed when the first operator asks for what it saved."""
     if tape.output is not None and incoming:
         tape.output.gradient = [incoming, 1]
-    for node in reversed(nodes):
+    end = max((i for i, node in enumerate(tape.nodes) if node.saves), default=-1) + 1 if recomputed else 0
+    for index in range(len(tape.nodes) - 1, -1, -1):
+        if recomputed and index == end - 1:
+            _again(tape, end, meter)
+        node = tape.nodes[index]
         arrived = [out.gradient for out in node.outs if out.gradient is not None]
         for out in node.outs:
             out.gradient = None

@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.core.models import TransformerModel
 from vramtui.core.workload import CrossEntropy, Lora
-from vramtui.estimators.analytic.blocks import rounded
+from vramtui.estimators.analytic.adapters import Adapter, Target
 from vramtui.estimators.analytic.kernels import Kernel
 from vramtui.estimators.analytic.operators import Operators
 from vramtui.estimators.analytic.precision import Recipe
@@ -50,7 +50,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         batch: sequences; `sequence` tokens in each.
-        eager: whether attention is spelt out; if not, `kernel` is the one that runs.
+        eager: whether attention is spelt out; if not, `kernel` is the one that runs, `masked` where it gets a mask.
         lora: adapters beside frozen weights; None trains everything.
         packed: how the weights of linear layers are quantised.
         below: whether this part of the model is frozen.
@@ -63,6 +63,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     sequence: int
     eager: bool
     kernel: Kernel = "flash"
+    masked: bool = False
     lora: Lora | None = None
     packed: str | None = None
     below: bool = False
@@ -141,32 +142,17 @@ class Writer:
         lora = setting.lora
         if lora is None or setting.below or module not in lora.target_modules:
             return out
-        return self._adapted(x, out, lora, inner=inner, outer=outer, module=module)
-
-    def _adapted(self, x: Tensor, out: Tensor, lora: Lora, *, inner: int, outer: int, module: str) -> Tensor:
-        """LoRA as peft has it: out + B(A(dropout(x))) * scaling, in the adapter's type."""
-        ops, width = self.ops, self.setting.recipe.weights
-        group, self.tape.group = self.tape.group, ADAPTERS
-        own, ops.parameter = ops.parameter, width
-        x = ops.cast(x, width, f"{module} adapter's input")
-        x = ops.dropout(x, lora.dropout, f"{module} adapter's dropout")
-        low = ops.linear(x, inner, lora.rank, f"{module} lora_A")
-        high = ops.linear(low, lora.rank, outer, f"{module} lora_B")
-        high = ops.pointwise(high, f"{module} adapter, scaled", saves="nothing")
-        if lora.use_dora:
-            high = self._with_magnitude(out, high, inner, outer, module)
-        total = ops.add(out, high, f"{module} with adapter")
+        target = Target(
+            module=module,
+            inner=inner,
+            outer=outer,
+            bias=bias,
+            unpacked=setting.recipe.compute if setting.packed else setting.recipe.frozen,
+            packed=setting.packed is not None,
+            width=setting.recipe.weights,
+        )
+        ops, group, self.tape.group = self.ops, self.tape.group, ADAPTERS
+        own, ops.parameter = ops.parameter, target.width
+        total = Adapter(ops, lora, target).beside(x, out)
         ops.parameter, self.tape.group = own, group
-        return ops.cast(total, out.width, f"{module} with adapter")
-
-    def _with_magnitude(self, base: Tensor, high: Tensor, inner: int, outer: int, module: str) -> Tensor:
-        """DoRA: (m / norm - 1) times the base's answer plus m / norm times the adapter's, m one number for each row.
-
-        The norm is that of the weight with its adapter multiplied out, in fp32 and without a gradient.
-        """
-        ops, width = self.ops, self.setting.recipe.weights
-        merged = self.tape.new(outer, width, f"{module} magnitude over norm", tracked=True)
-        self.tape.op([], [merged], into=rounded(outer * width), scratch=3 * rounded(inner * outer * 4), gemm=True)
-        first = ops.multiply(ops.cast(base, width, f"{module} in the adapter's type"), merged, f"{module}, scaled")
-        second = ops.multiply(high, merged, f"{module} adapter, with magnitude")
-        return ops.add(first, second, f"{module} adapter with magnitude")
+        return total

@@ -1,0 +1,98 @@
+"""Decoders whose traces hold the analytic estimator: adapters, sliding windows, generation.
+
+`decoders_trace.py` records them, `decoders_accuracy.py` tells how far the estimates are off.
+"""
+
+from benchmarks.other_models import Case, Config
+from vramtui.core.models import TransformerModel
+from vramtui.core.workload import Lora, Precision, TrainRun, Workload
+
+ATTENTION = ("q_proj", "v_proj")
+EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+SMALL: Config = {
+    "hidden_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "intermediate_size": 1408,
+    "vocab_size": 8000,
+    "max_position_embeddings": 2048,
+}
+MEDIUM: Config = SMALL | {
+    "hidden_size": 1024,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 16,
+    "intermediate_size": 2816,
+    "vocab_size": 32000,
+}
+LARGE: Config = MEDIUM | {
+    "hidden_size": 2048,
+    "num_hidden_layers": 8,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 8192,
+    "max_position_embeddings": 4096,
+}
+# Shapes, samples and tokens in each.
+SIZES: dict[str, tuple[Config, int, int]] = {
+    "small": (SMALL, 2, 512),
+    "medium": (MEDIUM, 2, 512),
+    "large": (LARGE, 4, 1024),
+    "biased": (LARGE | {"attention_bias": True}, 4, 1024),
+}
+
+
+def _adapted(size: str, lora: Lora, precision: Precision = "bf16", *, checkpointed: bool = False) -> Case:
+    """Adapters in fp32 beside weights in bf16 (or in fp32 throughout)."""
+    config, batch, length = SIZES[size]
+    run = TrainRun(
+        batch_size=batch,
+        sequence_length=length,
+        precision=precision,
+        attention="flash",
+        checkpointing="full" if checkpointed else "none",
+        lora=lora,
+    )
+    how = "dora" if lora.use_dora else "lora"
+    words = ["every" if lora.target_modules == EVERY else "", "dropout" if lora.dropout else ""]
+    words += [precision if precision != "bf16" else "", "checkpointed" if checkpointed else ""]
+    job = {
+        "phase": "train",
+        "model": "Llama",
+        "config": config,
+        "batch": batch,
+        "length": length,
+        "precision": precision,
+        "checkpointing": checkpointed,
+        "lora": {
+            "r": lora.rank,
+            "target_modules": list(lora.target_modules),
+            "lora_dropout": lora.dropout,
+            "use_dora": lora.use_dora,
+        },
+    }
+    name = "-".join([how, size, *filter(None, words)])
+    # Llama's attention has its bias in the output projection too.
+    model = TransformerModel(**config, output_bias=config.get("attention_bias", False))
+    return Case(name=name, workload=Workload(model=model, run=run), job=job)
+
+
+def _adapters() -> list[Case]:
+    cases = []
+    for size in ("small", "medium", "large"):
+        cases.append(_adapted(size, Lora(rank=16, target_modules=ATTENTION)))
+        cases.append(_adapted(size, Lora(rank=16, target_modules=ATTENTION, use_dora=True)))
+        cases.append(_adapted(size, Lora(rank=16, target_modules=EVERY, use_dora=True)))
+        cases.append(_adapted(size, Lora(rank=16, target_modules=ATTENTION, use_dora=True, dropout=0.1)))
+        cases.append(_adapted(size, Lora(rank=16, target_modules=ATTENTION, use_dora=True), "bf16-mixed"))
+    every = Lora(rank=16, target_modules=EVERY, use_dora=True)
+    biased = Lora(rank=16, target_modules=ATTENTION, use_dora=True)
+    return [
+        *cases,
+        _adapted("large", every, "fp32"),
+        _adapted("large", every, checkpointed=True),
+        _adapted("biased", biased),
+    ]
+
+
+CASES = {case.name: case for case in _adapters()}
