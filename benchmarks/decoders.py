@@ -5,8 +5,9 @@
 
 from benchmarks.other_models import Case, Config
 from vramtui.core.models import TransformerModel
-from vramtui.core.workload import Lora, Precision, TrainRun, Workload
+from vramtui.core.workload import Attention, Lora, Precision, TrainRun, Workload
 
+PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-mixed", "fp32")
 ATTENTION = ("q_proj", "v_proj")
 EVERY = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 SMALL: Config = {
@@ -95,4 +96,43 @@ def _adapters() -> list[Case]:
     ]
 
 
-CASES = {case.name: case for case in _adapters()}
+WINDOW = 256
+
+
+def _sliding(precision: Precision, how: str = "", device: str = "H200", attention: Attention = "flash") -> Case:
+    """Mistral's layers, each of which looks back over a quarter of the tokens."""
+    config, batch, length = SIZES["large"]
+    run = TrainRun(
+        batch_size=batch,
+        sequence_length=length,
+        precision=precision,
+        attention=attention,
+        checkpointing="full" if how == "checkpointed" else "none",
+    )
+    job = {
+        "phase": "train",
+        "model": "Mistral",
+        "config": config | {"sliding_window": WINDOW},
+        "batch": batch,
+        "length": length,
+        "precision": precision,
+        "checkpointing": how == "checkpointed",
+        "attention": "eager" if attention == "eager" else "sdpa",
+        "device": device,
+    }
+    model = TransformerModel(**config, sliding_window=WINDOW)
+    name = "-".join(["window", precision, *filter(None, [how, device if device != "H200" else ""])])
+    return Case(name=name, workload=Workload(model=model, run=run), job=job)
+
+
+def _windows() -> list[Case]:
+    plain = [_sliding(precision) for precision in PRECISIONS]
+    return [
+        *plain,
+        _sliding("bf16", "checkpointed"),
+        _sliding("bf16", "eager", attention="eager"),
+        *(_sliding(precision, device="A100-80GB") for precision in PRECISIONS),
+    ]
+
+
+CASES = {case.name: case for case in (*_adapters(), *_windows())}

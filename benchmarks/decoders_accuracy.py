@@ -25,7 +25,7 @@ def main() -> None:
     records = json.loads(RECORDS.read_text(encoding="utf-8"))
     print(f"{'':44}{'allocated':>10}{'error':>9}{'reserved':>10}{'error':>9}")
     for name, record in records.items():
-        estimate = ANALYTIC.estimate(CASES[name].workload, card("H200"))
+        estimate = ANALYTIC.estimate(CASES[name].workload, card(CASES[name].job.get("device", "H200")))
         told = ""
         for key, guess in (("peak_allocated", estimate.allocated), ("peak_reserved", estimate.reserved)):
             told += f"{record[key] / (1 << 20):>10.1f}{guess / record[key] - 1:>+9.2%}"

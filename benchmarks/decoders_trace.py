@@ -29,7 +29,8 @@ def traced(case: Case) -> dict[str, object]:
     """The peaks in bytes, and the phase in which that of allocated falls."""
     os.environ["JOB"] = json.dumps(case.job)
     jobs = str(Path(__file__).with_name("decoders_jobs.py"))
-    result = trace(TraceRequest(path=jobs, function=case.job["phase"], device=card(DEVICE), steps=2))
+    device = card(case.job.get("device", DEVICE))
+    result = trace(TraceRequest(path=jobs, function=case.job["phase"], device=device, steps=2))
     return {
         "peak_allocated": result.peak_allocated,
         "peak_reserved": result.peak_reserved,

@@ -5,11 +5,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from benchmarks.decoders import CASES
 from vramtui.core.devices import card
 from vramtui.core.estimate import Estimate
+from vramtui.core.models import TransformerModel
 from vramtui.estimators.analytic import ANALYTIC
 
 RECORDS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[2] / "golden" / "decoders.json").read_text())
@@ -20,7 +22,7 @@ WORST = {"small": 0.014, "medium": 0.011, "large": 0.0001, "biased": 0.0001}
 
 @lru_cache
 def estimated(name: str) -> Estimate:
-    return ANALYTIC.estimate(CASES[name].workload, card("H200"))
+    return ANALYTIC.estimate(CASES[name].workload, card(CASES[name].job.get("device", "H200")))
 
 
 def off(name: str) -> float:
@@ -49,3 +51,39 @@ def test_dora_costs_what_it_keeps_and_no_merged_weight() -> None:
     }
     assert held["dora-large"] - held["lora-large"] == pytest.approx(rows * (2 + 4), rel=0.001)
     assert layers * inner * (queries + values) * 4 > 0.01 * held["dora-large"]
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("window")])
+def test_sliding_windows(name: str) -> None:
+    assert abs(off(name)) <= 0.0015
+    assert estimated(name).peak_phase == RECORDS[name]["phase"]
+
+
+def test_a_window_as_long_as_the_sequence_makes_a_mask_and_a_longer_one_none() -> None:
+    """A mask is left out by transformers only where no token could be out of sight."""
+    workload = CASES["window-bf16"].workload
+    model = workload.model
+    assert isinstance(model, TransformerModel)
+    sizes = {
+        window: ANALYTIC.estimate(
+            msgspec.structs.replace(workload, model=msgspec.structs.replace(model, sliding_window=window)), card("H200")
+        )
+        for window in (256, 1024, 1025, None)
+    }
+    assert sizes[256].allocated == sizes[1024].allocated
+    assert sizes[1025].allocated == sizes[None].allocated
+    batch, length, layers = 4, 1024, 8
+    masks = layers * batch * length * length * 2
+    repeated = layers * 2 * (2048 - 512) * batch * length * 2
+    assert sizes[1024].allocated - sizes[1025].allocated == masks + repeated
+    assert any("mask of tokens x tokens" in note for note in sizes[1024].assumptions)
+    assert not any("mask of tokens x tokens" in note for note in sizes[1025].assumptions)
+
+
+def test_only_layers_that_slide_get_a_mask() -> None:
+    workload = CASES["window-bf16"].workload
+    model = workload.model
+    half = msgspec.structs.replace(workload, model=msgspec.structs.replace(model, sliding_window_pattern=2))
+    none = msgspec.structs.replace(workload, model=msgspec.structs.replace(model, sliding_window=None))
+    whole, some, without = (ANALYTIC.estimate(each, card("H200")).allocated for each in (workload, half, none))
+    assert some - without == (whole - without) // 2

@@ -18,7 +18,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         queries: positions that ask; `keys` positions that are looked at.
         head_dim: width of queries and keys; `value_dim` of values.
-        causal: whether a mask of (queries, keys) is laid over the scores.
+        masked: whether a kernel is handed a mask, as one of numbers, rather than told that later tokens do not count.
     """
 
     batch: int
@@ -29,6 +29,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
     head_dim: int
     value_dim: int
     dropout: float = 0.0
+    masked: bool = False
 
     @property
     def scores(self) -> int:
@@ -51,6 +52,7 @@ def fused_attention(
     q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
     tape, efficient = ops.tape, efficient or q.width == 4
     per_head = heads.batch * heads.keys * heads.heads
+    mask = [_in_numbers(tape, heads, q.width)] if heads.masked else []
     scratch, length, seeds = 0, heads.queries, []
     if efficient:
         k = _repeated(tape, k, per_head * heads.head_dim, "keys")
@@ -67,14 +69,30 @@ def fused_attention(
     out = tape.new(heads.out, q.width, "attention output", tracked=q.tracked or k.tracked or v.tracked)
     rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
     tape.op(
-        [q, k, v],
+        [q, k, v, *mask],
         [out],
-        saves=[q, k, v, out],
+        saves=[q, k, v, out, *mask],
         beside=[rows, *seeds],
         flows=[(q, True), (k, True), (v, True)],
         back_scratch=scratch,
     )
     return out
+
+
+def _in_numbers(tape: Tape, heads: Heads, width: int) -> Tensor:
+    """A mask of booleans as one of zeros and minus infinity, which each layer makes for itself."""
+    numel = heads.batch * heads.queries * heads.keys
+    mask = tape.new(numel, width, "mask in numbers", tracked=False)
+    tape.op([], [mask], scratch=rounded(numel))
+    return mask
+
+
+def shared_out(tape: Tape, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Heads]:
+    """Keys and values repeated for each query head that shares them, as transformers does beside a mask."""
+    per_head = heads.batch * heads.keys * heads.heads
+    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
+    v = _repeated(tape, v, per_head * heads.value_dim, "values")
+    return k, v, msgspec.structs.replace(heads, kv_heads=heads.heads, masked=True)
 
 
 def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:

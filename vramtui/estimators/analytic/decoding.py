@@ -7,11 +7,12 @@ import msgspec
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError
 from vramtui.core.models import TransformerModel
-from vramtui.core.workload import TrainRun
+from vramtui.core.workload import Attention, InferRun, TrainRun
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.decoder import Decoder
 from vramtui.estimators.analytic.job import sequence_of
-from vramtui.estimators.analytic.kernels import kernel_note, kernel_of
+from vramtui.estimators.analytic.kernels import kernel_note, kernel_of, masks
+from vramtui.estimators.analytic.kv_cache import cache_layers
 from vramtui.estimators.analytic.precision import Recipe, recipe
 from vramtui.estimators.analytic.program import Program
 from vramtui.estimators.analytic.replay import Stage
@@ -50,18 +51,19 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     )
     frozen, trained = _split(model, run, base)
     buffers, buffers_formula = buffers_of(model, setting.recipe, eager=setting.eager)
+    sequence = setting.sequence
     return Program(
         frozen=frozen,
         trained=trained,
         recipe=setting.recipe,
         quantization=run.quantization,
         layers=model.num_hidden_layers,
-        stages=_stages(model, run, setting),
+        stages=_stages(model, run, setting, device),
         inputs=2 * rounded(8 * setting.tokens),
         inputs_formula=f"token ids and labels, {run.batch_size} x {setting.sequence:,} x 8 B each",
         buffers=buffers,
         buffers_formula=buffers_formula,
-        notes=(*kernel_note(model, run.attention, kernel), *_window_note(model), *_notes(run)),
+        notes=(*kernel_note(model, run.attention, kernel), *window_note(model, run.attention, sequence), *_notes(run)),
     )
 
 
@@ -87,16 +89,27 @@ def _split(model: TransformerModel, run: TrainRun, base: tuple[Tensor, ...]) -> 
     return below, (*layer_tensors(model, first, layers), *head_tensors(model))
 
 
-def _stages(model: TransformerModel, run: TrainRun, setting: Setting) -> list[Stage]:
-    """Stretches of equal blocks: below the first gradient, the first one with it, dense ones, ones with experts."""
+def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: Device) -> list[Stage]:
+    """Stretches of equal blocks: below the first gradient, the first one with it, dense ones, ones with experts.
+
+    Where sliding layers get a mask they come before those that look back all the way, whatever the order.
+    """
     frozen = msgspec.structs.replace(setting, below=True)
     start = Decoder(model, frozen if run.frozen_layers else setting).embeddings()
     stages = [Stage(start)]
+    masked = masks(model, run.attention, setting.sequence, setting.sequence)
     for first, count, routed in stretches(model, _cuts(run)):
         below = first < run.frozen_layers
         tracked = not below and (first > run.frozen_layers or not (run.frozen_layers or run.lora))
-        tape = Decoder(model, frozen if below else setting).block(tracked=tracked, routed=routed)
-        stages.append(Stage(tape, count, checkpointed=run.checkpointing == "full" and not below))
+        here = frozen if below else setting
+        kinds = [(count, here)]
+        if masked:
+            sliding = masked_setting(model, run, here, device)
+            layers = reversed(cache_layers(model, first, first + count))
+            kinds = [(kind.count, here if kind.window is None else sliding) for kind in layers]
+        for alike, kind in kinds:
+            tape = Decoder(model, kind).block(tracked=tracked, routed=routed)
+            stages.append(Stage(tape, alike, checkpointed=run.checkpointing == "full" and not below))
     stages.append(Stage(Decoder(model, setting).loss()))
     return stages
 
@@ -119,12 +132,21 @@ def stretches(model: TransformerModel, cuts: set[int]) -> list[tuple[int, int, b
     return found
 
 
-def _window_note(model: TransformerModel) -> tuple[str, ...]:
-    if model.sliding_window is None:
+def window_note(model: TransformerModel, attention: Attention, sequence: int) -> tuple[str, ...]:
+    """What the package flash-attn would leave out, where transformers makes a mask of a sliding window."""
+    if not masks(model, attention, sequence, sequence):
         return ()
-    return (
-        "sliding windows are taken to need no mask, as in flash-attn; torch's kernels keep one for each such layer",
+    note = (
+        "each sliding layer makes a mask of tokens x tokens for torch's kernel, beside which shared key/value heads "
+        "are repeated; the flash-attn package needs neither"
     )
+    return (note,)
+
+
+def masked_setting(model: TransformerModel, run: TrainRun | InferRun, setting: Setting, device: Device) -> Setting:
+    """The setting of layers that slide, whose kernel gets a mask."""
+    kernel = kernel_of(model, run.attention, run.precision, device.capability, masked=True)
+    return msgspec.structs.replace(setting, kernel=kernel, masked=True)
 
 
 def _notes(run: TrainRun) -> tuple[str, ...]:

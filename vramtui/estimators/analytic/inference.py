@@ -12,11 +12,11 @@ from vramtui.core.workload import InferRun
 from vramtui.estimators.analytic.assembly import Fact, Moments, assemble
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.decoder import Decoder
-from vramtui.estimators.analytic.decoding import buffers_of, stretches
+from vramtui.estimators.analytic.decoding import buffers_of, masked_setting, stretches, window_note
 from vramtui.estimators.analytic.inference_cache import Kept, kept_cache
 from vramtui.estimators.analytic.inference_parts import passing_facts, summed
 from vramtui.estimators.analytic.job import sequence_of
-from vramtui.estimators.analytic.kernels import kernel_note, kernel_of
+from vramtui.estimators.analytic.kernels import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.kv_cache import CacheLayers, cache_layers, cache_source
 from vramtui.estimators.analytic.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.passes import prefilled
@@ -111,6 +111,8 @@ class Generation:
             start = self.share.first + first
             for kind in self._kinds(start, start + count):
                 windowed = msgspec.structs.replace(setting, cache=self.kept.before(past, kind.window))
+                if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
+                    windowed = masked_setting(self.model, self.run, windowed, self.device)
                 tape = Decoder(self.model, windowed).block(tracked=False, routed=routed)
                 stages.append(Stage(tape, kind.count))
         return [*stages, Stage(writer.answer())] if self.share.ends else stages
@@ -134,7 +136,7 @@ class Generation:
         window = self.share.model.sliding_window
         if self.run.attention == "eager":
             return rounded(self.run.batch_size * queries * keys * self.recipe.compute)
-        return rounded(self.run.batch_size * queries * keys) if window is not None and keys > window else 0
+        return rounded(self.run.batch_size * queries * keys) if window is not None and keys >= window else 0
 
     def _kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
         """Layers that slide before those that do not, which hold more."""
@@ -188,6 +190,7 @@ class Generation:
 
     def _notes(self) -> tuple[str, ...]:
         notes = [*NOTES, *kernel_note(self.model, self.run.attention, self.kernel)]
+        notes += window_note(self.model, self.run.attention, self.sequence)
         sliding = self.share.model.sliding_window is not None and self.sequence > (self.share.model.sliding_window or 0)
         if sliding and self.kept.grows:
             notes.append(SLID)

@@ -13,9 +13,16 @@ CUDNN_FIRST = frozenset({(9, 0), (10, 0)})
 
 
 def kernel_of(
-    model: TransformerModel, attention: Attention, precision: Precision, capability: tuple[int, int]
+    model: TransformerModel,
+    attention: Attention,
+    precision: Precision,
+    capability: tuple[int, int],
+    *,
+    masked: bool = False,
 ) -> Kernel:
     """The kernel in the type that `precision` multiplies in; cuDNN's needs what flash does and counts as it.
+
+    With a mask (`masked`) it is cuDNN's where that comes first, for flash takes none.
 
     The conditions are those of ATen/native/transformers/cuda/sdp_utils.cpp.
     """
@@ -23,14 +30,23 @@ def kernel_of(
         return "eager"
     keys, values = head_dims(model)
     half, new = not precision.startswith(("fp32", "tf32")), capability >= AMPERE
-    equal = keys == values or capability in CUDNN_FIRST
+    equal = capability in CUDNN_FIRST or (keys == values and not masked)
     if attention != "efficient" and half and new and equal and max(keys, values) <= WIDEST:
         return "flash"
     if not new and precision.startswith(("bf16", "fp8")):
         return "math"
     if attention == "efficient":
         return "efficient"
-    return "math" if model.kv_heads < model.num_attention_heads and model.kv_lora_rank is None else "efficient"
+    grouped = model.kv_heads < model.num_attention_heads and model.kv_lora_rank is None
+    return "math" if grouped and not masked else "efficient"
+
+
+def masks(model: TransformerModel, attention: Attention, queries: int, keys: int) -> bool:
+    """Whether sliding layers hand a mask to torch's kernels, as transformers makes one from a whole window on
+    (masking_utils.py, _ignore_causal_mask_sdpa). Key/value heads are then repeated before the kernel.
+    """
+    window = model.sliding_window
+    return attention != "eager" and window is not None and queries > 1 and keys >= window
 
 
 def head_dims(model: TransformerModel) -> tuple[int, int]:

@@ -5,6 +5,7 @@ from vramtui.estimators.analytic.attending import (
     fused_attention,
     math_attention,
     recomputed_attention,
+    shared_out,
     spelled_attention,
 )
 from vramtui.estimators.analytic.blocks import rounded
@@ -44,11 +45,16 @@ def self_attention(writer: Writer, x: Tensor) -> Tensor:
 
 def attend(writer: Writer, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Scores and what they pick, in the way the job asks for."""
-    if not writer.setting.eager:
-        if writer.setting.kernel == "math":
+    setting = writer.setting
+    if not setting.eager:
+        if setting.masked:
+            k, v, heads = shared_out(writer.tape, heads, k, v)
+        if setting.kernel == "math":
             return math_attention(writer.ops, heads, q, k, v)
-        return fused_attention(writer.ops, heads, q, k, v, efficient=writer.setting.kernel == "efficient")
-    if writer.setting.selective:
+        out = fused_attention(writer.ops, heads, q, k, v, efficient=setting.kernel == "efficient")
+        writer.tape.touch(k, v)
+        return out
+    if setting.selective:
         return recomputed_attention(writer.ops, heads, q, k, v, plain=writer.plain)
     return spelled_attention(writer.ops, heads, q, k, v, plain=writer.plain)
 
