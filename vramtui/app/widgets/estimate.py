@@ -10,7 +10,7 @@ from vramtui.app.predicting import verdict
 from vramtui.app.state import Panel, View
 from vramtui.app.themes import Palette
 from vramtui.app.tuning import Field, fields_of, value_of
-from vramtui.app.widgets.lines import Lines, Piece, strip, wrap
+from vramtui.app.widgets.lines import Framed, Piece, paragraph, strip, wrap
 from vramtui.app.widgets.parts import rule_lines, size_of, tree
 from vramtui.core.estimate import PHASE_TITLES, Estimate
 from vramtui.core.text import printable
@@ -22,13 +22,9 @@ NO_PRESET = (
 )
 
 
-class EstimatePanel(Lines, can_focus=True):
+class EstimatePanel(Framed, can_focus=True):
     """Steppers, parts, totals and a verdict. With the focus: up and down choose a field, left and right step it."""
 
-    DEFAULT_CSS = """
-    EstimatePanel { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    EstimatePanel:focus { border: round $primary; }
-    """
     BINDINGS = [
         Binding("up,k", "field(-1)", "Field before", id="estimate.field_before", show=False),
         Binding("down,j", "field(1)", "Field after", id="estimate.field_after", show=False),
@@ -156,7 +152,7 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     )
     colour = palette.ink("success" if fits else "error", bold=True)
     sign = "✓" if fits else "✗"
-    lines = [strip([(f" {line}", colour)], width, palette.text) for line in wrap(f"{sign} {sentence}", width - 2)]
+    lines = paragraph(f"{sign} {sentence}", palette, width, colour)
     if (panel.batch is not None or panel.search is not None) and told:
         found = "…" if panel.search is not None else panel.batch
         most = f"largest batch that fits the card: {found}" if found else "no batch fits the card"
@@ -164,10 +160,8 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     if panel.uncalibrated is not None:
         before = panel.uncalibrated
         words = f"calibrated (K); before: reserved {size_of(before.reserved)}, process {size_of(before.process)}"
-        lines += [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(words, width - 2)]
-    lines += [
-        strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(_when(panel, estimate), width - 2)
-    ]
+        lines += paragraph(words, palette, width)
+    lines += paragraph(_when(panel, estimate), palette, width)
     return lines
 
 

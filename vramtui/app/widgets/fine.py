@@ -6,7 +6,7 @@ from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.braille import DOTS, braille_rows, levels
 from vramtui.app.widgets.graph import AXIS, ticks
-from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.widgets.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.core.units import format_bytes
 from vramtui.estimators.traced.results import Moment, TraceResult
 
@@ -42,12 +42,8 @@ def outline(dots: list[int], height: int) -> list[str]:
     return rows
 
 
-class FineTrace(Lines):
+class FineTrace(Framed):
     """Filled braille for allocated, a dotted line for reserved."""
-
-    DEFAULT_CSS = """
-    FineTrace { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    """
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """A line for the peak's mark, the plot, and the axis of events."""
@@ -55,7 +51,7 @@ class FineTrace(Lines):
         if result is None or not result.series:
             starts = "" if view.timeline.refusal else " t starts one."
             words = view.timeline.running or NOTHING + starts
-            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(words, width - 2)][:height]
+            return paragraph(words, palette, width)[:height]
         plot_width, plot_height = max(2, width - AXIS - 1), max(1, height - 2)
         points = sampled(result.series, plot_width * 2)
         ceiling = max(1, *(reserved for _, reserved in points), result.peak_allocated)

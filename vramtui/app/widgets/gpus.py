@@ -8,7 +8,7 @@ from textual.strip import Strip
 from vramtui.app.messages import GpuChosen
 from vramtui.app.state import Bar, View
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.widgets.lines import Piece, Wheeled, fit, right, strip, wrap
 from vramtui.app.words import why
 from vramtui.core.readings import Gpu
 from vramtui.core.text import printable
@@ -24,10 +24,10 @@ EMPTY = (
 )
 
 
-class GpuPanel(Lines):
+class GpuPanel(Wheeled):
     """One line a GPU where there is room for its figures beside the bar, else two."""
 
-    DEFAULT_CSS = "GpuPanel { border: round $line; border-title-color: $muted; height: auto; }"
+    DEFAULT_CSS = "GpuPanel { height: auto; }"
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
@@ -70,18 +70,10 @@ class GpuPanel(Lines):
         more = strip([(f"  ↓ {hidden} more: scroll here", palette.dim)], width, palette.text)
         return [*lines[: height - 1], more]
 
-    def scroll_by(self, lines: int) -> None:
-        """Show later (1) or earlier (-1) GPUs."""
-        self._first = max(0, self._first + lines)
+    def wheel(self, direction: int) -> None:
+        """Later or earlier GPUs."""
+        self._first = max(0, self._first + direction)
         self.redraw()
-
-    def on_mouse_scroll_down(self) -> None:
-        """Later GPUs."""
-        self.scroll_by(1)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Earlier GPUs."""
-        self.scroll_by(-1)
 
     def on_click(self, event: events.Click) -> None:
         """Choose the GPU under the pointer."""

@@ -5,7 +5,7 @@ from textual.strip import Strip
 from vramtui.app.state import Series, View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.braille import braille_rows, buckets, levels
-from vramtui.app.widgets.lines import Lines, Piece, right, strip, wrap
+from vramtui.app.widgets.lines import Framed, Piece, paragraph, right, strip
 from vramtui.app.words import why
 from vramtui.core.units import GIB, format_bytes, format_duration
 
@@ -13,20 +13,17 @@ AXIS = 6
 LEGEND_FROM = 6
 
 
-class MemoryGraph(Lines):
+class MemoryGraph(Framed):
     """Filled braille for what was observed, a dashed line for the predicted peak, bytes at the left, time below."""
 
-    DEFAULT_CSS = """
-    MemoryGraph { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; height: 8; }
-    """
+    DEFAULT_CSS = "MemoryGraph { height: 8; }"
     _plotted: tuple[object, list[Strip]] = (None, [])
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Rows of the plot and the time axis below them."""
         series = view.series
         if series is None or not len(series.values):
-            lines = wrap(_empty(view), width - 2)
-            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
+            return paragraph(_empty(view), palette, width)[:height]
         legend = [_legend(view, palette, width)] if height >= LEGEND_FROM else []
         plot_height, plot_width = max(1, height - 1 - len(legend)), max(2, width - AXIS)
         dots = levels(buckets(series, plot_width * 2), series.ceiling, plot_height)

@@ -16,7 +16,7 @@ from vramtui.app.plan.view import MapView, PlanView
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.heat import figure, heat
-from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.widgets.lines import Piece, Wheeled, fit, paragraph, right, scrolled, strip
 from vramtui.core.units import UNKNOWN, format_bytes
 from vramtui.estimators.planner import Answer
 
@@ -29,13 +29,9 @@ AROUND = 2
 LONG_KEY = 100
 
 
-class Heatmap(Lines, can_focus=True):
+class Heatmap(Wheeled, can_focus=True):
     """One map; it scrolls to the cursor where there is no room for all of it."""
 
-    DEFAULT_CSS = """
-    Heatmap { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    Heatmap:focus { border: round $primary; }
-    """
     BINDINGS = [
         Binding("left,h", "move(-1, 0)", "Left", id="map.left", show=False, tooltip="A smaller value across"),
         Binding("right,l", "move(1, 0)", "Right", id="map.right", show=False, tooltip="A larger value across"),
@@ -69,12 +65,12 @@ class Heatmap(Lines, can_focus=True):
         plan = view.plan
         if plan is None or plan.problem or len(plan.maps) <= self.WHICH or plan.device is None:
             words = plan.problem if plan is not None else ""
-            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(words, width - 2)][:height]
+            return paragraph(words, palette, width)[:height]
         shown = plan.maps[self.WHICH]
         label, cell, tall, columns, rows = self._layout = layout(shown, width, height)
         x, y = self._first = (
-            _scrolled(self._first[0], plan.cursor[0], columns, len(shown.x.amounts)),
-            _scrolled(self._first[1], plan.cursor[1], rows, len(shown.y.amounts)),
+            scrolled(self._first[0], plan.cursor[0], columns, len(shown.x.amounts)),
+            scrolled(self._first[1], plan.cursor[1], rows, len(shown.y.amounts)),
         )
         drawn = _Drawn(plan, self.WHICH, palette, range(x, x + columns), label, cell, width)
         made = [drawn.heading()]
@@ -97,24 +93,14 @@ class Heatmap(Lines, can_focus=True):
         if x < columns and y < rows:
             self.post_message(CellChosen(self._first[0] + x, self._first[1] + y))
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Down."""
-        event.stop()
-        self.action_move(0, 1)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Up."""
-        event.stop()
-        self.action_move(0, -1)
+    def wheel(self, direction: int) -> None:
+        """A row up or down."""
+        self.action_move(0, direction)
 
 
 class SecondHeatmap(Heatmap):
     """The map of what the first one is set beside; the cursor is the same."""
 
-    DEFAULT_CSS = """
-    SecondHeatmap { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    SecondHeatmap:focus { border: round $primary; }
-    """
     WHICH = 1
 
 
@@ -130,12 +116,6 @@ def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int,
     rows = len(shown.y.amounts)
     tall = max(1, min(TALLEST, (height - AROUND) // rows))
     return label, cell, tall, columns, max(1, min(rows, (height - AROUND) // tall))
-
-
-def _scrolled(first: int, cursor: int, room: int, count: int) -> int:
-    """The first column or row to show, moved no farther than the cursor asks for."""
-    first = max(cursor - room + 1, min(first, cursor))
-    return max(0, min(first, count - room))
 
 
 def fits(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> bool | None:

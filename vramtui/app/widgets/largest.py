@@ -4,7 +4,7 @@ from textual.strip import Strip
 
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.widgets.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.app.widgets.stacks import colour_of
 from vramtui.core.ledger import TITLES, Line
 from vramtui.core.text import printable
@@ -17,31 +17,22 @@ SIZE, WHAT = 10, 12
 MOVED = {"aten._to_copy.default": ".to()", "aten._to_copy": ".to()"}
 
 
-class Largest(Lines):
+class Largest(Framed):
     """A line for each."""
-
-    DEFAULT_CSS = """
-    Largest { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    """
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """As many as fit, the largest first."""
         result = view.timeline.result
         if result is None:
-            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(NOTHING, width - 2)][
-                :height
-            ]
+            return paragraph(NOTHING, palette, width)[:height]
         rest = width - SIZE - WHAT - 3
         lined = any(held.line for held in result.largest)
         module = max(8, rest // 2) if lined else rest
         heading = right("", SIZE) + "  " + fit("what", WHAT) + fit("made by", module) + ("made at" if lined else "")
         made = [strip([(heading, palette.dim)], width, palette.text)]
         made += [_line(held, module, palette, width) for held in result.largest]
-        made += [
-            strip([(f" {line}", palette.dim)], width, palette.text)
-            for warning in result.warnings
-            for line in wrap(printable(warning), width - 2)
-        ]
+        for warning in result.warnings:
+            made += paragraph(printable(warning), palette, width)
         return made[:height]
 
     def titles(self, view: View) -> tuple[str, str]:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
+from textual import events
 from textual.content import Content
 from textual.geometry import Region, Size
 from textual.strip import Strip
@@ -64,7 +65,7 @@ class Lines(Widget, can_focus=False):
 
     def redraw(self) -> None:
         """Build the lines again and draw those that differ from the ones on the screen."""
-        size = self.scrollable_content_region.size
+        size = _content_size(self)
         if self.palette is None or not size.width or not size.height or not self.display:
             return
         built_of = (self.palette, size, self.part(self.view))
@@ -96,11 +97,47 @@ class Lines(Widget, can_focus=False):
         return Strip.blank(self.size.width, self.rich_style)
 
 
+class Framed(Lines):
+    """Lines in a frame that lights up while they have the keys."""
+
+    DEFAULT_CSS = """
+    Framed { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
+    Framed:focus { border: round $primary; }
+    """
+
+
+class Wheeled(Framed):
+    """A frame in which the wheel does something of its own."""
+
+    def wheel(self, direction: int) -> None:
+        """One notch down (1) or up (-1)."""
+        raise NotImplementedError
+
+    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
+        """Down."""
+        event.stop()
+        self.wheel(1)
+
+    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+        """Up."""
+        event.stop()
+        self.wheel(-1)
+
+
 def draw_lines(widget: Widget, lines: Sequence[int]) -> None:
     """Draw these lines of the widget's content again, at once where nothing is in the way."""
-    app, top = widget.app, widget.gutter.top
-    if lines and not (isinstance(app, Painted) and app.paint(widget, [top + y for y in lines])):
+    if not lines:
+        return
+    app = widget.app
+    if not (isinstance(app, Painted) and app.paint(widget, lines)):
         widget.refresh(*(Region(0, y, widget.size.width, 1) for y in lines))
+
+
+def _content_size(widget: Widget) -> Size:
+    """The columns and rows of a widget's content."""
+    app = widget.app
+    spot = app.spot(widget) if isinstance(app, Painted) else None
+    return widget.scrollable_content_region.size if spot is None else spot.size
 
 
 def plain(text: str) -> str:
@@ -134,6 +171,17 @@ def between(start: Sequence[Piece], end: Sequence[Piece], width: int, fill: Styl
     head = Strip([Segment(text, style) for text, style in start]).adjust_cell_length(max(0, width - length), fill)
     tail = Strip([Segment(text, style) for text, style in end])
     return Strip.join([head, tail]).adjust_cell_length(width, fill)
+
+
+def paragraph(text: str, palette: Palette, width: int, ink: Style | None = None) -> list[Strip]:
+    """`text` in as many lines as it takes, a column from the edge; quiet where no `ink` is given."""
+    return [strip([(f" {line}", ink or palette.dim)], width, palette.text) for line in wrap(text, width - 2)]
+
+
+def scrolled(first: int, cursor: int, room: int, count: int, ahead: int = 0) -> int:
+    """The first of `count` to show in `room`, moved no farther than to see the cursor and `ahead` beyond it."""
+    first = max(cursor - room + 1 + ahead, min(first, cursor - ahead))
+    return max(0, min(first, count - room))
 
 
 def wrap(text: str, width: int) -> list[str]:

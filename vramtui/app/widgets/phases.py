@@ -1,12 +1,11 @@
 """Bars for each phase of each step: what every method predicts, beside what the job reports."""
 
-from textual import events
 from textual.binding import Binding
 from textual.strip import Strip
 
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.widgets.lines import Piece, Wheeled, fit, paragraph, right, strip
 from vramtui.app.widgets.stacks import legend, stack
 from vramtui.core.estimate import PHASE_TITLES, Estimate, Moment
 from vramtui.core.units import format_gib
@@ -59,13 +58,9 @@ def _label(moment: Moment) -> str:
     return title if moment.phase in {"build", "serve"} else f"{moment.step + 1} {title}"
 
 
-class Phases(Lines, can_focus=True):
+class Phases(Wheeled, can_focus=True):
     """A bar for each phase and side; scrolls where there are more than lines."""
 
-    DEFAULT_CSS = """
-    Phases { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    Phases:focus { border: round $primary; }
-    """
     BINDINGS = [
         Binding("up,k", "move(-1)", "Up", id="phases.up", show=False, tooltip="Scroll the phases up"),
         Binding("down,j", "move(1)", "Down", id="phases.down", show=False, tooltip="Scroll the phases down"),
@@ -82,7 +77,7 @@ class Phases(Lines, can_focus=True):
         sides = lanes(view)
         if not sides:
             words = NOTHING if view.panel is None else view.panel.problem or "This method tells no phases."
-            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(words, width - 2)][:height]
+            return paragraph(words, palette, width)[:height]
         lines = lines_of(sides)
         present = {name for _, _, moment, _ in lines for name, count in moment.categories.items() if count}
         key = legend(present, width, palette)
@@ -108,15 +103,9 @@ class Phases(Lines, can_focus=True):
         self._top = max(0, self._top + lines)
         self.redraw()
 
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Scroll down."""
-        event.stop()
-        self.action_move(2)
-
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Scroll up."""
-        event.stop()
-        self.action_move(-2)
+    def wheel(self, direction: int) -> None:
+        """Two lines a notch."""
+        self.action_move(2 * direction)
 
 
 def _bar_width(width: int, *, several: bool) -> int:

@@ -5,7 +5,7 @@ from textual.strip import Strip
 from vramtui.app.plan.view import PlanView, Side
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.widgets.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.app.widgets.parts import EIGHTHS, size_of
 from vramtui.core.ledger import LINES, TITLES, TOTALS, Line
 from vramtui.core.units import UNKNOWN
@@ -14,12 +14,8 @@ NAME, SIDE = 15, 10
 NOT_YET = "Parts are shown for cells that can be."
 
 
-class PlanParts(Lines):
+class PlanParts(Framed):
     """A line for each part, the totals below; beside another preset also its figures and the difference."""
-
-    DEFAULT_CSS = """
-    PlanParts { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    """
 
     def titles(self, view: View) -> tuple[str, str]:
         """Which cell, and what it is set beside."""
@@ -33,7 +29,7 @@ class PlanParts(Lines):
         """As many lines as fit; small parts give way to the totals."""
         plan = view.plan
         if plan is None or plan.side is None or plan.side.estimate is None:
-            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(NOT_YET, width - 2)]
+            return paragraph(NOT_YET, palette, width)
         lines = shown_lines(plan, height - (plan.other is not None))
         made = [_heading(plan, palette, width)] if plan.other is not None else []
         most = max((_at(plan.side, line) or 0 for line in lines if line not in TOTALS), default=0)

@@ -6,7 +6,7 @@ from vramtui.app.past import Errors, PastView
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.braille import DOTS, braille_rows
-from vramtui.app.widgets.lines import Lines, Piece, between, fit, strip, wrap
+from vramtui.app.widgets.lines import Framed, Piece, between, fit, paragraph, strip
 from vramtui.app.widgets.run_columns import card_name
 from vramtui.core.calibration import ENOUGH, Calibration, Learnt
 from vramtui.core.run_list import EDGES
@@ -17,19 +17,15 @@ BAR, ROWS = 3, 2  # columns of a bar, beside which is a gap of one; rows of a hi
 EACH = 2 + ROWS
 
 
-class RunErrors(Lines):
+class RunErrors(Framed):
     """For each method and kind of model: the number of runs, the median, the extremes, and a histogram."""
-
-    DEFAULT_CSS = """
-    RunErrors { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    """
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """As many as fit, the axis of all histograms below them."""
         errors = (view.past or PastView()).errors
         if not errors:
             words = "No finished run has both a prediction and an observation yet." if view.past else ""
-            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(words, width - 2)][:height]
+            return paragraph(words, palette, width)[:height]
         lines: list[Strip] = []
         for one in sorted(errors, key=lambda one: -one.spread.runs):
             if lines and len(lines) + EACH + 1 > height:
@@ -78,12 +74,8 @@ def _axis(palette: Palette, width: int) -> Strip:
     return strip([("  " + "".join(cells) + "%", palette.dim)], width, palette.text)
 
 
-class RunCalibration(Lines):
+class RunCalibration(Framed):
     """What was learnt, from how many runs and with which spread; and whether estimates go by it."""
-
-    DEFAULT_CSS = """
-    RunCalibration { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
-    """
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Contexts, then cached shares."""
@@ -94,7 +86,7 @@ class RunCalibration(Lines):
                 "Finished runs with a probe (vramtui run) teach the CUDA context's size and how much PyTorch keeps"
                 f" cached; {ENOUGH} of a kind are needed to go by."
             )
-            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in wrap(words, width - 2)][:height]
+            return paragraph(words, palette, width)[:height]
         return _learnt(found, palette, width)[:height]
 
     def titles(self, view: View) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from textual.strip import Strip
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.columns import delta_colour
-from vramtui.app.widgets.lines import Lines, Piece, fit, right, strip, wrap
+from vramtui.app.widgets.lines import Framed, Piece, fit, right, strip, wrap
 from vramtui.app.widgets.parts import seen_of, size_of
 from vramtui.core.comparison import Row, compare_ledgers
 from vramtui.core.estimate import PHASE_TITLES
@@ -28,10 +28,9 @@ HOW = {
 }
 
 
-class _Still(Lines):
+class _Still(Framed):
     """Lines about one run, as many as there are."""
 
-    DEFAULT_CSS = "_Still { border: round $line; border-title-color: $muted; }"
     TITLE = ""
 
     def __init__(self, run: Run) -> None:
