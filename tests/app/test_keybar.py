@@ -1,0 +1,85 @@
+"""The line of keys: whole hints only, whatever the width, and always a way to help and out."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.app import moments
+from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
+from vramtui.app.keys import APP_BINDINGS
+from vramtui.app.places import PLACES, Place
+from vramtui.app.widgets.keybar import GAP, Hint, KeyBar, fitting
+
+WIDTHS = (200, 120, 100, 80, 79, 72, 60, 50, 40, 30, 20)
+every_place = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+
+
+def line_of(driver: Driver) -> str:
+    return screen_text(driver[0]).splitlines()[driver[0].screen.query_one(KeyBar).region.y]
+
+
+@every_place
+async def test_hints_are_whole_at_every_width(place: Place) -> None:
+    async with dashboard([*climbing(), moments.usual(1)], (200, 24)) as driver:
+        await driver[1].press(place.key)
+        await settle(*driver)
+        whole = {hint.strip() for hint in re.split(r"\s{2,}", line_of(driver))}
+        # The key that turns a page has a use only where there are pages.
+        whole.add("v view")
+        for width in WIDTHS:
+            await driver[1].resize_terminal(width, 24)
+            await settle(*driver)
+            shown = [hint for hint in re.split(r"\s{2,}", line_of(driver).strip()) if hint]
+            assert set(shown) <= whole, width
+            assert shown[-2:] == ["? help", "q quit"]
+
+
+async def test_the_timeline_at_80_columns_has_no_half_of_a_pair() -> None:
+    async with dashboard([*climbing(), moments.usual(1)], (80, 24)) as driver:
+        await driver[1].press("3")
+        await settle(*driver)
+        line = line_of(driver)
+        assert ("{ seq }" in line) == ("{" in line) == ("}" in line)
+        assert "[ batch ]" in line
+
+
+async def test_each_side_of_a_pair_can_be_clicked() -> None:
+    async with dashboard(climbing()) as driver:
+        at = line_of(driver).index("[ batch ]")
+        for offset, title in ((8, "batch ‹ 5 ›"), (0, "batch ‹ 4 ›"), (3, "batch ‹ 3 ›")):
+            await driver[1].click(KeyBar, offset=(at + offset, 0))
+            await settle(*driver)
+            assert title in re.sub(r"\*", "", screen_text(driver[0])).replace("  ", " "), offset
+
+
+def test_help_and_the_way_out_are_declared_last() -> None:
+    shown = [binding for binding in APP_BINDINGS if binding.show]  # type: ignore[union-attr]  # Bindings all of them
+    assert [binding.description for binding in shown[-2:]] == ["help", "quit"]  # type: ignore[union-attr]  # as above
+
+
+hints = st.lists(
+    st.builds(
+        lambda word, keys: Hint(word, [(key, "") for key in keys]),
+        st.text("abc", min_size=1, max_size=9),
+        st.lists(st.text("xyz", min_size=1, max_size=5), min_size=1, max_size=3),
+    ),
+    max_size=12,
+)
+
+
+@given(hints, st.integers(0, 150))
+def test_what_fits_is_drawn_in_its_order_and_the_more_important_first(every: list[Hint], width: int) -> None:
+    found = fitting(every, width)
+    assert found[-2:] == every[-2:]
+    used = sum(hint.width for hint in found) + GAP * (len(found) - 1)
+    least = sum(hint.width for hint in every[-2:]) + GAP * (len(every[-2:]) - 1)
+    assert used <= max(width, least)
+    places = [next(at for at, other in enumerate(every) if other is hint) for hint in found]
+    assert places == sorted(places)
+    room = width - least
+    for hint in every[:-2]:
+        is_there = any(hint is other for other in found)
+        assert is_there == (hint.width + GAP <= room)
+        room -= (hint.width + GAP) * is_there
