@@ -13,7 +13,7 @@ from vramtui.app.editor.windows import Pick
 from vramtui.core.units import GIB
 from vramtui.presets import PresetLibrary
 from vramtui.presets.drafts import Draft
-from vramtui.presets.forms import Field
+from vramtui.presets.form_types import Field
 
 
 def _key(form: FormRows) -> str:

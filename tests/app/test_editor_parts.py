@@ -8,7 +8,7 @@ from vramtui.app.editor.stepping import stepped
 from vramtui.app.editor.text import _same
 from vramtui.app.editor.toml_colours import open_fences, stretches
 from vramtui.app.editor.typing_line import TypingLine
-from vramtui.presets.forms import Field, Kind
+from vramtui.presets.form_types import Field, Kind
 
 
 def _field(kind: Kind, value: str | None = None, **more: object) -> Field:

@@ -16,9 +16,11 @@ from vramtui.core.preset import Preset, PresetFile
 from vramtui.core.workload import TrainRun
 from vramtui.presets import PresetLibrary, preset_files, toml
 from vramtui.presets.drafts import ChangedOnDisk, Draft, NameTaken, draft_copy, draft_from_model
-from vramtui.presets.forms import Field, fields_of, form_of
+from vramtui.presets.form_types import Field, fields_of
+from vramtui.presets.forms import form_of
 from vramtui.presets.library import bundled_folder
-from vramtui.presets.schema import find_faults
+from vramtui.presets.positions import key_of
+from vramtui.presets.schema import dotted, find_faults
 
 SHIPPED = preset_files(bundled_folder())
 TEXT = """\
@@ -40,7 +42,7 @@ batch_size = 2 # more does not fit
 
 def _value_at(text: str, key: str) -> Any:
     value: Any = toml.loads(text)
-    for part in key.split("."):
+    for part in key_of(key):
         value = value[part]
     return value
 
@@ -48,14 +50,14 @@ def _value_at(text: str, key: str) -> Any:
 def _another(field: Field) -> str:
     """A value for `field` that is allowed and another one than it has."""
     now = field.value if field.value is not None else field.default
-    texts = field.key.endswith(("modules", "arguments"))
+    texts = "modules" in field.key or field.key.endswith("arguments")
     anothers: dict[str, Callable[[], str]] = {
         "int": lambda: _another_number(field, int(now) if now is not None else None),
         "float": lambda: "0.5" if now is None or float(now) != 0.5 else "0.25",
         "bool": lambda: "false" if now == "true" else "true",
         "choice": lambda: next(choice for choice in field.choices if choice != now),
         "list": lambda: '["fc_one", "fc_two"]' if texts else "[3, 5]",
-        "table": lambda: "[{ blocks = 1, channels = 8 }]",
+        "table": lambda: f"[{field.items[-1].default}]" if field.many else "{ blocks = 1, channels = 8 }",
         "text": lambda: f"{now or ''} changed.*",
     }
     return anothers[field.kind]()
@@ -102,9 +104,7 @@ def test_one_changed_value_changes_one_line(path: Path) -> None:
         wanted = raw if field.kind in {"text", "choice"} else toml.loads(f"v = {raw}")["v"]
         assert _value_at(draft.text, field.key) == wanted
         _assert_small(text, draft.text, field)
-        assert not [
-            fault for fault in find_faults(toml.loads(draft.text)) if ".".join(map(str, fault.key)) == field.key
-        ]
+        assert not [fault for fault in find_faults(toml.loads(draft.text)) if dotted(fault.key) == field.key]
         draft.undo()
         assert draft.text == text
 
@@ -116,9 +116,15 @@ def _assert_small(before: str, after: str, field: Field) -> None:
         assert len(added) == 1
         assert len(removed) == field.value.count("\n") + 1
         return
+    if field.key.endswith("]") and removed:  # one more element in a list that stands on one line
+        assert (len(added), len(removed)) == (1, 1)
+        return
     table, _, name = field.key.rpartition(".")
     assert not removed
     lines = [line for line in added if line]
+    if field.is_new and len(added) == 1 and lines[0].startswith(" "):  # a line of its own in a list that has such
+        return
+    name = name.partition("[")[0]
     assert lines[-1].lstrip().startswith((f"{name} =", f"{name}="))
     assert lines[:-1] in ([], [f"[{table}]"])
     assert len(added) <= 3

@@ -8,7 +8,8 @@ import pytest
 from vramtui.core.models import Model
 from vramtui.core.rule_inputs import RuleInputs
 from vramtui.core.workload import Run
-from vramtui.presets.forms import Field, Group, fields_of, form_of
+from vramtui.presets.form_types import Field, Group, fields_of
+from vramtui.presets.forms import form_of
 from vramtui.presets.help_texts import helps_of, summary_of
 
 TEXT = """\

@@ -45,7 +45,7 @@ class Editing(Keeping, LookingBack):
     def _carry_over(self, draft: "Draft", found: PresetFile) -> None:
         """What was stepped in the panel comes along, unsaved; not at all where the text cannot say it."""
         from vramtui.app.plan.saving import differences  # noqa: PLC0415 - as above
-        from vramtui.presets.forms import spelt  # noqa: PLC0415 - as above
+        from vramtui.presets.form_fields import spelt  # noqa: PLC0415 - as above
 
         wanted = self.desk.workload(found)
         for key, value in differences(found.preset.workload, wanted).items():

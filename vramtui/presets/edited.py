@@ -6,9 +6,12 @@ from typing import TypeAlias
 
 from vramtui.core.preset import Preset
 from vramtui.core.text import printable
-from vramtui.presets.edits import put_value, readable, take_value
-from vramtui.presets.forms import Field, Group, fields_of, form_of
+from vramtui.presets.edits import put_value, readable
+from vramtui.presets.form_types import Field, Group, fields_of
+from vramtui.presets.forms import form_of
+from vramtui.presets.item_edits import copy_item, has_item, put_item, swap_items, take_item
 from vramtui.presets.line_ends import with_ends_of
+from vramtui.presets.positions import Key, key_of
 from vramtui.presets.raw_values import Refused, toml_of
 from vramtui.presets.reading import Parsed, Problem
 from vramtui.presets.schema import dotted, find_faults
@@ -85,12 +88,63 @@ class EditedText:
             return
         self._refused.pop(key, None)
         if value is not None:
-            self._become(put_value(self.text, tuple(key.split(".")), value), key)
+            self._become(self._with(key_of(key), value), key)
 
     def unset(self, key: str) -> None:
-        """Take the dotted `key` out of the text, with its line; a table's key takes the whole table."""
+        """Take the dotted `key` out of the text, with its line; a table's key takes the whole table, and that of an
+        element, as in `model.stages[1]`, that element.
+        """
         self._refused.pop(key, None)
-        self._become(take_value(self.text, tuple(key.split("."))), key, alone=True)
+        self._become(take_item(self._with_default(key_of(key)), key_of(key)), key, alone=True)
+
+    def add_item(self, key: str) -> str:
+        """One more element of a list, as one step: behind the one at the dotted `key` and just like it; where `key` is
+        the first number that the list does not have, like its last one. Returns the new one's key.
+        """
+        *outer, number = key_of(key)
+        field = fields_of(self.form).get(key)
+        if field is None or not isinstance(number, int):
+            return key
+        if field.is_new and number:
+            number -= 1
+        text = self._with_default((*outer, number))
+        if has_item(text, (*outer, number)):
+            after, key = copy_item(text, (*outer, number)), dotted((*outer, number + 1))
+        else:
+            after = put_item(text, tuple(outer), field.default or '""')
+        self._become(after, alone=True)
+        return key
+
+    def move_item(self, key: str, by: int) -> str:
+        """Change the element at the dotted `key` with the one behind it (1) or before it (-1). Returns where it is
+        then: the same key where it cannot go there.
+        """
+        whole = key_of(key)
+        *outer, number = whole
+        if not isinstance(number, int) or number + min(by, 0) < 0:
+            return key
+        before = self._with_default(whole)
+        after = swap_items(before, (*outer, number + min(by, 0)))
+        if after == before:
+            return key
+        self._become(after, alone=True)
+        return dotted((*outer, number + by))
+
+    def _with(self, key: Key, value: str) -> str:
+        """The text with `value` at `key`, which may be that of a list's next element."""
+        text = self._with_default(key)
+        if isinstance(key[-1], int) and not has_item(text, key):
+            return put_item(text, key[:-1], value)
+        return put_value(text, key, value)
+
+    def _with_default(self, key: Key) -> str:
+        """The text with the list said that holds where nothing is said, if `key` is one of its elements."""
+        if not isinstance(key[-1], int):
+            return self.text
+        field = fields_of(self.form).get(dotted(key[:-1]))
+        if field is None or field.value is not None or not field.default:
+            return self.text
+        return put_value(self.text, key[:-1], field.default)
 
     def drop_unknown(self) -> tuple[str, ...]:
         """Take out what the kinds of model and run do not have, in one step: after another kind was chosen, say.
@@ -102,7 +156,7 @@ class EditedText:
         ]
         text = self.text
         for key in keys:
-            text = take_value(text, tuple(map(str, key)))
+            text = take_item(text, key)
         self._become(text, alone=True)
         return tuple(map(dotted, keys))
 

@@ -15,6 +15,8 @@ TABLES = ("model", "run", "parallel", "rule", "match", "measured")
 _ROOM = 1 << 19  # characters read before a text is given up, a fifth of a second
 _LINES = 64  # that a statement may be long
 _NOT_BREAKS = re.compile(r"[^\r\n]")
+_LONG = re.compile(r"(\"{3}|'{3})(\r?\n)?")
+_NOT_IN_LONG = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 
@@ -86,7 +88,12 @@ def one_value(raw: str) -> bool:
 
 
 def quoted(value: str, like: str = "") -> str:
-    """`value` as a TOML string; in single quotes where `like`, the old one's text, has them and they can hold it."""
+    """`value` as a TOML string; in single quotes, or over several lines, where `like`, the old one's text, is so and
+    they can hold it.
+    """
+    long = _LONG.match(like)
+    if long is not None and not _NOT_IN_LONG.search(value):
+        return _over_lines(value, long[1], long[2] or "", break_of(like))
     if like[:1] == "'" and not re.search(r"['\x00-\x08\x0a-\x1f\x7f]", value):
         return f"'{value}'"
     return (
@@ -94,18 +101,27 @@ def quoted(value: str, like: str = "") -> str:
     )
 
 
-def put_value(text: str, key: tuple[str, ...], value: str) -> str:
+def _over_lines(value: str, quotes: str, first: str, newline: str) -> str:
+    """`value` between three quotes; `first` is the line end behind the first three, which is no part of it."""
+    if quotes == "'''" and "'''" in value:
+        quotes = '"""'
+    inside = value if quotes == "'''" else value.replace("\\", "\\\\").replace('"""', '""\\"')
+    shield = first or ("\n" if value[:1] == "\n" else "")
+    return f"{quotes}{shield}{inside}{quotes}".replace("\r\n", "\n").replace("\n", newline)
+
+
+def put_value(text: str, key: Key, value: str) -> str:
     """`text` with the TOML `value` at `key`: in place of the one that stands there, or else on a line of its own in its
-    table, which is added where there is none.
+    table, which is added where there is none. A number behind a list's key is that of an element that is there.
     """
     seen = readable(text)
-    pair = seen.layout.pair(key)
+    pair = seen.layout.value(key)
     if pair is not None:
         return text[: pair.value_start] + value + text[pair.value_end :]
     return _added(text, seen.layout, key, value)
 
 
-def take_value(text: str, key: tuple[str, ...]) -> str:
+def take_value(text: str, key: Key) -> str:
     """`text` without the value at `key`, or without the whole table that `key` is; what else stands on its line goes
     with it.
     """
@@ -117,10 +133,10 @@ def take_value(text: str, key: tuple[str, ...]) -> str:
         pair = layout.pair(key)
         return _without_inline(text, layout, pair) if pair is not None else text
     for start, end in sorted(spans, reverse=True):
-        first, last = _line_start(text, start), _line_end(text, end)
+        first, last = line_start(text, start), line_end(text, end)
         text = text[:first] + text[last:]
     if headers:
-        text = _without_gap(text, min(_line_start(text, min(start for start, _ in spans)), len(text)))
+        text = _without_gap(text, min(line_start(text, min(start for start, _ in spans)), len(text)))
     return text
 
 
@@ -140,13 +156,16 @@ def _without_gap(text: str, at: int) -> str:
     kept = before.rstrip("\r\n")
     if text[at:].strip() and len(before) - len(kept) > 0 and text[at:][:1] in "\r\n":
         return before + text[at:].lstrip("\r\n")
-    return kept + _break_of(text) if not text[at:].strip() and kept else text
+    return kept + break_of(text) if not text[at:].strip() and kept else text
 
 
-def _added(text: str, layout: Layout, key: tuple[str, ...], value: str) -> str:
+def _added(text: str, layout: Layout, key: Key, value: str) -> str:
+    elements = [key[: at + 1] for at, part in enumerate(key) if isinstance(part, int)]
+    if any(layout.value(element) is None and layout.header(element) is None for element in elements):
+        return text
     for depth in range(len(key) - 1, -1, -1):
         table, rest = key[:depth], key[depth:]
-        whole = layout.pair(table) if depth else None
+        whole = layout.value(table) if depth else None
         if whole is not None:
             return _into_braces(text, layout, whole, f"{_written(rest)} = {value}")
         beside = [pair for pair in layout.pairs if pair.key[:depth] == table and not pair.inline]
@@ -165,15 +184,15 @@ def _added(text: str, layout: Layout, key: tuple[str, ...], value: str) -> str:
 
 def _after(text: str, pair: Pair, name: str, value: str) -> str:
     """A line for `name` after `pair`'s, spaced as that one is."""
-    start = _line_start(text, pair.start)
+    start = line_start(text, pair.start)
     indent = text[start : pair.start]
     joint = " = " if re.search(r"\s=|=\s", text[pair.start : pair.value_start]) else "="
-    return _line_at(text, _line_end(text, pair.value_end), f"{indent}{name}{joint}{value}")
+    return _line_at(text, line_end(text, pair.value_end), f"{indent}{name}{joint}{value}")
 
 
 def _first_in(text: str, header_end: int | None, line: str) -> str:
     if header_end is not None:
-        return _line_at(text, _line_end(text, header_end), line)
+        return _line_at(text, line_end(text, header_end), line)
     comment = re.match(r"(?:#[^\n]*\n)*", text)
     return _line_at(text, comment.end() if comment else 0, line)
 
@@ -188,7 +207,7 @@ def _into_braces(text: str, layout: Layout, whole: Pair, pair: str) -> str:
     return f"{text[: whole.value_start]}{{ {pair} }}{text[whole.value_end :]}"
 
 
-def _in_new_table(text: str, layout: Layout, key: tuple[str, ...], value: str) -> str:
+def _in_new_table(text: str, layout: Layout, key: Key, value: str) -> str:
     """A table of its own behind those that come before it: its parent with all its parts, or in the usual order."""
     rank = TABLES.index(key[0]) if key[0] in TABLES else len(TABLES)
     places = [(header.key, header.end) for header in layout.headers]
@@ -197,8 +216,8 @@ def _in_new_table(text: str, layout: Layout, key: tuple[str, ...], value: str) -
     if not ends:
         ends = [end for place, end in places if place[0] in TABLES[:rank]]
         ends += [pair.value_end for pair in layout.pairs if not pair.table]
-    at = _line_end(text, max(ends)) if ends else 0
-    newline = _break_of(text)
+    at = line_end(text, max(ends)) if ends else 0
+    newline = break_of(text)
     head, tail = text[:at], text[at:]
     if head and not head.endswith("\n"):
         head += newline
@@ -208,7 +227,7 @@ def _in_new_table(text: str, layout: Layout, key: tuple[str, ...], value: str) -
 
 
 def _line_at(text: str, at: int, line: str) -> str:
-    newline = _break_of(text)
+    newline = break_of(text)
     if at and text[at - 1] != "\n":
         return f"{text[:at]}{newline}{line}{text[at:]}"
     return f"{text[:at]}{line}{newline}{text[at:]}"
@@ -218,16 +237,16 @@ def _written(key: Key) -> str:
     return ".".join(str(part) if _BARE.fullmatch(str(part)) else quoted(str(part)) for part in key)
 
 
-def _break_of(text: str) -> str:
+def break_of(text: str) -> str:
     """The line break that most lines of `text` have."""
     windows = text.count("\r\n")
     return "\r\n" if windows * 2 > text.count("\n") else "\n"
 
 
-def _line_start(text: str, at: int) -> int:
+def line_start(text: str, at: int) -> int:
     return text.rfind("\n", 0, at) + 1
 
 
-def _line_end(text: str, at: int) -> int:
+def line_end(text: str, at: int) -> int:
     end = text.find("\n", at)
     return len(text) if end < 0 else end + 1

@@ -10,6 +10,8 @@ from vramtui.presets import toml
 
 Key = tuple[str | int, ...]
 
+_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+
 _BLANK = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SPACE = re.compile(r"[ \t]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -20,6 +22,11 @@ _STRINGS = (
     re.compile(r'"(?:\\.|[^"\\\n])*"'),
     re.compile(r"'[^'\n]*'"),
 )
+
+
+def key_of(written: str) -> Key:
+    """A key from how people write it: `model.stages[2].channels`."""
+    return tuple(int(number) if number else name for number, name in _PART.findall(written))
 
 
 def key_lines(text: str) -> dict[Key, int]:
@@ -59,10 +66,13 @@ class Header(msgspec.Struct, frozen=True, gc=False):
 
 
 class Layout(msgspec.Struct, frozen=True):
-    """Every pair and header of a text, in its order; the pairs of an inline table come before its own."""
+    """Every pair and header of a text, in its order; the pairs of an inline table come before its own. `elements` are
+    what stands between the brackets of arrays, as pairs that start where their value does.
+    """
 
     pairs: tuple[Pair, ...]
     headers: tuple[Header, ...]
+    elements: tuple[Pair, ...] = ()
 
     def pair(self, key: Key) -> Pair | None:
         """The pair of `key`, where one stands for it."""
@@ -72,6 +82,20 @@ class Layout(msgspec.Struct, frozen=True):
         """The `[table]` line of `key`."""
         return next((header for header in self.headers if header.key == key), None)
 
+    def value(self, key: Key) -> Pair | None:
+        """The pair of `key`, or the element."""
+        if key and isinstance(key[-1], int):
+            return next((element for element in self.elements if element.key == key), None)
+        return self.pair(key)
+
+    def elements_of(self, key: Key) -> list[Pair]:
+        """What stands in the brackets at `key`, in its order."""
+        return [element for element in self.elements if element.table == key]
+
+    def tables_of(self, key: Key) -> list[Header]:
+        """The `[[table]]` lines of `key`, in their order."""
+        return [header for header in self.headers if header.key[:-1] == key and isinstance(header.key[-1], int)]
+
 
 @lru_cache(maxsize=8)
 def layout_of(text: str) -> Layout:
@@ -79,7 +103,7 @@ def layout_of(text: str) -> Layout:
     scanner = _Scanner(text)
     for _ in scanner.statements():
         pass
-    return Layout(tuple(scanner.pairs), tuple(scanner.headers))
+    return Layout(tuple(scanner.pairs), tuple(scanner.headers), tuple(scanner.elements))
 
 
 class _Scanner:
@@ -90,6 +114,7 @@ class _Scanner:
         self.at = 0
         self.pairs: list[Pair] = []
         self.headers: list[Header] = []
+        self.elements: list[Pair] = []
         self._elements: dict[Key, int] = {}
 
     def statements(self) -> Iterator[tuple[Key, int]]:
@@ -173,8 +198,11 @@ class _Scanner:
             if self.text[self.at] == ",":
                 self.at += 1
                 continue
-            yield (*key, number), self.at
+            start = self.at
+            yield (*key, number), start
             yield from self._value((*key, number))
+            end = start + len(self.text[start : self.at].rstrip())
+            self.elements.append(Pair((*key, number), key, start, start, end, inline=True))
             number += 1
         self.at += 1
 

@@ -3,7 +3,7 @@
 from vramtui.core.text import printable
 from vramtui.presets import toml
 from vramtui.presets.edits import one_value, quoted, readable
-from vramtui.presets.forms import Field
+from vramtui.presets.form_types import Field
 from vramtui.presets.schema import SHOWN
 
 NEEDED = {

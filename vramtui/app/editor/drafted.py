@@ -14,7 +14,7 @@ from vramtui.app.screens.viewed import ViewScreen
 from vramtui.core.preset import PresetFile
 from vramtui.core.runs import Run
 from vramtui.presets.drafts import Draft
-from vramtui.presets.forms import Field
+from vramtui.presets.form_types import Field
 from vramtui.presets.library import PresetLibrary
 
 
@@ -119,6 +119,18 @@ class DraftScreen(ViewScreen):
     def end_step(self) -> None:
         """What comes next is undone by itself."""
         self.draft.end_step()
+
+    def add(self, key: str) -> str:
+        """One more element of a list, like the one at `key`; the new one's key."""
+        new = self.draft.add_item(key)
+        self._refresh()
+        return new
+
+    def shift(self, key: str, by: int) -> str:
+        """Move an element of a list by one place; its key then."""
+        there = self.draft.move_item(key, by)
+        self._refresh()
+        return there
 
     # --- form and text follow each other -------------------------------------------------------------------------
 

@@ -1,35 +1,14 @@
 """The form beside the text: a line for each field, stepped, chosen or typed into where it stands."""
 
-from typing import Protocol
-
-from textual import events
 from textual.binding import Binding
 from textual.message import Message
 
-from vramtui.app.editor.rows import FormRows
+from vramtui.app.editor.form_typing import TypedForm, on_one_line
 from vramtui.app.editor.stepping import stepped
-from vramtui.app.editor.typing_line import TypingLine
-from vramtui.core.text import printable
-from vramtui.presets.forms import Field, Group
+from vramtui.presets.form_types import Field, Group
 
 
-class Pen(Protocol):
-    """Writes into the draft, and hands the new look to the form before it returns."""
-
-    def put(self, key: str, raw: str) -> None:
-        """Take `raw` for the value at `key`."""
-        ...
-
-    def take_out(self, key: str) -> None:
-        """Say nothing at `key`."""
-        ...
-
-    def end_step(self) -> None:
-        """What comes next is undone by itself."""
-        ...
-
-
-class FormPanel(FormRows, can_focus=True):
+class FormPanel(TypedForm, can_focus=True):
     """Up and down choose a field; typing into it, or stepping it, changes the draft at once."""
 
     class ListAsked(Message):
@@ -52,28 +31,31 @@ class FormPanel(FormRows, can_focus=True):
         Binding("ctrl+down", "table(1)", "The next table", id="form.table_after", show=False),
         Binding("home", "move(-999)", "The first field", id="form.first", show=False),
         Binding("end", "move(999)", "The last field", id="form.last", show=False),
-        Binding("left", "step(-1)", "The value before; close a table", id="form.less", show=False),
-        Binding("right", "step(1)", "The value after; open a table", id="form.more", show=False),
+        Binding("left", "step(-1)", "The value before; close a table or list", id="form.less", show=False),
+        Binding("right", "step(1)", "The value after; open a table or list", id="form.more", show=False),
         Binding("enter", "open", "Type into a field, list its choices, open a table", id="form.open", show=False),
-        Binding("delete", "take_out", "Leave the field unsaid: its default holds", id="form.unset", show=False),
+        Binding("delete", "take_out", "Leave the field unsaid; take an element out", id="form.unset", show=False),
+        Binding("insert", "add", "One more element of a list, like this one", id="form.add", show=False),
+        Binding("alt+up,shift+up", "shift(-1)", "Move an element of a list up", id="form.shift_up", show=False),
+        Binding("alt+down,shift+down", "shift(1)", "Move an element of a list down", id="form.shift_down", show=False),
     ]
-
-    def __init__(self, pen: Pen) -> None:
-        super().__init__()
-        self._pen = pen
 
     # --- changing ------------------------------------------------------------------------------------------------
 
     def action_step(self, direction: int) -> None:
-        """The value before or after; a table opens and closes."""
+        """The value before or after; a table or list opens and closes, and what is in it leads back to it."""
         entry = self.entry
-        if isinstance(entry, Group):
-            self.open_group(entry, wanted=direction > 0)
-        elif isinstance(entry, Field):
-            value = stepped(entry, direction)
-            if value is not None and value != entry.value:
-                self._pen.put(entry.key, value)
-                self._pen.end_step()
+        if entry is None:
+            return
+        if isinstance(entry, Group) or (entry.items and (direction > 0 or self.outline.is_open(entry))):
+            self.open_entry(entry, wanted=direction > 0)
+            return
+        value = stepped(entry, direction) if not entry.is_new else None
+        if value is not None and value != entry.value:
+            self._pen.put(entry.key, value)
+            self._pen.end_step()
+        elif value is None and direction < 0 and "[" in entry.key:
+            self.go_to(outer_key(entry.key))
 
     def action_open(self) -> None:
         """Type into a field, list its choices, turn a yes into a no, open a table."""
@@ -82,115 +64,54 @@ class FormPanel(FormRows, can_focus=True):
             self.finish()
             self.redraw()
         elif isinstance(entry, Group):
-            self.open_group(entry, wanted=not self._is_open(entry))
-        elif isinstance(entry, Field) and entry.kind == "choice":
+            self.open_entry(entry, wanted=not self.outline.is_open(entry))
+        elif entry is not None and entry.kind == "choice":
             self.post_message(self.ListAsked(entry))
-        elif isinstance(entry, Field) and entry.kind == "bool":
+        elif entry is not None and entry.kind == "bool":
             self.action_step(1)
-        elif isinstance(entry, Field):
-            self._begin(entry, entry.value or "")
+        elif entry is not None and entry.is_new and entry.kind in {"table", "list"}:
+            self.action_add()
+        elif entry is not None and entry.items and not (entry.many and entry.settable):
+            self.open_entry(entry, wanted=not self.outline.is_open(entry))
+        elif entry is not None:
+            self._begin(entry, on_one_line(entry))
+
+    def action_add(self) -> None:
+        """One more element behind the one in hand, or at the end of the list in hand."""
+        entry = self.entry
+        if not isinstance(entry, Field):
+            return
+        if entry.many and not entry.is_new:
+            entry = entry.items[-1]
+        if "]" not in entry.key[-1:]:
+            self.notify("Only a list takes one more: go to it, or to one of its elements.", timeout=4, markup=False)
+        elif entry.is_new and entry.kind not in {"table", "list"}:
+            self.go_to(entry.key)
+            self._begin(entry, "")
+        else:
+            self.finish()
+            self.go_to(self._pen.add(entry.key))
+
+    def action_shift(self, by: int) -> None:
+        """Change places with the element before or behind."""
+        entry = self.entry
+        if isinstance(entry, Field) and entry.key.endswith("]") and not entry.is_new:
+            self.finish()
+            there = self._pen.shift(entry.key, by)
+            self.outline.exchange(entry.key, there)
+            self.go_to(there)
 
     def action_take_out(self) -> None:
         """Leave it unsaid."""
         entry = self.entry
         if entry is None or not entry.key or (isinstance(entry, Group) and entry.required):
             return
+        if isinstance(entry, Field) and entry.is_new:
+            return
         self._typed = None
         self._pen.take_out(entry.key)
 
-    # --- typing --------------------------------------------------------------------------------------------------
 
-    def check_consume_key(self, key: str, character: str | None) -> bool:
-        """Whatever can be typed is typed into the field: it is no key of the app here."""
-        del key
-        return character is not None and character.isprintable()
-
-    def on_key(self, event: events.Key) -> None:
-        """Editing keys while something is typed; letters begin to type."""
-        if self._typed is not None and self._typing_key(self._typed, event.key):
-            _take(event)
-        elif event.is_printable and event.character is not None:
-            _take(event)
-            self._type(event.character)
-        elif event.key == "backspace" and isinstance(self.entry, Field) and self.entry.kind not in {"choice", "bool"}:
-            _take(event)
-            self._begin(self.entry, (self.entry.value or "")[:-1], put=True)
-
-    def on_paste(self, event: events.Paste) -> None:
-        """Type all of it, as one line."""
-        event.stop()
-        if isinstance(self.entry, Field) and self.entry.kind not in {"choice", "bool"}:
-            self._type("".join(c for c in event.text if c.isprintable()))
-
-    def on_blur(self) -> None:
-        """Whoever has the keys now, this field is done."""
-        self.finish()
-        self.redraw()
-
-    def on_focus(self) -> None:
-        """Show the cursor."""
-        self.redraw()
-
-    def _typing_key(self, typed: TypingLine, key: str) -> bool:
-        if key == "escape":
-            self._typed = None
-            if typed.before is None:
-                self._pen.take_out(typed.key)
-            else:
-                self._pen.put(typed.key, typed.before)
-            return True
-        before = typed.text
-        if not typed.press(key):
-            return False
-        if typed.text != before:
-            self._pen.put(typed.key, typed.text)
-        self.redraw()
-        return True
-
-    def _type(self, text: str) -> None:
-        entry = self.entry
-        if self._typed is not None:
-            self._typed.insert(text)
-            self._pen.put(self._typed.key, self._typed.text)
-            self.redraw()
-        elif isinstance(entry, Group):
-            if text == " ":
-                self.action_open()
-        elif isinstance(entry, Field) and entry.kind in {"choice", "bool"}:
-            self._choose_by(entry, text)
-        elif isinstance(entry, Field):
-            self._begin(entry, text, put=True)
-
-    def _choose_by(self, field: Field, text: str) -> None:
-        """Space: the next one; a letter: the next one that begins with it."""
-        if text == " ":
-            self.action_step(1)
-            return
-        choices = field.choices or ("true", "false")
-        now = choices.index(field.value) if field.value in choices else -1
-        order = (*choices[now + 1 :], *choices[: now + 1])
-        found = next((choice for choice in order if choice.startswith(text)), None)
-        if found is not None:
-            self._pen.put(field.key, found)
-            self._pen.end_step()
-
-    def _begin(self, field: Field, text: str, *, put: bool = False) -> None:
-        if not field.settable or "\n" in text:
-            self.notify(f"{printable(field.key)} goes over several lines: change it in the text (F6).", markup=False)
-            return
-        self._pen.end_step()
-        self._typed = TypingLine(field.key, text, field.value)
-        if put:
-            self._pen.put(field.key, text)
-        self.redraw()
-
-    def finish(self) -> None:
-        """What was typed stands: Escape does not take it back any more."""
-        if self._typed is not None:
-            self._typed = None
-            self._pen.end_step()
-
-
-def _take(event: events.Key) -> None:
-    event.stop()
-    event.prevent_default()
+def outer_key(key: str) -> str:
+    """The key of what an element, or a key of one, is in."""
+    return key.rpartition("." if "." in key.rpartition("]")[2] else "[")[0]

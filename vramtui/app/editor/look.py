@@ -10,7 +10,8 @@ from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimate
 from vramtui.core.preset import Preset
 from vramtui.presets.drafts import Draft
-from vramtui.presets.forms import Group, fields_of, form_of
+from vramtui.presets.form_types import Group, fields_of
+from vramtui.presets.forms import form_of
 from vramtui.presets.reading import Problem
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from vramtui.presets.forms import Field, Group
+from vramtui.presets.form_types import Field, Group, fields_of
 from vramtui.presets.reading import Problem
 
 FIRST = "batch_size"
@@ -12,22 +12,20 @@ NUMBERS = {"int", "float"}
 def first_key(groups: tuple[Group, ...], problems: Iterable[Problem] = ()) -> str:
     """The key of the field to begin at; empty where there is none."""
     tables = {group.key: group for group in groups}
-    keys = {field.key for group in groups for field in group.fields}
+    fields = fields_of(groups)
     for problem in problems:
-        if problem.key in keys:
-            return problem.key
-        if problem.key in tables:
-            needed = _needed(tables[problem.key])
-            if needed:
-                return needed
+        if problem.key in fields:
+            return _needed(fields[problem.key].items) or problem.key
+        if problem.key in tables and (needed := _needed(tables[problem.key].fields)):
+            return needed
     rule = tables.get("rule")
     tries = [rule] if rule is not None and rule.line is not None else []
     return next((found for table in (*tries, tables.get("run")) if table is not None and (found := _best(table))), "")
 
 
-def _needed(group: Group) -> str:
+def _needed(fields: Iterable[Field]) -> str:
     """The first field of a table that has to be said and is not."""
-    return next((field.key for field in group.fields if field.required and field.value is None), "")
+    return next((field.key for field in fields if field.required and field.value is None), "")
 
 
 def _best(group: Group) -> str:

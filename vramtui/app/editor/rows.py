@@ -1,21 +1,19 @@
-"""The entries of the form, the one in hand, and how one gets to another."""
-
-from collections.abc import Iterator
+"""The lines of the form, the one in hand, and how one gets to another."""
 
 from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from vramtui.app.editor.form_lines import ABOUT, about, heading, line_of
+from vramtui.app.editor.form_lines import ABOUT, Place, about, heading, line_of
 from vramtui.app.editor.look import Look
+from vramtui.app.editor.outline import Entry, Outline
 from vramtui.app.editor.typing_line import TypingLine
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.widgets.lines import Lines
-from vramtui.presets.forms import Field, Group
+from vramtui.presets.form_types import Group
 from vramtui.presets.reading import Problem
 
-Entry = Group | Field
 AHEAD = 4
 
 
@@ -28,10 +26,8 @@ class FormRows(Lines, can_focus=True):
     def __init__(self) -> None:
         super().__init__(id="form")
         self._look: Look | None = None
-        self._entries: list[Entry] = []
-        self._at = 0
+        self.outline = Outline()
         self._top = 0
-        self._opened: dict[str, bool] = {}
         self._wrong: dict[str, Problem] = {}
         self._typed: TypingLine | None = None
 
@@ -44,16 +40,15 @@ class FormRows(Lines, can_focus=True):
             look: the draft.
             at: it is another draft than before: the cursor goes to the field of that key, its table's title in sight.
         """
-        key = self._key()
         self._look = look
         self._wrong = {problem.key: problem for problem in reversed(look.problems) if problem.key}
-        if at is None:
-            self._list()
-            self._find(key)
-            self.redraw()
-        else:
-            self._opened.clear()
-            self._reveal(at, top=True)
+        if at is not None:
+            self.outline.opened.clear()
+        self.outline.take(look.groups)
+        if at is not None:
+            self.outline.reveal(at)
+            self._top = self.outline.title_above()
+        self.redraw()
 
     def entitle(self, title: str, subtitle: str) -> None:
         """Put these into the frame."""
@@ -63,48 +58,48 @@ class FormRows(Lines, can_focus=True):
     @property
     def entry(self) -> Entry | None:
         """What the cursor is on."""
-        return self._entries[self._at] if self._at < len(self._entries) else None
+        return self.outline.entry
 
     def show_line(self, line: int) -> None:
         """Put the cursor on what stands at `line` of the text, or before it."""
-        best: tuple[int, str] = (0, "")
-        for group in self._look.groups if self._look is not None else ():
-            entries: tuple[Entry, ...] = (group, *group.fields)
-            best = max([best, *((e.line, _key_of(e)) for e in entries if e.line is not None and e.line <= line)])
-        if best[1] and best[1] != self._key():
+        key = self.outline.key_at_line(line)
+        if key and key != self.outline.key:
             self._typed = None
-            self._reveal(best[1])
+            self.go_to(key)
 
     def go_to(self, key: str) -> None:
         """Put the cursor on the field called `key`."""
-        self._reveal(key)
+        self.outline.reveal(key)
+        self.redraw()
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """The entries around the cursor, and what is told of the one under it."""
         del view
-        look = self._look
+        look, at, count = self._look, self.outline.at, len(self.outline.entries)
         if look is None:
             return []
-        entry = self.entry
-        told = about(entry, self._problem(entry), palette, width)
+        told = about(self.entry, self._problem(self.entry), palette, width)
         rows = max(1, height - ABOUT)
         ahead = min(AHEAD, rows // 4)
-        self._top = min(self._top, max(0, self._at - ahead))
-        self._top = max(self._top, self._at - rows + 1 + ahead)
-        self._top = max(0, min(self._top, len(self._entries) - rows))
-        lines = [
-            self._line(at, look, palette, width) for at in range(self._top, min(len(self._entries), self._top + rows))
-        ]
+        self._top = min(self._top, max(0, at - ahead))
+        self._top = max(self._top, at - rows + 1 + ahead)
+        self._top = max(0, min(self._top, count - rows))
+        lines = [self._line(n, look, palette, width) for n in range(self._top, min(count, self._top + rows))]
         blank = Strip.blank(width, palette.text)
         return [*lines, *[blank] * (rows - len(lines)), *told][:height]
 
     def _line(self, at: int, look: Look, palette: Palette, width: int) -> Strip:
-        entry, in_hand = self._entries[at], at == self._at
+        entry, in_hand = self.outline.entries[at], at == self.outline.at
         if isinstance(entry, Group):
-            return heading(entry, palette, width, is_open=self._is_open(entry), in_hand=in_hand)
-        typed = self._typed if in_hand else None
-        wrong = self._problem(entry) is not None
-        return line_of(entry, look, palette, width, wrong=wrong, in_hand=in_hand, typed=typed)
+            return heading(entry, palette, width, is_open=self.outline.is_open(entry), in_hand=in_hand)
+        place = Place(
+            depth=self.outline.depths[at],
+            is_open=self.outline.is_open(entry),
+            is_wrong=self._problem(entry) is not None,
+            is_changed=entry.value != look.saved.get(entry.key) and not entry.is_new,
+            in_hand=in_hand,
+        )
+        return line_of(entry, place, palette, width, self._typed if in_hand else None)
 
     def _problem(self, entry: Entry | None) -> Problem | None:
         """What is wrong at an entry, or within a value that is a list."""
@@ -114,23 +109,26 @@ class FormRows(Lines, can_focus=True):
             return self._wrong[entry.key]
         if isinstance(entry, Group):
             return None
-        return next((problem for key, problem in self._wrong.items() if key.startswith(f"{entry.key}[")), None)
+        inner = (f"{entry.key}[", f"{entry.key}.")
+        return next((problem for key, problem in self._wrong.items() if key.startswith(inner)), None)
 
     # --- moving --------------------------------------------------------------------------------------------------
 
     def action_move(self, by: int) -> None:
         """Another entry under the cursor."""
         self.finish()
-        self._at = max(0, min(len(self._entries) - 1, self._at + by))
+        outline = self.outline
+        outline.at = max(0, min(len(outline.entries) - 1, outline.at + by))
         self.redraw()
         self.post_message(self.Chosen())
 
     def action_table(self, direction: int) -> None:
         """The next table's title under the cursor."""
-        at = self._at + direction
-        while 0 <= at < len(self._entries) and not isinstance(self._entries[at], Group):
+        entries = self.outline.entries
+        at = self.outline.at + direction
+        while 0 <= at < len(entries) and not isinstance(entries[at], Group):
             at += direction
-        self.action_move(at - self._at)
+        self.action_move(at - self.outline.at)
 
     def on_mouse_scroll_down(self) -> None:
         """Three entries on."""
@@ -144,51 +142,16 @@ class FormRows(Lines, can_focus=True):
         """A click chooses; one on the chosen entry opens it."""
         at = event.get_content_offset(self)
         row = self._top + at.y if at is not None else -1
-        if at is None or not 0 <= row < len(self._entries) or at.y >= self.size.height - ABOUT:
+        if at is None or not 0 <= row < len(self.outline.entries) or at.y >= self.size.height - ABOUT:
             return
-        if row == self._at:
+        if row == self.outline.at:
             self.action_open()
         else:
-            self.action_move(row - self._at)
+            self.action_move(row - self.outline.at)
 
-    def _list(self) -> None:
-        self._entries = list(self._all()) if self._look is not None else []
-
-    def _all(self) -> Iterator[Entry]:
-        for group in self._look.groups if self._look is not None else ():
-            yield group
-            if self._is_open(group):
-                yield from group.fields
-
-    def _is_open(self, group: Group) -> bool:
-        """Tables that are not there stay closed until somebody opens them; one with something wrong is open."""
-        if group.key in self._opened:
-            return self._opened[group.key]
-        return group.required or group.line is not None or any(field.value is not None for field in group.fields)
-
-    def _key(self) -> str:
-        return _key_of(self.entry) if self.entry is not None else ""
-
-    def _find(self, key: str) -> None:
-        keys = [_key_of(entry) for entry in self._entries]
-        self._at = keys.index(key) if key in keys else max(0, min(self._at, len(keys) - 1))
-
-    def _reveal(self, key: str, *, top: bool = False) -> None:
-        for group in self._look.groups if self._look is not None else ():
-            if any(field.key == key for field in group.fields) and not self._is_open(group):
-                self._opened[group.key] = True
-        self._list()
-        self._find(key)
-        if top:
-            titles = [at for at, entry in enumerate(self._entries) if isinstance(entry, Group) and at <= self._at]
-            self._top = titles[-1] if titles else 0
-        self.redraw()
-
-    def open_group(self, group: Group, *, wanted: bool) -> None:
-        """Show the fields of a table, or only its title."""
-        self._opened[group.key] = wanted
-        self._list()
-        self._find(_key_of(group))
+    def open_entry(self, entry: Entry, *, wanted: bool) -> None:
+        """Show the fields of a table or the elements of a list, or only its title."""
+        self.outline.open(entry, wanted=wanted)
         self.redraw()
 
     # --- what the typing says ------------------------------------------------------------------------------------
@@ -200,7 +163,3 @@ class FormRows(Lines, can_focus=True):
     def finish(self) -> None:
         """What was typed stands: Escape does not take it back any more."""
         raise NotImplementedError
-
-
-def _key_of(entry: Entry) -> str:
-    return f"[{entry.key}]" if isinstance(entry, Group) else entry.key

@@ -1,6 +1,6 @@
 """The next value of a field, up or down."""
 
-from vramtui.presets.forms import Field
+from vramtui.presets.form_types import Field
 
 # Numbers go by ones at first, then by rounder steps: from the second figure of each pair on.
 STEPS = ((1, 32), (8, 256), (64, 1024), (512, 1 << 14), (4096, 1 << 17), (1 << 16, 1 << 62))

@@ -2,12 +2,20 @@
 
 
 class TypingLine:
-    """One line of text with a caret."""
+    """One line of text with a caret.
 
-    def __init__(self, key: str, text: str, before: str | None) -> None:
+    Args:
+        key: of the field.
+        text: to begin with.
+        before: what the field said then; None where it was unsaid.
+        takes_lines: whether a line end can be typed into it.
+    """
+
+    def __init__(self, key: str, text: str, before: str | None, *, takes_lines: bool = False) -> None:
         self.key = key
         self.text = text
         self.before = before
+        self.takes_lines = takes_lines
         self.caret = len(text)
 
     def insert(self, text: str) -> None:
