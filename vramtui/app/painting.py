@@ -1,13 +1,15 @@
 """How the dashboard meets the terminal: themes, ASCII, and only those cells that differ."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.driver import Driver
-from textual.geometry import Region
+from textual.filter import ANSIToTruecolor, LineFilter
+from textual.geometry import Region, Size
 from textual.screen import Screen
 from textual.theme import Theme
 from textual.widget import Widget
@@ -16,6 +18,20 @@ from vramtui.app.ascii import AsciiFilter, ascii_wanted
 from vramtui.app.frame import Frame, Piece, Pieces
 from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
 from vramtui.core.settings import Settings
+
+Visible = Mapping[Widget, tuple[Region, Region]]
+
+
+class Spot(NamedTuple):
+    """Where a widget's content is: its first column and row on the screen, its columns and rows, and how many rows of
+    frame are above it. It `is_free` where nothing hides any of the widget.
+    """
+
+    x: int
+    y: int
+    size: Size
+    top: int
+    is_free: bool
 
 
 class Painted(App[None]):
@@ -34,6 +50,8 @@ class Painted(App[None]):
         self.animation_level = "none"
         self._frame = Frame()
         self._pieces: list[Piece] | None = None
+        self._visible: Visible | None = None
+        self._spots: dict[Widget, Spot | None] = {}
         self.palette: Palette | None = None
         for theme in THEMES:
             self.register_theme(theme)
@@ -88,39 +106,77 @@ class Painted(App[None]):
                 self._display(self.screen, Pieces(pieces))
 
     def paint(self, widget: Widget, lines: Sequence[int]) -> bool:
-        """Draw these lines of a widget, given in their order, without Textual's compositor: that would go through all
-        the widgets between the first change on the screen and the last. A widget's lines are those of its frame too,
-        scroll bars are not.
+        """Draw these lines of a widget's content, given in their order, without Textual's compositor: that would go
+        through all the widgets between the first change on the screen and the last. What `render_line` gives has to be
+        finished; nothing of the widget's own style is laid over it.
 
         False, and nothing is done, where something lies in front of the widget or the screen is about to change.
         """
-        place = widget.region.shrink(widget.scrollbar_gutter)
-        if self._batch_count or not place or not self._is_in_front(widget, place):
+        spot = self.spot(widget)
+        if self._batch_count or spot is None or not spot.is_free or not 0 <= lines[0] <= lines[-1] < spot.size.height:
             return False
-        first, count = lines[0], lines[-1] - lines[0] + 1
-        cache = widget._styles_cache  # noqa: SLF001 - Widget.refresh, which is public, would call the compositor
-        cache.set_dirty(*(Region(0, y, 1, 1) for y in lines))
-        strips = widget.render_lines(Region(0, first, place.width, count))
-        pieces = [(place.y + y, place.x, strips[y - first]) for y in lines]
+        strips = [widget.render_line(y) for y in lines]
+        for line_filter in self._filters_needed():
+            background = widget.background_colors[1]
+            strips = [strip.apply_filter(line_filter, background) for strip in strips]
+        width = spot.size.width
+        pieces: list[Piece] = []
+        for y, strip in zip(lines, strips, strict=True):
+            if strip.cell_length < width:
+                return False
+            pieces.append((spot.y + y, spot.x, strip if strip.cell_length == width else strip.crop(0, width)))
+        # The compositor will have to draw them too, when its turn comes; Widget.refresh would call it now.
+        widget._styles_cache.set_dirty(Region(0, spot.top + lines[0], 1, lines[-1] - lines[0] + 1))  # noqa: SLF001 - so
         if self._pieces is None:
             self._display(self.screen, Pieces(pieces))
         else:
             self._pieces += pieces
         return True
 
-    def _is_in_front(self, widget: Widget, place: Region) -> bool:
-        """Whether the widget is where the terminal shows it, and nothing hides a part of it."""
+    def spot(self, widget: Widget) -> Spot | None:
+        """Where the widget's content is on the screen; None where it is not, or not any more."""
         screen = self.screen
-        if screen._layout_required or screen._scroll_required or widget.screen is not screen:  # noqa: SLF001 - no other way
-            return False
-        # In the order in which they are drawn, the foremost first.
-        for other, (region, clip) in screen._compositor.visible_widgets.items():  # noqa: SLF001 - as above
-            if other is widget:
-                return clip.contains_region(place)
-            if region.overlaps(place) and clip.overlaps(place):
-                return False
-        return False
+        if screen._layout_required or screen._scroll_required:  # noqa: SLF001 - no other way
+            return None
+        # In the order in which they are drawn, the foremost first; another mapping whenever anything moves.
+        visible = screen._compositor.visible_widgets  # noqa: SLF001 - as above
+        if visible is not self._visible:
+            self._visible, self._spots = visible, {}
+        if widget not in self._spots:
+            self._spots[widget] = _spot(widget, visible)
+        return self._spots[widget]
+
+    def forget_spots(self) -> None:
+        """Let go of the widgets that were last on the screen."""
+        self._visible, self._spots = None, {}
+
+    def _filters_needed(self) -> list[LineFilter]:
+        """What still has to be done to finished lines; where all colours are true there is nothing to make true."""
+        is_true = self.palette is not None and self.palette.is_true
+        return [one for one in self._filters if one.enabled and not (is_true and isinstance(one, ANSIToTruecolor))]
 
     def forget_frame(self) -> None:
         """Send everything again with the next update."""
         self._frame.forget()
+
+
+def _spot(widget: Widget, visible: Visible) -> Spot | None:
+    if widget not in visible:
+        return None
+    whole = visible[widget][0]
+    place = whole.shrink(widget.scrollbar_gutter)
+    inside = whole.shrink(widget.gutter).shrink(widget.scrollbar_gutter)
+    if not inside:
+        return None
+    is_free = _is_free(widget, place, visible)
+    return Spot(inside.x, inside.y, inside.size, inside.y - whole.y, is_free)
+
+
+def _is_free(widget: Widget, place: Region, visible: Visible) -> bool:
+    """Whether all of `place` is where the terminal shows it."""
+    for other, (region, clip) in visible.items():
+        if other is widget:
+            return clip.contains_region(place)
+        if region.overlaps(place) and clip.overlaps(place):
+            return False
+    return False

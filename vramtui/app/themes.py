@@ -85,10 +85,14 @@ class Palette:
 
     Args:
         variables: the theme's variables as Textual resolves them, and ours.
+
+    Attributes:
+        is_true: no colour is left to the terminal.
     """
 
     def __init__(self, variables: dict[str, str]) -> None:
         self._variables = variables
+        self.is_true = not any("ansi" in colour for colour in variables.values())
         self._made: dict[tuple[str, str, bool], Style] = {}
 
     def ink(self, name: str, on: str = "background", *, bold: bool = False) -> Style:

@@ -32,4 +32,5 @@ class Tidying(Watching):
         self.tidying_due = False
         # It remembers colours, but by the widget's drawn lines: these would live on with it.
         StylesCache.get_inner_outer.cache_clear()
+        self.forget_spots()
         gc.collect()

@@ -65,7 +65,7 @@ class Lines(Widget, can_focus=False):
 
     def redraw(self) -> None:
         """Build the lines again and draw those that differ from the ones on the screen."""
-        size = self.scrollable_content_region.size
+        size = _content_size(self)
         if self.palette is None or not size.width or not size.height or not self.display:
             return
         built_of = (self.palette, size, self.part(self.view))
@@ -126,9 +126,18 @@ class Wheeled(Framed):
 
 def draw_lines(widget: Widget, lines: Sequence[int]) -> None:
     """Draw these lines of the widget's content again, at once where nothing is in the way."""
-    app, top = widget.app, widget.gutter.top
-    if lines and not (isinstance(app, Painted) and app.paint(widget, [top + y for y in lines])):
+    if not lines:
+        return
+    app = widget.app
+    if not (isinstance(app, Painted) and app.paint(widget, lines)):
         widget.refresh(*(Region(0, y, widget.size.width, 1) for y in lines))
+
+
+def _content_size(widget: Widget) -> Size:
+    """The columns and rows of a widget's content."""
+    app = widget.app
+    spot = app.spot(widget) if isinstance(app, Painted) else None
+    return widget.scrollable_content_region.size if spot is None else spot.size
 
 
 def plain(text: str) -> str:
