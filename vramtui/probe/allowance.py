@@ -18,6 +18,10 @@ class Allowance:
         """Whether there is anything left to spend now."""
         return self.spent < HEAD_START + SHARE * (perf_counter_ns() - self._began)
 
+    def missing(self) -> float:
+        """Seconds until it affords anything, if nothing is spent till then."""
+        return (((self.spent - HEAD_START) / SHARE) - (perf_counter_ns() - self._began)) / 1e9
+
     def pay(self, since: int) -> None:
         """The time from `since` (as of perf_counter_ns) until now was ours, and then some of the job's."""
         self.spent += AFTER * (perf_counter_ns() - since)

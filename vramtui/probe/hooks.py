@@ -21,7 +21,8 @@ class Hooks:
     of another module than before.
 
     Phases: `forward` from the outermost module's call on, `backward` from `torch.autograd.backward` on, `step` while
-    an optimizer steps. Where `watching` is set to False, only the ends of steps are told.
+    an optimizer steps. Where `watching` is set to False, only the ends of steps are told, and those only where `rest`
+    is over: so many ends of steps are counted and nothing else, for each call costs a job that has left the caches.
     """
 
     def __init__(
@@ -39,6 +40,8 @@ class Hooks:
         self._step_begins = step_begins
         self._step_ends = step_ends
         self.watching = True
+        self.rest = 0
+        self._counts: dict[int, int] = {}
         self._waiting: Any = None  # torch's own table of hooks on every call, and our place in it
         self._key = 0
         self._last_called: Callable[[], Any] = _nothing
@@ -64,8 +67,14 @@ class Hooks:
 
     def begin_again(self) -> None:
         """Forget what is going on: in a forked child nothing of it does."""
-        self.watching, self._stepping, self._depth = True, None, 0
+        self.watching, self.rest, self._stepping, self._depth = True, 0, None, 0
+        self._counts = {}
         self._await_call()
+
+    @property
+    def steps(self) -> int:
+        """Steps of the job so far. Where several optimizers take turns, a step of the job is one of each."""
+        return max(list(self._counts.values()), default=0)
 
     def _await_call(self) -> None:
         if self._waiting is None:
@@ -113,8 +122,13 @@ class Hooks:
             self._turn("step")
 
     def _after_step(self, optimizer: Any, *_: Any) -> None:
+        if self.rest:
+            self.rest -= 1
+            self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+            return
         if not self.watching or (self._stepping is not None and self._stepping() is optimizer):
             self._stepping = None
+            self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
             self._step_ends(optimizer)
             self._await_call()
 

@@ -16,10 +16,11 @@ from .counters import Counters
 from .hooks import Hooks
 from .notes import Holdings, Moments
 
-BEAT = 0.2  # seconds between messages
+BEAT = 0.4  # seconds between messages
 LAST_WAIT = 0.5  # seconds for another thread of ours to have said what it is saying
 SILENCE = 0.5  # seconds after which a thread tells what no hook did: taking turns with it costs the job more
-ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
+ALWAYS = 2  # the first steps are noted whatever it takes: they are where memory peaks for the first time
+MOST_REST = 100  # ends of steps that are only counted
 PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
 RANKS = {"rank": ("RANK", "SLURM_PROCID"), "local_rank": ("LOCAL_RANK", "SLURM_LOCALID"), "world_size": ("WORLD_SIZE",)}
 
@@ -46,7 +47,6 @@ class Session:
         self._holdings = Holdings(self._torch)
         self._begun = self._beating = self._ended = self._knows_devices = False
         self._phase, self._step = "build", 0
-        self._counts: dict[int, int] = {}
         self._next_parts = self._last_beat = self._first_step = self._last_step = 0.0
 
     def arm(self) -> None:
@@ -96,12 +96,12 @@ class Session:
         if self._looks_at_parts():
             self._holdings.look_before_step()
 
-    def step_ends(self, optimizer: Any) -> None:
-        """`optimizer` has stepped."""
+    def step_ends(self, _optimizer: Any) -> None:
+        """An optimizer has stepped."""
         if facts.is_data_worker():
             return
-        self._last_step = time.monotonic()
-        self._counts[id(optimizer)] = self._counts.get(id(optimizer), 0) + 1
+        now, before = time.monotonic(), (self._step, self._last_step)
+        self._last_step = now
         watched = self._hooks.watching
         if watched:
             if self._looks_at_parts():
@@ -110,14 +110,21 @@ class Session:
             self._note()
         if not self._step:
             self._first_step = self._last_step
-        # Where several optimizers take turns, a step of the job is one of each.
-        self._step = max(self._step, self._counts[id(optimizer)])
+        self._step = self._hooks.steps
         self._phase = "input"
         # The next step is watched whole or not at all: a peak that grew between two notes belongs to what is between.
         self._hooks.watching = self._step < ALWAYS or self._allowance.affords()
         if self._hooks.watching and not watched:
             self._note(keep=False)
         self._beat_if_due(BEAT)
+        if not self._hooks.watching:
+            self._hooks.rest = self._calls_to_rest(now, *before)
+
+    def _calls_to_rest(self, now: float, step: int, last_step: float) -> int:
+        """Ends of steps to leave out until there is something to do, at the pace since `step` at `last_step`."""
+        pace = (now - last_step) / (self._step - step) if self._step > step else 0.0
+        due = min(self._allowance.missing(), self._last_beat + BEAT - now)
+        return min(MOST_REST, int(due / pace)) if pace > 0 and due > 0 else 0
 
     def _looks_at_parts(self) -> bool:
         return not self._step or (time.monotonic() >= self._next_parts and self._allowance.affords())
@@ -157,13 +164,13 @@ class Session:
 
     def _beat(self) -> None:
         self._meet_devices()
-        span = self._last_step - self._first_step
+        span, known = self._last_step - self._first_step, self._step
         moments = self._moments.taken()
         told = self._tell(
             "beat",
             phase=self._told_phase(),
-            step=self._step,
-            step_seconds=span / (self._step - 1) if self._step > 1 else None,
+            step=self._hooks.steps,
+            step_seconds=span / (known - 1) if known > 1 else None,
             lost=self._channel.lost,
             devices=[{"index": index, **read} for index, read in self._counters.read(time.monotonic()).items()],
             parts=self._holdings.sizes,
@@ -190,7 +197,9 @@ class Session:
     def _out_of_memory(self, device: int, asked: int, free: "int | None") -> None:
         figures = self._counters.read(time.monotonic()).get(device, {})
         told = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
-        self._tell("oom", device=device, asked=asked, free=free, phase=self._told_phase(), step=self._step, **told)
+        self._tell(
+            "oom", device=device, asked=asked, free=free, phase=self._told_phase(), step=self._hooks.steps, **told
+        )
 
     def _end(self) -> None:
         if not self._begun or self._ended:
