@@ -11,6 +11,7 @@ from vramtui.app.app import Dashboard
 from vramtui.app.library import Presets
 from vramtui.app.messages import PresetsRead, SampleTaken
 from vramtui.app.tracer import Tracer
+from vramtui.core.estimate import Estimator
 from vramtui.core.readings import Sample
 from vramtui.core.settings import Settings
 from vramtui.core.snapshot import Snapshot
@@ -42,6 +43,7 @@ async def dashboard(
     notifications: bool = False,
     settings: Settings | None = None,
     tracer: Tracer | None = None,
+    estimator: Estimator | None = None,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -53,7 +55,7 @@ async def dashboard(
         now=clock or Clock(),
         banner=banner,
         preset=preset,
-        estimator=RoundEstimator(),
+        estimator=estimator or RoundEstimator(),
         settings=settings,
         tracer=tracer,
     )

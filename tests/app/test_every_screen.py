@@ -7,7 +7,9 @@ from rich.cells import cell_len
 
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
+from tests.app.test_plan import planned
 from vramtui.app.places import PLACES, Place
+from vramtui.app.screens.plan import PlanScreen
 from vramtui.app.themes import THEMES
 
 SIZES = ((80, 24), (120, 35), (200, 50))
@@ -21,6 +23,8 @@ async def go(driver: Driver, place: Place) -> str:
     await settle(app, pilot)
     assert app.place is not None
     assert place.name == app.place.PLACE
+    if isinstance(app.place, PlanScreen):
+        await planned(driver)
     return screen_text(app)
 
 

@@ -34,14 +34,23 @@ def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
 async def planned(driver: Driver) -> PlanView:
     """The screen with everything known."""
     app, pilot = driver
-    for _ in range(3):
-        await settle(app, pilot)
-        while app.plan_worker.is_busy:
-            await pilot.pause(0.01)
+    await settle(app, pilot)
     screen = app.place
     assert isinstance(screen, PlanScreen)
+    while app.plan_worker.is_busy or not is_told(screen):
+        await pilot.pause(0.01)
+        await settle(app, pilot)
     assert screen.view.plan is not None
     return screen.view.plan
+
+
+def is_told(screen: PlanScreen) -> bool:
+    """Whether all that can be known stands on the screen."""
+    plan = screen.view.plan
+    if plan is None:
+        return False
+    whole = all(shown.done == shown.total for shown in plan.maps)
+    return whole and (plan.advice.is_whole or plan.side is None or plan.side.estimate is None)
 
 
 async def press(driver: Driver, *keys: str) -> PlanView:
@@ -223,7 +232,8 @@ async def test_the_cursor(keys: Sequence[str], cell: tuple[int, int]) -> None:
 
 async def test_the_edge_of_a_row() -> None:
     async with dashboard(climbing(), notifications=True) as driver:
-        plan = await press(driver, "2", "f")
+        await press(driver, "2")
+        plan = await press(driver, "f")
         x, y = plan.cursor
         row = [answer is not None and answer.fits for answer in plan.maps[0].cells[y]]
         assert row[x]

@@ -260,7 +260,7 @@ def test_a_saved_variant_is_the_variant(name: str, amounts: dict[str, int | str 
 
 def test_proposed_names_can_be_files() -> None:
     assert proposed_name(PRESETS[0], "batch 8 · seq 4,096") == "llama-3.1-8b-lora-batch8-seq4096"
-    assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-shardingtensor-seq"
+    assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-sharding-tensor-seq"
 
 
 def test_few_maps_and_advices_are_kept() -> None:

@@ -90,6 +90,7 @@ PLAN_BINDINGS: list[BindingType] = [
     _key("b", "app.choose_beside", "beside", "plan.beside", "Set another preset or this one's file beside it"),
     _key("enter", "app.take_variant", "take", "plan.take", "Let Watch estimate the cell's variant", "enter"),
     _key("w", "app.save_variant", "save", "plan.save", "Save the cell's variant as a preset of your own"),
+    _key("t", "changes", "changes", "plan.changes", "Choose among the changes that free memory, and back to the map"),
     _key("f", "app.plan_edge", "edge", "plan.edge", "Go to the last cell of the row that fits"),
     _key("s", "app.snapshot", "snapshot", "plan.snapshot", "Write what is shown to files"),
     _quiet("x", "app.swap_axes", "Columns become rows", "plan.swap"),

@@ -79,6 +79,18 @@ class Planning(Varying):
             self.notify("Nothing in this row fits.", timeout=2, markup=False)
         self.draw()
 
+    # --- the changes that free memory ------------------------------------------------------------------------------
+
+    def action_move_change(self, down: int) -> None:
+        """An arrow in their list."""
+        desk = self.plan_desk
+        self.action_choose_change(desk.choice.at(desk.changes) + down)
+
+    def action_choose_change(self, at: int) -> None:
+        """The one at a place."""
+        self.plan_desk.choice.go(self.plan_desk.changes, at)
+        self.draw_for_key()
+
     # --- what is varied, and where -------------------------------------------------------------------------------
 
     def action_choose_axis(self, across: bool) -> None:

@@ -20,6 +20,7 @@ from vramtui.app.screens.run import RunWindow
 from vramtui.app.widgets.estimate import EstimatePanel
 from vramtui.app.widgets.heatmap import Heatmap
 from vramtui.app.widgets.phases import Phases
+from vramtui.app.widgets.plan_words import PlanWords
 from vramtui.app.widgets.runs import RunRows
 from vramtui.app.widgets.table import Rows
 from vramtui.core.errors import UserError, nearest
@@ -57,6 +58,12 @@ MAP = (
     " what fits the card, the dot is the preset as it is now, and – is what cannot be: the words below say why.\n"
     "a and A choose what is varied, g the card, b what it is set beside; Enter takes the cell over, w saves it."
 )
+CHANGES = (
+    "Every single change to the cell's variant that frees memory, most first, with what is held then, whether that"
+    " fits, and what the change costs. Enter makes the change to the cell, and another can follow; w saves both as a"
+    " preset; u goes back to the file.\n"
+    "A server takes the share of the card that it is given: there the column tells the largest context that fits then."
+)
 HISTORY = (
     "Every job that ran a preset while a dashboard watched it, and every one that vramtui run started. The errors are"
     " those of runs that came to their end; calibration is learnt from those on this host."
@@ -74,6 +81,7 @@ SECTIONS = (
     Section("phases.", "Phases", Phases.BINDINGS, PHASES),
     Section("watch.", "Watch", WATCH_BINDINGS),
     Section("map.", "Map of what fits", Heatmap.BINDINGS, MAP),
+    Section("changes.", "Changes that free memory", PlanWords.BINDINGS, CHANGES),
     Section("plan.", "Plan", PLAN_BINDINGS),
     Section("timeline.", "Timeline", TIMELINE_BINDINGS),
     Section("history.", "History", HISTORY_BINDINGS, HISTORY),

@@ -13,6 +13,7 @@ from vramtui.core.workload import Workload
 if TYPE_CHECKING:
     from vramtui.app.plan.desk import PlanDesk
 
+NO_CHANGES = "No single change frees memory here, as far as is known yet."
 CHOOSE_FIRST = "Choose a preset first: p"
 
 
@@ -32,17 +33,30 @@ class Varying(Watching):
 
     def action_take_variant(self) -> None:
         """Make the cell's variant what Watch's panel shows."""
-        told = self._variant()
+        self._take(self._variant())
+
+    def _take(self, told: tuple[Workload, str] | None) -> None:
         if told is not None:
             workload, how = told
             self.desk.put(workload)
             self.plan_desk.go_home()
+            self.plan_desk.choice.forget()
             self.notify(f"Watch estimates {how} now; u goes back to the file, w saves it.", markup=False)
             self.draw()
 
+    def action_take_change(self) -> None:
+        """Make the chosen change to the cell's variant, and that what Watch's panel shows."""
+        self._take(self._changed())
+
+    def action_save_change(self) -> None:
+        """Ask for a name, and save the cell's variant with the chosen change."""
+        self._ask_name(self._changed())
+
     def action_save_variant(self) -> None:
         """Ask for a name, and save the cell's variant as a preset of the person's own."""
-        told = self._variant()
+        self._ask_name(self._variant())
+
+    def _ask_name(self, told: tuple[Workload, str] | None) -> None:
         found = self.desk.presets.get(self.desk.panel_key or "")
         if told is None or found is None:
             return
@@ -69,6 +83,19 @@ class Varying(Watching):
         else:
             return side.workload, side.how
         return None
+
+    def _changed(self) -> tuple[Workload, str] | None:
+        """The workload under the cursor with the chosen change, and its name; says why where there is none."""
+        from vramtui.estimators.planner import with_values  # noqa: PLC0415 - estimators, as above
+
+        told, desk = self._variant(), self.plan_desk
+        if told is None:
+            return None
+        if not desk.changes:
+            self.notify(NO_CHANGES, markup=False)
+            return None
+        change = desk.changes[desk.choice.at(desk.changes)]
+        return with_values(told[0], change.changes), f"{told[1]} · {change.lever}"
 
     def _save_aside(self, found: PresetFile, workload: Workload, name: str, how: str) -> None:
         def save() -> None:

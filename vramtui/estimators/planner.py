@@ -106,7 +106,7 @@ class Planner:
             reason=now.reason,
             edge=self.edge(key),
             also=tuple(self.edge(other) for other in other_keys(self._workload) if other != key),
-            effects=tuple(self._effects(key, now.process)),
+            effects=tuple(self.effects(now.process, key)),
             cheapest=cheapest,
             cheapest_process=with_them,
         )
@@ -132,7 +132,8 @@ class Planner:
                 return levers
         return None
 
-    def _effects(self, key: str, before: int) -> Iterator[Effect]:
+    def effects(self, before: int, key: str | None = None) -> Iterator[Effect]:
+        """What each change would do to a process of `before` bytes, and the largest value of `key` then, if given."""
         for lever in self._levers:
             workload = _changed(self._workload, lever)
             then = self._answer(workload)
@@ -145,7 +146,7 @@ class Planner:
                 process=then.process,
                 frees=before - then.process,
                 fits=then.fits,
-                largest=None if key in lever.changes else self._edge(workload, key).largest,
+                largest=None if key is None or key in lever.changes else self._edge(workload, key).largest,
             )
 
     def _edge(self, workload: Workload, key: str) -> Edge:

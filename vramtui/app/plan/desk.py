@@ -1,12 +1,13 @@
 """What a person has chosen on the Plan screen, the maps that were made for it, and what is left to find out."""
 
-from collections import OrderedDict
 from collections.abc import Mapping
 
 import msgspec
 
 from vramtui.app.desk import Desk
 from vramtui.app.plan.axes import Axis, axes_of, fitted, usual_axes, variant
+from vramtui.app.plan.changes import Choice, worthwhile
+from vramtui.app.plan.latest import Latest
 from vramtui.app.plan.sheets import Advice, Question, Sheet
 from vramtui.app.plan.view import AdviceView, MapView, PlanView, Side
 from vramtui.app.plan.worker import Steps
@@ -18,7 +19,7 @@ from vramtui.core.preset import PresetFile
 from vramtui.core.snapshot import device_of
 from vramtui.core.text import printable
 from vramtui.core.workload import Workload
-from vramtui.estimators.planner import Answer
+from vramtui.estimators.planner import Answer, Effect
 
 AS_IN_FILE = "/file"
 USUAL_CARDS = 8
@@ -44,11 +45,13 @@ class PlanDesk:
         self._wanted = ("", "")
         self._cursor: tuple[int, int] | None = None
         self._about: object = None
-        self._sheets: OrderedDict[object, Sheet] = OrderedDict()
-        self._advice: OrderedDict[object, Advice] = OrderedDict()
+        self._sheets: Latest[Sheet] = Latest(SHEETS)
+        self._advice: Latest[Advice] = Latest(ADVICE)
         self._open: dict[object, Steps] = {}
         self.axes: tuple[Axis, ...] = ()
         self.sheet: Sheet | None = None
+        self.choice = Choice()
+        self.changes: tuple[Effect, ...] = ()
 
     @property
     def jobs(self) -> Mapping[object, Steps]:
@@ -119,7 +122,7 @@ class PlanDesk:
 
     def view(self, desk: Desk) -> PlanView:
         """What is known by now; `jobs` is the rest."""
-        self._open = {}
+        self._open, self.changes = {}, ()
         found = desk.presets.get(desk.panel_key or "")
         problem = _problem(found)
         if found is None or problem:
@@ -135,6 +138,8 @@ class PlanDesk:
         maps = [_map(printable(found.key), self.sheet)]
         side = self._side(desk, device)
         other_sheet, other = self._second(desk, found, self.sheet)
+        advice = self._advise(desk, side, device)
+        self.changes = advice.changes
         if other_sheet is not None and other is not None:
             maps.append(_map(other.what, other_sheet))
         return PlanView(
@@ -145,7 +150,8 @@ class PlanDesk:
             cursor=self.cursor,
             side=side,
             other=other,
-            advice=self._advise(desk, side, device),
+            advice=advice,
+            change=self.choice.at(advice.changes),
             tried=len(CARDS),
             changed=workload != original,
         )
@@ -156,14 +162,8 @@ class PlanDesk:
 
     def _sheet(self, asked: Question, desk: Desk) -> Sheet:
         """The map of `asked`, which may have been made before."""
-        name = (asked, desk.predictor.correct)
-        sheet = self._sheets.get(name)
-        if sheet is None:
-            start = (asked.x.present or 0, asked.y.present or 0)
-            sheet = self._sheets[name] = Sheet(asked, start)
-        self._sheets.move_to_end(name)
-        while len(self._sheets) > SHEETS:
-            self._sheets.popitem(last=False)
+        start = (asked.x.present or 0, asked.y.present or 0)
+        sheet = self._sheets.of((asked, desk.predictor.correct), lambda: Sheet(asked, start))
         if not sheet.is_whole:
             self._open[sheet] = sheet.fill
         return sheet
@@ -213,17 +213,21 @@ class PlanDesk:
         """What is known about the cursor's variant."""
         if side.workload is None or side.estimate is None:
             return AdviceView()
-        name = (side.workload, device, desk.predictor.correct)
-        advice = self._advice.get(name)
-        if advice is None:
-            ranks = side.workload.parallel.ranks if side.workload.parallel is not None else 1
-            advice = self._advice[name] = Advice(side.workload, device, max(ranks, _alike(desk, device)))
-        self._advice.move_to_end(name)
-        while len(self._advice) > ADVICE:
-            self._advice.popitem(last=False)
+        workload = side.workload
+        gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(desk, device))
+        name = (workload, device, desk.predictor.correct)
+        advice = self._advice.of(name, lambda: Advice(workload, device, gpus))
         if not advice.is_whole:
             self._open[advice] = advice.find
-        return AdviceView(advice.edges, advice.levers, advice.settings, advice.with_them, advice.cards, advice.is_whole)
+        return AdviceView(
+            advice.edges,
+            advice.levers,
+            advice.settings,
+            advice.with_them,
+            advice.cards,
+            worthwhile(advice.effects, side.estimate.process, advice.edges),
+            advice.is_whole,
+        )
 
 
 def cards_here(desk: Desk) -> int:

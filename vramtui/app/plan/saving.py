@@ -17,11 +17,13 @@ from vramtui.presets.whole_files import NotDurable
 from vramtui.presets.writing import set_values
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._]+")
+_SIZE = re.compile(r"(\w+) (\d\S*)")
 
 
 def proposed_name(found: PresetFile, how: str) -> str:
     """A file's name for a variant: the preset's own and what was varied."""
-    return f"{found.key}-{_NOT_IN_NAMES.sub('-', how.replace(',', '').replace(' ', ''))}".strip("-._")[:100]
+    parts = (_SIZE.sub(r"\1\2", part) if _SIZE.fullmatch(part) else part for part in how.replace(",", "").split(" · "))
+    return _NOT_IN_NAMES.sub("-", "-".join((found.key, *parts))).strip("-._")[:100]
 
 
 def save_variant(found: PresetFile, workload: Workload, name: str, how: str) -> PresetFile:

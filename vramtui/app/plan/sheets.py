@@ -8,9 +8,9 @@ from vramtui.app.plan.axes import Axis, variant
 from vramtui.core.devices import CARDS, Device
 from vramtui.core.errors import UserError
 from vramtui.core.estimate import Estimator
-from vramtui.core.workload import Workload
+from vramtui.core.workload import ServeRun, Workload
 from vramtui.estimators.plan_grid import answer_for, spread
-from vramtui.estimators.planner import Answer, Edge, Planner, other_keys, usual_key, with_values
+from vramtui.estimators.planner import Answer, Edge, Effect, Planner, other_keys, usual_key, with_values
 
 Cells = tuple[tuple[Answer | None, ...], ...]
 
@@ -91,6 +91,7 @@ class Advice:
         settings: the keys that they set.
         with_them: bytes of the process then.
         cards: those that hold it, smallest first.
+        effects: what each single change would do, as far as it is known.
     """
 
     def __init__(self, workload: Workload, device: Device, gpus: int) -> None:
@@ -101,16 +102,23 @@ class Advice:
         self.settings: dict[str, object] = {}
         self.with_them: int | None = None
         self.cards: tuple[Holds, ...] = ()
+        self.effects: tuple[Effect, ...] = ()
         self.is_whole = False
 
     def find(self, estimator: Estimator) -> Iterator[None]:
         """Find out one thing at each step."""
         planner = Planner(estimator, self.workload, self.device, self.gpus)
-        self.fits = answer_for(estimator, self.workload, self.device).fits
+        now = answer_for(estimator, self.workload, self.device)
+        self.fits = now.fits
         yield
         first = usual_key(self.workload)
         for key in (first, *(other for other in other_keys(self.workload) if other != first)):
             self.edges = (*self.edges, planner.edge(key))
+            yield
+        # A server takes the share of the card that it is given: what a change frees is room for more tokens.
+        asked = first if isinstance(self.workload.run, ServeRun) else None
+        for effect in planner.effects(now.process or 0, asked):
+            self.effects = (*self.effects, effect)
             yield
         for card in sorted(CARDS.values(), key=lambda card: (card.total_memory, card.name)):
             there = answer_for(estimator, self.workload, card)

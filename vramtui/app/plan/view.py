@@ -9,7 +9,7 @@ from vramtui.app.plan.sheets import Cells, Holds
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate
 from vramtui.core.workload import Workload
-from vramtui.estimators.planner import Answer, Edge
+from vramtui.estimators.planner import Answer, Edge, Effect
 
 
 class MapView(msgspec.Struct, frozen=True, eq=False):
@@ -24,13 +24,14 @@ class MapView(msgspec.Struct, frozen=True, eq=False):
 
 
 class AdviceView(msgspec.Struct, frozen=True, eq=False):
-    """What is known so far; see `sheets.Advice`."""
+    """What is known so far; see `sheets.Advice`. `changes` are those of its effects that are worth it, best first."""
 
     edges: tuple[Edge, ...] = ()
     levers: tuple[tuple[str, str], ...] | None = None
     settings: Mapping[str, object] = {}
     with_them: int | None = None
     cards: tuple[Holds, ...] = ()
+    changes: tuple[Effect, ...] = ()
     is_whole: bool = False
 
 
@@ -55,6 +56,7 @@ class PlanView(msgspec.Struct, frozen=True, eq=False):
         cursor: column and row of the cell that the rest is about.
         side: that cell; `other` is what it is set beside.
         advice: about that cell.
+        change: which of the advice's changes is chosen.
         tried: how many cards the advice looks at.
         changed: whether the preset's values are not its file's.
     """
@@ -68,5 +70,6 @@ class PlanView(msgspec.Struct, frozen=True, eq=False):
     side: Side | None = None
     other: Side | None = None
     advice: AdviceView = AdviceView()
+    change: int = 0
     tried: int = 0
     changed: bool = False

@@ -36,6 +36,8 @@ class PlanScreen(ViewScreen):
         &.-narrow #lower { height: 9; }
         &.-narrow.page-map #parts, &.-narrow.page-second #parts { display: none; }
         &.-narrow.page-parts #words { display: none; }
+        &.-widest #parts { width: 2fr; }
+        &.-widest #words { width: 3fr; }
         #second { display: none; }
         &.-beside.-widest #second { display: block; }
         &.-beside.page-second #second { display: block; }
@@ -86,6 +88,17 @@ class PlanScreen(ViewScreen):
         self._turn_to(self.pages[(at + 1) % len(self.pages)])
         self.call_after_refresh(self.watch_view, self.view)
 
+    def action_changes(self) -> None:
+        """Give the keys to the changes that free memory, or back to the map."""
+        words = self.query_one(PlanWords)
+        if words.has_focus:
+            self.query_one("#second" if self.has_class("page-second") else "#map").focus()
+            return
+        if not words.display:
+            self._turn_to("map")
+            self.call_after_refresh(self.watch_view, self.view)
+        words.focus()
+
     def _turn_to(self, page: str) -> None:
         self.remove_class(*(f"page-{name}" for name in self.PAGES))
         self.add_class(f"page-{page}")
@@ -94,4 +107,6 @@ class PlanScreen(ViewScreen):
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """There are pages only where not everything fits."""
         del parameters
+        if action == "changes":
+            return self.view.plan is not None and bool(self.view.plan.maps)
         return action != "page" or len(self.pages) > 1

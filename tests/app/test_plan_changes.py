@@ -1,0 +1,175 @@
+"""The changes that free memory, under the Plan screen's map."""
+
+from pathlib import Path
+
+import pytest
+from syrupy.assertion import SnapshotAssertion
+from textual.widgets import Input
+
+from tests.app.driving import climbing, dashboard, screen_text
+from tests.app.stand_ins import FixedPresets
+from tests.app.svg import SvgExtension
+from tests.app.test_plan import SIZES, choose, planned, press, run_of, saved
+from vramtui.app.plan.changes import Choice, worthwhile
+from vramtui.app.widgets.heatmap import Heatmap
+from vramtui.app.widgets.plan_name import PlanName
+from vramtui.app.widgets.plan_words import PlanWords
+from vramtui.core.units import GIB
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.planner import Edge, Effect
+from vramtui.presets import PresetLibrary
+
+REAL = PresetLibrary().get("gpt2-1.5b")
+
+
+def effect(name: str, frees: int, largest: int | None = None) -> Effect:
+    return Effect(
+        lever=name, changes={}, cost="time", process=10 * GIB - frees, frees=frees, fits=True, largest=largest
+    )
+
+
+# --- which are shown -------------------------------------------------------------------------------------------------
+
+
+def test_what_frees_most_comes_first_and_what_frees_nothing_not_at_all() -> None:
+    effects = (effect("a", GIB), effect("b", 0), effect("c", 3 * GIB), effect("d", -GIB), effect("e", 1000))
+    assert [one.lever for one in worthwhile(effects, 10 * GIB, ())] == ["c", "a"]
+
+
+def test_of_a_server_what_makes_room_for_a_longer_context_is_worth_it_too() -> None:
+    edges = (Edge(key="run.max_model_len", largest=4096, process=1, beyond=2, reason=""),)
+    effects = (effect("a", 0, 4096), effect("b", 0, 8192), effect("c", 0, 9000), effect("d", GIB, 2048))
+    assert [one.lever for one in worthwhile(effects, 10 * GIB, edges)] == ["d", "c", "b"]
+
+
+def test_the_cursor_stays_on_its_change_while_others_are_found() -> None:
+    choice, few = Choice(), (effect("a", 3 * GIB), effect("b", GIB))
+    choice.go(few, 5)
+    assert choice.at(few) == 1
+    assert choice.at((effect("c", 9 * GIB), *few)) == 2
+    choice.go(few, -5)
+    assert choice.at(few) == 0
+    choice.go((), 1)
+    assert choice.at(()) == 0
+
+
+# --- on the screen ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
+async def test_a_change_is_chosen(snapshot: SnapshotAssertion, size: tuple[int, int]) -> None:
+    async with dashboard(climbing(), size) as driver:
+        await press(driver, "2")
+        await press(driver, "t", "down")
+        assert driver[0].picture() == snapshot.use_extension(SvgExtension)
+
+
+async def test_they_stand_under_the_words_and_say_what_each_frees() -> None:
+    async with dashboard(climbing(), (200, 50)) as driver:
+        plan = await press(driver, "2")
+        assert plan.side is not None
+        assert plan.side.estimate is not None
+        freed = [change.frees for change in plan.advice.changes]
+        assert freed
+        assert freed == sorted(freed, reverse=True)
+        text = screen_text(driver[0])
+        for change in plan.advice.changes:
+            assert change.frees == plan.side.estimate.process - change.process
+            assert f"−{change.frees / GIB:.1f} GiB" in text
+            assert change.lever in text
+
+
+async def test_the_keys_go_there_and_back() -> None:
+    async with dashboard(climbing(), (80, 24)) as driver:
+        await press(driver, "2", "v")
+        words = driver[0].screen.query_one(PlanWords)
+        assert not words.display
+        await press(driver, "t")
+        assert words.has_focus
+        await press(driver, "t")
+        assert isinstance(driver[0].focused, Heatmap)
+        await press(driver, "t", "escape")
+        assert isinstance(driver[0].focused, Heatmap)
+        assert driver[0].screen.id == "plan"
+
+
+async def test_arrows_and_the_mouse_choose_one() -> None:
+    async with dashboard(climbing(), presets=FixedPresets((REAL,)), preset=REAL.key, estimator=ANALYTIC) as driver:
+        await press(driver, "2")
+        plan = await press(driver, "t")
+        last = len(plan.advice.changes) - 1
+        assert last > 1
+        for keys, at in ((["down"], 1), (["up", "up"], 0), (["j", "j", "k"], 1), (["pagedown"] * 9, last)):
+            plan = await press(driver, *keys)
+            assert plan.change == at
+            assert plan.advice.changes[at].lever[:20] in screen_text(driver[0])
+        plan = await press(driver, *["pageup"] * 9)
+        assert plan.change == 0
+        await driver[1].click("#words", offset=(10, 5))
+        assert (await planned(driver)).change == 2
+
+
+async def test_enter_makes_the_change_to_the_cell_and_another_can_follow() -> None:
+    async with dashboard(
+        climbing(), presets=FixedPresets((REAL,)), preset=REAL.key, notifications=True, estimator=ANALYTIC
+    ) as driver:
+        before = await press(driver, "2", "right", "t")
+        first = before.advice.changes[0]
+        plan = await press(driver, "enter")
+        assert plan.changed
+        assert plan.side is not None
+        assert plan.side.estimate is not None
+        assert plan.side.estimate.process == first.process
+        assert run_of(driver).batch_size == 10 if "run.batch_size" not in first.changes else 1
+        assert first.lever not in [change.lever for change in plan.advice.changes]
+        second = plan.advice.changes[0]
+        plan = await press(driver, "enter")
+        assert plan.side is not None
+        assert plan.side.estimate is not None
+        assert plan.side.estimate.process == second.process
+        assert not (await press(driver, "u")).changed
+
+
+async def test_the_cell_with_a_change_becomes_a_preset(tmp_path: Path) -> None:
+    async with dashboard(
+        climbing()[:1], presets=FixedPresets((REAL,)), preset=REAL.key, notifications=True, estimator=ANALYTIC
+    ) as driver:
+        plan = await press(driver, "2", "right", "t")
+        at = next(at for at, change in enumerate(plan.advice.changes) if change.lever == "LoRA of rank 16")
+        plan = await press(driver, *["down"] * at)
+        await driver[1].press("w")
+        await driver[1].pause()
+        window = driver[0].screen
+        assert isinstance(window, PlanName)
+        assert window.query_one(Input).value == "gpt2-1.5b-batch10-seq1024-LoRA-of-rank-16"
+        window.query_one(Input).value = "mine"
+        await saved(driver, "enter")
+        text = (tmp_path / "presets" / "mine.toml").read_text()
+        assert 'target_modules = ["qkv_proj", "o_proj"]' in text
+        assert run_of(driver).lora is not None
+        assert (await planned(driver)).preset == "mine"
+
+
+async def test_a_cell_that_cannot_be_has_no_changes() -> None:
+    async with dashboard(climbing(), notifications=True) as driver:
+        plan = await press(driver, "2", "up", "up", "up", "t", "enter", "w")
+        assert not plan.advice.changes
+        assert not plan.changed
+        assert "cannot be" in screen_text(driver[0])
+
+
+async def test_without_a_preset_there_is_nothing_to_choose_from() -> None:
+    async with dashboard(climbing()[:1], presets=FixedPresets(())) as driver:
+        await press(driver, "2", "t")
+        assert isinstance(driver[0].focused, Heatmap)
+
+
+async def test_a_server_is_told_how_much_longer_its_context_could_be() -> None:
+    real = PresetLibrary().get("llama-3.1-8b-serve")
+    async with dashboard(
+        climbing()[:1], (200, 50), presets=FixedPresets((real,)), preset=real.key, estimator=ANALYTIC
+    ) as driver:
+        await press(driver, "2")
+        plan = await choose(driver, "g", "A10 ")
+        assert any(change.largest for change in plan.advice.changes)
+        assert "then up to" in screen_text(driver[0])
