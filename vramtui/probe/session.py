@@ -19,7 +19,7 @@ from .notes import Holdings, Moments
 BEAT = 0.4  # seconds between messages
 LAST_WAIT = 0.5  # seconds for another thread of ours to have said what it is saying
 SILENCE = 0.5  # seconds after which a thread tells what no hook did: taking turns with it costs the job more
-ALWAYS = 2  # the first steps are noted whatever it takes: they are where memory peaks for the first time
+ALWAYS = 3  # the first steps are noted whatever it takes: they are where memory peaks for the first time
 MOST_REST = 100  # ends of steps that are only counted
 PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new is expected there
 RANKS = {"rank": ("RANK", "SLURM_PROCID"), "local_rank": ("LOCAL_RANK", "SLURM_LOCALID"), "world_size": ("WORLD_SIZE",)}
