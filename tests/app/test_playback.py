@@ -1,7 +1,5 @@
 """Where the playing is, by a clock that is moved by hand; and what people mean when they say where to."""
 
-import time
-from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -13,15 +11,6 @@ from vramtui.app.playback import SPEEDS, Playback
 from vramtui.core.errors import UserError
 
 NOON = 1795176000.0  # 2026-11-20 12:00:00 UTC
-
-
-@pytest.fixture(autouse=True)
-def _utc() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
-        yield
-    time.tzset()
 
 
 def hour(at: float = NOON) -> tuple[Playback, Clock]:

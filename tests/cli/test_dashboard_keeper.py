@@ -13,26 +13,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.examples import a_run
 from vramtui.cli.dashboard_keeper import HistoryKeeper
 from vramtui.core.errors import UserError
-from vramtui.core.ledger import Ledger
 from vramtui.core.runs import Run
 from vramtui.records.run_history import FILE, RunHistory
 
 PATIENCE = 20.0
-RUN = Run(
-    key="h/GPU-0/1/100",
-    source="watched",
-    host="h",
-    gpu_uuid="GPU-0",
-    gpu_name="NVIDIA H200",
-    pid=1,
-    started_at=100.0,
-    preset="gpt2-124m",
-    method="analytic",
-    predicted=Ledger(process=20),
-    observed=Ledger(process=19),
-)
+RUN = a_run(key="h/GPU-0/1/100", source="watched", host="h", pid=1, started_at=100.0)
 # A dashboard's keeper that writes until somebody ends it, and says how many jobs it has seen the last of.
 ENDLESS = """
 import sys, msgspec

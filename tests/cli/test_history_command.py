@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from tests.examples import a_run
 from vramtui.cli.main import program
 from vramtui.core.ledger import Ledger
-from vramtui.core.runs import Run
 from vramtui.records.run_history import FILE, RunHistory
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -23,25 +23,14 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunHistory:
     return RunHistory(tmp_path / FILE)
 
 
-RUN = Run(
-    key="k",
-    source="run",
-    host="gpu01",
-    gpu_uuid="GPU-0",
-    gpu_name="NVIDIA H200",
-    pid=4213,
+RUN = a_run(
     command="python \x1b[2Jtrain.py",
     started_at=1.7e9,
     ended_at=1.7e9 + 90,
     ending="out_of_memory",
     exit_code=1,
-    preset="gpt2-124m",
-    model_kind="transformer",
     workload={"run": {"batch_size": 8, "lora": None}},
-    method="analytic",
     peak_phase="backward",
-    predicted=Ledger(weights=GIB, process=20 * GIB),
-    observed=Ledger(process=19 * GIB),
 )
 
 

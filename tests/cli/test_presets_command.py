@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.examples import SMALL_MODEL
 from vramtui.cli import editing
 from vramtui.cli import presets as command
 from vramtui.cli.presets import presets
@@ -16,15 +17,9 @@ from vramtui.presets import load_preset
 from vramtui.presets.model_files import preset_of
 
 RUNNER = CliRunner()
-PRESET = """
+PRESET = f"""
 name = "Mine [red]x[/]"
-[model]
-kind = "transformer"
-hidden_size = 64
-num_hidden_layers = 2
-num_attention_heads = 4
-vocab_size = 100
-[run]
+{SMALL_MODEL}[run]
 kind = "infer"
 sequence_length = 128
 """

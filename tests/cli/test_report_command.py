@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
+from tests.examples import a_run
 from vramtui.cli.main import program
 from vramtui.core.devices import card
 from vramtui.core.ledger import Ledger
@@ -32,25 +33,16 @@ def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunHistory:
 def run() -> Run:
     workload = PresetLibrary().get("gpt2-124m").preset.workload
     estimate = ANALYTIC.estimate(workload, card("H200"))
-    return Run(
-        key="k",
+    return a_run(
         source="watched",
-        host="gpu01",
-        gpu_uuid="GPU-0",
-        gpu_name="NVIDIA H200",
-        pid=4213,
         command=HOSTILE,
         started_at=1.7e9,
         ended_at=1.7e9 + 90,
         ending="exited",
-        preset="gpt2-124m",
-        model_kind="transformer",
         run_kind="train",
         workload=msgspec.to_builtins(workload),
-        method="analytic",
         peak_phase="forward",
         predicted=estimate.ledger,
-        observed=Ledger(process=19 * GIB),
         times=(0.0, 30.0, 60.0),
         values=(GIB, 19 * GIB, 12 * GIB),
         versions={"driver": "580.1"},

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import a_run
 from vramtui.core.calibration import ENOUGH, Calibration, calibrate, calibrated
 from vramtui.core.estimate import Estimate, Part
 from vramtui.core.ledger import Ledger, Line, ledger_from_parts
@@ -17,20 +18,14 @@ CONTEXTS = (498, 504, 512)
 def run(number: int, context: int = 504, cached: float = 0.25, **changes: object) -> Run:
     """A probed job on this host that allocated 8 GiB."""
     reserved = round(8 * GIB * (1 + cached))
-    made = Run(
+    made = a_run(
         key=str(number),
-        source="run",
         host="h",
-        gpu_uuid="GPU-0",
-        gpu_name="NVIDIA H200",
         pid=number,
         started_at=float(number),
         ended_at=number + 5.0,
         ending="exited",
-        preset="p",
-        model_kind="transformer",
         run_kind="train",
-        method="analytic",
         predicted=Ledger(process=12 * GIB, other=0),
         observed=Ledger(allocated=8 * GIB, reserved=reserved, process=reserved + context * MIB),
         peak_how="probe",

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import a_run
 from vramtui.core.ledger import Ledger
 from vramtui.core.run_list import (
     BARS,
@@ -19,22 +20,14 @@ from vramtui.core.run_list import (
     in_order,
     preset_values,
 )
-from vramtui.core.runs import Kept, Run
+from vramtui.core.runs import Kept
 
-RUN = Run(
-    key="k",
+RUN = a_run(
     source="watched",
-    host="gpu01",
-    gpu_uuid="GPU-0",
-    gpu_name="NVIDIA H200",
     pid=1,
     command="python Train.py --lr 1",
-    started_at=1000.0,
     ended_at=2000.0,
     ending="exited",
-    preset="gpt2-124m",
-    model_kind="transformer",
-    method="analytic",
     predicted=Ledger(process=100),
     observed=Ledger(process=95),
 )

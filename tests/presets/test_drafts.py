@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.examples import NOTED
 from vramtui.core.errors import UserError
 from vramtui.core.preset import Preset, PresetFile
 from vramtui.core.workload import TrainRun
@@ -23,21 +24,6 @@ from vramtui.presets.positions import key_of
 from vramtui.presets.schema import dotted, find_faults
 
 SHIPPED = preset_files(bundled_folder())
-TEXT = """\
-# how we train
-name   = "Small"   # on the old card
-
-[model]
-kind = "transformer"
-hidden_size = 64            # as published
-num_hidden_layers = 2
-num_attention_heads = 4
-vocab_size = 100
-
-[run]
-kind = "train"
-batch_size = 2 # more does not fit
-"""
 
 
 def _value_at(text: str, key: str) -> Any:
@@ -131,7 +117,7 @@ def _assert_small(before: str, after: str, field: Field) -> None:
 
 
 def test_bytes_that_are_easily_lost(tmp_path: Path) -> None:
-    text = TEXT.replace("\n", "\r\n").replace("batch_size = 2", "batch_size\t=  2_0 ") + "  \t\r\n\r\n# the end"
+    text = NOTED.replace("\n", "\r\n").replace("batch_size = 2", "batch_size\t=  2_0 ") + "  \t\r\n\r\n# the end"
     path = tmp_path / "small.toml"
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
     draft = Draft.at(path)
@@ -151,7 +137,7 @@ def test_bytes_that_are_easily_lost(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", ""])
 def test_a_text_field_that_makes_line_ends_the_same(end: str) -> None:
-    mixed = f"# one\r\n# two\n{TEXT}# \u2028 \x85 last{end}"
+    mixed = f"# one\r\n# two\n{NOTED}# \u2028 \x85 last{end}"
     draft = Draft.new(mixed, "small")
     for newline in ("\n", "\r\n"):
         draft.set_text(newline.join(mixed.splitlines()) + (newline if end else ""))
@@ -163,19 +149,19 @@ def test_a_text_field_that_makes_line_ends_the_same(end: str) -> None:
 
 
 def test_both_sides_see_one_text() -> None:
-    draft = Draft.new(TEXT, "small")
+    draft = Draft.new(NOTED, "small")
     draft.set_value("run.batch_size", "8")
-    assert draft.text == TEXT.replace("= 2 #", "= 8 #")
+    assert draft.text == NOTED.replace("= 2 #", "= 8 #")
     assert isinstance(draft.preset.run if draft.preset else None, TrainRun)
     draft.set_text(draft.text.replace("= 8 #", "= 16 #"))
     assert fields_of(draft.form)["run.batch_size"].value == "16"
 
 
 def test_a_wrong_value_stands_in_the_text_and_is_marked() -> None:
-    draft = Draft.new(TEXT, "small")
+    draft = Draft.new(NOTED, "small")
     good = draft.preset
     draft.set_value("run.batch_size", "0")
-    assert draft.text == TEXT.replace("= 2 #", "= 0 #")
+    assert draft.text == NOTED.replace("= 2 #", "= 0 #")
     (problem,) = draft.problems
     assert (problem.line, problem.key) == (13, "run.batch_size")
     assert problem.sentence == "run.batch_size is 0; it must be at least 1"
@@ -205,30 +191,30 @@ def test_a_wrong_value_stands_in_the_text_and_is_marked() -> None:
     ],
 )
 def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -> None:
-    draft = Draft.new(TEXT, "small")
+    draft = Draft.new(NOTED, "small")
     draft.set_value(key, raw)
-    assert draft.text == TEXT
+    assert draft.text == NOTED
     assert [(problem.key, problem.sentence) for problem in draft.problems] == [(key, reason)]
     assert draft.is_current
-    draft.set_text(TEXT)  # as a text field says what it was given
+    draft.set_text(NOTED)  # as a text field says what it was given
     assert len(draft.problems) == 1
     draft.undo()
     assert not draft.problems
 
 
 def test_a_refusal_is_over_with_the_next_value() -> None:
-    draft = Draft.new(TEXT, "small")
+    draft = Draft.new(NOTED, "small")
     draft.set_value("run.batch_size", "x")
     draft.set_value("run.batch_size", "2")
-    assert (draft.problems, draft.text) == ((), TEXT)
+    assert (draft.problems, draft.text) == ((), NOTED)
     draft.set_value("run.batch_size", "x")
     draft.unset("run.batch_size")
     assert draft.problems == ()
-    assert draft.text == TEXT.replace("batch_size = 2 # more does not fit\n", "")
+    assert draft.text == NOTED.replace("batch_size = 2 # more does not fit\n", "")
 
 
 def test_lists_and_texts_as_people_type_them() -> None:
-    draft = Draft.new(TEXT, "small")
+    draft = Draft.new(NOTED, "small")
     draft.set_value("run.lora.rank", "4")
     draft.set_value("run.lora.target_modules", "q_proj, v_proj")
     draft.set_value("notes", 'He said "8\\8"\n\x7f')
@@ -242,7 +228,7 @@ def test_lists_and_texts_as_people_type_them() -> None:
 
 
 def test_quotes_stay_as_they_were() -> None:
-    draft = Draft.new(TEXT + "[match]\ncommand = 'train\\.py'\n", "small")
+    draft = Draft.new(NOTED + "[match]\ncommand = 'train\\.py'\n", "small")
     draft.set_value("match.command", "tune\\.py")
     assert "command = 'tune\\.py'\n" in draft.text
     draft.set_value("match.command", "it's\\.py")
@@ -250,7 +236,7 @@ def test_quotes_stay_as_they_were() -> None:
 
 
 def test_a_line_that_is_no_toml_does_not_lock_the_form() -> None:
-    broken = TEXT.replace("num_hidden_layers = 2", "num_hidden_layers = = 2")
+    broken = NOTED.replace("num_hidden_layers = 2", "num_hidden_layers = = 2")
     draft = Draft.new(broken, "small")
     assert draft.preset is None
     draft.set_value("run.batch_size", "3")
@@ -262,12 +248,12 @@ def test_a_line_that_is_no_toml_does_not_lock_the_form() -> None:
 
 
 def test_what_another_kind_does_not_have() -> None:
-    draft = Draft.new(TEXT + "[run.lora]\nrank = 4\ntarget_modules = []\n", "small")
+    draft = Draft.new(NOTED + "[run.lora]\nrank = 4\ntarget_modules = []\n", "small")
     draft.set_value("run.kind", "serve")
     assert {problem.key for problem in draft.problems} == {"run.batch_size", "run.lora"}
     assert draft.drop_unknown() == ("run.batch_size", "run.lora")
     assert draft.problems == ()
-    assert draft.text == TEXT.replace('"train"', '"serve"').replace("batch_size = 2 # more does not fit\n", "")
+    assert draft.text == NOTED.replace('"train"', '"serve"').replace("batch_size = 2 # more does not fit\n", "")
     draft.undo()
     draft.undo()
     assert draft.text.endswith("[run.lora]\nrank = 4\ntarget_modules = []\n")
@@ -275,15 +261,15 @@ def test_what_another_kind_does_not_have() -> None:
 
 
 def test_typing_in_one_place_is_one_step() -> None:
-    draft = Draft.new(TEXT, "small")
+    draft = Draft.new(NOTED, "small")
     for raw in ("1", "12", "128"):
         draft.set_value("run.batch_size", raw)
     draft.set_value("run.sequence_length", "5")
     draft.set_value("run.sequence_length", "51")
     draft.undo()
-    assert draft.text == TEXT.replace("= 2 #", "= 128 #")
+    assert draft.text == NOTED.replace("= 2 #", "= 128 #")
     draft.undo()
-    assert draft.text == TEXT
+    assert draft.text == NOTED
     assert not draft.can_undo
     draft.redo()
     draft.redo()
@@ -297,24 +283,24 @@ def test_typing_in_one_place_is_one_step() -> None:
 
 
 def test_typing_in_the_text_is_one_step_a_line() -> None:
-    draft = Draft.new(TEXT, "small")
-    text = TEXT
+    draft = Draft.new(NOTED, "small")
+    text = NOTED
     for letter in "# one\n# two":
         text += letter
         draft.set_text(text)
     draft.undo()
-    assert draft.text == TEXT + "# one"
+    assert draft.text == NOTED + "# one"
     draft.undo()
-    assert draft.text == TEXT
+    assert draft.text == NOTED
     for length in range(1, 6):
-        draft.set_text(TEXT[:-length])
+        draft.set_text(NOTED[:-length])
     draft.undo()
-    assert draft.text == TEXT
+    assert draft.text == NOTED
 
 
 def test_back_to_what_was_saved(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
-    path.write_text(TEXT)
+    path.write_text(NOTED)
     draft = Draft.at(path)
     draft.set_value("run.batch_size", "4")
     assert draft.is_changed
@@ -327,13 +313,13 @@ def test_back_to_what_was_saved(tmp_path: Path) -> None:
         "+batch_size = 4 # more does not fit",
     ]
     draft.revert()
-    assert (draft.text, draft.is_changed) == (TEXT, False)
+    assert (draft.text, draft.is_changed) == (NOTED, False)
     draft.undo()
     assert draft.is_changed
-    new = Draft.new(TEXT, "new")
+    new = Draft.new(NOTED, "new")
     new.set_value("run.batch_size", "4")
     new.revert()
-    assert (new.text, new.is_changed) == (TEXT, True)
+    assert (new.text, new.is_changed) == (NOTED, True)
 
 
 def test_a_difference_without_a_last_line_end() -> None:
@@ -410,7 +396,7 @@ def test_a_broken_text_is_not_saved(user: Path) -> None:
 
 def test_a_broken_file_can_be_opened_and_mended(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
-    path.write_text(TEXT.replace("= 2 #", "= 0 #"))
+    path.write_text(NOTED.replace("= 2 #", "= 0 #"))
     draft = Draft.at(path)
     assert draft.preset is None
     draft.set_value("run.batch_size", "1")
@@ -420,31 +406,31 @@ def test_a_broken_file_can_be_opened_and_mended(tmp_path: Path) -> None:
 
 def test_deleting(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
-    path.write_text(TEXT)
+    path.write_text(NOTED)
     draft = Draft.at(path, user_folder=tmp_path)
     draft.delete()
     assert not path.exists()
-    assert (draft.path, draft.text, draft.is_changed) == (None, TEXT, True)
+    assert (draft.path, draft.text, draft.is_changed) == (None, NOTED, True)
     assert draft.save() == path
 
 
 def test_changes_on_disk(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
-    path.write_text(TEXT)
+    path.write_text(NOTED)
     draft = Draft.at(path)
     assert not draft.changed_on_disk()
-    path.write_text(TEXT)
+    path.write_text(NOTED)
     assert not draft.changed_on_disk()  # written anew, and the same
     draft.set_value("run.batch_size", "4")
-    path.write_text(TEXT + "# theirs\n")
+    path.write_text(NOTED + "# theirs\n")
     assert draft.changed_on_disk()
-    assert draft.disk_text == TEXT + "# theirs\n"
+    assert draft.disk_text == NOTED + "# theirs\n"
     with pytest.raises(ChangedOnDisk, match="was changed by something else"):
         draft.save()
     draft.take_disk()
-    assert (draft.text, draft.is_changed, draft.changed_on_disk()) == (TEXT + "# theirs\n", False, False)
+    assert (draft.text, draft.is_changed, draft.changed_on_disk()) == (NOTED + "# theirs\n", False, False)
     draft.undo()
-    assert draft.text == TEXT.replace("= 2 #", "= 4 #")
+    assert draft.text == NOTED.replace("= 2 #", "= 4 #")
     path.write_text("name = 1")
     draft.keep_mine()
     assert "-name = 1" in draft.difference()
@@ -465,7 +451,7 @@ def test_something_else_may_look_at_the_preset_too() -> None:
     def heads(preset: Preset) -> None:
         raise UserError(f"model.num_attention_heads does not suit {preset.name}")
 
-    draft = Draft.new(TEXT, "small", try_out=heads)
+    draft = Draft.new(NOTED, "small", try_out=heads)
     assert [(problem.line, problem.key) for problem in draft.problems] == [(8, "model.num_attention_heads")]
     assert not draft.is_current
 
@@ -480,7 +466,7 @@ EDITS = st.one_of(
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.sampled_from([TEXT, TEXT.replace("\n", "\r\n"), ""]), st.lists(EDITS, max_size=12))
+@given(st.sampled_from([NOTED, NOTED.replace("\n", "\r\n"), ""]), st.lists(EDITS, max_size=12))
 def test_everything_can_be_undone_and_done_again(text: str, edits: list[tuple[str, str, Any]]) -> None:
     draft = Draft.new(text, "small")
     for what, first, second in edits:

@@ -6,27 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import SMALL
 from vramtui.core.errors import UserError
 from vramtui.presets import PresetLibrary, config_dir
 from vramtui.presets.library import bundled_folder
-
-PRESET = """
-name = "{name}"
-[model]
-kind = "transformer"
-hidden_size = 64
-num_hidden_layers = 2
-num_attention_heads = 4
-vocab_size = 100
-[run]
-kind = "train"
-"""
 
 
 def put(folder: Path, key: str, name: str = "mine") -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{key}.toml"
-    path.write_text(PRESET.format(name=name))
+    path.write_text(SMALL.replace('"Small"', f'"{name}"'))
     return path
 
 

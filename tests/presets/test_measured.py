@@ -5,44 +5,28 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.examples import SMALL, a_run
 from vramtui.core.errors import UserError
 from vramtui.core.ledger import Ledger
 from vramtui.core.runs import Run
 from vramtui.presets import parse_preset
 from vramtui.presets.measured import with_measured
 
-TEXT = """\
-name = "Small"   # ours
-[model]
-kind = "transformer"
-hidden_size = 64
-num_hidden_layers = 2
-num_attention_heads = 4
-vocab_size = 100
-[run]
-kind = "train"
-batch_size = 2
-[run.lora]
+TEXT = f"""\
+{SMALL.replace('"Small"', '"Small"   # ours')}[run.lora]
 rank = 4
 target_modules = ["q_proj"]
 """
 
 
 def _run(**changes: Any) -> Run:
-    run = Run(
-        key="k",
-        source="run",
-        host="gpu01",
-        gpu_uuid="GPU-1",
-        gpu_name="NVIDIA H200",
-        pid=7,
-        started_at=1_790_000_000.0,
+    workload = msgspec.json.decode(msgspec.json.encode(parse_preset(TEXT, "small").workload))
+    run = a_run(
         ended_at=1_790_003_600.0,
+        started_at=1_790_000_000.0,
         ending="exited",
         preset="small",
-        workload=msgspec.json.decode(msgspec.json.encode(parse_preset(TEXT, "small").workload)),
-        method="analytic",
-        predicted=Ledger(process=5),
+        workload=workload,
         observed=Ledger(allocated=10, reserved=20, process=30),
         peak_how="probe",
         versions={"torch": "2.9.0", "driver": "580.95"},

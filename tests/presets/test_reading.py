@@ -8,22 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.examples import SMALL_MODEL
 from vramtui.core.errors import UserError
 from vramtui.core.preset import Preset
 from vramtui.core.workload import TrainRun
 from vramtui.presets import find_problems, load_preset, parse_preset
 from vramtui.presets.schema import find_faults
 
-GOOD = """\
+GOOD = f"""\
 name = "Small"
 
-[model]
-kind = "transformer"
-hidden_size = 64
-num_hidden_layers = 2
-num_attention_heads = 4
-vocab_size = 100
-
+{SMALL_MODEL}
 [run]
 kind = "train"
 batch_size = 2

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.examples import SMALL
 from vramtui.core.errors import UserError
 from vramtui.presets import whole_files
 from vramtui.presets.drafts import Draft
@@ -15,19 +16,7 @@ from vramtui.presets.library import PresetLibrary
 from vramtui.presets.whole_files import NotDurable
 from vramtui.presets.writing import write_preset_text
 
-OLD = """\
-name = "Small"
-[model]
-kind = "transformer"
-hidden_size = 64
-num_hidden_layers = 2
-num_attention_heads = 4
-vocab_size = 100
-[run]
-kind = "train"
-batch_size = 2
-"""
-NEW = OLD.replace("batch_size = 2", "batch_size = 48")
+NEW = SMALL.replace("batch_size = 2", "batch_size = 48")
 STEPS = ("makedirs", "stat", "open", "write", "fchown", "fchmod", "fsync", "close", "replace", "unlink")
 
 
@@ -84,10 +73,10 @@ def _calls(path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def preset(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "presets" / "small.toml"
     path.parent.mkdir()
-    path.write_text(OLD)
+    path.write_text(SMALL)
     path.chmod(0o640)
     yield path
-    assert path.read_text() in {OLD, NEW}
+    assert path.read_text() in {SMALL, NEW}
     assert path.stat().st_mode & 0o777 == 0o640
     assert PresetLibrary(path.parent, path.parent / "none").keys() == ("small",)
 
@@ -102,7 +91,7 @@ def test_every_step_is_taken_in_its_order(preset: Path, monkeypatch: pytest.Monk
 def test_one_step_fails(preset: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     calls = _calls(preset, monkeypatch)
     for at, name in enumerate(calls):
-        preset.write_text(OLD)
+        preset.write_text(SMALL)
         with monkeypatch.context() as patch:
             patch.setattr(whole_files, "os", FaultyOs(at, _failing(code)))
             error = _error_of(preset)
@@ -114,7 +103,7 @@ def test_one_step_fails(preset: Path, monkeypatch: pytest.MonkeyPatch, code: int
         else:
             assert f"small.toml cannot be written: {os.strerror(code)}; its old text stands" in str(error)
         new = error is None or isinstance(error, NotDurable)
-        assert preset.read_text() == (NEW if new else OLD)
+        assert preset.read_text() == (NEW if new else SMALL)
         assert [entry.name for entry in preset.parent.iterdir()] == ["small.toml"], name
 
 
@@ -142,18 +131,18 @@ def test_a_new_file_is_there_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_the_process_is_killed_at_every_step(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = _calls(preset, monkeypatch)
     for at in range(len(calls)):
-        preset.write_text(OLD)
+        preset.write_text(SMALL)
         with monkeypatch.context() as patch:
             patch.setattr(whole_files, "os", FaultyOs(at, _kill, for_good=True))
             with pytest.raises(Killed):
                 write_preset_text(preset, NEW)
-        assert preset.read_text() == (NEW if at > calls.index("replace") else OLD)
+        assert preset.read_text() == (NEW if at > calls.index("replace") else SMALL)
 
 
 @pytest.mark.parametrize("step", ["open", "write", "fsync", "replace"])
 def test_a_signal_only_delays(preset: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     at = _calls(preset, monkeypatch).index(step)
-    preset.write_text(OLD)
+    preset.write_text(SMALL)
     monkeypatch.setattr(whole_files, "os", FaultyOs(at, _failing(errno.EINTR)))
     write_preset_text(preset, NEW)
     assert preset.read_text() == NEW
@@ -183,13 +172,13 @@ def test_partial_writes(preset: Path, monkeypatch: pytest.MonkeyPatch, room: int
         return
     with pytest.raises(UserError, match=r"No space left on device; its old text stands"):
         write_preset_text(preset, NEW)
-    assert preset.read_text() == OLD
+    assert preset.read_text() == SMALL
     assert [entry.name for entry in preset.parent.iterdir()] == ["small.toml"]
 
 
 def test_what_cannot_be_cleaned_up_is_named(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = _calls(preset, monkeypatch).index("fsync")
-    preset.write_text(OLD)
+    preset.write_text(SMALL)
     monkeypatch.setattr(whole_files, "os", FaultyOs(at, _failing(errno.EROFS), for_good=True))
     with pytest.raises(UserError, match=r"its old text stands; \.small\.toml\.[0-9a-f]{8}\.tmp was left behind"):
         write_preset_text(preset, NEW)
@@ -210,8 +199,8 @@ def test_a_rename_that_fails_after_the_fact(preset: Path, monkeypatch: pytest.Mo
 def test_a_folder_that_cannot_be_synced_is_no_fault(preset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = len(_calls(preset, monkeypatch)) - 2
     monkeypatch.setattr(whole_files, "os", FaultyOs(at, _failing(errno.EINVAL)))
-    write_preset_text(preset, OLD)
-    assert preset.read_text() == OLD
+    write_preset_text(preset, SMALL)
+    assert preset.read_text() == SMALL
 
 
 def test_a_link_stays_one(preset: Path, tmp_path: Path) -> None:

@@ -4,35 +4,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import NOTED
 from vramtui.core.errors import UserError
 from vramtui.core.workload import TrainRun
 from vramtui.presets import parse_preset, preset_files, set_values, write_preset_text
 from vramtui.presets.library import bundled_folder
 
-TEXT = """\
-# how we train
-name   = "Small"   # on the old card
-
-[model]
-kind = "transformer"
-hidden_size = 64            # as published
-num_hidden_layers = 2
-num_attention_heads = 4
-vocab_size = 100
-
-[run]
-kind = "train"
-batch_size = 2 # more does not fit
-"""
-
 
 def test_comments_and_spacing_stay() -> None:
-    changed = set_values(TEXT, {"run.batch_size": 8, "name": "Large"})
-    assert changed == TEXT.replace("batch_size = 2 #", "batch_size = 8 #").replace('"Small"', '"Large"')
+    changed = set_values(NOTED, {"run.batch_size": 8, "name": "Large"})
+    assert changed == NOTED.replace("batch_size = 2 #", "batch_size = 8 #").replace('"Small"', '"Large"')
 
 
 def test_tables_come_and_keys_go() -> None:
-    more = set_values(TEXT, {"run.lora.rank": 4, "run.lora.target_modules": ("q_proj",), "run.batch_size": None})
+    more = set_values(NOTED, {"run.lora.rank": 4, "run.lora.target_modules": ("q_proj",), "run.batch_size": None})
     run = parse_preset(more, "small.toml").run
     assert isinstance(run, TrainRun)
     assert run.lora is not None
@@ -43,15 +28,15 @@ def test_tables_come_and_keys_go() -> None:
 
 def test_a_key_through_a_value() -> None:
     with pytest.raises(UserError, match=r"name\.first cannot be set: name is no table"):
-        set_values(TEXT, {"name.first": 1})
+        set_values(NOTED, {"name.first": 1})
 
 
 def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     path = tmp_path / "new" / "small.toml"
-    write_preset_text(path, TEXT)
-    assert path.read_text() == TEXT
+    write_preset_text(path, NOTED)
+    assert path.read_text() == NOTED
     path.chmod(0o600)
-    write_preset_text(path, TEXT + "# more\r\n")
+    write_preset_text(path, NOTED + "# more\r\n")
     assert path.read_bytes().endswith(b"# more\r\n")
     assert path.stat().st_mode & 0o777 == 0o600
     assert [entry.name for entry in path.parent.iterdir()] == ["small.toml"]
@@ -59,10 +44,10 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
 
 def test_what_is_no_preset_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
-    path.write_text(TEXT)
+    path.write_text(NOTED)
     with pytest.raises(UserError, match=r"small\.toml:13: run\.batch_size is 0"):
-        write_preset_text(path, TEXT.replace("= 2 #", "= 0 #"))
-    assert path.read_text() == TEXT
+        write_preset_text(path, NOTED.replace("= 2 #", "= 0 #"))
+    assert path.read_text() == NOTED
 
 
 def test_a_bundled_preset_is_never_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -73,18 +58,18 @@ def test_a_bundled_preset_is_never_written(monkeypatch: pytest.MonkeyPatch, tmp_
     link.symlink_to(theirs)
     for path in (theirs, link):
         with pytest.raises(UserError, match="came with the program; save it as"):
-            write_preset_text(path, TEXT)
+            write_preset_text(path, NOTED)
     assert theirs.read_bytes() == before
 
 
 def test_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="cannot be written"):
-        write_preset_text(tmp_path / "file" / "small.toml", TEXT)
+        write_preset_text(tmp_path / "file" / "small.toml", NOTED)
     folder = tmp_path / "taken.toml"
     folder.mkdir()
     with pytest.raises(UserError, match="cannot be written"):
-        write_preset_text(folder, TEXT)
+        write_preset_text(folder, NOTED)
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["file", "taken.toml"]
 
 

@@ -12,29 +12,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.examples import a_run
 from vramtui.core.errors import UserError
 from vramtui.core.ledger import Ledger
 from vramtui.core.runs import Run, spreads
 from vramtui.records.run_history import MIGRATIONS, RunHistory
 
 GIB = 1 << 30
-RUN = Run(
-    key="gpu01|GPU-0|4213|100.0",
-    source="run",
-    host="gpu01",
-    gpu_uuid="GPU-0",
-    gpu_name="NVIDIA H200",
-    pid=4213,
-    command="python train.py",
-    started_at=100.0,
-    preset="gpt2-124m",
-    model_kind="transformer",
-    run_kind="train",
-    workload={"run": {"batch_size": 8}},
-    method="analytic",
-    predicted=Ledger(weights=GIB, process=20 * GIB),
-    observed=Ledger(process=19 * GIB),
-)
+RUN = a_run(key="gpu01|GPU-0|4213|100.0", started_at=100.0, run_kind="train", workload={"run": {"batch_size": 8}})
 
 
 def another(number: int, **changes: object) -> Run:

@@ -1,0 +1,59 @@
+"""One small preset and one past run, which tests change where they are about something else in them."""
+
+import msgspec
+
+from vramtui.core.ledger import Ledger
+from vramtui.core.runs import Run
+from vramtui.core.units import GIB
+
+SMALL_MODEL = """\
+[model]
+kind = "transformer"
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+vocab_size = 100
+"""
+SMALL = f"""\
+name = "Small"
+{SMALL_MODEL}[run]
+kind = "train"
+batch_size = 2
+"""
+NOTED = """\
+# how we train
+name   = "Small"   # on the old card
+
+[model]
+kind = "transformer"
+hidden_size = 64            # as published
+num_hidden_layers = 2
+num_attention_heads = 4
+vocab_size = 100
+
+[run]
+kind = "train"
+batch_size = 2 # more does not fit
+"""
+"""The same preset as somebody wrote it by hand."""
+
+_RUN = Run(
+    key="k",
+    source="run",
+    host="gpu01",
+    gpu_uuid="GPU-0",
+    gpu_name="NVIDIA H200",
+    pid=4213,
+    command="python train.py",
+    started_at=1000.0,
+    preset="gpt2-124m",
+    model_kind="transformer",
+    method="analytic",
+    predicted=Ledger(weights=GIB, process=20 * GIB),
+    observed=Ledger(process=19 * GIB),
+)
+
+
+def a_run(**changes: object) -> Run:
+    """A run that is still going on, with some of its fields changed."""
+    return msgspec.structs.replace(_RUN, **changes)
