@@ -20,38 +20,66 @@ def _quiet(key: str, action: str, what: str, identity: str, display: str | None 
     return Binding(key, action, what, id=identity, tooltip=what, key_display=display, show=False)
 
 
+def _choosing(screen: str) -> tuple[Binding, ...]:
+    """The keys of a screen that get another preset."""
+    return (
+        _key("p", "app.presets", "preset", f"{screen}.presets", "Choose a preset to estimate"),
+        _key("e", "app.edit", "edit", f"{screen}.edit", "Edit the preset in the panel"),
+    )
+
+
+def _batch(screen: str) -> tuple[Binding, ...]:
+    """The keys of a screen that step the batch."""
+    less, more = f"{screen}.batch_less", f"{screen}.batch_more"
+    return (
+        _key("left_square_bracket", "app.step_size(-1)", "batch", less, "One sequence less a batch", "["),
+        _key("right_square_bracket", "app.step_size(1)", "batch", more, "One sequence more a batch", "]"),
+    )
+
+
+def _length(screen: str) -> tuple[Binding, ...]:
+    """The keys of a screen that step the sequence length."""
+    return (
+        _key("left_curly_bracket", "app.step_length(-1)", "seq", f"{screen}.seq_less", "A shorter sequence", "{"),
+        _key("right_curly_bracket", "app.step_length(1)", "seq", f"{screen}.seq_more", "A longer sequence", "}"),
+    )
+
+
+def _turning(screen: str) -> Binding:
+    return _key("v", "page", "view", f"{screen}.page", "Next page of a narrow terminal")
+
+
+def _taking(screen: str) -> Binding:
+    return _key("s", "app.snapshot", "snapshot", f"{screen}.snapshot", "Write what is shown to files")
+
+
+def _outside(screen: str) -> Binding:
+    return _quiet("E", "app.edit_outside", "Edit the preset in $VISUAL or $EDITOR", f"{screen}.edit_outside", "E")
+
+
+def _undoing(screen: str) -> Binding:
+    return _quiet("u", "app.undo", "Back to what the preset's file says", f"{screen}.undo")
+
+
+def _problems(screen: str) -> Binding:
+    return _quiet("exclamation_mark", "app.problems", "What could not be done, and why", f"{screen}.problems", "!")
+
+
 WATCH_BINDINGS: list[BindingType] = [
-    _key("v", "page", "view", "watch.page", "Next page of a narrow terminal"),
-    _key("p", "app.presets", "preset", "watch.presets", "Choose a preset to estimate"),
-    _key("e", "app.edit", "edit", "watch.edit", "Edit the preset in the panel"),
+    _turning("watch"),
+    *_choosing("watch"),
     _key("m", "app.match", "match", "watch.match", "Say which preset the chosen process runs"),
-    _key(
-        "left_square_bracket",
-        "app.step_size(-1)",
-        "batch",
-        "watch.batch_less",
-        "One sequence less a batch",
-        "[",
-    ),
-    _key(
-        "right_square_bracket",
-        "app.step_size(1)",
-        "batch",
-        "watch.batch_more",
-        "One sequence more a batch",
-        "]",
-    ),
+    *_batch("watch"),
     _key("slash", "app.filter", "filter", "watch.filter", "Show only rows that hold some words", "/"),
-    _key("s", "app.snapshot", "snapshot", "watch.snapshot", "Write what is shown to files"),
+    _taking("watch"),
     _key("space", "app.pause", "pause", "watch.pause", "Hold what is shown; the history goes on"),
     _key("i", "app.details", "info", "watch.details", "All about the chosen process and its GPU"),
-    _key("left_curly_bracket", "app.step_length(-1)", "seq", "watch.seq_less", "A shorter sequence", "{"),
-    _key("right_curly_bracket", "app.step_length(1)", "seq", "watch.seq_more", "A longer sequence", "}"),
-    _quiet("E", "app.edit_outside", "Edit the preset in $VISUAL or $EDITOR", "watch.edit_outside", "E"),
+    *_length("watch"),
+    _outside("watch"),
     _quiet("S", "app.snapshot_options", "Choose formats and folder of snapshots", "watch.snapshot_options"),
     _quiet("x", "app.explain", "Explain the estimate part by part", "watch.explain"),
     _quiet("tab", "app.focus_next", "Give the keys to the next panel", "watch.focus_next"),
-    _quiet("u", "app.undo", "Back to what the preset's file says", "watch.undo"),
+    _undoing("watch"),
     _quiet("less_than_sign", "app.sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),
     _quiet("greater_than_sign", "app.sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),
     _quiet("o", "app.reverse", "The other order", "watch.reverse"),
@@ -60,30 +88,26 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("X,f9", "app.signal", "Send the chosen process a signal, after a question", "watch.signal", "X"),
     _quiet("c", "app.copy_pid", "Copy the chosen process's pid", "watch.copy_pid"),
     _quiet("C", "app.copy_command", "Copy the chosen process's command", "watch.copy_command", "C"),
-    _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "watch.problems", "!"),
+    _problems("watch"),
     _quiet("escape", "app.let_go", "Let the rows move again; then show all of them", "watch.let_go"),
 ]
 TIMELINE_BINDINGS: list[BindingType] = [
-    _key("v", "page", "view", "timeline.page", "Next page of a narrow terminal"),
+    _turning("timeline"),
     _key("t", "app.trace", "trace", "timeline.trace", "Trace the preset with PyTorch on fake tensors"),
     _key("x", "app.cancel_trace", "cancel", "timeline.cancel", "Call the running trace off"),
-    _key("p", "app.presets", "preset", "timeline.presets", "Choose a preset to estimate"),
-    _key("e", "app.edit", "edit", "timeline.edit", "Edit the preset in the panel"),
-    _key("left_square_bracket", "app.step_size(-1)", "batch", "timeline.batch_less", "One sequence less a batch", "["),
-    _key("right_square_bracket", "app.step_size(1)", "batch", "timeline.batch_more", "One sequence more a batch", "]"),
-    _key("s", "app.snapshot", "snapshot", "timeline.snapshot", "Write what is shown to files"),
-    _key("left_curly_bracket", "app.step_length(-1)", "seq", "timeline.seq_less", "A shorter sequence", "{"),
-    _key("right_curly_bracket", "app.step_length(1)", "seq", "timeline.seq_more", "A longer sequence", "}"),
-    _quiet("E", "app.edit_outside", "Edit the preset in $VISUAL or $EDITOR", "timeline.edit_outside", "E"),
-    _quiet("u", "app.undo", "Back to what the preset's file says", "timeline.undo"),
+    *_choosing("timeline"),
+    *_batch("timeline"),
+    _taking("timeline"),
+    *_length("timeline"),
+    _outside("timeline"),
+    _undoing("timeline"),
     _quiet("space", "app.pause", "Hold what is shown; the history goes on", "timeline.pause"),
-    _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "timeline.problems", "!"),
+    _problems("timeline"),
     _quiet("escape", "app.leave_timeline", "Call the running trace off; without one, back to Watch", "timeline.leave"),
 ]
 PLAN_BINDINGS: list[BindingType] = [
-    _key("v", "page", "view", "plan.page", "Next page of a narrow terminal"),
-    _key("p", "app.presets", "preset", "plan.presets", "Choose a preset to estimate"),
-    _key("e", "app.edit", "edit", "plan.edit", "Edit the preset in the panel"),
+    _turning("plan"),
+    *_choosing("plan"),
     _key("a", "app.choose_axis(True)", "axes", "plan.across", "Choose what is varied across"),
     _key("A", "app.choose_axis(False)", "axes", "plan.down", "Choose what is varied down", "A"),
     _key("g", "app.choose_card", "card", "plan.card", "Choose the card: this machine's, or any that is known"),
@@ -92,12 +116,12 @@ PLAN_BINDINGS: list[BindingType] = [
     _key("w", "app.save_variant", "save", "plan.save", "Save the cell's variant as a preset of your own"),
     _key("t", "changes", "changes", "plan.changes", "Choose among the changes that free memory, and back to the map"),
     _key("f", "app.plan_edge", "edge", "plan.edge", "Go to the last cell of the row that fits"),
-    _key("s", "app.snapshot", "snapshot", "plan.snapshot", "Write what is shown to files"),
+    _taking("plan"),
     _quiet("x", "app.swap_axes", "Columns become rows", "plan.swap"),
     _quiet("home", "app.plan_home", "Back to the cell of the preset's own values", "plan.home"),
-    _quiet("E", "app.edit_outside", "Edit the preset in $VISUAL or $EDITOR", "plan.edit_outside", "E"),
-    _quiet("u", "app.undo", "Back to what the preset's file says", "plan.undo"),
-    _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "plan.problems", "!"),
+    _outside("plan"),
+    _undoing("plan"),
+    _problems("plan"),
     _quiet("escape", "app.leave_plan", "Back to Watch", "plan.leave"),
 ]
 HISTORY_BINDINGS: list[BindingType] = [
@@ -108,7 +132,7 @@ HISTORY_BINDINGS: list[BindingType] = [
     _key("less_than_sign", "app.sort_runs(-1)", "sort", "history.sort_before", "Sort by the column to the left", "<"),
     _key("greater_than_sign", "app.sort_runs(1)", "sort", "history.sort_next", "Sort by the column to the right", ">"),
     _key("o", "app.reverse_runs", "turn", "history.reverse", "The other order"),
-    _quiet("exclamation_mark", "app.problems", "What could not be done, and why", "history.problems", "!"),
+    _problems("history"),
     _quiet("escape", "app.leave_history", "Show all runs again; then back to Watch", "history.leave"),
 ]
 REPLAY_BINDINGS: list[BindingType] = [
