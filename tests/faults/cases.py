@@ -25,6 +25,7 @@ from tests.stub.world import (
     StubMig,
     StubProcess,
     World,
+    fail,
 )
 
 GIB = 1 << 30
@@ -45,10 +46,6 @@ def host(change: Change | None = None, *processes: StubProcess, used: int | None
         return World([bad, StubGpu(name="NVIDIA B", total=80 * GIB, reserved=GIB, used=0)])
 
     return make
-
-
-def fail(code: int, *functions: str) -> Change:
-    return lambda gpu: gpu.fail(code, *functions)
 
 
 def hang(*functions: str) -> Change:

@@ -31,6 +31,7 @@ from tests.stub.world import (
     StubGpu,
     StubMig,
     StubProcess,
+    fail,
 )
 from vramtui.core.errors import SourceFailed
 from vramtui.core.readings import Absence, Gpu, Memory, Sample, decode_sample, encode_sample
@@ -47,10 +48,6 @@ class Case:
     fault: Callable[[StubGpu], None]
     seen: Callable[[Gpu], bool]
     problem: str = ""  # a part of the sentence, where there is one
-
-
-def fail(code: int, *functions: str) -> Callable[[StubGpu], None]:
-    return lambda gpu: gpu.fail(code, *functions)
 
 
 def lost(gpu: Gpu) -> bool:

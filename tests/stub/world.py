@@ -1,7 +1,7 @@
 """The world that the stand-in library shows: described in Python, written to the file that the library reads."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -154,6 +154,11 @@ class World:
         scratch = path.with_name(f"{path.name}.{os.getpid()}.new")
         scratch.write_text(self.text())
         scratch.replace(path)
+
+
+def fail(code: int, *functions: str) -> Callable[[StubGpu], None]:
+    """What makes these functions of a card answer with an error, for lists of faults."""
+    return lambda gpu: gpu.fail(code, *functions)
 
 
 def crowd(gpus: int, processes: int, first_pid: int = 1 << 21) -> World:

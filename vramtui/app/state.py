@@ -1,7 +1,7 @@
 """What the screen shows at one moment: one frozen value, from which every widget draws its part."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
 SortColumn = Literal["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
-SORT_COLUMNS: tuple[SortColumn, ...] = ("pid", "gpu", "user", "now", "peak", "predicted", "delta", "command")
+SORT_COLUMNS: tuple[SortColumn, ...] = get_args(SortColumn)
 RowId = ProcessKey | tuple[str, str]
 
 

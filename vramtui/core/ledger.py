@@ -6,7 +6,7 @@ process      = context + reserved + other
                 + inputs + workspaces + temporaries
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -23,17 +23,7 @@ Category = Literal[
 ]
 Line = Literal[Category, "allocated", "cached", "reserved", "context", "other", "process"]
 
-CATEGORIES: tuple[Category, ...] = (
-    "weights",
-    "gradients",
-    "optimizer",
-    "master_weights",
-    "activations",
-    "kv_cache",
-    "inputs",
-    "workspaces",
-    "temporaries",
-)
+CATEGORIES: tuple[Category, ...] = get_args(Category)
 TOTALS: tuple[Line, ...] = ("allocated", "reserved", "process")
 LINES: tuple[Line, ...] = (*CATEGORIES, "allocated", "cached", "reserved", "context", "other", "process")
 TITLES: dict[Line, str] = {

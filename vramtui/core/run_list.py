@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
@@ -10,7 +10,7 @@ from vramtui.core.runs import Kept, Run
 from vramtui.core.units import UNKNOWN, format_duration
 
 RunColumn = Literal["when", "host", "gpu", "preset", "predicted", "observed", "error", "ended"]
-RUN_COLUMNS: tuple[RunColumn, ...] = ("when", "host", "gpu", "preset", "predicted", "observed", "error", "ended")
+RUN_COLUMNS: tuple[RunColumn, ...] = get_args(RunColumn)
 FROM_THE_LARGEST = ("when", "predicted", "observed", "error")
 FAILED = ("failed", "out_of_memory", "killed")
 TABLES = ("model", "run", "parallel", "rule")

@@ -3,6 +3,7 @@
 Two prompts of 2,048 tokens (1,024 for GPT-2) through six layers in bf16, with transformers 5.23 and PyTorch 2.13.
 """
 
+import msgspec
 import pytest
 
 from vramtui.core.devices import card
@@ -19,40 +20,17 @@ LLAMA = TransformerModel(
     vocab_size=32000,
     max_position_embeddings=8192,
 )
-LATENT = TransformerModel(
-    hidden_size=1024,
-    num_hidden_layers=6,
-    num_attention_heads=8,
-    intermediate_size=2816,
-    vocab_size=32000,
-    max_position_embeddings=8192,
+LATENT = msgspec.structs.replace(
+    LLAMA,
+    num_key_value_heads=None,
     q_lora_rank=384,
     kv_lora_rank=256,
     qk_nope_head_dim=64,
     qk_rope_head_dim=32,
     v_head_dim=64,
 )
-SLIDING = TransformerModel(
-    hidden_size=1024,
-    num_hidden_layers=6,
-    num_attention_heads=8,
-    num_key_value_heads=4,
-    intermediate_size=2816,
-    vocab_size=32000,
-    max_position_embeddings=8192,
-    sliding_window=512,
-)
-MIXTURE = TransformerModel(
-    hidden_size=1024,
-    num_hidden_layers=6,
-    num_attention_heads=8,
-    num_key_value_heads=4,
-    intermediate_size=2816,
-    vocab_size=32000,
-    max_position_embeddings=8192,
-    num_experts=8,
-    num_experts_per_tok=2,
-)
+SLIDING = msgspec.structs.replace(LLAMA, sliding_window=512)
+MIXTURE = msgspec.structs.replace(LLAMA, num_experts=8, num_experts_per_tok=2)
 GPT2 = TransformerModel(
     hidden_size=1024,
     num_hidden_layers=6,
