@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.exits import spoken_errors
-from vramtui.cli.opening import open_source
+from vramtui.cli.opening import Opened, open_source
 from vramtui.core.errors import SourceFailed
 from vramtui.core.readings import Sample
 from vramtui.core.source import Source
 from vramtui.core.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from vramtui.core.observed import ObservedJob
+    from vramtui.cli.record_closely import Wanted
     from vramtui.records.recording import RecordingWriter
 
 SAY_EVERY = 1.0
@@ -36,23 +36,34 @@ def record(
     file: Annotated[Path, typer.Argument(help="Where to; compressed when the name ends in .gz.")],
     interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between looks at the GPUs.")] = 1.0,
     duration: Annotated[float | None, typer.Option(min=0, help="Seconds after which to end by itself.")] = None,
+    close: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|none|PID,…",
+            help="What to look at ten times a second, so that peaks between two looks are recorded: jobs that match a "
+            "preset or have a probe (auto), nothing, or the processes with these pids.",
+        ),
+    ] = "auto",
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
 ) -> None:
     """Record until Ctrl-C (or for --duration seconds); play it back with `vramtui --replay FILE`.
 
-    What jobs with a probe tell and what presets predict for processes is recorded with it.
+    What jobs with a probe tell, what presets predict for processes, and every process's peak is recorded with it.
     """
+    from vramtui.cli.record_closely import wanted  # noqa: PLC0415 - only where something is recorded
+
     with spoken_errors():
+        closely = wanted(close)
         opened = open_source(demo=demo, replay=None)
         source = opened.source
         first = source.read()
-        beside = _Beside(opened.jobs)
+        beside = _Beside(opened, closely)
         writer = _open(file, interval, first)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, _end)
         progress = _Progress(file)
         try:
-            _follow(partial(beside.write, writer), first, _Feed(source, interval), duration, progress)
+            _follow(partial(beside.write, writer), first, _Feed(source, interval), duration, progress, beside.rest)
         except _Ended:
             pass
         finally:
@@ -75,11 +86,16 @@ def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
 
 
 class _Beside:
-    """What is written with each sample: what probes told by then, and predictions."""
+    """What is written with each sample: what probes told by then, predictions, and peaks."""
 
-    def __init__(self, jobs: "Callable[[], Sequence[ObservedJob]] | None") -> None:
+    def __init__(self, opened: Opened, wanted: "Wanted") -> None:
         from vramtui.cli.record_beside import Predictions, Probes  # noqa: PLC0415 - only where something is recorded
+        from vramtui.cli.record_closely import Closely  # noqa: PLC0415 - as above
 
+        jobs = opened.jobs
+        self._closely = Closely(opened.source, wanted)
+        if isinstance(wanted, frozenset) and not self._closely.able:
+            sys.stderr.write(f"vramtui: no close looks: {opened.source.name} cannot look at single processes\n")
         self._predictions = Predictions()
         self._predictions.start()
         self._probes = Probes() if jobs is None else None
@@ -89,16 +105,28 @@ class _Beside:
 
     def write(self, writer: "RecordingWriter", sample: Sample) -> None:
         """Add `sample` and what belongs to it."""
-        writer.write(sample, () if self._jobs is None else self._jobs(), self._predictions.of(sample))
+        jobs = () if self._jobs is None else self._jobs()
+        predictions = self._predictions.of(sample)
+        writer.write(sample, jobs, predictions, self._closely.take(sample, jobs, predictions))
+
+    def rest(self) -> None:
+        """The driver does not answer: ask it nothing more until it does."""
+        self._closely.rest()
 
     def close(self) -> None:
-        """Hear no more."""
+        """Hear no more, look no more."""
+        self._closely.close()
         if self._probes is not None:
             self._probes.close()
 
 
 def _follow(
-    write: Callable[[Sample], None], first: Sample, feed: "_Feed", duration: float | None, progress: "_Progress"
+    write: Callable[[Sample], None],
+    first: Sample,
+    feed: "_Feed",
+    duration: float | None,
+    progress: "_Progress",
+    rest: Callable[[], None],
 ) -> None:
     until = float("inf") if duration is None else time.monotonic() + duration
     write(first)
@@ -114,6 +142,7 @@ def _follow(
         elif isinstance(taken, SourceFailed):
             progress.trouble(" ".join(filter(None, (taken.message, taken.hint))))
         elif now - answered > max(PATIENCE, 2 * feed.interval):
+            rest()
             progress.trouble("the driver does not answer; still waiting")
 
 
