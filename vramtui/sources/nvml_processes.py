@@ -72,14 +72,16 @@ class ProcessLists:
         self._suffix: dict[ProcessType, str] = {}
         self._seen: dict[ProcessType, tuple[bytes, dict[int, Held]]] = {}
         self._note = ""
+        self._has_graphics = True
 
-    def read(self, caller: Caller, device: Device, total: int | None) -> Listing:
+    def read(self, caller: Caller, device: Device, total: int | None, *, graphics_too: bool = True) -> Listing:
         """Both lists as one: a process in both is one row with the larger value.
 
         Args:
             caller: the device's.
             device: its handle.
             total: bytes of memory that no process can exceed, if known.
+            graphics_too: False leaves the graphics list out while it was empty when it was read last.
 
         Raises:
             DeviceGone, DriverGone: as `Caller.ask`.
@@ -87,7 +89,11 @@ class ProcessLists:
         self._note = ""
         try:
             compute, absence = self._list(caller, device, "C", total)
-            graphics, silent = self._list(caller, device, "G", total)
+            graphics: dict[int, Held] = {}
+            silent: Absence | None = None
+            if graphics_too or self._has_graphics:
+                graphics, silent = self._list(caller, device, "G", total)
+                self._has_graphics = bool(graphics)
         except _Unreadable:
             return Listing(trusted=False, absent=Absence.FAILED)
         if silent is Absence.NOT_SUPPORTED:
