@@ -1,10 +1,14 @@
-"""What the dashboard's tests share: quiet surroundings and a time zone that stands still."""
+"""What the dashboard's tests share: quiet surroundings, a time zone that stands still, and patience by the loop."""
 
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import textual.app
+import textual.pilot
+
+from tests.app.idling import idle
 
 
 @pytest.fixture(autouse=True)
@@ -18,3 +22,10 @@ def _quiet_surroundings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
     yield
     monkeypatch.undo()
     time.tzset()
+
+
+@pytest.fixture(autouse=True)
+def _patient_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pilot's pause is over when there is nothing left to do, however slow the machine is."""
+    for module in (textual.app, textual.pilot):
+        monkeypatch.setattr(module, "wait_for_idle", idle)

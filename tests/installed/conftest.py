@@ -9,7 +9,7 @@ import pytest
 
 from tests.installed.sleepers import sleepers
 from tests.installed.stand_in import COMMANDS, StandIn
-from tests.installed.terminal import Terminal
+from tests.installed.terminal import PATIENCE, Terminal
 
 
 class Open(Protocol):
@@ -58,7 +58,7 @@ def run(program: str, stand_in: StandIn) -> Run:
             capture_output=True,
             text=True,
             env=stand_in.whole_environment(**env),
-            timeout=60,
+            timeout=PATIENCE,
             check=False,
         )
         assert ended.returncode == code, ended.stderr

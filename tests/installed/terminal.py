@@ -20,7 +20,7 @@ from types import TracebackType
 import psutil
 import pyte
 
-PATIENCE = 30.0
+PATIENCE = 90.0  # seconds; only what never happens takes so long
 ON_AT_FIRST = {7: "line wrap", 25: "the cursor"}
 
 _MODES = re.compile(rb"\x1b\[\?([\d;]+)([hl])")
@@ -131,6 +131,25 @@ class Terminal:
         self._set_size(size)
         self.process.send_signal(signal.SIGWINCH)
 
+    def rest(self, turns: int = 8) -> None:
+        """Wait until all that the program had to send is on the screen.
+
+        It is known by the program going to sleep that often without having sent anything: one that is short of a
+        processor sends nothing for long either, but it does not sleep.
+        """
+        program = psutil.Process(self.process.pid)
+        before = self.bytes_sent, program.num_ctx_switches().voluntary
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            self._news.wait(0.05)
+            self._news.clear()
+            now = self.bytes_sent, program.num_ctx_switches().voluntary
+            if now[0] != before[0]:
+                before = now
+            elif now[1] >= before[1] + turns and not self._arrives():
+                return self._draw()
+            assert time.monotonic() < deadline, f"it never rests:\n{self.text}"
+
     def skip(self) -> None:
         """Never draw what has come so far and nobody has looked at: of an hour's output only the end matters."""
         self._arrived.clear()
@@ -204,6 +223,10 @@ class Terminal:
             self.bytes_sent += len(data)
             self._news.set()
         self._news.set()
+
+    def _arrives(self) -> bool:
+        """Whether something waits to be read."""
+        return bool(select.select([self._master], [], [], 0)[0])
 
     def _draw(self) -> None:
         while self._draw_one():

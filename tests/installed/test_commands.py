@@ -11,7 +11,7 @@ import pytest
 from tests.installed.conftest import Run
 from tests.installed.sleepers import sleepers
 from tests.installed.stand_in import GIB, HARMLESS, StandIn
-from tests.installed.terminal import Terminal
+from tests.installed.terminal import PATIENCE, Terminal
 
 
 def _loaded(errors: str) -> set[str]:
@@ -127,7 +127,7 @@ def test_a_reader_that_has_had_enough(program: str, stand_in: StandIn) -> None:
         first = json.loads(watching.stdout.readline())
         assert first["schema"] == 1
         watching.stdout.close()
-        assert watching.wait(30) == 0
+        assert watching.wait(PATIENCE) == 0
         assert watching.stderr.read() == b""
 
 

@@ -2,14 +2,13 @@
 
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.installed.conftest import Open
 from tests.installed.stand_in import GIB, HARMLESS, StandIn
-from tests.installed.terminal import Terminal
+from tests.installed.terminal import PATIENCE, Terminal
 from tests.stub.world import DRIVER_NOT_LOADED, EVERY_CALL, FOR_EVER, MISMATCH, StubProcess
 
 SHOWN = ("H200 NVL", "L40S", "train_llama.py", "serve-vllm")
@@ -77,7 +76,7 @@ def test_a_broken_connection_ends_it(open_terminal: Open) -> None:
     terminal = open_terminal()
     terminal.wait_for(*SHOWN)
     terminal.hang_up()
-    terminal.process.wait(30)
+    terminal.process.wait(PATIENCE)
 
 
 @pytest.mark.parametrize("leave", ["q", signal.SIGTERM], ids=["q", "SIGTERM"])
@@ -90,14 +89,13 @@ def test_a_driver_that_hangs_holds_nothing_up(
     stand_in.show()
     terminal.wait(lambda text: re.search(r"no answer.* for [1-9]\d* s|\b[1-9]\d* s ago", text) is not None, "an age")
     assert "H200 NVL" in terminal.text
-    asked_at = time.monotonic()
+    # The driver never answers: whatever waited for it would never end.
     if isinstance(leave, str):
         terminal.send(leave)
         assert terminal.ended() == 0
     else:
         terminal.process.send_signal(leave)
         assert terminal.ended() == 128 + leave
-    assert time.monotonic() - asked_at < 5, "it waited for the driver"
     assert terminal.left_behind() == []
 
 

@@ -46,5 +46,5 @@ def test_no_driver_at_all(run: Run) -> None:
 def test_a_driver_that_hangs(run: Run, stand_in: StandIn) -> None:
     stand_in.world.hangs["nvmlSystemGetDriverVersion"] = -1.0
     stand_in.show()
-    checks = _checks(run("doctor", "--json", "--timeout", "0.5", code=1).stdout)
-    assert checks["nvml"]["message"] == "no answer within 0.5 s"
+    checks = _checks(run("doctor", "--json", "--timeout", "3", code=1).stdout)
+    assert checks["nvml"]["message"] == "no answer within 3 s"

@@ -9,6 +9,7 @@ import pytest
 
 from tests.installed.conftest import Open, Run
 from tests.installed.stand_in import GIB, StandIn
+from tests.installed.terminal import PATIENCE
 
 PRESET = """
 name = "Mine"
@@ -83,7 +84,7 @@ def test_two_dashboards_one_of_them_killed(open_terminal: Open, run: Run, stand_
         terminal.wait_for("train_llama.py", "33.0")
     once(run, "running")
     first.process.kill()
-    first.process.wait(10)
+    first.process.wait(PATIENCE)
     stand_in.busy.processes[0].used = 36 * GIB
     stand_in.show()
     second.wait_for("36.0")

@@ -1,7 +1,5 @@
 """What stands on the terminal after many small changes is what would stand there if everything were sent anew."""
 
-import time
-
 import pytest
 
 from tests.installed.conftest import Open
@@ -11,7 +9,6 @@ from tests.stub.world import StubProcess
 
 DOWN, UP, REDRAW, ESCAPE = "\x1b[B", "\x1b[A", "\x0c", "\x1b"
 HELP = "Row down"
-QUIET = 0.7
 
 
 def _cells(terminal: Terminal) -> list[object]:
@@ -24,19 +21,14 @@ def _pause(terminal: Terminal) -> None:
     """Let nothing change any more."""
     terminal.send(" ")
     terminal.wait_for("PAUSED")
-    _let_all_arrive(terminal)
-
-
-def _let_all_arrive(terminal: Terminal) -> None:
-    """What is sent at once comes in pieces, and what is asked for by a text may lie in the first of them."""
-    terminal.wait(lambda _: time.monotonic() - terminal.drawn_at > QUIET)
+    terminal.rest()
 
 
 def _sent_anew(terminal: Terminal) -> list[object]:
-    """The cells after a redraw of everything; a window that comes and goes tells when all of it has arrived."""
+    """The cells after a redraw of everything."""
     terminal.send(REDRAW)
     _look_at_help(terminal)
-    _let_all_arrive(terminal)
+    terminal.rest()
     return _cells(terminal)
 
 

@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from tests.installed.our_presets import add_preset
 from tests.installed.stand_in import StandIn
+from tests.installed.terminal import PATIENCE
 from vramtui.core.observed import Beat, Counters, Hello, ProbeDevice
 from vramtui.records.recording import read_recording
 
@@ -29,12 +31,14 @@ def place() -> Iterator[Path]:
 def _wait_for(file: Path, text: bytes, process: "subprocess.Popen[str]") -> None:
     while not file.exists() or text not in file.read_bytes():
         assert process.poll() is None
+        time.sleep(0.01)
 
 
 def _tell(listeners: Path, process: "subprocess.Popen[str]") -> socket.socket:
     """A job that says who it is and what it holds, to the listener in that folder."""
     while not (found := [*listeners.glob("*.sock")]):
         assert process.poll() is None
+        time.sleep(0.01)
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     peer.connect(str(found[0]))
     device = ProbeDevice(index=0, name="NVIDIA H200", total_memory=139 * GIB, capability=(9, 0), uuid="GPU-0")
@@ -55,7 +59,7 @@ def test_what_a_probe_tells_and_what_is_predicted(program: str, stand_in: StandI
             _wait_for(file, b'"step":3', process)
             _wait_for(file, b'{"matched":', process)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
     recording = read_recording(file)
     last = recording.samples[-1].taken_at
     (job,) = recording.jobs.at(last)

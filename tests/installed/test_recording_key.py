@@ -11,7 +11,7 @@ import pytest
 
 from tests.installed.conftest import Open
 from tests.installed.our_presets import add_preset
-from tests.installed.terminal import Terminal
+from tests.installed.terminal import PATIENCE, Terminal
 from vramtui.core.errors import UserError
 from vramtui.records.recording import Recording, read_recording
 
@@ -53,7 +53,7 @@ def test_r_records_what_is_watched_and_r_ends_it(open_terminal: Open, tmp_path: 
     terminal.send("r")
     folder = tmp_path / "data" / "recordings"
     _wait_for_samples(folder, 4, terminal)
-    terminal.wait_for("● REC 00:0")
+    terminal.wait_for("● REC 0")
     terminal.send("r")
     _wait_for_words(terminal, "Recording written", "samples")
     recording = read_recording(_recording(folder))
@@ -102,7 +102,7 @@ def test_a_program_that_is_killed_leaves_all_but_its_last_sample(open_terminal: 
     folder = tmp_path / "data" / "recordings"
     count = len(_wait_for_samples(folder, 5, terminal).samples)
     os.kill(terminal.process.pid, signal.SIGKILL)
-    terminal.process.wait(20)
+    terminal.process.wait(PATIENCE)
     recording = read_recording(_recording(folder))
     assert len(recording.samples) >= count
     assert all("was cut off" in warning for warning in recording.warnings)
@@ -116,7 +116,7 @@ def test_a_folder_that_cannot_be_used_is_said_and_the_dashboard_goes_on(open_ter
     terminal.wait_for("train_llama.py")
     terminal.send("r")
     _wait_for_words(terminal, "Recording ended", "cannot be used: not a directory")
-    assert "REC" not in terminal.text.splitlines()[0]
+    terminal.wait(lambda screen: "REC" not in screen.splitlines()[0])
     terminal.send("q")
     assert terminal.ended() == 0
 
