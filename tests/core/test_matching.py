@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core import matching
-from vramtui.core.matching import Matcher, match_presets, matches
+from vramtui.core.matching import Matcher, matches
 from vramtui.core.models import TransformerModel
 from vramtui.core.preset import Match, Preset, PresetFile
 from vramtui.core.readings import Gpu, Host, Process, ProcessKey, Sample
@@ -56,18 +56,18 @@ def test_the_name_stands_in_for_an_unknown_command() -> None:
 
 def test_a_persons_own_preset_comes_before_a_bundled_one() -> None:
     found = [preset("a", command="train"), preset("z", bundled=False, command="train")]
-    assert names(match_presets(sample(process(1, "train")), found, {})) == {1: "z"}
+    assert names(Matcher(found).match(sample(process(1, "train")), {})) == {1: "z"}
 
 
 def test_a_choice_by_hand_wins() -> None:
     found = [preset("auto", command="train"), preset("other")]
     moment = sample(process(1, "train"), process(2, "train"), process(3, "serve"))
     chosen = {key(1): None, key(3): "other", key(9): "other"}
-    assert names(match_presets(moment, found, chosen)) == {2: "auto", 3: "other"}
+    assert names(Matcher(found).match(moment, chosen)) == {2: "auto", 3: "other"}
 
 
 def test_a_preset_that_is_no_more_matches_nothing() -> None:
-    assert names(match_presets(sample(process(1, "x")), [preset("other")], {key(1): "deleted"})) == {}
+    assert names(Matcher([preset("other")]).match(sample(process(1, "x")), {key(1): "deleted"})) == {}
 
 
 def test_only_what_is_new_is_searched() -> None:
@@ -127,6 +127,6 @@ def test_remembering_changes_no_answer(
     for processes in moments:
         moment = sample(*processes)
         turned = msgspec.structs.replace(moment.gpus[0], processes=tuple(reversed(processes)))
-        expected = match_presets(moment, PRESETS, chosen)
+        expected = Matcher(PRESETS).match(moment, chosen)
         assert matcher.match(moment, chosen) == expected
         assert matcher.match(msgspec.structs.replace(moment, gpus=(turned,)), chosen) == expected

@@ -171,7 +171,7 @@ class Desk(Ordering):
         """The View of now, without what only the dashboard knows (staleness, banner)."""
         sample, listing = self._shown, self._listing
         if sample is None or listing is None:
-            return View(panel=self._panel(None, []), presets_read=bool(self.presets))
+            return View(panel=self._panel(None, []))
         predicted = Predicted(listing, self._matches, self.estimate)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
         at, chosen = self._chosen_row()
@@ -194,7 +194,6 @@ class Desk(Ordering):
             held=self._held is not None,
             filter=self.filter,
             paused=self.paused,
-            presets_read=bool(self.presets),
         )
 
     def _chosen_row(self) -> tuple[int, Row | None]:

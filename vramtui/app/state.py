@@ -189,6 +189,5 @@ class View(msgspec.Struct, frozen=True, eq=False):
     unkept: str = ""
     alerts: tuple[Alert, ...] = ()
     interval: float = 1.0
-    presets_read: bool = False
     replay: Replay | None = None
     taping: Taping | None = None

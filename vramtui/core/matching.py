@@ -26,13 +26,6 @@ class Candidate(msgspec.Struct, frozen=True):
     match: Match
 
 
-def match_presets(
-    sample: Sample, presets: Iterable[PresetFile], by_hand: Mapping[ProcessKey, str | None]
-) -> dict[ProcessKey, PresetFile]:
-    """The preset of every process that has one; see `Matcher`, which does the same sample after sample."""
-    return Matcher(presets).match(sample, by_hand)
-
-
 class Matcher:
     """Matches processes to presets and remembers the answers, so that a sample costs little more than its new
     processes.

@@ -5,7 +5,6 @@ import re
 import msgspec
 import pynvml
 
-from vramtui.core.readings import Absence
 from vramtui.core.text import printable
 from vramtui.core.units import MIB
 from vramtui.sources.nvml_calls import Caller, Device
@@ -65,6 +64,3 @@ def _profile(caller: Caller, handle: Device, name: str) -> str | None:
     size = f"{attributes.gpuInstanceSliceCount}g.{round(attributes.memorySizeMB * MIB / 1e9)}gb"
     whole = attributes.computeInstanceSliceCount == attributes.gpuInstanceSliceCount
     return size if whole else f"{attributes.computeInstanceSliceCount}c.{size}"
-
-
-INSTANCE_ABSENCE = Absence.NOT_SUPPORTED  # of every metric that only the card as a whole has

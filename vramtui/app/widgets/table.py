@@ -70,11 +70,6 @@ class Rows(CursorRows[Row]):
     def _cursor_style(self, at: int) -> str | None:
         return "cursor" if at == self._cursor and self.view.held else super()._cursor_style(at)
 
-    @property
-    def chosen(self) -> Row | None:
-        """The row under the cursor."""
-        return self.view.chosen
-
 
 def _empty(view: View) -> str:
     if view.sample is None:

@@ -219,14 +219,3 @@ def _loss(writer: LayerList, model: SequentialModel) -> int:
     if model.loss == "cross_entropy":
         return rounded(8 * writer.batch * prod(writer.shape[:-1]))
     return rounded(x.numel * x.width) if model.loss == "mse" else 0
-
-
-def parameters_of(model: SequentialModel) -> int:
-    """Numbers that the layers learn.
-
-    Raises:
-        UserError: the layers do not fit together.
-    """
-    run = InferRun(batch_size=1, precision="fp32")
-    program = layer_list_program(model, run, Device(name="", capability=(8, 0), total_memory=0))
-    return sum(parameter.numel * parameter.count for parameter in program.frozen)

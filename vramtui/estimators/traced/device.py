@@ -14,7 +14,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 SIM = "simcuda"
-SIM_DEVICE_NAME = f"{SIM}:0"
 CUDA_DEVICE = torch.device("cuda", 0)
 
 

@@ -26,7 +26,6 @@ class Recorder:
         self.categories: Categories | None = None
         self._memory = memory
         self._progress = progress
-        self._peak_reserved = 0
 
     def ended(self, phase: str, step: int) -> None:
         """A phase has ended: take its row and begin its successor's peaks."""
