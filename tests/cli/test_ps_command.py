@@ -1,3 +1,5 @@
+"""`vramtui ps` as scripts and people read it."""
+
 import json
 from pathlib import Path
 

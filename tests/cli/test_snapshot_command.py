@@ -1,3 +1,5 @@
+"""`vramtui snapshot` writes every format, and only new files."""
+
 import json
 import os
 import socket

@@ -1,3 +1,5 @@
+"""Cards by whatever name somebody gives them."""
+
 import pytest
 
 from vramtui.core.devices import ALIASES, CARDS, card

@@ -1,3 +1,5 @@
+"""A Ledger's totals are the sums of its parts, and what is unknown stays so."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,3 +1,5 @@
+"""Samples survive their JSON form, and processes are told apart."""
+
 import msgspec
 import pytest
 from hypothesis import given

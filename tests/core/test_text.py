@@ -1,3 +1,5 @@
+"""Text from outside can be shown, whatever it holds."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

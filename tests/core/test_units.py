@@ -1,3 +1,5 @@
+"""Bytes, percentages and durations as they are written and read."""
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

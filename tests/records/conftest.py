@@ -1,3 +1,5 @@
+"""What the tests of exports share."""
+
 import time
 from collections.abc import Iterator
 

@@ -1,3 +1,5 @@
+"""A recording as a source."""
+
 import pytest
 
 from vramtui.core.errors import SourceFailed
