@@ -173,3 +173,37 @@ async def test_another_kind_offers_to_take_out_what_it_does_not_have(tmp_path: P
         await pilot.press("y")
         await settle(app, pilot)
         assert screen.draft.text == TEXT.replace('"train"', '"infer"')
+
+
+async def test_from_a_training_file_what_is_not_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "sft.yaml"
+    path.write_text("model_name_or_path: nobody/knows\nper_device_train_batch_size: 6\nbf16: true\nseed: 1\n")
+    async with editor(tmp_path) as (app, pilot, screen):
+        await pilot.press("ctrl+n", "down", "down", "enter")
+        await settle(app, pilot)
+        assert on_top(app, Ask)
+        await pilot.press(*"none.yaml", "enter")
+        await settle(app, pilot)
+        assert "none.yaml does not exist" in screen_text(app)
+        app.screen.query_one("Input").value = str(path)  # type: ignore[attr-defined]  # an Input
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert on_top(app, Offers)
+        shown = screen_text(app)
+        assert "run.batch_size = 6" in shown
+        assert "not read: seed." in " ".join(shown.split())
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert app.screen is screen
+        assert screen.draft.name == "sft"
+        assert 'precision = "bf16-mixed"' in screen.draft.text
+
+
+async def test_files_of_a_process_elsewhere_are_named_and_not_read(tmp_path: Path) -> None:
+    line = "deepspeed train.py --deepspeed ds.json --per_device_train_batch_size 6"
+    sample = moments.sample(moments.gpu(0, moments.process(2**22 + 1, 20 * GIB, line)))
+    async with editor(tmp_path, samples=[sample]) as (app, pilot, _):
+        await pilot.press("ctrl+n", "end", "enter")
+        await settle(app, pilot)
+        assert on_top(app, Offers)
+        assert "ds.json is not read: the folder it was named from is not known." in screen_text(app)

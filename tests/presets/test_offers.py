@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from vramtui.core.text import printable
 from vramtui.presets import PresetLibrary, find_problems
 from vramtui.presets.command_lines import read_command_line
+from vramtui.presets.file_offers import Offer
 from vramtui.presets.flags import FLAGS
 from vramtui.presets.form_types import fields_of
 from vramtui.presets.forms import form_of
-from vramtui.presets.offers import Offer, draft_from_process, family_of, start_from
+from vramtui.presets.offers import draft_from_process, family_of, start_from
 
 LIBRARY = PresetLibrary(Path("/nowhere"))
 COMMANDS = {

@@ -11,10 +11,10 @@ from vramtui.core.workload import Quantization
 Spelling: TypeAlias = Callable[[str], str | None]
 
 _NO = {"false", "0", "no", "off", "none", ""}
-_DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
+DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
            "float": "fp32", "fp32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "f16": "fp16",
            "f32": "fp32", "no": "fp32"}  # fmt: skip
-_OPTIMIZERS = {
+OPTIMIZERS = {
     "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw": "adamw", "adam": "adam",
     "torch.optim.adamw": "adamw", "torch.optim.adam": "adam", "torch.optim.sgd": "sgd", "sgd": "sgd",
     "adafactor": "adafactor", "adagrad": "adagrad", "rmsprop": "rmsprop", "muon": "muon",
@@ -48,6 +48,24 @@ def number(value: str) -> str | None:
     return repr(read) if 0 <= read < 1e12 else None
 
 
+def positive(value: str) -> str | None:
+    """A number above zero; 0 switches off what it is the limit of."""
+    read = number(value)
+    return read if read is not None and float(read) > 0 else None
+
+
+def share(value: str) -> str | None:
+    """A number from 0 to below 1."""
+    read = number(value)
+    return read if read is not None and float(read) < 1 else None
+
+
+def portion(value: str) -> str | None:
+    """A number above 0 and up to 1."""
+    read = positive(value)
+    return read if read is not None and float(read) <= 1 else None
+
+
 def switched(value: str) -> bool:
     """Whether a switch is on: `--bf16`, `--bf16 True`; what follows it may be the next word."""
     return value == "" or value.lower() not in _NO
@@ -69,10 +87,12 @@ def when_on(spelt: str) -> Spelling:
 
 
 def modules(value: str) -> str | None:
-    """Names of layers, separated by commas, as a list; `all-linear` is no list."""
+    """Names of layers, separated by commas, as a list; `all` and `all-linear` are no lists."""
     names = [name.strip("[] '\"") for name in value.split(",")]
     known = [name for name in names if name.replace("_", "").replace(".", "").isalnum()]
-    return "[" + ", ".join(f'"{name}"' for name in known) + "]" if known and "all_linear" not in known else None
+    return (
+        "[" + ", ".join(f'"{name}"' for name in known) + "]" if known and not {"all", "all_linear"} & {*known} else None
+    )
 
 
 def llama_cpp_layers(value: str) -> str | None:
@@ -82,13 +102,13 @@ def llama_cpp_layers(value: str) -> str | None:
 
 _ADAPTERS = {
     **dict.fromkeys(("lora_r", "lora_rank", "model.lora_rank", "peft.r"), ("run.lora.rank", whole)),
-    **dict.fromkeys(("lora_dropout", "model.lora_dropout"), ("run.lora.dropout", number)),
+    **dict.fromkeys(("lora_dropout", "model.lora_dropout"), ("run.lora.dropout", share)),
     "lora_target_modules": ("run.lora.target_modules", modules),
     "use_dora": ("run.lora.use_dora", when_on("true")),
     "load_in_4bit": ("run.quantization", when_on("nf4")),
     "load_in_8bit": ("run.quantization", when_on("int8")),
 }
-_SHARED = {
+SHARED = {
     **_ADAPTERS,
     **dict.fromkeys(
         ("per_device_train_batch_size", "micro_batch_size", "train_batch_size", "batch_size"), ("run.batch_size", whole)
@@ -99,8 +119,8 @@ _SHARED = {
         ("run.sequence_length", whole),
     ),
     "gradient_accumulation_steps": ("run.gradient_accumulation_steps", whole),
-    "max_grad_norm": ("run.max_grad_norm", number),
-    **dict.fromkeys(("optim", "optimizer", "optimizer._component_"), ("run.optimizer", either(_OPTIMIZERS))),
+    "max_grad_norm": ("run.max_grad_norm", positive),
+    **dict.fromkeys(("optim", "optimizer", "optimizer._component_"), ("run.optimizer", either(OPTIMIZERS))),
     **dict.fromkeys(
         ("gradient_checkpointing", "enable_activation_checkpointing", "activation_checkpointing"),
         ("run.checkpointing", when_on("full")),
@@ -111,25 +131,25 @@ _SHARED = {
 
 FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
     "trainer": {
-        **_SHARED,
+        **SHARED,
         "tf32": ("run.precision", when_on("tf32")),
         "fp16": ("run.precision", when_on("fp16-mixed")),
         "bf16": ("run.precision", when_on("bf16-mixed")),
-        "mixed_precision": ("run.precision", either(_DTYPES, "-mixed")),
-        **dict.fromkeys(("torch_dtype", "dtype"), ("run.precision", either(_DTYPES))),
+        "mixed_precision": ("run.precision", either(DTYPES, "-mixed")),
+        **dict.fromkeys(("torch_dtype", "dtype"), ("run.precision", either(DTYPES))),
         "use_8bit_adam": ("run.optimizer", when_on("adamw_8bit")),
         "zero_stage": ("parallel.zero_stage", whole),
     },
     "torchtune": {
-        **_SHARED,
-        "dtype": ("run.precision", either(_DTYPES)),
-        "clip_grad_norm": ("run.max_grad_norm", number),
+        **SHARED,
+        "dtype": ("run.precision", either(DTYPES)),
+        "clip_grad_norm": ("run.max_grad_norm", positive),
         "model.use_dora": ("run.lora.use_dora", when_on("true")),
         "model.lora_attn_modules": ("run.lora.target_modules", modules),
     },
     "diffusers": {
-        **_SHARED,
-        "mixed_precision": ("run.precision", either(_DTYPES, "-mixed")),
+        **SHARED,
+        "mixed_precision": ("run.precision", either(DTYPES, "-mixed")),
         "rank": ("run.lora.rank", whole),
         "use_8bit_adam": ("run.optimizer", when_on("adamw_8bit")),
     },
@@ -137,12 +157,12 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "batch_size": ("run.batch_size", whole),
         "block_size": ("run.sequence_length", whole),
         "gradient_accumulation_steps": ("run.gradient_accumulation_steps", whole),
-        "dtype": ("run.precision", either(_DTYPES, "-mixed")),
-        "grad_clip": ("run.max_grad_norm", number),
+        "dtype": ("run.precision", either(DTYPES, "-mixed")),
+        "grad_clip": ("run.max_grad_norm", positive),
         "n_layer": ("model.num_hidden_layers", whole),
         "n_head": ("model.num_attention_heads", whole),
         "n_embd": ("model.hidden_size", whole),
-        "dropout": ("model.hidden_dropout", number),
+        "dropout": ("model.hidden_dropout", share),
     },
     "megatron": {
         "micro_batch_size": ("run.batch_size", whole),
@@ -150,7 +170,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "bf16": ("run.precision", when_on("bf16-master")),
         "fp16": ("run.precision", when_on("fp16-master")),
         "optimizer": ("run.optimizer", {"adam": "adamw", "sgd": "momentum"}.get),
-        "clip_grad": ("run.max_grad_norm", number),
+        "clip_grad": ("run.max_grad_norm", positive),
         "recompute_granularity": (
             "run.checkpointing",
             lambda value: value if value in {"full", "selective"} else None,
@@ -177,8 +197,8 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "max_model_len": ("run.max_model_len", whole),
         "max_num_seqs": ("run.max_num_seqs", whole),
         "max_num_batched_tokens": ("run.max_num_batched_tokens", whole),
-        "gpu_memory_utilization": ("run.gpu_memory_utilization", number),
-        "dtype": ("run.precision", either(_DTYPES)),
+        "gpu_memory_utilization": ("run.gpu_memory_utilization", portion),
+        "dtype": ("run.precision", either(DTYPES)),
         **dict.fromkeys(("quantization", "q"), ("run.quantization", either(_QUANTIZATIONS))),
         "kv_cache_dtype": ("run.kv_cache", either(_CACHES)),
         "block_size": ("run.block_size", whole),
@@ -191,8 +211,8 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "context_length": ("run.max_model_len", whole),
         "max_running_requests": ("run.max_num_seqs", whole),
         "chunked_prefill_size": ("run.max_num_batched_tokens", whole),
-        "mem_fraction_static": ("run.gpu_memory_utilization", number),
-        "dtype": ("run.precision", either(_DTYPES)),
+        "mem_fraction_static": ("run.gpu_memory_utilization", portion),
+        "dtype": ("run.precision", either(DTYPES)),
         "quantization": ("run.quantization", either(_QUANTIZATIONS)),
         "kv_cache_dtype": ("run.kv_cache", either(_CACHES)),
         "page_size": ("run.block_size", whole),

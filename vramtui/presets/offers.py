@@ -1,7 +1,7 @@
 """What a running job's command line tells of a new preset: offered with the flag it was read from, never assumed."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePath
 
 import msgspec
@@ -12,7 +12,9 @@ from vramtui.core.text import printable
 from vramtui.presets.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.drafts import Draft, draft_copy, draft_from_model
 from vramtui.presets.edited import TryOut
+from vramtui.presets.file_offers import Offer, offers_of_file, with_models_of
 from vramtui.presets.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLAGS, whole
+from vramtui.presets.job_files import JobFile
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files import is_model_file
 
@@ -43,29 +45,22 @@ kind = "train"
 """
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a command line says.
-
-    Attributes:
-        key: a preset's dotted key; or `preset`, whose value is the key of a known preset to begin with, or
-            `model.config`, whose value is the path of a model's file to begin with.
-        value: as `Draft.set_value` takes it.
-        flag: the words it was read from, safe to show.
-    """
-
-    key: str
-    value: str
-    flag: str
-
-
-def draft_from_process(command: str, library: PresetLibrary) -> tuple[Offer, ...]:
+def draft_from_process(command: str, library: PresetLibrary, files: Iterable[JobFile] = ()) -> tuple[Offer, ...]:
     """What `command`, a job's command line, says that a preset could say: a known preset or a model's file to begin
     with, then the run's values, then how to know the job again. Nothing that it does not say.
+
+    Args:
+        command: the command line.
+        library: the presets that one can begin with.
+        files: those that it names, read; what the command line says itself stands above them.
     """
-    line = read_command_line(command)
+    files = tuple(files)
+    line = with_models_of(read_command_line(command), files)
     family = family_of(line)
-    kind = _run_kind(line, family)
-    said = {offer.key: offer for offer in _said(line, family)}
+    kind = _run_kind(line, family) or next((_training(file) for file in files), None)
+    said = {offer.key: offer for file in files for offer in offers_of_file(file)}
+    said |= {offer.key: offer for offer in _said(line, family)}
+    said |= _with_master(said, files)
     if kind is not None:
         said = {kind.key: kind} | said
     named = _model(line, family)
@@ -73,6 +68,26 @@ def draft_from_process(command: str, library: PresetLibrary) -> tuple[Offer, ...
         said |= {offer.key: offer for offer in _llama_cpp(line, named)}
     begin = tuple(_beginning(line, named, library, {key: offer.value for key, offer in said.items()}))
     return (*begin, *said.values(), *_match(line, named))
+
+
+def draft_from_file(file: JobFile, library: PresetLibrary) -> tuple[Offer, ...]:
+    """What a training program's file says, without the command line that names it: no rule to know the job by."""
+    return draft_from_process("", library, (file,))
+
+
+def _training(file: JobFile) -> Offer:
+    """All kinds of files that are read are those of training programs."""
+    return Offer(key="run.kind", value="train", flag=file.name)
+
+
+def _with_master(said: Mapping[str, Offer], files: Iterable[JobFile]) -> dict[str, Offer]:
+    """DeepSpeed keeps weights in half precision and a master copy, where a trainer's switch alone means autocast."""
+    precision = said.get("run.precision")
+    has_master = any(file.kind == "deepspeed" or "deepspeed_config.zero_stage" in file.values for file in files)
+    if precision is None or not has_master or not precision.value.endswith("-mixed"):
+        return {}
+    value = precision.value.replace("-mixed", "-master")
+    return {"run.precision": msgspec.structs.replace(precision, value=value, flag=f"{precision.flag} with DeepSpeed")}
 
 
 def start_from(

@@ -1,7 +1,8 @@
 """New drafts, and figures of a run for the one there is."""
 
 import time
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePath
 
 from vramtui.app.editor.drafted import DraftScreen
 from vramtui.app.editor.windows import Answer, Ask, Offers, Pick, Question
@@ -9,10 +10,14 @@ from vramtui.core.errors import UserError
 from vramtui.core.runs import Run
 from vramtui.core.text import printable
 from vramtui.core.units import format_bytes
-from vramtui.presets.creating import checked_name
+from vramtui.presets.creating import NAME, checked_name
 from vramtui.presets.drafts import Draft, draft_from_model
+from vramtui.presets.file_keys import TITLES
+from vramtui.presets.file_offers import Offer, files_of, not_read
+from vramtui.presets.job_files import JobFile, read_job_file
 from vramtui.presets.measured import with_measured
-from vramtui.presets.offers import Offer, draft_from_process, start_from
+from vramtui.presets.offers import draft_from_file, draft_from_process, start_from
+from vramtui.presets.process_files import finder_of
 
 UNKNOWN = "is not a key of"
 
@@ -27,19 +32,18 @@ class Starting(DraftScreen):
     def _ask_beginning(self) -> None:
         running = self.office.running()
         lines = [
-            ("a model's file", "config.json, *.safetensors, *.gguf, or a folder with them"),
+            ("a model's file", "config.json, *.safetensors, *.gguf or a folder"),
             ("a copy", f"of {self.draft.name} as it stands here"),
+            ("a training file", "YAML or JSON of accelerate, DeepSpeed, axolotl …"),
         ]
+        begins = [self._from_model, self._as_copy, self._from_file]
         if running is not None:
             lines.append((f"pid {running[0]}", running[1]))
+            begins.append(partial(self._from_process, *running))
 
         def chosen(at: int | None) -> None:
-            if at == 0:
-                self._from_model()
-            elif at == 1:
-                self._as_copy()
-            elif at == 2 and running is not None:
-                self._from_process(*running)
+            if at is not None:
+                begins[at]()
 
         self.app.push_screen(Pick("A new preset from", lines), chosen)
 
@@ -69,11 +73,40 @@ class Starting(DraftScreen):
         prompt = f"Name of the copy of {self.draft.name}:"
         self.app.push_screen(Ask("A new preset as a copy", prompt, f"{self.draft.name}-copy", check))
 
+    def _from_file(self) -> None:
+        read: list[JobFile] = []
+
+        def check(path: str) -> str:
+            try:
+                read[:] = [read_job_file(Path(path).expanduser())]
+            except (UserError, RuntimeError) as error:
+                return str(error)
+            return ""
+
+        def given(path: str | None) -> None:
+            if path is not None:
+                self._from_job_file(read[0])
+
+        prompt = f"Path of a YAML or JSON file of {', '.join(sorted(TITLES.values(), key=str.lower))}:"
+        self.app.push_screen(Ask("A new preset from a training file", prompt, "", check), given)
+
+    def _from_job_file(self, file: JobFile) -> None:
+        name = PurePath(file.name).stem
+        said = name if NAME.fullmatch(name) else "job"
+        offers = draft_from_file(file, self.office.known_presets)
+        title = f"A new preset from {file.name} ({TITLES[file.kind]})"
+        self._offer(title, said, offers, tuple(filter(None, [not_read(file)])))
+
     def _from_process(self, pid: int, command: str) -> None:
+        files, notes = files_of(command, finder_of(pid, command))
+        offers = draft_from_process(command, self.office.known_presets, files)
+        self._offer(f"A new preset from pid {pid}", f"pid-{pid}", offers, notes)
+
+    def _offer(self, title: str, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
         library = self.office.known_presets
-        offers = draft_from_process(command, library)
         if not offers:
-            self.notify(f"The command of pid {pid} says nothing that a preset could take.", markup=False)
+            said = " ".join(("It says nothing that a preset could take.", *notes))
+            self.notify(printable(said), title=title, markup=False)
             return
 
         def check(name: str, taken: tuple[Offer, ...]) -> str:
@@ -84,7 +117,7 @@ class Starting(DraftScreen):
             self.begin(draft)
             return ""
 
-        self.app.push_screen(Offers(f"A new preset from pid {pid}", f"pid-{pid}", offers, check))
+        self.app.push_screen(Offers(title, name, offers, check, notes))
 
     def ask_about_unknown(self, kind: str) -> None:
         """After another kind was chosen: whether the keys that it does not have are taken out."""

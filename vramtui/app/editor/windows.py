@@ -14,7 +14,7 @@ from textual.widgets.selection_list import Selection
 
 from vramtui.app.screens.windows import TextWindow, Window
 from vramtui.core.text import printable
-from vramtui.presets.offers import Offer
+from vramtui.presets.file_offers import Offer
 
 
 class Answer(NamedTuple):
@@ -183,6 +183,7 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
         name: for the new preset.
         offers: what it says.
         check: makes the draft; the sentence that it returns keeps the window open.
+        notes: sentences on what is not read.
     """
 
     DEFAULT_CSS = """
@@ -196,6 +197,7 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
     Offers SelectionList:focus { border: none; }
     Offers Input { margin: 0; }
     Offers #wrong { color: $error; height: auto; }
+    Offers #notes { color: $muted; height: auto; max-height: 6; margin: 0 0 1 0; }
     """
     BINDINGS = [
         Binding("ctrl+s", "take", "Take", id="offers.take", show=False, priority=True, tooltip="Take what is ticked"),
@@ -203,17 +205,28 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
     ]
 
     def __init__(
-        self, title: str, name: str, offers: Sequence[Offer], check: Callable[[str, tuple[Offer, ...]], str]
+        self,
+        title: str,
+        name: str,
+        offers: Sequence[Offer],
+        check: Callable[[str, tuple[Offer, ...]], str],
+        notes: Sequence[str] = (),
     ) -> None:
         super().__init__(title, "space ticks · Tab goes on · ctrl+s makes the preset · Esc closes")
         self._name = name
         self._offers = tuple(offers)
         self._check = check
+        self._notes = tuple(notes)
 
     def inside(self) -> ComposeResult:
         """The offers, the name, and room for what is wrong."""
-        yield Static(Content("Read from its command line; take what is right:"))
-        yield SelectionList[int](*(Selection(_line(o), at, initial_state=True) for at, o in enumerate(self._offers)))
+        yield Static(Content("What it says of a preset; take what is right:"))
+        wide = min(52, max((len(_said(offer)) for offer in self._offers), default=0))
+        yield SelectionList[int](
+            *(Selection(_line(offer, wide), at, initial_state=True) for at, offer in enumerate(self._offers))
+        )
+        if self._notes:
+            yield Static(Content(printable(" ".join(self._notes))), id="notes")
         yield Static(Content("Name of the new preset:"))
         yield Input(self._name)
         yield Static(id="wrong")
@@ -239,6 +252,9 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
             self.dismiss((name, taken))
 
 
-def _line(offer: Offer) -> Content:
-    said = f"{printable(offer.key)} = {printable(offer.value)}"
-    return Content.assemble((f"{said:<52}", "bold"), (f"  from {offer.flag}", "$muted"))
+def _said(offer: Offer) -> str:
+    return f"{printable(offer.key)} = {printable(offer.value)}"
+
+
+def _line(offer: Offer, wide: int) -> Content:
+    return Content.assemble((f"{_said(offer):<{wide}}", "bold"), (f"  from {offer.flag}", "$muted"))

@@ -1,0 +1,320 @@
+"""Files that training programs are started with: what they say is offered, what is not read is named."""
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vramtui.core.errors import UserError
+from vramtui.presets import PresetLibrary
+from vramtui.presets.command_lines import read_command_line
+from vramtui.presets.file_keys import KEYS, MODEL_KEYS
+from vramtui.presets.file_offers import files_of, not_read, offers_of_file
+from vramtui.presets.job_files import LARGEST, JobFile, files_named, read_job_file
+from vramtui.presets.offers import draft_from_file, draft_from_process, start_from
+from vramtui.presets.process_files import finder_of
+
+LIBRARY = PresetLibrary(Path("/nonexistent"))
+DEEPSPEED = {
+    "train_micro_batch_size_per_gpu": 4,
+    "gradient_accumulation_steps": "auto",
+    "gradient_clipping": 1.0,
+    "bf16": {"enabled": True},
+    "fp16": {"enabled": False, "loss_scale": 0},
+    "optimizer": {"type": "AdamW", "params": {"lr": 1e-5}},
+    "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "overlap_comm": True},
+}
+FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
+    "DeepSpeed": (
+        "ds.json",
+        "deepspeed",
+        json.dumps(DEEPSPEED),
+        {
+            "run.batch_size": "4",
+            "run.max_grad_norm": "1.0",
+            "run.precision": "bf16-master",
+            "run.optimizer": "adamw",
+            "parallel.strategy": "zero",
+            "parallel.zero_stage": "2",
+            "parallel.cpu_offload": "true",
+        },
+        ["fp16.loss_scale", "optimizer.params.lr", "zero_optimization.overlap_comm"],
+    ),
+    "accelerate with FSDP": (
+        "accelerate.yaml",
+        "accelerate",
+        (
+            "compute_environment: LOCAL_MACHINE\ndistributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\n"
+            "fsdp_config:\n  fsdp_sharding_strategy: FULL_SHARD\n  fsdp_activation_checkpointing: true\n"
+            "  fsdp_offload_params: false\n"
+        ),
+        {
+            "run.precision": "bf16-mixed",
+            "parallel.data": "8",
+            "parallel.strategy": "fsdp",
+            "parallel.zero_stage": "3",
+            "run.checkpointing": "full",
+        },
+        ["compute_environment", "fsdp_config.fsdp_offload_params"],
+    ),
+    "accelerate with DeepSpeed": (
+        "accelerate.yaml",
+        "accelerate",
+        (
+            "distributed_type: DEEPSPEED\nmixed_precision: 'no'\nnum_processes: 2\n"
+            "deepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 8, offload_optimizer_device: nvme}\n"
+        ),
+        {
+            "run.precision": "fp32",
+            "parallel.data": "2",
+            "parallel.strategy": "zero",
+            "parallel.zero_stage": "3",
+            "run.gradient_accumulation_steps": "8",
+        },
+        ["deepspeed_config.offload_optimizer_device = nvme", "distributed_type"],
+    ),
+    "axolotl": (
+        "llama.yml",
+        "axolotl",
+        (
+            "base_model: NousResearch/Meta-Llama-3.1-8B\nadapter: qlora\nload_in_4bit: true\nsequence_len: 4096\n"
+            "micro_batch_size: 2\ngradient_accumulation_steps: 4\nlora_r: 32\nlora_dropout: 0.05\n"
+            "lora_target_modules: [q_proj, v_proj]\noptimizer: paged_adamw_8bit\nbf16: auto\ntf32: false\n"
+            "gradient_checkpointing: true\nflash_attention: true\ndatasets:\n  - path: x\n    type: alpaca\n"
+        ),
+        {
+            "preset": "llama-3.1-8b-qlora",
+            "run.sequence_length": "4096",
+            "run.batch_size": "2",
+            "run.gradient_accumulation_steps": "4",
+            "run.lora.rank": "32",
+            "run.lora.dropout": "0.05",
+            "run.lora.target_modules": '["q_proj", "v_proj"]',
+            "run.optimizer": "paged_adamw_8bit",
+            "run.checkpointing": "full",
+            "run.attention": "flash",
+            "run.quantization": "nf4",
+        },
+        ["datasets"],
+    ),
+    "LLaMA-Factory": (
+        "sft.yaml",
+        "llamafactory",
+        (
+            "model_name_or_path: Qwen/Qwen2.5-14B-Instruct\nstage: sft\nfinetuning_type: lora\nlora_rank: 8\n"
+            "lora_target: all\ncutoff_len: 2048\nper_device_train_batch_size: 1\nbf16: true\nlearning_rate: 1.0e-4\n"
+        ),
+        {
+            "preset": "qwen-2.5-14b-lora",
+            "run.lora.rank": "8",
+            "run.sequence_length": "2048",
+            "run.batch_size": "1",
+            "run.precision": "bf16-mixed",
+        },
+        ["stage", "finetuning_type", "learning_rate"],
+    ),
+    "torchtune": (
+        "8B_lora.yaml",
+        "torchtune",
+        (
+            "model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_rank: 64\n"
+            "  lora_attn_modules: ['q_proj', 'output_proj']\ntokenizer:\n  max_seq_len: 8192\n"
+            "batch_size: 2\ndtype: bf16\n"
+            "optimizer:\n  _component_: torch.optim.AdamW\n  lr: 3e-4\nenable_activation_checkpointing: True\n"
+        ),
+        {
+            "run.lora.rank": "64",
+            "run.lora.target_modules": '["q_proj", "output_proj"]',
+            "run.sequence_length": "8192",
+            "run.batch_size": "2",
+            "run.precision": "bf16",
+            "run.optimizer": "adamw",
+            "run.checkpointing": "full",
+        },
+        ["model._component_", "optimizer.lr"],
+    ),
+    "Trainer": (
+        "args.json",
+        "trainer",
+        (
+            '{"model_name_or_path": "openai-community/gpt2-medium", "per_device_train_batch_size": 16, "fp16": true,'
+            ' "optim": "apollo_adamw", "seed": 7}'
+        ),
+        {"preset": "gpt2-355m", "run.batch_size": "16", "run.precision": "fp16-mixed"},
+        ["optim = apollo_adamw", "seed"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_files_say(name: str, tmp_path: Path) -> None:
+    file_name, kind, text, said, unread = FILES[name]
+    path = tmp_path / file_name
+    path.write_text(text)
+    file = read_job_file(path, file_name)
+    assert file.kind == kind
+    offers = draft_from_file(file, LIBRARY)
+    assert {offer.key: offer.value for offer in offers} == {"run.kind": "train", **said}
+    assert all(offer.flag.startswith(file_name) for offer in offers)
+    note = not_read(file)
+    assert note.startswith(f"Of {file_name} not read: ")
+    assert [key for key in unread if key not in note] == []
+    assert not any(key in note for key in ("auto", "fp16.enabled", "lora_target_modules"))
+    assert ("lora_target = all" in note) == (name == "LLaMA-Factory")
+
+
+def _read(tmp_path: Path, text: str | bytes, name: str = "x.yaml") -> JobFile:
+    path = tmp_path / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_job_file(path, name)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: [1", "is no YAML: line 1: "),
+        ("a: b: c", "is no YAML: line 1: mapping values are not allowed here"),
+        ("- a\n- b\n", "has no keys: a table of them is needed"),
+        ("", "has no keys"),
+        ("just: this\n", "says nothing that a preset could take"),
+        (b"\xff\xfe", "is not UTF-8 text"),
+        ("x" * (LARGEST + 1), "is larger than 128 KiB"),
+        ("[" * 50_000, "x.yaml is n"),
+        ("a: !!python/object/apply:os.system ['true']\n", "is no YAML: line 1: could not determine a constructor"),
+        ("? [a]\n: 1\n", "is no YAML: line 1: found unhashable key"),
+        ("a: &a\n  b: *a\n  per_device_train_batch_size: 1\nc: *a\n", "says nothing that a preset could take"),
+        ("n: " + "9" * 9000, "is no YAML"),
+    ],
+)
+def test_broken_files_are_told_in_a_sentence(text: str | bytes, reason: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as told:
+        _read(tmp_path, text)
+    assert reason in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_json_is_told_as_json(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"x\.json is no JSON: "):
+        _read(tmp_path, "{", "x.json")
+
+
+def test_a_text_that_grows_when_it_is_read_is_given_up(tmp_path: Path) -> None:
+    lines = ["a0: &a0 {k: 1, l: 2}"]
+    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 30)]
+    with pytest.raises(UserError, match="too many keys"):
+        _read(tmp_path, "\n".join(lines))
+    lines = ["a0: &a0 {k: {}}"]
+    lines += [f"a{n}: &a{n} {{{', '.join(f'k{m}: *a{n - 1}' for m in range(9))}}}" for n in range(1, 30)]
+    with pytest.raises(UserError, match="says nothing"):
+        _read(tmp_path, "\n".join(lines))
+
+
+def test_only_plain_files_are_read(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe.yaml"
+    os.mkfifo(pipe)
+    for path, reason in (
+        (pipe, "is not a plain file"),
+        (tmp_path, "is not a plain file"),
+        (tmp_path / "none.yaml", "does not exist"),
+        (Path("/dev/zero"), "is not a plain file"),
+        (Path("a\0b"), "cannot be read"),
+    ):
+        with pytest.raises(UserError, match=reason):
+            read_job_file(path)
+
+
+def test_names_and_values_are_safe_to_show(tmp_path: Path) -> None:
+    file = _read(tmp_path, 'base_model: "\\e[2Jx"\n"\\e[1mkey": 1\n')
+    assert "\x1b" not in not_read(file) + "".join(offer.flag for offer in draft_from_file(file, LIBRARY))
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        (
+            "accelerate launch --config_file a.yaml train.py --deepspeed ds.json --train_file d.json",
+            ["a.yaml", "ds.json"],
+        ),
+        ("axolotl train examples/x.yml", ["examples/x.yml"]),
+        ("python train.py args.json", ["args.json"]),
+        ("python train.py --data x.yaml", []),
+        ("tune run lora_finetune_single_device --config my.yaml batch_size=2", ["my.yaml"]),
+        ("tune run lora_finetune_single_device --config llama3_1/8B_lora_single_device", []),
+        ("deepspeed train.py --deepspeed_config=ds.json", ["ds.json"]),
+    ],
+)
+def test_which_words_are_files(command: str, names: list[str]) -> None:
+    assert list(files_named(read_command_line(command))) == names
+
+
+def test_the_command_line_stands_above_its_files(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps(DEEPSPEED))
+    (tmp_path / "a.yaml").write_text("base_model: meta-llama/Llama-3.1-8B\nmicro_batch_size: 2\ndeepspeed: ds.json\n")
+    command = "accelerate launch -m axolotl.cli.train a.yaml --micro_batch_size 6 --bf16"
+    files, notes = files_of(command, lambda name: tmp_path / name)
+    assert [file.name for file in files] == ["a.yaml", "ds.json"]
+    said = {offer.key: offer for offer in draft_from_process(command, LIBRARY, files)}
+    assert (said["run.batch_size"].value, said["run.batch_size"].flag) == ("6", "--micro_batch_size 6")
+    assert (said["run.precision"].value, said["run.precision"].flag) == ("bf16-master", "--bf16 with DeepSpeed")
+    assert said["parallel.zero_stage"].flag == "ds.json: zero_optimization.stage = 2"
+    assert said["preset"].value.startswith("llama-3.1-8b")
+    assert len(notes) == 1
+    assert notes[0].startswith("Of ds.json not read: ")
+    draft = start_from(tuple(said.values()), LIBRARY, "mine")
+    assert draft.problems == ()
+    assert "zero_stage = 2" in draft.text
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    command = "python train.py --deepspeed ds.json --config_file /none/a.yaml"
+    files, notes = files_of(command, finder_of(0, command, tmp_path))
+    assert files == ()
+    assert sorted(notes) == [
+        "/none/a.yaml does not exist.",
+        "ds.json is not read: the folder it was named from is not known.",
+    ]
+
+
+def test_relative_names_are_followed_from_the_process_own_folder(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps(DEEPSPEED))
+    words = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()", "--deepspeed", "ds.json"]
+    command = shlex.join(words)
+    with subprocess.Popen(words, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        files, _ = files_of(command, finder_of(process.pid, command))
+        others, notes = files_of(command, finder_of(process.pid, "another --deepspeed ds.json"))
+        process.stdin.close()
+    assert [file.kind for file in files] == ["deepspeed"]
+    assert others == ()
+    assert "is not known" in notes[0]
+
+
+def test_another_users_file_is_told(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text("{}")
+    (tmp_path / "ds.json").chmod(0)
+    if os.access(tmp_path / "ds.json", os.R_OK):
+        pytest.skip("everything can be read by this user")
+    files, notes = files_of("python t.py --deepspeed ds.json", lambda name: tmp_path / name)
+    assert (files, notes) == ((), ("ds.json cannot be read: Permission denied.",))
+
+
+VALUES = st.one_of(st.integers(), st.booleans(), st.none(), st.floats(), st.text(max_size=6), st.just("auto"))
+NAMES = sorted({name for table in KEYS.values() for name in table} | set(MODEL_KEYS))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=6), st.sampled_from(sorted(KEYS)))
+def test_any_values_are_offered_or_not_read(values: dict[str, object], kind: str) -> None:
+    file = JobFile("x", kind, {name: str(value) for name, value in values.items()})
+    for offer in offers_of_file(file):
+        assert offer.flag.startswith("x: ")
+    draft = start_from(draft_from_file(file, LIBRARY), LIBRARY, "mine")
+    assert {problem.key for problem in draft.problems} <= {"model", "run", "run.lora", "parallel", "model.num_experts"}
