@@ -234,6 +234,17 @@ class NvidiaSmiSource:
         return self._cuda
 
 
+def open_here(because: Problem | None = None) -> NvidiaSmiSource:
+    """This machine's cards; see `Opening`.
+
+    Raises:
+        SourceFailed: the program is missing, hangs, or cannot reach the driver.
+    """
+    source = NvidiaSmiSource(because=because)
+    source.read()
+    return source
+
+
 def _memory(row: Row, absent: dict[str, Absence]) -> tuple[Memory, dict[str, Absence]]:
     sizes: dict[str, Any] = {name: row.get(name) for name in _MEMORY}
     reasons = {f"memory.{name}": absent[name] for name in _MEMORY if name in absent}

@@ -1,58 +1,69 @@
 """Which source sees this machine's GPUs."""
 
-import threading
+from importlib import import_module
 from shutil import which
+from typing import NamedTuple, Protocol
 
 from vramtui.core.errors import SourceFailed
 from vramtui.core.readings import Problem
 from vramtui.core.source import Source
 
-PATIENCE = 2.0  # seconds for the driver to begin to talk
+
+class Opening(Protocol):
+    """The function `open_here` of a source's module."""
+
+    def __call__(self, because: Problem | None = None) -> Source:
+        """The source, asked once already where that is quick; `because` says what was asked before it and why that is
+        not used, and is told in every sample.
+
+        Raises:
+            SourceFailed: it cannot see this machine's GPUs; says why, and what to do about it.
+        """
+        ...
 
 
-def pick_source() -> Source:
-    """NVML where it can be talked to, else nvidia-smi; then every sample says why.
+class Way(NamedTuple):
+    """One way to this machine's GPUs.
+
+    Attributes:
+        title: how a sentence calls it.
+        module: its module in `vramtui.sources`, loaded when it is asked.
+        program: what it runs. One that is there and fails knows more than that another's library is missing.
+    """
+
+    title: str
+    module: str
+    program: str = ""
+
+
+# In the order in which they are asked.
+WAYS = (
+    Way("NVML", "nvml_opening"),
+    Way("nvidia-smi", "nvidia_smi", program="nvidia-smi"),
+)
+
+
+def pick_source(ways: tuple[Way, ...] = WAYS) -> Source:
+    """The first source that can be opened; one that is not the first says in every sample why.
 
     Raises:
-        SourceFailed: neither answers; says why each does not, and what to do.
+        SourceFailed: none answers; says why each does not, and what to do.
     """
-    try:
-        return _nvml()
-    except SourceFailed as error:
-        first = error
-    from vramtui.sources.nvidia_smi import PROGRAM, NvidiaSmiSource  # noqa: PLC0415 - only where it is needed
-
-    because = Problem(where="NVML", message=f"{first.message} nvidia-smi is used instead.", hint=first.hint)
-    second = NvidiaSmiSource(because=because)
-    try:
-        second.read()
-    except SourceFailed as error:
-        # A program that is there and fails knows more than that a library is missing.
-        hints = (error.hint, first.hint) if which(PROGRAM) else (first.hint, error.hint)
-        raise SourceFailed(f"{first.message} {error.message}", hints[0] or hints[1]) from error
-    return second
-
-
-def _nvml() -> Source:
-    try:
-        from vramtui.sources.nvml import NvmlSource  # noqa: PLC0415 - loads pynvml, which other sources do not need
-    except (ImportError, AttributeError) as error:  # another package's `pynvml` lacks what this one has
-        raise SourceFailed(
-            f"The module pynvml of nvidia-ml-py cannot be used: {error}.",
-            "Remove the package `pynvml` from this environment and install nvidia-ml-py again.",
-        ) from error
-    source = NvmlSource()
     failures: list[SourceFailed] = []
-
-    def open_it() -> None:
+    for at, way in enumerate(ways):
+        opening: Opening = import_module(f"vramtui.sources.{way.module}").open_here
         try:
-            source.open()
+            return opening(_because(ways[:at], failures, way))
         except SourceFailed as error:
             failures.append(error)
+    there = [failure for way, failure in zip(ways, failures, strict=True) if way.program and which(way.program)]
+    hint = next((failure.hint for failure in (*reversed(there), *failures) if failure.hint), "")
+    raise SourceFailed(" ".join(failure.message for failure in failures), hint) from failures[-1]
 
-    thread = threading.Thread(target=open_it, name="vramtui-open", daemon=True)
-    thread.start()
-    thread.join(PATIENCE)
-    if failures:
-        raise failures[0]
-    return source  # a driver that has not answered yet may still do so: whoever reads sees how long it takes
+
+def _because(asked: tuple[Way, ...], failures: list[SourceFailed], way: Way) -> Problem | None:
+    """Why `way` is used and none of those that were asked before it."""
+    if not failures:
+        return None
+    said = " ".join(error.message for error in failures)
+    return Problem(where=asked[0].title, message=f"{said} {way.title} is used instead.", hint=failures[0].hint)
