@@ -1,5 +1,7 @@
 """Published rules of thumb, each reproduced as published: `RULES` by id, and `estimate_rules` for a workload."""
 
+from collections.abc import Iterator
+from importlib import import_module
 from typing import Any
 
 from vramtui.core.devices import Device
@@ -7,52 +9,38 @@ from vramtui.core.errors import UserError, nearest
 from vramtui.core.estimate import Estimate
 from vramtui.core.models import RuleModel
 from vramtui.core.workload import Workload
-from vramtui.estimators.rules import (
-    accelerate,
-    activation_recomputation,
-    blocks,
-    bytes_per_parameter,
-    deepspeed,
-    eleutherai,
-    encoder_decoder,
-    gpt2_residual,
-    kv_cache,
-    layernorm,
-    linear,
-    linear_in_batch,
-    lora_calculator,
-    megatron,
-    mlp,
-    optimizer_timeline,
-    resnet50,
-    zero,
-)
 from vramtui.estimators.rules.base import Rule
 
-# Rules differ in what they take, so the table holds them by any input; each checks its own.
-RULES: dict[str, Rule[Any]] = {
-    rule.id: rule
-    for rule in (
-        blocks.RULE,
-        linear.RULE,
-        mlp.RULE,
-        layernorm.RULE,
-        optimizer_timeline.RULE,
-        bytes_per_parameter.RULE,
-        gpt2_residual.RULE,
-        resnet50.RULE,
-        encoder_decoder.RULE,
-        lora_calculator.RULE,
-        kv_cache.RULE,
-        linear_in_batch.RULE,
-        accelerate.RULE,
-        eleutherai.RULE,
-        activation_recomputation.RULE,
-        megatron.RULE,
-        zero.RULE,
-        deepspeed.RULE,
-    )
-}
+# The modules of this package that hold one rule each, in the order in which they are told.
+NAMES = (
+    "blocks",
+    "linear",
+    "mlp",
+    "layernorm",
+    "optimizer_timeline",
+    "bytes_per_parameter",
+    "gpt2_residual",
+    "resnet50",
+    "encoder_decoder",
+    "lora_calculator",
+    "kv_cache",
+    "linear_in_batch",
+    "accelerate",
+    "eleutherai",
+    "activation_recomputation",
+    "megatron",
+    "zero",
+    "deepspeed",
+)
+
+
+def _rules() -> Iterator[Rule[Any]]:
+    # Rules differ in what they take; each checks its own.
+    for name in NAMES:
+        yield import_module(f"{__name__}.{name}").RULE
+
+
+RULES: dict[str, Rule[Any]] = {rule.id: rule for rule in _rules()}
 
 
 def estimate_rules(workload: Workload, device: Device, rule_id: str | None = None) -> list[Estimate]:
