@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.core.errors import UserError, nearest
 from vramtui.core.text import printable
-from vramtui.presets.model_files import decoders, encoders, mixtures
+from vramtui.presets.model_files import decoders, diffusers, encoders, mixtures
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, open_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
 
@@ -16,8 +16,13 @@ ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
     "BertForMaskedLM": encoders.bert_mlm,
     "BertForSequenceClassification": encoders.bert_classes,
     "BertModel": encoders.bert_model,
+    "CLIPTextModel": encoders.clip_text_model,
+    "CLIPTextModelWithProjection": encoders.clip_text_projected,
+    "CLIPVisionModel": encoders.clip_vision_model,
+    "CLIPVisionModelWithProjection": encoders.clip_vision_projected,
     "DeepseekV2ForCausalLM": mixtures.deepseek_v2,
     "DeepseekV3ForCausalLM": mixtures.deepseek_v3,
+    "FalconForCausalLM": decoders.falcon,
     "Gemma2ForCausalLM": decoders.gemma2,
     "Gemma3ForCausalLM": decoders.gemma3,
     "GemmaForCausalLM": decoders.gemma,
@@ -45,19 +50,31 @@ ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
     "ViTForImageClassification": encoders.vit_classes,
     "ViTModel": encoders.vit_model,
     "WhisperForConditionalGeneration": encoders.whisper,
+    "XLMRobertaForMaskedLM": encoders.bert_mlm,
+    "XLMRobertaForSequenceClassification": encoders.bert_classes,
+    "XLMRobertaModel": encoders.bert_model,
 }
-# Models that see as well as read, by the architecture of the language model in their text_config.
-WITH_TEXT: dict[str, str] = {
-    "Gemma3ForConditionalGeneration": "Gemma3ForCausalLM",
-    "LlavaForConditionalGeneration": "LlamaForCausalLM",
-    "Mistral3ForConditionalGeneration": "MistralForCausalLM",
+LANGUAGE = "its language model only"
+VISION = "its vision tower only: read the text tower from a config of CLIPTextModel"
+# Models of several parts, by the part that is read: where it is described, its architecture, and what is told of it.
+PARTS: dict[str, tuple[str, str, str]] = {
+    "CLIPModel": ("vision_config", "CLIPVisionModelWithProjection", VISION),
+    "Gemma3ForConditionalGeneration": ("text_config", "Gemma3ForCausalLM", LANGUAGE),
+    "LlavaForConditionalGeneration": ("text_config", "LlamaForCausalLM", LANGUAGE),
+    "Mistral3ForConditionalGeneration": ("text_config", "MistralForCausalLM", LANGUAGE),
+    "Qwen2VLForConditionalGeneration": ("text_config", "Qwen2ForCausalLM", LANGUAGE),
+    "Qwen2_5_VLForConditionalGeneration": ("text_config", "Qwen2ForCausalLM", LANGUAGE),
 }
 # What a config without `architectures` is taken for.
 BY_TYPE: dict[str, str] = {
     "bart": "BartForConditionalGeneration",
     "bert": "BertModel",
+    "clip": "CLIPModel",
+    "clip_text_model": "CLIPTextModel",
+    "clip_vision_model": "CLIPVisionModel",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
+    "falcon": "FalconForCausalLM",
     "gemma": "GemmaForCausalLM",
     "gemma2": "Gemma2ForCausalLM",
     "gemma3": "Gemma3ForConditionalGeneration",
@@ -74,7 +91,9 @@ BY_TYPE: dict[str, str] = {
     "phi": "PhiForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "qwen2_5_vl": "Qwen2_5_VLForConditionalGeneration",
     "qwen2_moe": "Qwen2MoeForCausalLM",
+    "qwen2_vl": "Qwen2VLForConditionalGeneration",
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "roberta": "RobertaModel",
@@ -83,7 +102,12 @@ BY_TYPE: dict[str, str] = {
     "t5": "T5ForConditionalGeneration",
     "vit": "ViTModel",
     "whisper": "WhisperForConditionalGeneration",
+    "xlm-roberta": "XLMRobertaModel",
 }
+UNREAD = (
+    'whose shapes are not read; a preset whose [model] has kind = "huggingface" and names this file as its config is '
+    "estimated by tracing it"
+)
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -95,35 +119,41 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
         model: a `[model]` table.
         precision: what its weights are kept in, as a preset writes it; None where it does not tell.
         quantization: how they are kept instead, as a preset writes it.
-        partial: only its language model is described; it has other parts.
+        partial: which of its parts alone is described, in words; empty where all of it is.
     """
 
     architecture: str
     model: Table
     precision: str | None = None
     quantization: str | None = None
-    partial: bool = False
+    partial: str = ""
 
 
 def read_config(path: Path) -> ConfigFile:
-    """The config at `path`.
+    """The config at `path`; of a model_index.json, that of the part that is on the card at each step.
 
     Raises:
         UserError: it cannot be read, is no config, or is one of an architecture that is not known.
     """
+    values = _decoded(path)
+    try:
+        if path.name == diffusers.INDEX:
+            return read_config(diffusers.part_of(path, values))
+        return parse_config(values)
+    except Damaged as error:
+        raise UserError(f"{shown(path)} {error}") from None
+
+
+def _decoded(path: Path) -> dict[str, object]:
     file, _ = open_plain(path)
     with file:
         content = file.read(MOST_CONFIG + 1)
     if len(content) > MOST_CONFIG:
         raise UserError(f"{shown(path)} is larger than 1 MiB, which no config.json is")
     try:
-        values = msgspec.json.decode(content, type=dict[str, object])
+        return msgspec.json.decode(content, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise UserError(f"{shown(path)} is no config.json: it is not a JSON object") from None
-    try:
-        return parse_config(values)
-    except Damaged as error:
-        raise UserError(f"{shown(path)} {error}") from None
 
 
 def parse_config(values: dict[str, object]) -> ConfigFile:
@@ -133,11 +163,13 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         Damaged: its architecture is not known, or a key of it is wrong.
     """
     config = Fields(values)
+    if config.has("_class_name"):
+        name, table = diffusers.read_class(config)
+        return ConfigFile(architecture=name, model={key: value for key, value in table.items() if value is not None})
     name = _architecture(config)
-    inner = config
-    if name in WITH_TEXT:
-        inner = config.table("text_config")
-    model = ARCHITECTURES[WITH_TEXT.get(name, name)](inner)
+    key, architecture, partial = PARTS.get(name, ("", name, ""))
+    inner = _part(config, key) if key else config
+    model = ARCHITECTURES[architecture](inner)
     stored = inner.values.get("dtype") or inner.values.get("torch_dtype")
     stored = stored or config.values.get("dtype") or config.values.get("torch_dtype")
     return ConfigFile(
@@ -145,27 +177,33 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         model={key: value for key, value in model.items() if value is not None},
         precision=PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None,
         quantization=_quantization(config.table("quantization_config")),
-        partial=name in WITH_TEXT,
+        partial=partial,
     )
 
 
+def _part(config: Fields, key: str) -> Fields:
+    """The table of a part; its width of projection stands beside it, and older files write it where the rest is."""
+    if not config.has(key) and config.has("hidden_size"):
+        return config
+    part = config.table(key)
+    shared = {name: config.values[name] for name in ("projection_dim",) if name in config.values}
+    return Fields({**part.values, **shared}, f"{key}.")
+
+
 def _architecture(config: Fields) -> str:
-    known = (*ARCHITECTURES, *WITH_TEXT)
+    known = (*ARCHITECTURES, *PARTS)
     named = config.texts("architectures")
     for name in named:
         if name in known:
             return name
     if named:
         said = printable(named[0][:60])
-        listed = ", ".join(sorted(known, key=str.lower))
-        raise Damaged(f"is of the architecture {said!r}{nearest(named[0][:60], known)}; known are: {listed}")
+        raise Damaged(f"is of the architecture {said!r}{nearest(named[0][:60], known)}, {UNREAD}")
     kind = config.text("model_type", "")
     if kind not in BY_TYPE:
         if kind:
             said = printable(kind[:40])
-            raise Damaged(
-                f"has model_type = {said!r}{nearest(kind[:40], BY_TYPE)}; known are: {', '.join(sorted(BY_TYPE))}"
-            )
+            raise Damaged(f"has model_type = {said!r}{nearest(kind[:40], BY_TYPE)}, {UNREAD}")
         raise Damaged("is no config.json of a model: it has neither architectures nor model_type")
     return BY_TYPE[kind]
 

@@ -218,6 +218,30 @@ def gpt_neox(config: Fields) -> Table:
     )
 
 
+def falcon(config: Fields) -> Table:
+    """Falcon: attention and MLP beside one another, one head of keys and values, or a few in the later ones."""
+    if config.flag("alibi", default=False):
+        raise Damaged("tells positions by biases on the attention (alibi), which is not modelled")
+    later = config.flag("new_decoder_architecture", default=False)
+    bias = config.flag("bias", default=False)
+    heads = config.whole("num_attention_heads")
+    shared = heads if later or not config.flag("multi_query", default=True) else 1
+    beside = later or config.flag("parallel_attn", default=True)
+    norms = config.whole("num_ln_in_parallel_attn", 2 if later else 1) if beside else 2
+    hidden = config.whole("hidden_size")
+    return llama(
+        Fields({**config.values, "intermediate_size": config.whole("ffn_hidden_size", 4 * hidden)}),
+        **_old(fused=True)
+        | {"attention_bias": bias, "output_bias": bias, "mlp_bias": bias}
+        | {"hidden_act": activation(config.text("activation", "gelu"))},
+        num_key_value_heads=config.whole("num_kv_heads", shared) if later else shared,
+        norms_per_layer=norms,
+        parallel_residual=beside,
+        hidden_dropout=config.number("hidden_dropout", 0.0),
+        tie_word_embeddings=config.flag("tie_word_embeddings", default=True),
+    )
+
+
 def opt(config: Fields) -> Table:
     """OPT: two rows of positions more than there are positions."""
     hidden = config.whole("hidden_size")

@@ -53,6 +53,43 @@ def vit(config: Fields, *, head: str, pooler: bool) -> Table:
     }
 
 
+def _clip_tower(config: Fields, hidden: int, *, heads: int, projected: bool) -> Table:
+    width = config.whole("hidden_size", hidden)
+    return {
+        "kind": "encoder",
+        "hidden_size": width,
+        "num_hidden_layers": config.whole("num_hidden_layers", 12),
+        "num_attention_heads": config.whole("num_attention_heads", heads),
+        "intermediate_size": config.whole("intermediate_size", 4 * hidden),
+        "hidden_act": activation(config.text("hidden_act", "quick_gelu")),
+        "attention_dropout": config.number("attention_dropout", 0.0),
+        "norm_first": True,
+        "norm_after": True,
+        "projection_dim": config.whole("projection_dim", 512) if projected else None,
+    }
+
+
+def clip_text(config: Fields, *, projected: bool) -> Table:
+    """CLIP's text tower, or one like it: causal, norms before attention and MLP."""
+    return _clip_tower(config, 512, heads=8, projected=projected) | {
+        "vocab_size": config.whole("vocab_size", 49408),
+        "max_position_embeddings": config.whole("max_position_embeddings", 77),
+        "norm_before": False,
+        "causal": True,
+    }
+
+
+def clip_vision(config: Fields, *, projected: bool) -> Table:
+    """CLIP's vision tower: a norm before the first block too, no bias on the patches."""
+    return _clip_tower(config, 768, heads=12, projected=projected) | {
+        "image_size": config.whole("image_size", 224),
+        "patch_size": config.whole("patch_size", 32),
+        "num_channels": config.whole("num_channels", 3),
+        "norm_before": True,
+        "patch_bias": False,
+    }
+
+
 def t5(config: Fields) -> Table:
     """T5, with Flan's gated MLP where `feed_forward_proj` says so."""
     kind = config.text("feed_forward_proj", "relu")
@@ -123,3 +160,7 @@ bert_mlm = partial(bert, head="mlm", pooler=False)
 bert_classes = partial(bert, head="classes", pooler=True)
 vit_model = partial(vit, head="none", pooler=True)
 vit_classes = partial(vit, head="classes", pooler=False)
+clip_text_model = partial(clip_text, projected=False)
+clip_text_projected = partial(clip_text, projected=True)
+clip_vision_model = partial(clip_vision, projected=False)
+clip_vision_projected = partial(clip_vision, projected=True)

@@ -5,6 +5,7 @@ from pathlib import Path
 from vramtui.core.errors import UserError
 from vramtui.presets.model_files.bounded import Damaged, shown
 from vramtui.presets.model_files.config import ConfigFile, read_config
+from vramtui.presets.model_files.diffusers import INDEX as PIPELINE
 from vramtui.presets.model_files.gguf import read_gguf
 from vramtui.presets.model_files.gguf_model import Header
 from vramtui.presets.model_files.safetensors import Weights, read_index, read_safetensors
@@ -47,7 +48,7 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, Weights | None]:
         UserError: one of them cannot be read, or weights have no config beside them.
     """
     if path.is_dir():
-        path = path / CONFIG
+        path = path / folder_index(path)
     if path.suffix == ".safetensors":
         return _beside(path), read_safetensors(path)
     if path.name.endswith(".safetensors.index.json"):
@@ -57,6 +58,11 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, Weights | None]:
         if path.name == CONFIG and path.with_name(name).is_file():
             return config, read(path.with_name(name))
     return config, None
+
+
+def folder_index(folder: Path) -> str:
+    """The name of the file that says what is in a folder: its config, or a pipeline's index."""
+    return PIPELINE if not (folder / CONFIG).exists() and (folder / PIPELINE).is_file() else CONFIG
 
 
 def _beside(path: Path) -> ConfigFile:

@@ -11,9 +11,9 @@ from vramtui.core.workload import Quantization
 from vramtui.presets.model_files.bounded import shown
 from vramtui.presets.model_files.config import ConfigFile
 from vramtui.presets.model_files.finding import (
-    CONFIG,
     PRECISIONS,
     SUFFIXES,
+    folder_index,
     gguf_table,
     read_gguf_header,
     read_hugging_face,
@@ -31,7 +31,8 @@ def is_model_file(name: str) -> bool:
     if name.endswith(SUFFIXES):
         return True
     try:
-        return (Path(name).expanduser() / CONFIG).is_file()
+        folder = Path(name).expanduser()
+        return (folder / folder_index(folder)).is_file()
     except (OSError, ValueError, RuntimeError):
         return False
 
@@ -70,7 +71,7 @@ def _hugging_face_tables(path: Path, config: ConfigFile, weights: Weights | None
     model = with_weights(config, weights)
     notes = f"Read from a config of {config.architecture}"
     if config.partial:
-        notes += ", its language model only"
+        notes += f", {config.partial}"
     if weights is not None:
         notes += f"; {weights.parameters:,} numbers stored, most of them {weights.main_type}"
     stored = PRECISIONS.get(weights.main_type) if weights is not None else None
@@ -82,6 +83,8 @@ def _hugging_face_tables(path: Path, config: ConfigFile, weights: Weights | None
 
 def _lengths(model: dict[str, Any]) -> dict[str, int]:
     """Tokens of a prompt and an answer that the model takes."""
+    if model["kind"] in {"unet", "dit"}:
+        return {}
     if model["kind"] != "transformer":
         longest = model.get("max_position_embeddings") or PROMPT
         return {} if "image_size" in model or "num_mel_bins" in model else {"sequence_length": min(longest, 512)}

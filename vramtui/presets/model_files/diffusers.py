@@ -1,0 +1,107 @@
+"""Diffusion models: the config.json of a UNet or a diffusion transformer, and the model_index.json that names it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from vramtui.core.text import printable
+from vramtui.presets.model_files.bounded import Damaged
+from vramtui.presets.model_files.fields import Fields, Table
+
+INDEX = "model_index.json"
+# The part of a pipeline that is on the card at each step, by its folder.
+PARTS = ("unet", "transformer")
+DOWN, UP, PLAIN, PLAIN_UP = "CrossAttnDownBlock2D", "CrossAttnUpBlock2D", "DownBlock2D", "UpBlock2D"
+
+
+def unet(config: Fields) -> Table:
+    """UNet2DConditionModel: levels with attention or without, as on the way down so on the way up."""
+    downs, ups = config.texts("down_block_types"), config.texts("up_block_types")
+    channels = _numbers(config, "block_out_channels")
+    if len(downs) != len(channels) or not set(downs) <= {DOWN, PLAIN}:
+        raise Damaged(f"has down_block_types other than {DOWN} and {PLAIN}, which is not modelled")
+    if [block == UP for block in reversed(ups)] != [block == DOWN for block in downs] or not set(ups) <= {UP, PLAIN_UP}:
+        raise Damaged("has up_block_types that do not mirror its down_block_types, which is not modelled")
+    if config.text("mid_block_type", "UNetMidBlock2DCrossAttn") != "UNetMidBlock2DCrossAttn":
+        raise Damaged("has another block in its middle than UNetMidBlock2DCrossAttn, which is not modelled")
+    layers = _numbers(config, "transformer_layers_per_block", (1,), each=len(channels))
+    table = {
+        "kind": "unet",
+        "block_out_channels": channels,
+        "layers_per_block": config.whole("layers_per_block", 2),
+        "transformer_layers_per_block": [
+            count if block == DOWN else 0 for count, block in zip(layers, downs, strict=True)
+        ],
+        "attention_head_dim": _numbers(config, _heads(config), (8,)),
+        "cross_attention_dim": config.whole("cross_attention_dim", 1280),
+        "sample_size": config.whole("sample_size", 64),
+        "in_channels": config.whole("in_channels", 4),
+        "out_channels": config.whole("out_channels", 4),
+        "mid_transformer_layers": layers[-1],
+        "use_linear_projection": config.flag("use_linear_projection", default=False),
+    }
+    if config.has("addition_embed_type"):
+        table["addition_embed_dim"] = config.whole("projection_class_embeddings_input_dim")
+    if config.has("class_embed_type") or config.has("encoder_hid_dim"):
+        raise Damaged("embeds classes or projects its text, which is not modelled")
+    return table
+
+
+def flux(config: Fields) -> Table:
+    """FluxTransformer2DModel."""
+    return {
+        "kind": "dit",
+        "num_layers": config.whole("num_layers", 19),
+        "num_single_layers": config.whole("num_single_layers", 38),
+        "num_attention_heads": config.whole("num_attention_heads", 24),
+        "attention_head_dim": config.whole("attention_head_dim", 128),
+        "in_channels": config.whole("in_channels", 64),
+        "joint_attention_dim": config.whole("joint_attention_dim", 4096),
+        "pooled_projection_dim": config.whole("pooled_projection_dim", 768),
+        "guidance_embeds": config.flag("guidance_embeds", default=False),
+    }
+
+
+CLASSES: dict[str, Callable[[Fields], Table]] = {"UNet2DConditionModel": unet, "FluxTransformer2DModel": flux}
+
+
+def read_class(config: Fields) -> tuple[str, Table]:
+    """The class of a part of a pipeline, and its `[model]` table.
+
+    Raises:
+        Damaged: the class is not known, or a key of it is wrong.
+    """
+    name = config.text("_class_name", "")
+    if name not in CLASSES:
+        known = ", ".join(CLASSES)
+        raise Damaged(f"is of the class {printable(name[:60])!r}; of diffusers these are read: {known}")
+    return name, CLASSES[name](config)
+
+
+def part_of(index: Path, values: dict[str, object]) -> Path:
+    """The config of the part of a pipeline that is read, which stands in a folder beside the index.
+
+    Raises:
+        Damaged: it names no such part.
+    """
+    found = next((part for part in PARTS if values.get(part)), None)
+    if found is None:
+        raise Damaged(f"names neither a unet nor a transformer: {printable(str(values.get('_class_name'))[:60])}")
+    return index.parent / found / "config.json"
+
+
+def _heads(config: Fields) -> str:
+    return "num_attention_heads" if config.has("num_attention_heads") else "attention_head_dim"
+
+
+def _numbers(config: Fields, key: str, default: tuple[int, ...] = (), *, each: int = 1) -> list[int]:
+    """A list of whole numbers, or one number for all of them."""
+    value = config.values.get(key)
+    given: list[object] = value if isinstance(value, list) else [value] * each
+    numbers = [number for number in given if isinstance(number, int) and not isinstance(number, bool)]
+    if value is None and default:
+        return list(default) * each
+    if not numbers or len(numbers) != len(given):
+        raise Damaged(f"has {key} = {printable(repr(value))[:40]}; whole numbers are needed")
+    if each > 1 and len(numbers) != each:
+        raise Damaged(f"has {len(numbers)} numbers in {key} and {each} levels")
+    return numbers
