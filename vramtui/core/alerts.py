@@ -134,7 +134,7 @@ class Alerts:
             yield _alert("lost", gpu, None, f"GPU {gpu.index} is lost: {gpu.reason or 'it does not answer'}")
         if gpu.state != "ok":
             return
-        held = sum(row.used_memory or 0 for row in gpu.processes if row.state == "exited")
+        held = sum([row.used_memory or 0 for row in gpu.processes if row.state == "exited"])
         if held > self.rules.held:
             sentence = f"exited processes still hold {format_bytes(held)} of GPU {gpu.index}"
             yield _alert("held_by_exited", gpu, None, sentence)

@@ -114,12 +114,17 @@ class Gpu(Reading, frozen=True, kw_only=True):
     @property
     def attributed(self) -> int:
         """Bytes held by the processes whose memory is known and, on a card cut into MIG instances, by the instances."""
-        return (self.mig_used or 0) + sum(process.used_memory or 0 for process in self.processes)
+        return (self.mig_used or 0) + sum([process.used_memory or 0 for process in self.processes])
 
     @property
     def unattributed(self) -> int | None:
         """Bytes in use that nobody accounts for; negative when a process grew between the two readings."""
         return None if self.memory.used is None else self.memory.used - self.attributed
+
+
+_BARE = Gpu(index=0, uuid="", name="")
+METRICS = tuple(f for f in Gpu.__struct_fields__ if getattr(_BARE, f) is None and not f.startswith("mig_"))
+"""What a source says of each GPU or, in its `absent`, why it does not."""
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

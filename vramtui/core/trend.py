@@ -33,11 +33,13 @@ def trend_of(times: Sequence[float], values: Sequence[int], now: float) -> Trend
     first = bisect_left(times, now - WINDOW)
     if len(times) - first <= LEAST_RISES or now - times[first] < LEAST_SPAN:
         return None
+    grown = values[-1] - values[first]
+    if grown < LEAST_GROWTH:
+        return None
     points = list(zip(times[first:], values[first:], strict=True))
     steps = [after - before for (_, before), (_, after) in pairwise(points)]
     rises = sum(step > 0 for step in steps)
-    grown = points[-1][1] - points[0][1]
-    if grown < LEAST_GROWTH or rises < STEADY * len(steps) or max(steps) > grown / 2:
+    if rises < STEADY * len(steps) or max(steps) > grown / 2:
         return None
     thirds = _by_thirds(points, now)
     if min(thirds) <= 0:

@@ -108,11 +108,16 @@ class ProcessTable:
         """All processes that a device lists, each as `row` gives it: for lists of thousands."""
         made = self._rows.setdefault(device, {})
         rows: list[Process] = []
+        replace = msgspec.structs.replace
         for pid, listed in held.items():
             row, used = made.get(pid), listed.used
-            if row is None or row.used_memory != used or row.type != listed.type or used is None:
+            if row is None or row.type != listed.type or used is None:
                 absent = Absence.NOT_SUPPORTED if used is None else None
                 row = made[pid] = self._row(pid, listed.type, used, absent)
+            elif row.used_memory is None:
+                row = made[pid] = self._row(pid, listed.type, used, None)
+            elif row.used_memory != used:
+                row = made[pid] = replace(row, used_memory=used)
             rows.append(row)
         return rows
 
