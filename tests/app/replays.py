@@ -39,6 +39,16 @@ class Tape:
         """Of the samples."""
         return [sample.taken_at for sample in self.samples]
 
+    @property
+    def reading(self) -> float | None:
+        """All of it is read."""
+        return None
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """None."""
+        return ()
+
     def jobs_at(self, when: float) -> Sequence[ObservedJob]:
         """The latest of each pid."""
         return tuple({job.pid: job for at, job in self._jobs if at <= when}.values())

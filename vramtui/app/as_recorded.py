@@ -32,6 +32,16 @@ class Recorded(Protocol):
         """When each of them was taken."""
         ...
 
+    @property
+    def reading(self) -> float | None:
+        """How much of the file is read, from 0 to 1; None when there is no more to come."""
+        ...
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What a person should know of the file, as far as it is read."""
+        ...
+
     def jobs_at(self, when: float) -> "Sequence[ObservedJob]":
         """What each job had told by then."""
         ...
@@ -56,6 +66,10 @@ class AsRecorded:
         self.name = estimator.name
         self._estimator = estimator
         self._recorded = {(made.workload, made.device): made.estimate for made in predictions}
+
+    def learn(self, predictions: Sequence[Prediction]) -> None:
+        """More of the recording is read: all that was predicted in it so far."""
+        self._recorded.update({(made.workload, made.device): made.estimate for made in predictions})
 
     def knows(self, workload: Workload, device: Device) -> bool:
         """Whether this was predicted in the recording."""
@@ -84,6 +98,11 @@ class Recalling(Watching):
         self._as_recorded = AsRecorded(self.desk.predictor.estimator, recorded.every_prediction())
         self.desk.predictor = Predictor(self._as_recorded, traced=self.traces.estimate)
         self.desk.jobs = lambda: recorded.jobs_at(self._at())
+
+    def recall_more(self) -> None:
+        """More of the recording is read."""
+        if self._as_recorded is not None and self._recorded is not None:
+            self._as_recorded.learn(self._recorded.every_prediction())
 
     def origin(self, view: View) -> str:
         """Whether the panel's estimate is `as recorded`, `calibrated now` or `made now`; empty without a panel."""

@@ -10,6 +10,10 @@ from vramtui.core.errors import UserError
 SPEEDS = (1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
+class NotThere(UserError):
+    """A place that the recording does not have, as far as it is known."""
+
+
 class Playback:
     """A position that moves with the clock while it plays, and stops at the end.
 
@@ -79,7 +83,8 @@ class Playback:
         A time of the day is the one nearest to the position, where the recording spans several days.
 
         Raises:
-            UserError: it is none of those, or a time that is not in the recording.
+            NotThere: it is a time that is not in the recording.
+            UserError: it is none of those.
         """
         text = text.strip().lower()
         found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
@@ -104,7 +109,7 @@ class Playback:
         # A time as it is shown leaves fractions of its second out.
         inside = [at for at in meant if self.start - 1 < at <= self.end]
         if not inside:
-            raise UserError(f"{text} is not in the recording, which goes from {clock(self.start)} to {clock(self.end)}")
+            raise NotThere(f"{text} is not in the recording, which goes from {clock(self.start)} to {clock(self.end)}")
         return min(inside, key=lambda at: abs(at - self.position))
 
 

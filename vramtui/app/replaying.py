@@ -8,14 +8,14 @@ from textual.binding import BindingsMap
 
 from vramtui.app import messages
 from vramtui.app.alarm import say
-from vramtui.app.as_recorded import Recalling, Recorded
+from vramtui.app.as_recorded import Recorded
 from vramtui.app.keys import REPLAY_BINDINGS
 from vramtui.app.memory import Memory
 from vramtui.app.playback import Playback
+from vramtui.app.reading_on import ReadingOn
 from vramtui.app.state import Replay, View
 from vramtui.app.widgets.replaybar import ReplayBar
 from vramtui.core.alerts import Alerts
-from vramtui.core.errors import UserError
 
 KEYS = "space play · , . step · g go to · ( ) speed"
 TICK = 0.25
@@ -23,10 +23,9 @@ SLICE = 0.02  # seconds at a time that samples are gone through without a look a
 QUIET = 120  # samples gone through at once from which alerts on the way are not said any more
 
 
-class Replaying(Recalling):
+class Replaying(ReadingOn):
     """A dashboard that can be given a recording with `play`; without one it watches."""
 
-    playback: Playback | None = None
     _fed = 0
     _seeking: float | None = None
 
@@ -55,12 +54,12 @@ class Replaying(Recalling):
         self.set_interval(min(TICK, self._interval), self._tick)
 
     def _tick(self) -> None:
-        if self.playback is None:
+        if self.playback is None or self._recorded is None:
             return
-        played = self.playback.playing
+        played, more = self.playback.playing, self.read_on()
         self.playback.advance()
         self._follow()
-        if played:
+        if played or more:
             self.draw_soon()
 
     def _follow(self) -> None:
@@ -128,6 +127,7 @@ class Replaying(Recalling):
                 speed=playback.speed,
                 playing=playback.playing,
                 seeking=self._seeking,
+                reading=self.reading,
                 prediction=self.origin(view),
             ),
         )
@@ -153,19 +153,19 @@ class Replaying(Recalling):
         """Play or hold."""
         if self.playback is not None:
             self.playback.toggle()
-            self._moved()
+            self.moved()
 
     def action_replay_step(self, samples: int) -> None:
         """Hold, so many samples on or back."""
         if self.playback is not None:
             self.playback.step(samples)
-            self._moved()
+            self.moved()
 
     def action_replay_skip(self, seconds: int) -> None:
         """So many seconds on or back."""
         if self.playback is not None:
             self.playback.seek(self.playback.position + seconds)
-            self._moved()
+            self.moved()
 
     def action_replay_speed(self, direction: int) -> None:
         """Faster or slower."""
@@ -189,23 +189,13 @@ class Replaying(Recalling):
         if self.playback is not None:
             length = self.playback.end - self.playback.start
             self.playback.seek(self.playback.start + length * message.fraction)
-            self._moved()
+            self.moved()
 
     def on_replay_bar_toggled(self) -> None:
         """The sign of playing was clicked."""
         self.action_replay_toggle()
 
-    def seek(self, text: str) -> str:
-        """Go to what a person typed; returns why that cannot be, or nothing."""
-        if self.playback is None:
-            return "Nothing is played."
-        try:
-            self.playback.seek(self.playback.place(text))
-        except UserError as error:
-            return str(error)
-        self._moved()
-        return ""
-
-    def _moved(self) -> None:
+    def moved(self) -> None:
+        """The playing is somewhere else."""
         self._follow()
         self.draw()

@@ -138,7 +138,8 @@ class Taping(msgspec.Struct, frozen=True):
 class Replay(msgspec.Struct, frozen=True):
     """Where in a recording the screen is; seconds since the epoch.
 
-    `seeking` is how much of the way to another place is done, None when there; `prediction` says whether the panel's
+    `seeking` is how much of the way to another place is done, None when there; `reading` how much of the file is read
+    of which `ended` is the end so far, None when it is all; `prediction` says whether the panel's
     estimate is `as recorded` or `made now`, and is empty without a panel.
     """
 
@@ -149,6 +150,7 @@ class Replay(msgspec.Struct, frozen=True):
     playing: bool
     seeking: float | None = None
     prediction: str = ""
+    reading: float | None = None
 
     @property
     def fraction(self) -> float:

@@ -46,7 +46,7 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
         os.environ.pop(name, None)
     settings = _settings()
     preset = preset or settings.dashboard.preset
-    opened = open_source(demo=demo, replay=replay, fall_back=True)
+    opened = open_source(demo=demo, replay=replay, fall_back=True, at_once=True)
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     library = PresetLibrary()

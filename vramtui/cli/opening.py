@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vramtui.core.observed import ObservedJob
+    from vramtui.records.growing import GrowingRecording
     from vramtui.records.recording import Recording
 
 DEMO = "This is the built-in demo, its GPUs are not real"
@@ -23,17 +24,18 @@ class Opened(msgspec.Struct, frozen=True):
 
     source: Source
     banner: str | None = None
-    recording: "Recording | None" = None
+    recording: "Recording | GrowingRecording | None" = None
     jobs: "Callable[[], tuple[ObservedJob, ...]] | None" = None
 
 
-def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False) -> Opened:
+def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False, at_once: bool = False) -> Opened:
     """The source the options ask for; this machine's GPUs by default.
 
     Args:
         demo: the built-in host.
         replay: a recording.
         fall_back: show the demo, and say why, where this machine's GPUs cannot be read.
+        at_once: take a long recording as soon as its beginning is read; the rest is then read when somebody asks.
 
     Raises:
         UserError: both were asked for, or the recording cannot be read.
@@ -42,7 +44,7 @@ def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False) -> 
     if demo and replay is not None:
         raise UserError("--demo and --replay show different things; give one of them")
     if replay is not None:
-        return _open_recording(replay)
+        return _open_growing(replay) if at_once else _open_recording(replay)
     if demo:
         return _demo(f"{DEMO}.")
     from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
@@ -68,15 +70,26 @@ def _demo(banner: str) -> Opened:
     return Opened(demo, banner, jobs=jobs)
 
 
+def _open_growing(path: Path) -> Opened:
+    from vramtui.records.growing import open_recording  # noqa: PLC0415 - only where it is shown
+
+    return _replayed(path, open_recording(path))
+
+
 def _open_recording(path: Path) -> Opened:
     from vramtui.cli.reading import ReadingProgress  # noqa: PLC0415 - only where it is shown
     from vramtui.records.recording import read_recording  # noqa: PLC0415 - only where it is shown
-    from vramtui.sources.replay import ReplaySource  # noqa: PLC0415 - only where it is shown
 
     progress = ReadingProgress(path)
     try:
         recording = read_recording(path, progress)
     finally:
         progress.clear()
+    return _replayed(path, recording)
+
+
+def _replayed(path: Path, recording: "Recording | GrowingRecording") -> Opened:
+    from vramtui.sources.replay import ReplaySource  # noqa: PLC0415 - only where it is shown
+
     notes = " ".join((f"replay of {printable(path.name)}", *recording.warnings))
     return Opened(ReplaySource(recording.samples, times=recording.times), notes, recording)

@@ -24,6 +24,7 @@ BYTES_A_SECOND = 2000
 BURST = 1 << 20  # bytes that may come at once: every job begins with who it is and its first steps
 
 LATER_MOMENTS = 16  # in one line, of steps after the first
+MOST_STATES = 30_000  # of all jobs, held while a recording is played
 FREE_MOMENTS = 0.5  # of BURST that must be left for them
 
 Changes = dict[str, Any]
@@ -104,15 +105,20 @@ class WrittenJobs:
 
 
 class ReadJobs:
-    """What each job had told by any moment of a recording."""
+    """What each job had told by any moment of a recording; one thread may add while another looks.
 
-    def __init__(self) -> None:
+    Of a day of a crowded host not every moment is kept: when there are too many, every second one that is no turn of
+    the job's fate goes, the oldest ones of all jobs alike.
+    """
+
+    def __init__(self, most: int = MOST_STATES) -> None:
         self._documents: dict[int, Changes] = {}
-        self._states: dict[int, list[ObservedJob]] = {}
-        self._times: dict[int, list[float]] = {}
+        self._known: dict[int, tuple[list[float], list[ObservedJob]]] = {}
+        self._most = most
+        self._count = 0
 
     def __bool__(self) -> bool:
-        return bool(self._states)
+        return bool(self._known)
 
     def take(self, line: JobLine) -> None:
         """Note the next line.
@@ -120,21 +126,43 @@ class ReadJobs:
         Raises:
             msgspec.ValidationError: what comes of it is no job.
         """
-        states, times = self._states.setdefault(line.pid, []), self._times.setdefault(line.pid, [])
-        document = {} if line.new else self._documents.get(line.pid, {})
-        document = _patched(document, line.changes)
+        times, states = self._known.get(line.pid, ([], []))
+        old = {} if line.new else self._documents.get(line.pid, {})
+        document = _patched(old, line.changes)
         former = None if line.new or not states else states[-1]
-        job = _job(line, document, former)
+        job = _job(line, document, former, same_hello=document.get("hello") is old.get("hello"))
         self._documents[line.pid] = document
         # Not always at the end: the clock may have been set back.
         place = bisect_right(times, line.at)
+        # The state first: somebody may look meanwhile, and looks for times.
         states.insert(place, job)
         times.insert(place, line.at)
+        self._known[line.pid] = times, states
+        self._count += 1
+        if self._count > self._most:
+            self._thin()
+
+    def _thin(self) -> None:
+        for pid, (times, states) in self._known.items():
+            kept = [place for place in range(len(times)) if place % 2 == 0 or _turns(states, place)]
+            self._known[pid] = [times[place] for place in kept], [states[place] for place in kept]
+        self._count = sum(len(times) for times, _ in self._known.values())
+        # What cannot be thinned is kept.
+        self._most = max(self._most, 2 * self._count)
 
     def at(self, when: float) -> tuple[ObservedJob, ...]:
         """Each job as it was known at `when`, seconds since the epoch."""
-        found = ((pid, bisect_right(times, when)) for pid, times in self._times.items())
-        return tuple(self._states[pid][place - 1] for pid, place in found if place)
+        # A copy: more may be read meanwhile.
+        found = ((states, bisect_right(times, when)) for times, states in list(self._known.values()))
+        return tuple(states[place - 1] for states, place in found if place)
+
+
+def _turns(states: list[ObservedJob], place: int) -> bool:
+    """Whether the state at that place is the last one, or tells more than that time went on."""
+    if place == len(states) - 1:
+        return True
+    old, new = states[place - 1], states[place]
+    return (old.hello, old.end, old.gone, len(old.ooms)) != (new.hello, new.end, new.gone, len(new.ooms))
 
 
 class _Written(msgspec.Struct, kw_only=True):
@@ -184,12 +212,18 @@ def _known(value: Any) -> Any:  # noqa: ANN401 - a tree of whatever JSON can hol
     return value
 
 
-def _job(line: JobLine, document: Changes, former: ObservedJob | None) -> ObservedJob:
+def _job(line: JobLine, document: Changes, former: ObservedJob | None, *, same_hello: bool) -> ObservedJob:
     fields = {**document, "pid": line.pid}
+    # Who the job is takes more room than what it does, and hardly ever changes.
+    hello = former.hello if former is not None and same_hello else None
+    if hello is not None:
+        del fields["hello"]
     beat = fields.get("beat")
     if isinstance(beat, dict) and isinstance(beat.get("devices"), dict):
         fields["beat"] = {**beat, "devices": [device for _, device in sorted(beat["devices"].items())]}
     job = msgspec.convert(fields, ObservedJob, str_keys=True)
+    if hello is not None:
+        job = msgspec.structs.replace(job, hello=hello)
     moments, ooms = ((), ()) if former is None else (former.moments, former.ooms)
     return msgspec.structs.replace(
         job,

@@ -115,10 +115,12 @@ class ReadPredictions:
             if process.prediction is not None and process.prediction not in self._known:
                 raise msgspec.ValidationError(f"there is no prediction {process.prediction} before it")
             key = ProcessKey(process.host, process.gpu_uuid, process.pid, process.started_at)
-            times = self._times.setdefault(key, [])
+            times, numbers = self._times.get(key, []), self._numbers.setdefault(key, [])
             place = bisect_right(times, line.at)
+            # The number first: somebody may look meanwhile, and looks for times.
+            numbers.insert(place, process.prediction)
             times.insert(place, line.at)
-            self._numbers.setdefault(key, []).insert(place, process.prediction)
+            self._times[key] = times
 
     def every(self) -> tuple[Prediction, ...]:
         """All predictions of the recording, in the order in which they were made."""
@@ -127,7 +129,7 @@ class ReadPredictions:
     def at(self, when: float) -> dict[ProcessKey, Prediction]:
         """The prediction of each process that had one at `when`, seconds since the epoch."""
         found = {}
-        for key, times in self._times.items():
+        for key, times in list(self._times.items()):
             place = bisect_right(times, when)
             number = self._numbers[key][place - 1] if place else None
             if number is not None:

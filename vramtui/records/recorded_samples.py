@@ -4,6 +4,7 @@ They are kept in blocks as they stand in the file, each beginning with a sample 
 last are held decoded; others are compressed, and decoded again when somebody asks.
 """
 
+import threading
 import zlib
 from array import array
 from bisect import bisect_right
@@ -18,6 +19,7 @@ from vramtui.records.deltas import DeltaLine, following
 
 BLOCK = 30  # samples at least; a whole one comes once a minute
 READY = 120  # blocks held decoded: two hours with a sample each second
+OF_MORE = 30  # held decoded where there are more than that
 
 
 def is_whole(line: bytes) -> bool:
@@ -41,6 +43,8 @@ def sample_in(line: bytes, before: Sample | None) -> Sample:
 class Samples(Sequence[Sample]):
     """Samples by number. They are added in the order of the file, and read in that of their times.
 
+    One thread may add while another reads; `sort` is for when all are there.
+
     Attributes:
         times: when each was taken, in seconds since the epoch.
     """
@@ -52,9 +56,14 @@ class Samples(Sequence[Sample]):
         self._blocks: list[list[bytes] | bytes] = []
         self._ready: OrderedDict[int, list[Sample]] = OrderedDict()
         self._order: Sequence[int] | None = None
+        self._alone = threading.Lock()
 
     def add(self, line: bytes, sample: Sample) -> None:
         """Take the next line, which tells `sample`."""
+        with self._alone:
+            self._add(line, sample)
+
+    def _add(self, line: bytes, sample: Sample) -> None:
         if not self._starts or (is_whole(line) and len(self.times) - self._starts[-1] >= BLOCK):
             self._starts.append(len(self.times))
             self._blocks.append([])
@@ -72,7 +81,8 @@ class Samples(Sequence[Sample]):
         if all(one <= other for one, other in zip(self.times, self.times[1:], strict=False)):
             return False
         self._order = sorted(range(len(self.times)), key=self.times.__getitem__)
-        self.times = array("d", sorted(self.times))
+        # In place: whoever reads along has them already.
+        self.times[:] = array("d", sorted(self.times))
         return True
 
     def in_hand(self) -> "Sequence[Sample]":
@@ -92,8 +102,9 @@ class Samples(Sequence[Sample]):
         number = range(len(self))[place]
         if self._order is not None:
             number = self._order[number]
-        block = bisect_right(self._starts, number) - 1
-        return self._samples_of(block)[number - self._starts[block]]
+        with self._alone:
+            block = bisect_right(self._starts, number) - 1
+            return self._samples_of(block)[number - self._starts[block]]
 
     def _samples_of(self, block: int) -> list[Sample]:
         known = self._ready.get(block)
@@ -110,7 +121,7 @@ class Samples(Sequence[Sample]):
         return samples
 
     def _make_room(self) -> None:
-        while len(self._ready) > READY:
+        while len(self._ready) > (READY if len(self._blocks) <= READY else OF_MORE):
             block, _ = self._ready.popitem(last=False)
             stored = self._blocks[block]
             if isinstance(stored, list):

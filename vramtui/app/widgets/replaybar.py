@@ -81,6 +81,8 @@ def _after(replay: Replay, width: int) -> str:
     if replay.seeking is not None:
         return f"going there: {replay.seeking:.0%} "
     speed = f"{replay.speed:g}x"
+    if replay.reading is not None:
+        speed = f"reading: {replay.reading:.0%} · {speed}"
     if width < SHORT:
         return f"{speed} "
     length = replay.ended - replay.started
