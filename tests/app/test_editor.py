@@ -388,3 +388,21 @@ async def test_a_new_draft_opens_at_what_it_lacks(tmp_path: Path) -> None:
         await settle(app, pilot)
         assert _key(screen.form) == "model.hidden_size"
         assert screen.area.cursor_location[0] == 0
+
+
+async def test_what_was_refused_stands_in_its_field_until_something_else_does(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        await pilot.press("0", "x", "down")
+        await settle(app, pilot)
+        assert "✗ batch size" in screen_text(app)
+        assert "0x" in screen_text(app)
+        assert [problem.sentence for problem in screen.draft.problems] == [
+            "run.batch_size is '0x'; a whole number is needed"
+        ]
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert said(app) == "Not saved: run.batch_size is '0x'; a whole number is needed"
+        await pilot.press("up", "enter", "backspace", "backspace", "9", "ctrl+s")
+        await settle(app, pilot)
+        assert said(app).startswith("Saved as ")
+        assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 9")

@@ -126,9 +126,11 @@ class Draft(EditedText):
             NameTaken: another file is there.
             ChangedOnDisk: its own file is no longer what was opened.
             NotDurable: it is saved, but may not survive a power cut.
-            UserError: the text is no preset, the place is bundled, or it cannot be written; the sentence says which
-                text stands in the file.
+            UserError: the text is no preset, something typed cannot stand in it, the place is bundled, or it cannot be
+                written; the sentence says which text stands in the file.
         """
+        for _, problem in self._refused.values():
+            raise UserError(problem.sentence)
         own = path is None and self.path is not None and not self.bundled
         target = path or (self.path if own and self.path is not None else self._place())
         same = self.path is not None and target.resolve() == self.path.resolve()

@@ -37,7 +37,7 @@ class EditedText:
         self._is_current = False
         self._try_out = try_out
         self._found: tuple[Problem, ...] = ()
-        self._refused: dict[str, Problem] = {}
+        self._refused: dict[str, tuple[str, Problem]] = {}
         self._steps = Steps()
         self._form: tuple[tuple[str, Path | None], tuple[Group, ...]] | None = None
         self._look()
@@ -49,8 +49,16 @@ class EditedText:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Everything that is wrong, in the order of lines; then what the form refused."""
-        return (*self._found, *self._refused.values())
+        """Everything that is wrong, in the order of lines; then what the form refused, which stands for what the text
+        has there.
+        """
+        found = (problem for problem in self._found if problem.key not in self._refused)
+        return (*found, *(problem for _, problem in self._refused.values()))
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """What was typed and cannot stand in the text, by key, until something else is typed there."""
+        return {key: raw for key, (raw, _) in self._refused.items()}
 
     @property
     def form(self) -> tuple[Group, ...]:
@@ -84,7 +92,7 @@ class EditedText:
         try:
             value = toml_of(_known(field, key), raw, self.text)
         except Refused as error:
-            self._refused[key] = Problem(field.line if field else None, key, str(error))
+            self._refused[key] = raw, Problem(field.line if field else None, key, str(error))
             return
         self._refused.pop(key, None)
         if value is not None:

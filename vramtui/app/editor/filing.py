@@ -38,13 +38,12 @@ class Filing(OnDisk):
         except NotDurable as error:
             self._is_saved(self.draft.path, str(error), "warning", then)
         except UserError as error:
+            self.app.clear_notifications()
             self.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
         else:
-            said = f"Saved as {printable(str(path))}"
+            said = f"Saved as {at_home(path)}"
             if bundled:
-                said = (
-                    f"{printable(name)} came with the program and stays as it is; your copy is {printable(str(path))}"
-                )
+                said = f"Saved as a copy of your own, {at_home(path)}; {printable(name)} stays as it came."
             self._is_saved(path, said, "information", then)
 
     def _is_saved(self, path: Path | None, said: str, severity: str, then: Then | None) -> None:
@@ -53,6 +52,7 @@ class Filing(OnDisk):
             preset = load_preset(path)
             self.office.preset_saved(PresetFile(key=self.draft.name, path=str(path), bundled=False, preset=preset))
         self.refresh_all()
+        self.app.clear_notifications()  # a failure before this one is over
         self.notify(said, title="Preset", severity="warning" if severity == "warning" else "information", markup=False)
         if then is not None:
             then()
@@ -165,3 +165,9 @@ class Filing(OnDisk):
         question = f"{printable(self.draft.name)} is not saved."
         difference = self.draft.difference() if self.draft.path is not None else ""
         self.app.push_screen(Question("Unsaved changes", question, UNSAVED, difference), answered)
+
+
+def at_home(path: Path) -> str:
+    """A path safe to show, the home folder as `~`."""
+    home = Path.home()
+    return printable(f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path))

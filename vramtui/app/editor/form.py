@@ -74,7 +74,8 @@ class FormPanel(TypedForm, can_focus=True):
         elif entry is not None and entry.items and not (entry.many and entry.settable):
             self.open_entry(entry, wanted=not self.outline.is_open(entry))
         elif entry is not None:
-            self._begin(entry, on_one_line(entry))
+            refused = self.refused(entry.key)
+            self._begin(entry, on_one_line(entry) if refused is None else refused)
 
     def action_add(self) -> None:
         """One more element behind the one in hand, or at the end of the list in hand."""

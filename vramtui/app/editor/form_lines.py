@@ -52,6 +52,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         is_wrong: something is wrong with it or in it.
         is_changed: it is not as saved.
         in_hand: the cursor is on it.
+        refused: what was typed into it and cannot stand in the text.
     """
 
     depth: int = 0
@@ -59,6 +60,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     is_wrong: bool = False
     is_changed: bool = False
     in_hand: bool = False
+    refused: str | None = None
 
 
 def line_of(field: Field, place: Place, palette: Palette, width: int, typed: TypingLine | None) -> Strip:
@@ -90,7 +92,7 @@ def _ink(palette: Palette, on: str, *, said: bool) -> Style:
 
 
 def _value(field: Field, place: Place, palette: Palette, room: int, on: str) -> list[Piece]:
-    text, name = _said(field, place)
+    text, name = _said(field, place) if place.refused is None else (shown_text(place.refused), "error")
     style = palette.ink("error" if place.is_wrong else name, on, bold=field.value is not None and name == "foreground")
     arrow = palette.ink("foreground", on)
     unit = f" {field.unit}" if field.unit and field.value is not None else ""

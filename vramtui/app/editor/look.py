@@ -34,6 +34,7 @@ class Look(msgspec.Struct, frozen=True, eq=False):
         before: the estimate of the saved text, against which changes are shown.
         card: what it is estimated for.
         saved: the values of the saved text by their keys, spelt as the form's.
+        refused: what was typed and cannot stand in the text, by key.
         is_changed: whether there is anything to save.
         where: a few words on where it is kept.
     """
@@ -46,6 +47,7 @@ class Look(msgspec.Struct, frozen=True, eq=False):
     before: Estimate | None
     card: Card
     saved: Mapping[str, str | None]
+    refused: Mapping[str, str]
     is_changed: bool
     where: str
 
@@ -90,6 +92,7 @@ class Judge:
             before=self._before,
             card=self.card,
             saved=self._saved,
+            refused=draft.refused,
             is_changed=draft.is_changed,
             where=_where(draft),
         )

@@ -60,6 +60,10 @@ class FormRows(Lines, can_focus=True):
         """What the cursor is on."""
         return self.outline.entry
 
+    def refused(self, key: str) -> str | None:
+        """What was typed into the field of that key and cannot stand in the text."""
+        return self._look.refused.get(key) if self._look is not None else None
+
     def show_line(self, line: int) -> None:
         """Put the cursor on what stands at `line` of the text, or before it."""
         key = self.outline.key_at_line(line)
@@ -98,6 +102,7 @@ class FormRows(Lines, can_focus=True):
             is_wrong=self._problem(entry) is not None,
             is_changed=entry.value != look.saved.get(entry.key) and not entry.is_new,
             in_hand=in_hand,
+            refused=look.refused.get(entry.key),
         )
         return line_of(entry, place, palette, width, self._typed if in_hand else None)
 

@@ -1,13 +1,11 @@
 """The preset editor as a whole screen."""
 
-from pathlib import Path
-
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
-from vramtui.app.editor.filing import Filing
+from vramtui.app.editor.filing import Filing, at_home
 from vramtui.app.editor.form import FormPanel
 from vramtui.app.editor.keys import EDITOR_BINDINGS
 from vramtui.app.editor.look import Look
@@ -62,7 +60,6 @@ class EditorScreen(Filing, Starting):
     """
     BINDINGS = EDITOR_BINDINGS
     PLACE = "editor"
-    PANELS = (Header, FormPanel, TomlText, Totals, TotalLine, KeyBar)
     PAGES = ("form", "text", "estimate")
     FIRST_FOCUS = "FormPanel"
 
@@ -146,5 +143,4 @@ def _place(draft: Draft) -> str:
         return "new"
     if draft.bundled:
         return printable("/".join(draft.path.parts[-3:]))
-    home = Path.home()
-    return printable(f"~/{draft.path.relative_to(home)}" if draft.path.is_relative_to(home) else str(draft.path))
+    return at_home(draft.path)

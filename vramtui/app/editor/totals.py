@@ -92,7 +92,7 @@ class TotalLine(Lines):
         if change:
             pieces.append((f"({change}) ", palette.ink("accent", "bar")))
         fits, sentence = _verdict(look, look.estimate)
-        said = f"{'✓' if fits else '✗'} {sentence}" if look.is_current else f"the last good estimate; {sentence}"
+        said = f"{'✓' if fits else '✗'} {sentence}" if look.is_current else f"last good: {sentence}"
         name = ("success" if fits else "error") if look.is_current else "muted"
         room = width - sum(cell_len(text) for text, _ in pieces)
         pieces.append((fit(said, room), palette.ink(name, "bar")))
