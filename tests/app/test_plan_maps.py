@@ -1,6 +1,9 @@
 """What a map of the Plan screen is made of: ladders, axes, sharing, its edge, its advice, and what is saved of it."""
 
+import gc
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -288,7 +291,7 @@ class Slow:
     def estimate(self, workload: Workload, device: object) -> Estimate:
         del device
         self.asked.release()
-        assert self.go_on.acquire(timeout=10)
+        assert self.go_on.acquire(timeout=60)
         return RoundEstimator().estimate(workload, card("H100"))
 
 
@@ -307,11 +310,11 @@ def test_a_job_that_is_not_wanted_any_more_ends_within_an_estimate() -> None:
         return run
 
     worker.want({"first": job("first", 100)}, estimator, None)
-    assert estimator.asked.acquire(timeout=10)
+    assert estimator.asked.acquire(timeout=60)
     worker.want({"second": job("second", 2)}, estimator, None)
     estimator.go_on.release(3)
     while worker.is_busy:
-        assert told.wait(timeout=10)
+        assert told.wait(timeout=60)
         told.clear()
     assert steps == ["first", "second", "second"]
     assert worker._thread is None or not worker._jobs
@@ -332,5 +335,52 @@ def test_a_fault_of_ours_is_said_and_the_others_go_on() -> None:
         done.set()
 
     worker.want({"broken": broken, "well": well}, RoundEstimator(), None)
-    assert done.wait(timeout=10)
+    assert done.wait(timeout=60)
     assert [str(fault) for fault in faults] == ["of ours"]
+
+
+def burnt(seconds: float) -> None:
+    """Work for so many seconds of this thread's own."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        pass
+
+
+def test_a_job_of_long_steps_leaves_one_of_short_steps_its_half() -> None:
+    steps: list[str] = []
+    done = threading.Event()
+
+    def job(name: str, seconds: float, count: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - as above
+        def run(_: Estimator) -> Iterator[None]:
+            for _step in range(count):
+                burnt(seconds)
+                steps.append(name)
+                yield
+            if name == "long":
+                done.set()
+
+        return run
+
+    worker = Worker(lambda: None, lambda error: pytest.fail(str(error)))
+    worker.want({"long": job("long", 0.1, 4), "short": job("short", 0.001, 8)}, RoundEstimator(), None)
+    assert done.wait(timeout=60)
+    assert steps[:9].count("short") == 8
+
+
+def test_while_it_works_others_get_their_turn_sooner_and_estimates_set_off_no_search_for_garbage() -> None:
+    before = (sys.getswitchinterval(), gc.get_threshold())
+    seen: list[tuple[float, int]] = []
+    worker = Worker(lambda: None, lambda error: pytest.fail(str(error)))
+
+    def job(_: Estimator) -> Iterator[None]:
+        seen.append((sys.getswitchinterval(), gc.get_threshold()[0]))
+        yield
+
+    worker.want({"one": job}, RoundEstimator(), None)
+    thread = worker._thread
+    if thread is not None:
+        thread.join(timeout=60)
+    ((turn, young),) = seen
+    assert turn < before[0]
+    assert young > before[1][0]
+    assert (sys.getswitchinterval(), gc.get_threshold()) == before

@@ -1,8 +1,11 @@
 """One thread beside the screen that fills maps: a little at a time, and only as long as somebody looks."""
 
+import gc
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate, Estimator
@@ -11,6 +14,13 @@ from vramtui.core.workload import Workload
 # After every estimate the screen's own thread gets this many seconds in which nothing else wants the interpreter.
 PAUSE = 0.0002
 TELL_EVERY = 0.1
+# Whoever waits for the interpreter gets it after so many seconds while maps are filled. The screen's own thread lets go
+# of it at every turn of its loop, and a key takes many turns: Python's own 5 ms would add up to a stall.
+TURN = 0.0005
+# An estimate makes thousands of objects and lets all of them go again without a cycle among them. Counted as usual they
+# set off one search for garbage after another through everything that the screen holds, a tenth of a second each in
+# which nothing else runs; so many at once are only made by what does leave garbage.
+YOUNG = 50_000
 
 Steps = Callable[[Estimator], Iterator[None]]
 Correct = Callable[[Estimate, Workload, Device], Estimate]
@@ -21,7 +31,7 @@ class _Stopped(Exception):
 
 
 class Worker:
-    """Works at the jobs that are wanted, a step of each in turn; without any it has no thread.
+    """Works at the jobs that are wanted, at each as long as at the others; without any it has no thread.
 
     Args:
         tell: called on the thread when there is something new to see, at most ten times a second and at each end.
@@ -31,8 +41,9 @@ class Worker:
     def __init__(self, tell: Callable[[], object], failed: Callable[[Exception], object]) -> None:
         self._tell, self._failed = tell, failed
         self._lock = threading.Lock()
-        self._jobs: dict[object, Iterator[None]] = {}
+        self._jobs: dict[object, _Job] = {}
         self._thread: threading.Thread | None = None
+        self._usual = _Pace.now()
         self._told_at = 0.0
 
     @property
@@ -47,8 +58,11 @@ class Worker:
                 del self._jobs[name]
             for name, steps in jobs.items():
                 if name not in self._jobs:
-                    self._jobs[name] = steps(_Polite(estimator, correct, self._is_wanted(name)))
+                    spent = min((job.spent for job in self._jobs.values()), default=0.0)
+                    self._jobs[name] = _Job(steps(_Polite(estimator, correct, self._is_wanted(name))), spent)
             if self._jobs and self._thread is None:
+                self._usual = _Pace.now()
+                _Pace(TURN, (YOUNG, *self._usual.thresholds[1:])).hold()
                 self._thread = threading.Thread(target=self._run, name="plan", daemon=True)
                 self._thread.start()
 
@@ -64,15 +78,16 @@ class Worker:
         while True:
             with self._lock:
                 if not self._jobs:
+                    self._usual.hold()
                     self._thread = None
                     return
-                name = next(iter(self._jobs))
-                # Each in turn: the one that is next now is the last one after its step.
-                steps = self._jobs[name] = self._jobs.pop(name)
-            ended = self._step(steps)
+                name, job = min(self._jobs.items(), key=lambda item: item[1].spent)
+            start = time.thread_time()
+            ended = self._step(job.steps)
+            job.spent += time.thread_time() - start
             if ended:
                 with self._lock:
-                    if self._jobs.get(name) is steps:
+                    if self._jobs.get(name) is job:
                         del self._jobs[name]
             if ended or time.monotonic() - self._told_at >= TELL_EVERY:
                 self._told_at = time.monotonic()
@@ -88,6 +103,32 @@ class Worker:
             self._failed(error)
             return True
         return False
+
+
+class _Job:
+    """What is left of a job, and seconds of work spent on it, or on others before it was there."""
+
+    __slots__ = ("spent", "steps")
+
+    def __init__(self, steps: Iterator[None], spent: float) -> None:
+        self.steps, self.spent = steps, spent
+
+
+class _Pace(NamedTuple):
+    """How the interpreter shares itself out, and after how many new objects it looks for garbage."""
+
+    turn: float
+    thresholds: tuple[int, ...]
+
+    @classmethod
+    def now(cls) -> "_Pace":
+        """As it is."""
+        return cls(sys.getswitchinterval(), gc.get_threshold())
+
+    def hold(self) -> None:
+        """From now on so."""
+        sys.setswitchinterval(self.turn)
+        gc.set_threshold(*self.thresholds)
 
 
 class _Polite:
