@@ -11,6 +11,7 @@ from vramtui.app.state import View
 from vramtui.app.themes import Palette, palette_variables
 from vramtui.core.devices import card
 from vramtui.core.errors import SourceFailed
+from vramtui.core.readings import METRICS, Problem
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets import parse_preset
 from vramtui.presets.library import PresetLibrary
@@ -26,12 +27,23 @@ def run(path: str) -> dict[str, Any]:
 
 
 def test_a_source(tmp_path: Path) -> None:
-    source = run("vramtui/sources/node_file.py")["NodeFileSource"](tmp_path / "gpus")
+    example = run("vramtui/sources/node_file.py")
+    example["HERE"] = tmp_path / "gpus"
     with pytest.raises(SourceFailed, match="cannot be read"):
-        source.read()
+        example["open_here"]()
     (tmp_path / "gpus").write_text('{"total": 100, "used": 40}\n')
-    (gpu,) = source.read().gpus
+    because = Problem(where="NVML", message="It is not there.")
+    sample = example["open_here"](because).read()
+    (gpu,) = sample.gpus
     assert (gpu.memory.free, gpu.unattributed) == (60, 40)
+    assert sample.problems == (because,)
+    assert set(gpu.absent) == {"processes", *METRICS}
+
+
+def test_a_formula() -> None:
+    model = PresetLibrary().get("llama-3.1-8b-lora").preset.model
+    piece = run("vramtui/estimators/analytic/sampled_logits.py")["sampled_logits"](model, 16)
+    assert piece.bytes == 16 * 128_256 * 4
 
 
 def test_a_rule() -> None:
