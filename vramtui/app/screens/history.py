@@ -35,7 +35,6 @@ class HistoryScreen(ViewScreen):
     """
     BINDINGS = HISTORY_BINDINGS
     PLACE = "history"
-    PANELS = (Header, RunTable, RunErrors, RunCalibration, KeyBar)
     FIRST_FOCUS = "RunRows"
 
     def compose(self) -> ComposeResult:

@@ -47,7 +47,6 @@ class PlanScreen(ViewScreen):
     """
     BINDINGS = PLAN_BINDINGS
     PLACE = "plan"
-    PANELS = (Header, PlanBar, Heatmap, SecondHeatmap, PlanParts, PlanWords, KeyBar)
     PAGES = ("map", "parts", "second")
     FIRST_FOCUS = "#map"
 

@@ -39,7 +39,6 @@ class TimelineScreen(ViewScreen):
     """
     BINDINGS = TIMELINE_BINDINGS
     PLACE = "timeline"
-    PANELS = (Header, TraceLines, Phases, FineTrace, Largest, KeyBar)
     PAGES = ("phases", "trace", "largest")
     FIRST_FOCUS = "Phases"
 

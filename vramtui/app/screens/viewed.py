@@ -1,5 +1,6 @@
 """What every whole screen is: panels that each draw their part of one View."""
 
+from collections.abc import Iterator
 from typing import ClassVar, Protocol, runtime_checkable
 
 from textual.reactive import reactive
@@ -20,17 +21,15 @@ class Taker(Protocol):
 
 
 class ViewScreen(Screen[None]):
-    """A screen whose `view` is set once a tick.
+    """A screen whose `view` is set once a tick, and handed to every panel that `compose` yields.
 
     Attributes:
         PLACE: its name among the places.
-        PANELS: the types of the panels that are handed the view, one of each.
         PAGES: what a narrow terminal shows one at a time; the screen has the class `page-NAME` of the present one.
         FIRST_FOCUS: a selector of what has the keys at first.
     """
 
     PLACE: ClassVar[str]
-    PANELS: ClassVar[tuple[type[Widget], ...]]
     PAGES: ClassVar[tuple[str, ...]] = ()
     FIRST_FOCUS: ClassVar[str] = ""
 
@@ -45,8 +44,7 @@ class ViewScreen(Screen[None]):
 
     def on_mount(self) -> None:
         """Show what there is already, and give the keys to the first panel."""
-        found = (self.query(kind).first() for kind in self.PANELS)
-        self._panels = [panel for panel in found if isinstance(panel, Taker)]
+        self._panels = list(_panels_in(self))
         self.watch_view(self.view)
         if self.FIRST_FOCUS:
             self.query(self.FIRST_FOCUS).first().focus()
@@ -81,3 +79,12 @@ class ViewScreen(Screen[None]):
         """There are pages only where not everything fits."""
         del parameters
         return action != "page" or (bool(self.PAGES) and self.has_class("-narrow"))
+
+
+def _panels_in(widget: Widget) -> Iterator[Taker]:
+    """The panels in a widget; what a panel is made of is the panel's own."""
+    for child in widget.children:
+        if isinstance(child, Taker):
+            yield child
+        else:
+            yield from _panels_in(child)

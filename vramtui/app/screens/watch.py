@@ -51,7 +51,6 @@ class Watch(ViewScreen):
     """
     BINDINGS = WATCH_BINDINGS
     PLACE = "watch"
-    PANELS = (Header, Banner, GpuPanel, MemoryGraph, EstimatePanel, KeyBar, ProcessTable)
     PAGES = ("processes", "estimate", "memory")
     FIRST_FOCUS = "Rows"
 
