@@ -16,7 +16,7 @@ INSIDE = msgspec.structs.replace(moments.HOST, private_pids=True)
     [
         (3 * GIB, moments.HOST, "3.0 GiB: the driver's own, managed memory, or left by processes that ended"),
         (3 * GIB, INSIDE, "3.0 GiB: processes outside this container"),
-        (-GIB, moments.HOST, "-1.0 GiB: a process grew between two looks of the driver's"),
+        (-GIB, moments.HOST, "-1.0 GiB: counted more than once: processes share it, or one grew"),
     ],
 )
 def test_bytes_that_are_nobodys_say_why(unattributed: int, host: object, words: str) -> None:
@@ -25,6 +25,12 @@ def test_bytes_that_are_nobodys_say_why(unattributed: int, host: object, words: 
     ((name, told),) = nobodys_facts(card, host)
     assert name == "unattributed"
     assert words in told.replace("−", "-")
+
+
+def test_fewer_than_none_are_shared_or_late() -> None:
+    card = moments.gpu(0, moments.process(5, 9 * GIB, "python x.py"), unattributed=-GIB)
+    assert "a process grew between two readings" in nobodys_facts(card, moments.HOST, GIB)[0][1]
+    assert nobodys_facts(card, moments.HOST, GIB - 1)[0][1].endswith("counted more than once: processes share it")
 
 
 def test_where_every_byte_is_somebodys_nothing_is_said() -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 
-from vramtui.core.readings import Absence, Gpu, Host, Memory, Process
-from vramtui.core.unattributed import causes
+from vramtui.core.history import History
+from vramtui.core.readings import Absence, Gpu, Host, Memory, Process, Sample
+from vramtui.core.unattributed import causes, overlap
 
 HOST, CONTAINER = Host(name="h"), Host(name="h", private_pids=True)
 MEMORY = Memory(total=80, used=40, reserved=1, free=39)
@@ -48,3 +49,24 @@ def gpu(*processes: Process, **more: object) -> Gpu:
 )  # fmt: skip
 def test_only_what_the_readings_show_is_named(card: Gpu, host: Host | None, named: tuple[str, ...]) -> None:
     assert causes(card, host) == named
+
+
+def test_bytes_held_beyond_what_is_in_use_are_shared_unless_something_grew_as_much() -> None:
+    memory = Memory(total=80, used=10, reserved=1, free=69)
+
+    def sample(at: float, used: int) -> Sample:
+        rows = (process(1, used), process(2, 6))
+        return Sample(taken_at=at, source="nvml", host=HOST, gpus=(gpu(*rows, memory=memory),))
+
+    history = History()
+    history.add(sample(1.0, 4))
+    assert history.grown("h", "G") is None
+    card = gpu(process(1, 7), process(2, 6), memory=memory)
+    assert card.unattributed == -3
+    assert "or one grew" in overlap(card, history.grown("h", "G"))
+    history.add(sample(2.0, 7))
+    assert history.grown("h", "G") == 3
+    assert overlap(card, 3) == "a process grew between two readings"
+    history.add(sample(3.0, 7))
+    assert history.grown("h", "G") == 0
+    assert overlap(card, 0) == "counted more than once: processes share it"

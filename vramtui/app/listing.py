@@ -76,7 +76,8 @@ class Listing(Sequence[Row]):
             processes: Sequence[Process] = gpu.processes
             if len(tracks) != len(processes) or "processes" in gpu.absent:
                 processes = [process for process in processes if process.pid in tracks]
-            self.parts.append(Part(start, gpu, age, processes, tracks, remainders(gpu, age, sample.host)))
+            grown = history.grown(sample.host.name, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
+            self.parts.append(Part(start, gpu, age, processes, tracks, remainders(gpu, age, sample.host, grown)))
             start = self.parts[-1].end
         self.gone = exited_rows(sample, history)
         self.gone_from = start

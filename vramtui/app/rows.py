@@ -9,7 +9,7 @@ from vramtui.app.state import Row, SortColumn
 from vramtui.app.words import why
 from vramtui.core.history import History, Track
 from vramtui.core.readings import Gpu, Host, Process, Sample
-from vramtui.core.unattributed import causes
+from vramtui.core.unattributed import causes, overlap
 from vramtui.core.units import MIB, format_bytes
 
 KEEP_EXITED_SHOWN = 60.0
@@ -35,8 +35,15 @@ def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gp
     return msgspec.structs.replace(last, state=gpu.state, reason=gpu.reason), sample.taken_at - at
 
 
-def remainders(gpu: Gpu, age: float | None, host: Host | None = None) -> list[Row]:
-    """What else holds memory of a GPU, or keeps its processes from being told."""
+def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int | None = None) -> list[Row]:
+    """What else holds memory of a GPU, or keeps its processes from being told.
+
+    Args:
+        gpu: as it was read.
+        age: seconds since it answered; None where it does.
+        host: the machine it is in, if known.
+        grown: bytes by which its processes grew since the look before, if known.
+    """
     rows = []
     if (gpu.state == "ok" or age is not None) and "processes" in gpu.absent:
         rows.append(
@@ -52,7 +59,7 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None) -> list[Ro
         rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved + unattributed, note=also, age=age))
         return rows
     if unattributed:
-        known = ", ".join(causes(gpu, host))
+        known = ", ".join(causes(gpu, host)) if unattributed > 0 else overlap(gpu, grown)
         rows.append(Row("unattributed", ("unattributed", gpu.uuid), gpu, unattributed, note=known, age=age))
     if reserved:
         rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved, age=age))

@@ -32,7 +32,10 @@ class Windows(Watching):
         if screen is not None:
             chosen = screen.view.chosen
             told = told_ledger(self.desk.jobs, chosen) if chosen is not None else None
-            self.push_screen(Details(screen.view, told))
+            sample, grown = screen.view.sample, None
+            if chosen is not None and sample is not None and sample is self.desk.sample:
+                grown = self.desk.history.grown(sample.host.name, chosen.gpu.uuid)
+            self.push_screen(Details(screen.view, told, grown))
 
     def action_explain(self) -> None:
         """The panel's estimate, part by part."""

@@ -13,7 +13,7 @@ from vramtui.cli.opening import open_source
 from vramtui.core.readings import Absence, Gpu, Host
 from vramtui.core.snapshot import Holding, Snapshot
 from vramtui.core.text import printable
-from vramtui.core.unattributed import causes
+from vramtui.core.unattributed import causes, overlap
 from vramtui.core.units import UNKNOWN, format_gib, format_percent
 
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
@@ -96,9 +96,9 @@ def _gpu_rows(gpu: Gpu, host: Host, holdings: list[Holding]) -> list[tuple[str, 
 
 
 def _whose(gpu: Gpu, host: Host) -> str:
-    """What the unattributed bytes may be; fewer than none are bytes that several processes hold together."""
+    """What the unattributed bytes may be."""
     if (gpu.unattributed or 0) < 0:
-        return "counted more than once: processes share it"
+        return overlap(gpu, None)
     return ", ".join(causes(gpu, host)) or "driver, exited pids"
 
 

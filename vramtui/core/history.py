@@ -1,6 +1,7 @@
 """Every process ever seen: its memory over time and its lifetime peak, kept after it is gone."""
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
@@ -99,6 +100,12 @@ class Track:
             return None
         return self.closely[0]
 
+    def grown(self, since: float) -> int:
+        """By how many bytes it went beyond what it held at that time, in seconds since the epoch."""
+        place = bisect_right(self.times, since)
+        later = self.values[place:]
+        return max(0, max(later) - (self.values[place - 1] if place else 0)) if later else 0
+
     def look(self, look: Look, limit: int = SERIES_LIMIT) -> None:
         """Note a close look. One that is older than what is known already is left out."""
         if look.at < self.last_seen:
@@ -159,6 +166,17 @@ class History:
     def pace(self, host: str) -> float | None:
         """Seconds between the latest two samples of a host; None after the first."""
         return self._looked.get(host, (0.0, None))[1]
+
+    def grown(self, host: str, gpu_uuid: str) -> int | None:
+        """Bytes by which the processes on one device grew since the sample before the last; None where there is none.
+
+        Of one that went up and down in between (which close looks show) its highest counts.
+        """
+        at, gap = self._looked.get(host, (0.0, None))
+        if gap is None:
+            return None
+        # `gap` is told to a tenth of a second.
+        return sum(track.grown(at - gap + 0.06) for track in self.here(host, gpu_uuid).values())
 
     def exited(self, since: float) -> Iterator[Track]:
         """The processes that have gone at or after `since`, the latest first."""

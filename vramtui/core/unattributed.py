@@ -33,3 +33,20 @@ def causes(gpu: Gpu, host: Host | None) -> tuple[str, ...]:
     if gpu.absent.get("memory.reserved") is Absence.DRIVER_TOO_OLD:
         found.append("the driver itself, which is too old to tell that apart")
     return tuple(found)
+
+
+def overlap(gpu: Gpu, grown: int | None) -> str:
+    """Why the processes of a GPU hold more than is in use on it, as far as that can be known: a phrase.
+
+    The driver is asked for a card's bytes and for its processes' one after the other. What a process grew in between
+    is not more than what it grew since the look before; what goes beyond that is counted for several at once.
+
+    Args:
+        gpu: as it was read, with fewer than no unattributed bytes.
+        grown: bytes by which its processes grew since the look before; None where there was none.
+    """
+    if grown is None:
+        return "counted more than once: processes share it, or one grew between two readings"
+    if grown + (gpu.unattributed or 0) >= 0:
+        return "a process grew between two readings"
+    return "counted more than once: processes share it"

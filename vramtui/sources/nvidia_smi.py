@@ -98,11 +98,12 @@ class NvidiaSmiSource:
         driver = next((row["driver_version"] for row in self._known.values() if row.get("driver_version")), None)
         if not cards:
             problems.append(Problem(where=PROGRAM, message="No devices were found."))
+        host = self._host(driver, self._cuda_version())
         return Sample(
             taken_at=self._clock(),
             source=self.name,
-            host=self._host(driver, self._cuda_version()),
-            gpus=tuple(self._finish(gpu, apps) for gpu in cards),
+            host=host,
+            gpus=tuple(self._finish(gpu, apps, host.memory_available) for gpu in cards),
             problems=tuple(problems),
         )
 
@@ -200,11 +201,19 @@ class NvidiaSmiSource:
             return None
         return apps
 
-    def _finish(self, gpu: Gpu, apps: list[App] | None) -> Gpu:
+    def _finish(self, gpu: Gpu, apps: list[App] | None, available: int | None) -> Gpu:
+        """The card with its processes; `available` bytes are what the host has to give."""
         if gpu.state != "ok":
             return gpu
+        if gpu.memory.unified and available is not None:
+            memory = msgspec.structs.replace(gpu.memory, free=available)
+            told = {name: why for name, why in gpu.absent.items() if name != "memory.free"}
+            gpu = msgspec.structs.replace(gpu, memory=memory, absent=told)
         if apps is None:
-            return msgspec.structs.replace(gpu, absent={**gpu.absent, "processes": Absence.FAILED})
+            untold = dict.fromkeys(
+                ("memory.used", "processes") if gpu.memory.unified else ("processes",), Absence.FAILED
+            )
+            return msgspec.structs.replace(gpu, absent={**gpu.absent, **untold})
         best: dict[int, App] = {}
         for app in apps:
             if app.gpu_uuid == gpu.uuid and (app.pid not in best or (app.used or 0) > (best[app.pid].used or 0)):

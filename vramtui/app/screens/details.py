@@ -12,7 +12,7 @@ from vramtui.core.history import Peak
 from vramtui.core.ledger import Ledger
 from vramtui.core.readings import Gpu, Host, Process, Reading
 from vramtui.core.text import printable
-from vramtui.core.unattributed import causes
+from vramtui.core.unattributed import causes, overlap
 from vramtui.core.units import format_bytes, format_duration, format_percent
 
 Facts = list[tuple[str, str]]
@@ -28,12 +28,14 @@ class Details(TextWindow):
     Args:
         view: what is shown.
         told: the chosen process's memory, as far as its own probe tells it.
+        grown: bytes by which the processes on the chosen GPU grew since the look before, if known.
     """
 
-    def __init__(self, view: View, told: Ledger | None = None) -> None:
+    def __init__(self, view: View, told: Ledger | None = None, grown: int | None = None) -> None:
         super().__init__("Details", "arrows scroll · Esc closes")
         self._view = view
         self._told = told
+        self._grown = grown
 
     def text(self) -> Content:
         """Process, then GPU."""
@@ -46,7 +48,8 @@ class Details(TextWindow):
             facts = process_facts(row, row.process, sample.taken_at)
             facts[5:5] = told_facts(self._told)
             sections.append(_section(f"Process {row.process.pid}", facts))
-        sections.append(_section(f"GPU {row.gpu.index}", [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host)]))
+        facts = [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host, self._grown)]
+        sections.append(_section(f"GPU {row.gpu.index}", facts))
         return _assemble(sections)
 
 
@@ -146,13 +149,16 @@ def gpu_facts(gpu: Gpu) -> Facts:
     return facts
 
 
-def nobodys_facts(gpu: Gpu, host: Host) -> Facts:
-    """The bytes that no process accounts for, and why as far as that is known."""
+def nobodys_facts(gpu: Gpu, host: Host, grown: int | None = None) -> Facts:
+    """The bytes that no process accounts for, and why as far as that is known.
+
+    `grown` is by how many bytes its processes grew since the look before, if known.
+    """
     count = gpu.unattributed
     if not count:
         return []
     if count < 0:
-        return [("unattributed", f"{format_bytes(count)}: a process grew between two looks of the driver's")]
+        return [("unattributed", f"{format_bytes(count)}: {overlap(gpu, grown)}")]
     known = ", ".join(causes(gpu, host)) or (
         "the driver's own, managed memory, or left by processes that ended; nothing tells which"
     )
