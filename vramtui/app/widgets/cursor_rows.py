@@ -129,7 +129,12 @@ class CursorRows(ScrollView, Generic[One], can_focus=True):
     def redraw(self) -> None:
         """Draw the lines that are not as they were."""
         former, self._drawn = self._drawn, {}
-        draw_lines(self, [y for y in range(self.size.height) if self.render_line(y) != former.get(y)])
+        size, top = self.size, self.scroll_offset.y
+        if self.palette is None:
+            return
+        for y in range(size.height):
+            self._drawn[y] = self._make(y + top, self.palette, size.width)
+        draw_lines(self, [y for y, line in self._drawn.items() if _differ(line, former.get(y))])
 
     def on_resize(self) -> None:
         """Rows are as wide as the list, and the cursor may be beyond its end."""
@@ -156,11 +161,10 @@ class CursorRows(ScrollView, Generic[One], can_focus=True):
         if self.palette is None:
             return Strip.blank(self.size.width, self.rich_style)
         if y not in self._drawn:
-            self._drawn[y] = self._make(y + self.scroll_offset.y, self.palette)
+            self._drawn[y] = self._make(y + self.scroll_offset.y, self.palette, self.size.width)
         return self._drawn[y]
 
-    def _make(self, at: int, palette: Palette) -> Strip:
-        width = self.size.width
+    def _make(self, at: int, palette: Palette, width: int) -> Strip:
         if at < len(self.rows):
             return self._row(at, self.rows[at], palette, width)
         lines = self.sentences(self.view, width - 2) if not self.rows else ()
@@ -223,3 +227,8 @@ class CursorRows(ScrollView, Generic[One], can_focus=True):
             self.choose(at)
             if event.chain > 1 and self.OPENS:
                 await self.app.run_action(self.OPENS)
+
+
+def _differ(line: Strip, former: Strip | None) -> bool:
+    """Whether two lines look different. Most are the very same: comparing those takes long."""
+    return line is not former and line != former
