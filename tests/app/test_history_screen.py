@@ -80,7 +80,7 @@ def past(driver: Driver) -> PastView:
 
 async def until(driver: Driver, true: Callable[[], bool]) -> None:
     """Wait for what a thread has to say."""
-    for _ in range(500):
+    for _ in range(6000):
         if true():
             await settle(*driver)
             return

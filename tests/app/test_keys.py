@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from textual.command import CommandList
 from textual.widgets import Input, OptionList
 
 from tests.app import moments
@@ -342,10 +343,11 @@ async def test_a_palette_command_runs() -> None:
     async with dashboard(climbing()) as driver:
         await press(driver, "ctrl+p")
         await press(driver, *"hold what is shown")
-        await driver[1].pause(0.2)
+        while driver[0].screen.query_one(CommandList).option_count != 1:
+            await driver[1].pause(0.01)
         await press(driver, "enter")
-        await driver[1].pause(0.2)
-        assert driver[0].desk.paused
+        while not driver[0].desk.paused:
+            await driver[1].pause(0.01)
 
 
 async def test_mouse() -> None:

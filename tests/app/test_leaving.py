@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0
+PATIENCE = 90.0
 # What was switched on, and what has to be sent to switch it off.
 MODES = {
     b"\x1b[?1049h": b"\x1b[?1049l",

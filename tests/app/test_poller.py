@@ -11,7 +11,7 @@ from vramtui.app.poller import Poller
 from vramtui.core.errors import SourceFailed
 from vramtui.core.readings import Sample
 
-WAIT = 10.0
+WAIT = 60.0
 
 
 class Scripted:

@@ -50,7 +50,7 @@ class Paper:
         peaks: Mapping[ProcessKey, Peak],
     ) -> None:
         self.asked.set()
-        self.ready.wait(30)
+        self.ready.wait(120)
         if len(self.ticks) == self._full:
             raise UserError("the recording cannot be written: no space left on device")
         self.peaks = dict(peaks)
@@ -66,7 +66,7 @@ def told(app: Still) -> str:
 
 async def stop(app: Still, pilot: Pilot[None], paper: Paper) -> None:
     await pilot.press("r")
-    assert paper.closed.wait(10)
+    assert paper.closed.wait(60)
     while not any(note.title.startswith("Recording") for note in app._notifications):
         await pilot.pause(0.002)
     await settle(app, pilot)
@@ -132,7 +132,7 @@ async def test_a_full_disk_is_one_sentence_and_the_dashboard_goes_on() -> None:
         app.recorder = paper
         await pilot.press("r")
         await give(app, pilot, *SAMPLES[1:5])
-        assert paper.closed.wait(10)
+        assert paper.closed.wait(60)
         while not app._notifications:
             await pilot.pause(0.002)
         assert "no space left on device. What was written before is in /data" in told(app)
@@ -161,7 +161,7 @@ async def test_a_stuck_disk_freezes_nothing_and_what_it_missed_is_counted() -> N
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
         app.recorder = paper
         await pilot.press("r")
-        assert paper.asked.wait(10)
+        assert paper.asked.wait(60)
         for at in range(MOST_WAITING + 5):
             app._put(moments.usual(at / 10))
         await settle(app, pilot)
@@ -190,7 +190,7 @@ async def test_leaving_waits_for_no_disk(monkeypatch: pytest.MonkeyPatch) -> Non
     async with dashboard(SAMPLES[:1]) as (app, pilot):
         app.recorder = paper
         await pilot.press("r")
-        assert paper.asked.wait(10)
+        assert paper.asked.wait(60)
         await pilot.press("q")
     assert "the disk does not answer" in app.last_words
     paper.ready.set()
@@ -215,5 +215,5 @@ def test_a_thread_that_was_given_nothing_ends_without_a_file() -> None:
     thread = TapeThread(never, 1.0, post)
     thread.start()
     thread.finish()
-    thread.join(10)
+    thread.join(60)
     assert [(ended.samples, ended.where, ended.problem) for ended in posted] == [(0, "", "")]

@@ -128,9 +128,9 @@ def test_the_thread_sleeps_until_it_is_aimed_and_ends_when_told() -> None:
     sampler.start()
     assert not source.asked.is_set()
     sampler.aim([TRAINER])
-    assert source.asked.wait(10)
+    assert source.asked.wait(60)
     sampler.stop()
-    sampler.join(10)
+    sampler.join(60)
     assert not sampler.is_alive()
     assert {(look.key, look.used) for look in sampler.taken(float("inf"))} == {(TRAINER, 5)}
     assert sampler.taken(float("inf")) == []

@@ -19,7 +19,7 @@ from vramtui.core.errors import UserError
 from vramtui.core.runs import Run
 from vramtui.records.run_history import FILE, RunHistory
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 RUN = a_run(key="h/GPU-0/1/100", source="watched", host="h", pid=1, started_at=100.0)
 # A dashboard's keeper that writes until somebody ends it, and says how many jobs it has seen the last of.
 ENDLESS = """

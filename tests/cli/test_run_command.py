@@ -27,7 +27,8 @@ PLACE = 424242  # stands in the world for the job's pid until the job is there
 COUNTING = """
 import os, signal, sys
 seen = []
-def count(number, frame): seen.append(number)
+def count(number, frame):
+    seen.append(number); os.write(1, b"interrupted\\n")
 def end(number, frame):
     os.write(1, f"{len(seen)} interrupts\\n".encode()); os._exit(7)
 signal.signal(signal.SIGINT, count); signal.signal(signal.SIGTERM, end)
@@ -69,7 +70,7 @@ def ended(environment: dict[str, str], *arguments: str, **options: Any) -> subpr
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         **options,
     )
@@ -128,6 +129,7 @@ def test_signals_reach_the_job_and_its_answer_is_ours(environment: dict[str, str
         assert run.stdout is not None
         assert run.stdout.readline() == "ready\n"
         os.kill(run.pid, signal.SIGINT)
+        assert run.stdout.readline() == "interrupted\n"
         os.kill(run.pid, signal.SIGTERM)
         assert run.stdout.read() == "1 interrupts\n"
         assert run.wait() == 7
@@ -153,6 +155,7 @@ def test_a_key_on_the_terminal_interrupts_the_job_once(environment: dict[str, st
         assert run.stdout is not None
         assert run.stdout.readline() == "ready\n"
         os.write(ours, b"\x03")
+        assert run.stdout.readline() == "interrupted\n"
         os.kill(run.pid, signal.SIGTERM)
         assert run.stdout.read() == "1 interrupts\n"
         assert run.wait() == 7

@@ -27,7 +27,7 @@ from vramtui.sources.nvidia_smi import NvidiaSmiSource
 from vramtui.sources.nvml import NvmlSource
 
 CONTAINER = "pid:[4026532000]"
-PATIENCE = 1.0  # seconds a card is waited for
+PATIENCE = 3.0  # seconds a card is waited for; a quarter of that where another one hangs
 FOOT = "NOW, PEAK and PREDICTED"
 
 

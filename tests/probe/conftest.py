@@ -57,7 +57,7 @@ def start(runtime: Path) -> Start:
             environment = probed_environment({**os.environ, **variables}, str(listener.path), MARK)
             environment[SOCKET] = variables.get(SOCKET, environment[SOCKET])
             ended = subprocess.run(
-                [python, *command], env=environment, capture_output=True, text=True, timeout=120, check=False
+                [python, *command], env=environment, capture_output=True, text=True, timeout=240, check=False
             )
         finally:
             listener.close()

@@ -41,8 +41,8 @@ class Stage:
         self.source = NvmlSource(monotonic=self.clock, patience=20.0)
 
     def impatient(self) -> None:
-        """Use a source that gives up on a card quickly."""
-        self.source = NvmlSource(monotonic=self.clock, patience=0.2)
+        """Use a source that gives up on a card within a second; others get a quarter of that beside it."""
+        self.source = NvmlSource(monotonic=self.clock, patience=1.0)
 
     def tick(self, seconds: float = 1.0) -> Sample:
         """Let time pass, and look."""

@@ -15,8 +15,19 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def stuck_in(gate: threading.Event) -> Callable[[], str]:
+class Clock:
+    """Seconds that pass only in jobs that hang: on a slow machine no other job is late."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def stuck_in(gate: threading.Event, clock: Clock) -> Callable[[], str]:
     def job() -> str:
+        clock.now += 1.0
         gate.wait()
         return "late"
 
@@ -45,8 +56,9 @@ def test_all_jobs_in_their_order() -> None:
 
 
 def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> None:
-    crew: Crew[str] = Crew(0.05)
-    first = crew.run({0: give("a"), 1: stuck_in(gate), 2: give("c")})
+    clock = Clock()
+    crew: Crew[str] = Crew(0.05, clock)
+    first = crew.run({0: give("a"), 1: stuck_in(gate, clock), 2: give("c")})
     assert (first[0], first[2]) == ("a", "c")
     assert isinstance(first[1], Stuck)
     started = threading.Event()
@@ -67,8 +79,9 @@ def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> 
 
 
 def test_all_hang_at_once(gate: threading.Event) -> None:
-    crew: Crew[str] = Crew(0.05)
-    results = crew.run({key: stuck_in(gate) for key in range(16)})
+    clock = Clock()
+    crew: Crew[str] = Crew(0.05, clock)
+    results = crew.run({key: stuck_in(gate, clock) for key in range(16)})
     assert all(isinstance(result, Stuck) for result in results.values())
     assert len(results) == 16
 

@@ -152,5 +152,5 @@ def test_a_look_that_hangs_holds_up_no_sample(busy: Stage) -> None:
     assert sampler.is_alive()  # in the driver, and nobody waits for it
     busy.world.gpus[1].hangs.clear()
     changed(busy)
-    sampler.join(10)
+    sampler.join(60)
     assert not sampler.is_alive()

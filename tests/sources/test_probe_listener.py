@@ -76,6 +76,21 @@ def test_sockets_of_those_who_were_killed_are_swept_away(folder: Path) -> None:
     mine.close()
 
 
+def test_it_has_its_name_from_the_moment_it_listens(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before: list[str] = []
+
+    class Watched(socket.socket):
+        def listen(self, backlog: int = 0) -> None:
+            before.extend(path.name for path in folder.iterdir())
+            super().listen(backlog)
+
+    monkeypatch.setattr("socket.socket", Watched)
+    listener = ProbeListener("test", folder)
+    assert before == ["test.new"]
+    assert [path.name for path in folder.iterdir()] == ["test.sock"]
+    listener.close()
+
+
 def test_the_kernels_word_on_who_speaks_goes(folder: Path) -> None:
     (job,), _ = told(folder, BEAT)
     assert job.pid == os.getpid()

@@ -22,6 +22,7 @@ PATIENCE = 10.0  # seconds to take what has arrived, on a machine that is busy
 MOST_CONNECTIONS = 4096
 MOST_JOBS = 8192
 RUN_SUFFIX = ".run"
+UNREADY = ".new"
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
 
 
@@ -167,11 +168,14 @@ def _listening(path: Path) -> socket.socket:
             )
         _sweep(folder)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        path.unlink(missing_ok=True)
-        made.bind(str(path))
-        path.chmod(0o600)
+        # Whoever finds it under its name finds it listening; until then another's sweep would take it for a dead one.
+        unready = path.with_suffix(UNREADY)
+        unready.unlink(missing_ok=True)
+        made.bind(str(unready))
+        unready.chmod(0o600)
         made.listen(256)
         made.setblocking(False)
+        unready.replace(path)
     except OSError as error:
         if made is not None:
             made.close()

@@ -59,7 +59,7 @@ def test_running_out_of_memory_in_backward_is_told(tmp_path: Path) -> None:
     file.write_text(BIG)
     h200 = card("H200")
     small = Device(name="H200", capability=h200.capability, total_memory=2_600_000_000)
-    result = trace(TraceRequest(path=str(file), device=small), timeout=120)
+    result = trace(TraceRequest(path=str(file), device=small), timeout=240)
     assert result.out_of_memory is not None
     assert result.out_of_memory.startswith("out of memory in backward")
     assert result.timeline[-1].phase == "backward"
@@ -71,4 +71,4 @@ def test_a_shape_that_follows_from_data_is_told_with_its_line(tmp_path: Path) ->
     file = tmp_path / "masked.py"
     file.write_text(MASKED)
     with pytest.raises(UserError, match=r"nonzero.* at .*masked\.py:5 gives a shape or value that depends on data"):
-        trace(TraceRequest(path=str(file), device=card("H200")), timeout=120)
+        trace(TraceRequest(path=str(file), device=card("H200")), timeout=240)
