@@ -12,11 +12,12 @@ from vramtui.core.devices import card
 from vramtui.core.errors import UserError
 from vramtui.core.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC as ESTIMATOR
+from vramtui.estimators.analytic.replayed import REPLAYED as PLAYED
 from vramtui.estimators.rules import estimate_rules
 
 RECORDED = Path(__file__).parents[1] / "tests" / "golden" / "training"
 CARDS = {"h200": "H200", "a100": "A100"}
-ANALYTIC = "analytic"
+ANALYTIC, REPLAYED = "analytic", "replayed"
 
 
 class Measured(msgspec.Struct, kw_only=True):
@@ -81,7 +82,7 @@ def _measured(name: str, folder: str) -> Measured:
         true_allocated=true["peak_allocated"],
         true_reserved=true["peak_reserved"],
         allocated={ANALYTIC: estimate.allocated} | rules,
-        reserved={ANALYTIC: estimate.reserved or 0},
+        reserved={ANALYTIC: estimate.reserved or 0, REPLAYED: PLAYED.estimate(workload, device).reserved or 0},
     )
 
 

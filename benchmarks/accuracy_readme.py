@@ -3,7 +3,7 @@
 from pathlib import Path
 from textwrap import fill
 
-from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, Measured, Spread, rules_for, spread_of
+from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, REPLAYED, Measured, Spread, rules_for, spread_of
 from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
 from vramtui.core.ledger import TITLES
 
@@ -20,7 +20,10 @@ def markdown(measured: list[Measured]) -> str:
         for family in FAMILIES
     ]
     everything = ", ".join(family.title for family in FAMILIES)
-    rows.append(_row("`analytic`", everything, "peak of reserved", spread_of(measured, ANALYTIC, reserved=True)))
+    rows += [
+        _row(f"`{method}`", everything, "peak of reserved", spread_of(measured, method, reserved=True))
+        for method in (ANALYTIC, REPLAYED)
+    ]
     rows += [
         _row(f"`{method}`", "transformers", counted, spread_of(measured, method, "transformers"))
         for method, counted in _counted().items()
@@ -32,7 +35,7 @@ def markdown(measured: list[Measured]) -> str:
 def _row(method: str, family: str, counts: str, spread: Spread | None) -> tuple[str, ...]:
     if spread is None:
         return method, family, counts, "0", "not measured", "not measured"
-    digits = 2 if method == "`analytic`" else 0
+    digits = 0 if method.startswith("`rules") else 2
     return method, family, counts, str(spread.runs), f"{spread.median:.{digits}%}", f"{spread.worst:+.{digits}%}"
 
 
@@ -42,7 +45,8 @@ def _words(measured: list[Measured]) -> str:
         f"Measured against PyTorch's own allocator over {len(measured)} recorded training runs ({cards}). An error is "
         "the predicted peak over the true peak of allocated (of reserved where that is said), less one; the median is "
         "of its size. A rule is held against the whole peak even where it counts only a part. `analytic` was checked "
-        "against these same runs while it was written, so a job unlike them may be further off. "
+        "against these same runs while it was written, so a job unlike them may be further off. `replayed` (`estimate "
+        "--method replayed`, for training on one card) plays the same operators' requests to the simulated allocator. "
         "`python benchmarks/accuracy.py` prints every run.",
         WIDTH,
         break_on_hyphens=False,

@@ -1,4 +1,4 @@
-"""The estimators by the names people give them: `analytic`, `rules`, `rules:ID`, `traced` and `all`."""
+"""The estimators by the names people give them: `analytic`, `replayed`, `rules`, `rules:ID`, `traced` and `all`."""
 
 from vramtui.core.devices import Device
 from vramtui.core.errors import UserError, nearest
@@ -6,13 +6,15 @@ from vramtui.core.estimate import Estimate
 from vramtui.core.models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic.replayed import REPLAYED
 from vramtui.estimators.rules import RULES, estimate_rules
 
-METHODS = ("analytic", "rules", "rules:ID", "traced", "all")
+METHODS = ("analytic", "replayed", "rules", "rules:ID", "traced", "all")
 
 
 def estimates_by(method: str | None, workload: Workload, device: Device) -> list[Estimate]:
-    """What `method` answers: one estimate for `analytic`, one for each rule that fits for `rules`, both for `all`.
+    """What `method` answers: one estimate for `analytic` or `replayed`, one for each rule that fits for
+    `rules`, analytic and rules for `all`.
 
     None means what the preset is about: the rule of its own where its model is one, analytic for all others. `traced`
     runs code and takes seconds, so that neither None nor `all` ever means it.
@@ -31,6 +33,8 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
         raise UserError(f"model.kind = {kind!r} is known by running it, with --method traced or vramtui trace")
     if method == "analytic":
         return [ANALYTIC.estimate(workload, device)]
+    if method == "replayed":
+        return [REPLAYED.estimate(workload, device)]
     if method == "rules":
         return estimate_rules(workload, device)
     if method.startswith("rules:"):

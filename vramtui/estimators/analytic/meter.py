@@ -26,10 +26,15 @@ class Meter:
         self.total += size
         self.held[group] = self.held.get(group, 0) + size
 
-    def free(self, group: str, size: int) -> None:
-        """Free `size` bytes."""
+    def free(self, group: str, size: int, pieces: int = 1) -> None:  # noqa: ARG002 - for those who follow each block
+        """Free `size` bytes, of several tensors of one size where it is `pieces`."""
         self.total -= size
         self.held[group] -= size
+
+    def move(self, old: str, new: str, size: int) -> None:
+        """Count `size` bytes under another group; nothing is allocated."""
+        self.held[old] -= size
+        self.held[new] = self.held.get(new, 0) + size
 
     def gemm(self) -> None:
         """A matrix product runs: from here on the thread has its workspace."""

@@ -29,14 +29,13 @@ class Stage:
 
 def forward(stages: Sequence[Stage], meter: Meter, *, training: bool) -> None:
     """Run every stage. What is held for the whole pass is let go at its end."""
-    at_end: dict[str, int] = {}
+    at_end: dict[tuple[str, int], int] = {}
     borrowed = False
     handed: Storage | None = None
     for stage in stages:
         tape = stage.tape
         if tape.input is not None and not borrowed and handed is not None and not tape.given:
-            meter.free(handed.group, handed.size)
-            meter.take(tape.input.storage.group, handed.size)
+            meter.move(handed.group, tape.input.storage.group, handed.size)
         if tape.input is not None:
             tape.input.storage.refs = 1
             tape.input.storage.borrowed = borrowed or tape.given
@@ -50,23 +49,24 @@ def forward(stages: Sequence[Stage], meter: Meter, *, training: bool) -> None:
         meter.repeat(once, stage.count)
         for storage in tape.held:
             if storage.refs == 1 and storage.group != STAYS:
-                at_end[storage.group] = at_end.get(storage.group, 0) + storage.size * stage.count
+                kind = storage.group, storage.size
+                at_end[kind] = at_end.get(kind, 0) + stage.count
             storage.refs -= 1
         handed = tape.output.storage if tape.output is not None else None
         borrowed = tape.output is not None and tape.output.storage.refs > 1
         if borrowed and tape.output is not None:
             tape.output.storage.refs -= 1
-    for group, size in at_end.items():
-        meter.free(group, size)
+    for (group, size), count in at_end.items():
+        meter.free(group, size * count, count)
 
 
 def _run(nodes: Iterable[Node], meter: Meter, *, keep: bool) -> None:
     for node in nodes:
-        if node.gemm:
-            meter.gemm()
         for storage in node.makes:
             storage.refs = 2 if storage.held else 1
             meter.take(storage.group, storage.size)
+        if node.gemm:
+            meter.gemm()
         meter.look(node.scratch)
         if keep:
             for storage in node.saves:
@@ -162,18 +162,23 @@ def _gradients(node: Node, arrived: list[list[int]], meter: Meter, *, accumulate
     fresh = [(tensor, _own(tensor, meter) if own else _passed_on(arrived, meter)) for tensor, own in node.flows]
     meter.take(BACKWARD if accumulate else GRADIENTS, node.into)
     meter.look(node.back_scratch)
-    if not recomputed:
-        meter.look(node.sum_scratch)
-    for storage in () if node.hands_over else node.saves:
-        _drop(storage, meter)
+    saved = () if node.hands_over else node.saves
     if recomputed:
-        meter.look(node.sum_scratch)
+        _let_go(saved, meter)
+    meter.look(node.sum_scratch)
     for buffer in arrived:
         _release(buffer, meter)
+    if not recomputed:
+        _let_go(saved, meter)
     for tensor, buffer in fresh:
         _arrive(tensor, buffer, meter)
     if accumulate:
         meter.free(BACKWARD, node.into)
+
+
+def _let_go(saved: Iterable[Storage], meter: Meter) -> None:
+    for storage in saved:
+        _drop(storage, meter)
 
 
 def _own(tensor: Tensor, meter: Meter) -> list[int]:
