@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vramtui.core.runs import Run
     from vramtui.core.watched import Watched
 
-LEAVING = 0.5  # seconds that the last words may take while the dashboard ends
+LEAVING = 1.0  # seconds that the last words may take while the dashboard ends
 
 
 class Keeper(Protocol):

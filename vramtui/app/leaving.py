@@ -14,7 +14,7 @@ from textual.drivers.linux_driver import LinuxDriver
 
 from vramtui.app.app import Dashboard
 
-PATIENCE = 1.0
+PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host whose jobs leave it little time
 GARBAGE = 20_000
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 # Mouse, focus and paste reports off, keyboard protocol and line wrap as they were, main screen, cursor shown.

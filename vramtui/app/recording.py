@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from vramtui.core.observed import ObservedJob
 
 MOST_WAITING = 120  # samples that may wait for the disk
-LEAVING = 0.4  # seconds that ending the file may take while the dashboard ends
+LEAVING = 1.0  # seconds that ending the file may take while the dashboard ends
 
 
 class Tape(Protocol):

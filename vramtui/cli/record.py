@@ -28,10 +28,6 @@ SAY_EVERY = 1.0
 PATIENCE = 10.0  # seconds without an answer before that is said
 
 
-class _Ended(Exception):
-    """A signal asked for the end."""
-
-
 def record(
     file: Annotated[Path, typer.Argument(help="Where to; compressed when the name ends in .gz.")],
     interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between looks at the GPUs.")] = 1.0,
@@ -59,23 +55,18 @@ def record(
         first = source.read()
         beside = _Beside(opened, closely)
         writer = _open(file, interval, first)
+        feed = _Feed(source, interval)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _end)
+            # Nothing is broken off: a line that is being written is written whole.
+            signal.signal(number, feed.end)
         progress = _Progress(file)
         try:
-            _follow(partial(beside.write, writer), first, _Feed(source, interval), duration, progress, beside.rest)
-        except _Ended:
-            pass
+            _follow(partial(beside.write, writer), first, feed, duration, progress, beside.rest)
         finally:
             writer.close()
             progress.clear()
             beside.close()
         sys.stderr.write(f"{progress.summary()}: vramtui --replay {file}\n")
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise _Ended
 
 
 def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
@@ -133,7 +124,7 @@ def _follow(
     progress.took()
     feed.start()
     answered = time.monotonic()
-    while (now := time.monotonic()) < until:
+    while (now := time.monotonic()) < until and not feed.over:
         taken = feed.next(min(SAY_EVERY, until - now))
         if isinstance(taken, Sample):
             answered = time.monotonic()
@@ -153,7 +144,8 @@ class _Feed(threading.Thread):
         super().__init__(daemon=True)
         self.interval = interval
         self._source = source
-        self._taken: queue.Queue[Sample | SourceFailed] = queue.Queue()
+        self._taken: queue.SimpleQueue[Sample | SourceFailed | None] = queue.SimpleQueue()
+        self.over = False
 
     def run(self) -> None:
         due = time.monotonic()
@@ -165,8 +157,14 @@ class _Feed(threading.Thread):
             except SourceFailed as error:
                 self._taken.put(error)
 
+    def end(self, number: int, frame: FrameType | None) -> None:
+        """A signal asked for the end: whoever waits for what comes next waits no more."""
+        del number, frame
+        self.over = True
+        self._taken.put(None)  # a SimpleQueue may be put into wherever the signal came
+
     def next(self, timeout: float) -> Sample | SourceFailed | None:
-        """What was taken next; None when that takes more than `timeout` seconds."""
+        """What was taken next; None when that takes more than `timeout` seconds, or the end was asked for."""
         try:
             return self._taken.get(timeout=max(0.0, timeout))
         except queue.Empty:
