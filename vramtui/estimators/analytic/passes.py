@@ -1,6 +1,6 @@
 """One forward and one backward pass of a model: what is held at their ends and at their fullest moments."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -79,8 +79,7 @@ def _saved(stage: Stage) -> list[Storage]:
     return [*saved, *(storage for storage in stage.tape.held if storage not in saved)]
 
 
-def passing_groups(stages: Sequence[Stage]) -> list[str]:
-    """Groups of which tensors are made, but none kept."""
+def passing_groups(stages: Sequence[Stage], kept: Collection[str]) -> list[str]:
+    """Groups of which tensors are made, but none `kept`."""
     made = dict.fromkeys(storage.group for stage in stages for node in stage.tape.nodes for storage in node.makes)
-    kept = kept_by_group(stages)
     return [group for group in made if group not in kept]

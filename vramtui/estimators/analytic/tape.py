@@ -80,6 +80,11 @@ class Node:
         self.lets_go: list[Storage] = []
 
 
+def _fresh(made: list[Storage], used: list[Storage]) -> list[Storage]:
+    """Each storage once that is not used already."""
+    return [storage for storage in dict.fromkeys(made) if storage not in used]
+
+
 class Tape:
     """The operators of one block in the order they run; `close` is called when the last is written.
 
@@ -130,14 +135,18 @@ class Tape:
         """
         node = Node()
         node.outs = outs
-        node.flows = tuple(flow for flow in flows if flow[0].tracked)
+        back = [flow for flow in flows if flow[0].tracked]
+        node.flows = back
         node.into = into
-        backward = bool(node.flows) or into > 0
-        node.saves = (*(t.storage for t in saves), *(t.storage for t in beside)) if backward else ()
         used = [t.storage for t in uses]
-        made = (*(t.storage for t in outs), *(t.storage for t in beside))
-        node.makes = tuple(storage for storage in dict.fromkeys(made) if storage not in used)
-        node.uses = (*used, *made)
+        made = [t.storage for t in outs]
+        if beside:
+            made += [t.storage for t in beside]
+        if back or into > 0:
+            node.saves = [t.storage for t in (*saves, *beside)]
+        # Most make one tensor, which is no view of what they use.
+        node.makes = made if len(made) == 1 and made[0] not in used else _fresh(made, used)
+        node.uses = used + made
         node.scratch = scratch
         node.back_scratch = back_scratch
         node.sum_scratch = sum_scratch

@@ -155,6 +155,7 @@ def paged_part(states: States) -> Part:
 def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]:
     """Every group of tensors that autograd keeps."""
     lifetime = "made again in the backward pass of its block" if checkpointed else "from forward to backward"
+    kept_by = kept_by_group(program.stages)
     return {
         group: Fact(
             line=LINES.get(group, "activations"),
@@ -164,7 +165,7 @@ def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]
             lifetime="from the first block to the last" if group.endswith("stream") else lifetime,
             count=sum(kept.count for kept in tensors),
         )
-        for group, tensors in kept_by_group(program.stages).items()
+        for group, tensors in kept_by.items()
     } | {
         group: Fact(
             line=LINES.get(group, "activations"),
@@ -173,7 +174,7 @@ def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]
             source=AUTOGRAD_SOURCE,
             lifetime="within its operators",
         )
-        for group in passing_groups(program.stages)
+        for group in passing_groups(program.stages, kept_by)
     }
 
 
