@@ -23,14 +23,14 @@ Visible = Mapping[Widget, tuple[Region, Region]]
 
 
 class Spot(NamedTuple):
-    """Where a widget's content is: its first column and row on the screen, its columns and rows, and how many rows of
-    frame are above it. It `is_free` where nothing hides any of the widget.
+    """Where a widget is: its content's first column and row on the screen, the content's columns and rows, and the
+    place of all of it but the scroll bars. It `is_free` where nothing hides any of that.
     """
 
     x: int
     y: int
     size: Size
-    top: int
+    place: Region
     is_free: bool
 
 
@@ -108,30 +108,36 @@ class Painted(App[None]):
     def paint(self, widget: Widget, lines: Sequence[int]) -> bool:
         """Draw these lines of a widget's content, given in their order, without Textual's compositor: that would go
         through all the widgets between the first change on the screen and the last. What `render_line` gives has to be
-        finished; nothing of the widget's own style is laid over it.
+        finished; nothing of the widget's own style is laid over it. Lines before the first and after the last are those
+        of the frame.
 
         False, and nothing is done, where something lies in front of the widget or the screen is about to change.
         """
         spot = self.spot(widget)
-        if self._batch_count or spot is None or not spot.is_free or not 0 <= lines[0] <= lines[-1] < spot.size.height:
+        if self._batch_count or spot is None or not spot.is_free:
             return False
-        strips = [widget.render_line(y) for y in lines]
-        for line_filter in self._filters_needed():
-            background = widget.background_colors[1]
-            strips = [strip.apply_filter(line_filter, background) for strip in strips]
-        width = spot.size.width
-        pieces: list[Piece] = []
-        for y, strip in zip(lines, strips, strict=True):
-            if strip.cell_length < width:
-                return False
-            pieces.append((spot.y + y, spot.x, strip if strip.cell_length == width else strip.crop(0, width)))
+        first, count = spot.y - spot.place.y + lines[0], lines[-1] - lines[0] + 1
         # The compositor will have to draw them too, when its turn comes; Widget.refresh would call it now.
-        widget._styles_cache.set_dirty(Region(0, spot.top + lines[0], 1, lines[-1] - lines[0] + 1))  # noqa: SLF001 - so
+        widget._styles_cache.set_dirty(Region(0, first, 1, count))  # noqa: SLF001 - there is no other way
+        if lines[0] >= 0 and lines[-1] < spot.size.height:
+            pieces = self._content(widget, lines, spot)
+        else:
+            strips = widget.render_lines(Region(0, first, spot.place.width, count))
+            pieces = [(spot.y + y, spot.place.x, strips[y - lines[0]]) for y in lines]
         if self._pieces is None:
             self._display(self.screen, Pieces(pieces))
         else:
             self._pieces += pieces
         return True
+
+    def _content(self, widget: Widget, lines: Sequence[int], spot: Spot) -> list[Piece]:
+        """Lines of a widget's content, past what Textual does to lines that are not finished."""
+        strips = [widget.render_line(y) for y in lines]
+        for line_filter in self._filters_needed():
+            background = widget.background_colors[1]
+            strips = [strip.apply_filter(line_filter, background) for strip in strips]
+        width = spot.size.width
+        return [(spot.y + y, spot.x, strip.adjust_cell_length(width)) for y, strip in zip(lines, strips, strict=True)]
 
     def spot(self, widget: Widget) -> Spot | None:
         """Where the widget's content is on the screen; None where it is not, or not any more."""
@@ -169,7 +175,7 @@ def _spot(widget: Widget, visible: Visible) -> Spot | None:
     if not inside:
         return None
     is_free = _is_free(widget, place, visible)
-    return Spot(inside.x, inside.y, inside.size, inside.y - whole.y, is_free)
+    return Spot(inside.x, inside.y, inside.size, place, is_free)
 
 
 def _is_free(widget: Widget, place: Region, visible: Visible) -> bool:
