@@ -2,9 +2,12 @@
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
 from tests.app import moments
-from vramtui.app.screens.details import gpu_facts, nobodys_facts
+from vramtui.app.screens.details import folded, gpu_facts, nobodys_facts
 from vramtui.core.readings import Absence, Memory
 from vramtui.core.units import GIB
 
@@ -44,3 +47,15 @@ def test_shared_memory_is_named_as_such() -> None:
     facts = dict(gpu_facts(shared))
     assert facts["memory"] == "used 1.0 GiB · free 9.0 GiB"
     assert facts["unified"] == "its memory is the host's"
+
+
+@given(st.text(st.sampled_from("ab 漢-"), max_size=80), st.integers(12, 40))
+def test_folding_loses_nothing_and_keeps_within_the_width(text: str, width: int) -> None:
+    lines = folded(text, width)
+    assert all(cell_len(line) <= width for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+
+
+def test_folding_breaks_at_spaces_and_through_words_that_are_too_long() -> None:
+    assert folded("python train.py --config", 15) == ["python train.py", "--config"]
+    assert folded("run /a/very/long/path/indeed x", 12) == ["run /a/very/", "long/path/in", "deed x"]

@@ -39,7 +39,8 @@ TABLE = (
     "A row is a process on a GPU, or bytes without one: what the driver keeps, and what nobody accounts for. A GPU's"
     " rows and its free bytes add up to its total.\n"
     "NOW is what the driver says a process holds, PEAK the most it was seen to hold, PREDICTED its preset's peak, and Δ"
-    " is PEAK against PREDICTED.\n"
+    " is PEAK against PREDICTED. A PEAK with = before it is exact, by the driver's accounting; any other was sampled,"
+    " and a spike between two samples may have been higher.\n"
     "Choosing a row by hand keeps the order of the rows until Esc.\n"
     "A filter is words from any column, or from one: user:anna gpu:0 pid:123 preset:llama cmd:train."
 )

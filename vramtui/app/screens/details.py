@@ -2,7 +2,9 @@
 
 import time
 
+from rich.cells import cell_len
 from textual.content import Content
+from textual.widgets import Static
 
 from vramtui.app.sampler import INTERVAL
 from vramtui.app.screens.windows import TextWindow
@@ -16,6 +18,8 @@ from vramtui.core.unattributed import causes, overlap
 from vramtui.core.units import format_bytes, format_duration, format_percent
 
 Facts = list[tuple[str, str]]
+WIDEST, FRAME = 90, 5  # columns of the window; its border, padding and scroll bar
+INDENT, LEAST = 19, 12  # columns before what a fact says, and that it has at least
 EXACT = {
     "accounting": "the driver's own record (accounting)",
     "probe": "told by PyTorch (probe)",
@@ -37,32 +41,61 @@ class Details(TextWindow):
         self._told = told
         self._grown = grown
 
+    def on_resize(self) -> None:
+        """Wrap anew."""
+        self.query_one("#window Static", Static).update(self.text())
+
     def text(self) -> Content:
         """Process, then GPU."""
+        return _assemble(self._sections(), min(WIDEST, self.app.size.width * 95 // 100) - FRAME)
+
+    def _sections(self) -> list[tuple[str, Facts]]:
         row, sample = self._view.chosen, self._view.sample
         if sample is None or row is None:
             gpus = sample.gpus if sample is not None else ()
-            return _assemble([_section(f"GPU {gpu.index}", gpu_facts(gpu)) for gpu in gpus])
+            return [(f"GPU {gpu.index}", gpu_facts(gpu)) for gpu in gpus]
         sections = []
         if row.process is not None:
             facts = process_facts(row, row.process, sample.taken_at)
             facts[5:5] = told_facts(self._told)
-            sections.append(_section(f"Process {row.process.pid}", facts))
+            sections.append((f"Process {row.process.pid}", facts))
         facts = [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host, self._grown)]
-        sections.append(_section(f"GPU {row.gpu.index}", facts))
-        return _assemble(sections)
+        sections.append((f"GPU {row.gpu.index}", facts))
+        return sections
 
 
-def _section(title: str, facts: Facts) -> tuple[str, Facts]:
-    return title, facts
-
-
-def _assemble(sections: list[tuple[str, Facts]]) -> Content:
+def _assemble(sections: list[tuple[str, Facts]], width: int) -> Content:
+    """Facts with their names; what a fact says goes on below where it began."""
     pieces: list[Content | tuple[str, str]] = []
     for title, facts in sections:
         pieces.append((f"{title}\n", "bold $primary"))
-        pieces += [Content.assemble((f"  {name:<16}", "$muted"), f" {printable(value)}\n") for name, value in facts]
+        for name, value in facts:
+            first, *rest = folded(printable(value), max(LEAST, width - INDENT)) or [""]
+            lines = "\n".join((f" {first}", *(" " * INDENT + line for line in rest)))
+            pieces.append(Content.assemble((f"  {name:<16}", "$muted"), f"{lines}\n"))
     return Content.assemble(*pieces) if pieces else Content("No GPU is listed.")
+
+
+def folded(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width` cells, broken at spaces; a word that is longer fills the line and goes on."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if cell_len(joined) > width and line and cell_len(word) <= width:
+            lines.append(line)
+            joined = word
+        *whole, line = _chopped(joined, width)
+        lines += whole
+    return [*lines, line] if line else lines
+
+
+def _chopped(text: str, width: int) -> list[str]:
+    lines = [""]
+    for character in text:
+        if cell_len(lines[-1] + character) > width:
+            lines.append("")
+        lines[-1] += character
+    return lines
 
 
 def process_facts(row: Row, process: Process, taken_at: float) -> Facts:

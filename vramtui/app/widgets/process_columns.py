@@ -15,6 +15,7 @@ from vramtui.core.text import printable
 from vramtui.core.units import UNKNOWN, format_duration, format_gib, format_percent
 
 FULL = 84
+EXACT = "="  # before a peak that was told, not sampled
 _WIDE: tuple[Column[SortColumn], ...] = (
     Column("pid", "PID", 8, numeric=True),
     Column("gpu", "GPU", 5, numeric=True),
@@ -103,7 +104,8 @@ def _now(row: Row, palette: Palette, on: str) -> _Made:
 
 def _peak(row: Row, palette: Palette, on: str) -> _Made:
     del palette, on
-    return (format_gib(row.peak), None)
+    exact = row.learnt is not None and row.learnt.how != "sampled"
+    return ((EXACT if exact else "") + format_gib(row.peak), None)
 
 
 def _predicted(row: Row, palette: Palette, on: str) -> _Made:
