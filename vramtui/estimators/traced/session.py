@@ -8,7 +8,7 @@ import torch
 from typing_extensions import Self
 
 from vramtui.core.devices import Device
-from vramtui.estimators.traced import autocast, cuda_api, device, names, refusals, sdpa, steering
+from vramtui.estimators.traced import autocast, ctc, cuda_api, device, names, refusals, sdpa, steering
 from vramtui.estimators.traced.accumulation import Accumulation, measure_sole_owner
 from vramtui.estimators.traced.cards import card_of
 from vramtui.estimators.traced.categories import Categories
@@ -66,6 +66,7 @@ class Session:
         names.install(self._patches)
         cuda_api.install(self._patches, self.memory)
         refusals.install(self._patches, self.memory, self.where)
+        ctc.install(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [
             autocast.install(self._patches),
