@@ -339,3 +339,17 @@ async def test_an_editor_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.
         monkeypatch.setenv("VISUAL", "/no/such/editor")
         await _outside(edited, monkeypatch)
         assert "/no/such/editor cannot be started" in said(edited[0])
+
+
+async def test_a_text_that_is_no_toml_opens_at_its_line(tmp_path: Path) -> None:
+    found = preset_at(tmp_path / "presets" / "tiny.toml")
+    (tmp_path / "presets" / "tiny.toml").write_text(TEXT.replace("= 4096\n", "= =\n"))
+    async with editor(tmp_path, (80, 24), found=found) as (app, pilot, screen):
+        for _ in range(100):
+            if app.focused is screen.area and screen.has_class("page-text"):
+                break
+            await pilot.pause()
+        await settle(app, pilot)
+        assert screen.area.cursor_location[0] == 13
+        assert screen.has_class("page-text")
+        assert "✗ 1 wrong  line 14: not valid TOML" in screen_text(app).splitlines()[-2]

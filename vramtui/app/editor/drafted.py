@@ -83,6 +83,15 @@ class DraftScreen(ViewScreen):
         self.form.finish()
         self._refresh(is_other=True)
         self._follow(anyway=True)
+        first = next(iter(self.look.problems), None)
+        if first is not None and not first.key and first.line is not None:
+            self.call_after_refresh(self._show_in_text, first.line)
+
+    def _show_in_text(self, line: int) -> None:
+        """The keys go to a line of the text that no field stands for."""
+        self.area.focus()
+        self._row = min(line, self.area.document.line_count) - 1
+        self.area.move_cursor((self._row, 0))
 
     def refresh_all(self) -> None:
         """Look at the draft after something else than the form has changed it."""

@@ -84,8 +84,11 @@ class TotalLine(Lines):
         pieces: list[Piece] = []
         if look.problems:
             pieces.append((f" ✗ {len(look.problems)} wrong ", palette.ink("background", "error", bold=True)))
-        if look.estimate is None:
-            return [strip([*pieces, (f" {NOTHING_YET}", bar)], width, bar)]
+        first = look.problems[0] if look.problems else None
+        if look.estimate is None or (first is not None and not first.key):
+            said = _sentence(first.line, first.sentence) if first is not None else NOTHING_YET
+            room = width - sum(cell_len(text) for text, _ in pieces)
+            return [strip([*pieces, (fit(f" {said}", room), bar)], width, bar)]
         total = f" {size_of(look.estimate.process)} "
         pieces.append((total, palette.ink("foreground" if look.is_current else "muted", "bar", bold=look.is_current)))
         change = _change(look, "process")
