@@ -50,7 +50,7 @@ def is_told(screen: PlanScreen) -> bool:
     if plan is None:
         return False
     whole = all(shown.done == shown.total for shown in plan.maps)
-    return whole and (plan.advice.is_whole or plan.side is None or plan.side.estimate is None)
+    return whole and (plan.advice.is_whole or plan.side is None or plan.side.process is None)
 
 
 async def press(driver: Driver, *keys: str) -> PlanView:

@@ -9,11 +9,12 @@ from textual.widgets import Input
 from tests.app.driving import climbing, dashboard, screen_text
 from tests.app.stand_ins import FixedPresets
 from tests.app.svg import SvgExtension
-from tests.app.test_plan import SIZES, choose, planned, press, run_of, saved
+from tests.app.test_plan import SIZES, planned, press, run_of, saved
 from vramtui.app.plan.changes import Choice, worthwhile
 from vramtui.app.widgets.heatmap import Heatmap
 from vramtui.app.widgets.plan_name import PlanName
 from vramtui.app.widgets.plan_words import PlanWords
+from vramtui.core.devices import CARDS
 from vramtui.core.units import GIB
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner import Edge, Effect
@@ -169,7 +170,29 @@ async def test_a_server_is_told_how_much_longer_its_context_could_be() -> None:
     async with dashboard(
         climbing()[:1], (200, 50), presets=FixedPresets((real,)), preset=real.key, estimator=ANALYTIC
     ) as driver:
-        await press(driver, "2")
-        plan = await choose(driver, "g", "A10 ")
+        plan = await press(driver, "2")
+        assert [axis.name for axis in (plan.maps[0].x, plan.maps[0].y)] == ["share", "context"]
         assert any(change.largest for change in plan.advice.changes)
         assert "then up to" in screen_text(driver[0])
+
+
+async def test_a_server_that_does_not_start_is_told_what_makes_it_start() -> None:
+    real = PresetLibrary().get("llama-3.1-8b-serve")
+    async with dashboard(
+        climbing()[:1], (200, 50), presets=FixedPresets((real,)), preset=real.key, estimator=ANALYTIC
+    ) as driver:
+        await press(driver, "2")
+        driver[0].plan_desk.card = CARDS["RTX5090"]
+        plan = await press(driver, "right")
+        text = screen_text(driver[0])
+        assert plan.side is not None
+        assert plan.side.estimate is None
+        assert "does not start" in text
+        assert "largest context: " in text
+        assert "cheapest to make it fit: " in text
+        starting = next(at for at, change in enumerate(plan.advice.changes) if change.fits)
+        await press(driver, "t")
+        plan = await press(driver, *["down"] * starting, "enter")
+        assert plan.changed
+        assert plan.side is not None
+        assert plan.side.estimate is not None

@@ -121,7 +121,9 @@ def test_each_axis_sets_its_key() -> None:
 
 def test_servers_and_convnets_have_axes_of_their_own() -> None:
     serve = Workload(model=MODEL, run=ServeRun(max_model_len=8192))
-    assert usual_axes(axes_of(serve, serve, 8)) == ("sequences", "context")
+    assert usual_axes(axes_of(serve, serve, 8)) == ("share", "context")
+    local = Workload(model=MODEL, run=ServeRun(engine="llama.cpp", max_model_len=8192))
+    assert usual_axes(axes_of(local, local, 8)) == ("quantized", "context")
     resnet = PresetLibrary().get("resnet-50-train").preset.workload
     assert usual_axes(axes_of(resnet, resnet, 8)) == ("batch", "image")
     small = variant(resnet, {"image": 112}, 8)
@@ -264,6 +266,15 @@ def test_a_saved_variant_is_the_variant(name: str, amounts: dict[str, int | str 
 def test_proposed_names_can_be_files() -> None:
     assert proposed_name(PRESETS[0], "batch 8 · seq 4,096") == "llama-3.1-8b-lora-batch8-seq4096"
     assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-sharding-tensor-seq"
+
+
+def test_lengths_end_with_the_first_that_has_no_learnt_position() -> None:
+    learnt = PresetLibrary().get("gpt2-124m").preset.workload
+    axis = next(axis for axis in axes_of(learnt, learnt, 8) if axis.name == "seq")
+    assert axis.amounts[-2:] == (1024, 1536)
+    turned = PresetLibrary().get("llama-3.1-8b-full").preset.workload
+    axis = next(axis for axis in axes_of(turned, turned, 8) if axis.name == "seq")
+    assert len(axis.amounts) == 24
 
 
 def test_few_maps_and_advices_are_kept() -> None:

@@ -88,14 +88,14 @@ class Varying(Watching):
         """The workload under the cursor with the chosen change, and its name; says why where there is none."""
         from vramtui.estimators.planner import with_values  # noqa: PLC0415 - estimators, as above
 
-        told, desk = self._variant(), self.plan_desk
-        if told is None:
-            return None
-        if not desk.changes:
+        desk = self.plan_desk
+        side = desk.view(self.desk).side
+        if side is not None and side.workload is not None and desk.changes:
+            change = desk.changes[desk.choice.at(desk.changes)]
+            return with_values(side.workload, change.changes), f"{side.how} · {change.lever}"
+        if self._variant() is not None:
             self.notify(NO_CHANGES, markup=False)
-            return None
-        change = desk.changes[desk.choice.at(desk.changes)]
-        return with_values(told[0], change.changes), f"{told[1]} · {change.lever}"
+        return None
 
     def _save_aside(self, found: PresetFile, workload: Workload, name: str, how: str) -> None:
         def save() -> None:

@@ -89,9 +89,11 @@ def cards_of(workload: Workload, cards: int) -> int:
 
 
 def usual_axes(axes: tuple[Axis, ...]) -> tuple[str, str]:
-    """What is varied until somebody chooses: sizes before anything else."""
+    """What is varied until somebody chooses: sizes before anything else, but of a server not how many it serves: vLLM
+    fills its share of the card, and llama.cpp keeps one cache for all.
+    """
     names = [axis.name for axis in axes]
-    across = next(name for name in ("batch", "sequences", *names) if name in names)
+    across = next(name for name in ("share", "batch", "quantized", *names) if name in names)
     wanted = ("seq", "context", "image", "precision", *names)
     return across, next(name for name in wanted if name in names and name != across)
 

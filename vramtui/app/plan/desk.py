@@ -211,7 +211,7 @@ class PlanDesk:
 
     def _advise(self, desk: Desk, side: Side, device: Device) -> AdviceView:
         """What is known about the cursor's variant."""
-        if side.workload is None or side.estimate is None:
+        if side.workload is None or side.process is None:
             return AdviceView()
         workload = side.workload
         gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(desk, device))
@@ -225,7 +225,7 @@ class PlanDesk:
             advice.settings,
             advice.with_them,
             advice.cards,
-            worthwhile(advice.effects, side.estimate.process, advice.edges),
+            worthwhile(advice.effects, side.process, advice.edges),
             advice.is_whole,
         )
 

@@ -54,6 +54,17 @@ def _around(usual: int, steps: int) -> Callable[[Workload, Amount], tuple[Amount
     return lambda _, value: ladder(value if isinstance(value, int) else usual, MOST, steps)
 
 
+def _lengths(workload: Workload, value: Amount) -> tuple[Amount, ...]:
+    """A ladder; where positions are learnt it ends with the first length that there are none for."""
+    model = workload.model
+    rungs = ladder(value if isinstance(value, int) else USUAL_TOKENS, MOST, COARSE)
+    most = model.max_position_embeddings if isinstance(model, TransformerModel) else None
+    if most is None or not isinstance(model, TransformerModel) or model.position != "learned":
+        return rungs
+    beyond = [length for length in rungs if length > most]
+    return tuple(length for length in rungs if length <= most or length in beyond[:1] or length == value)
+
+
 def _has_sequence(workload: Workload) -> bool:
     length = getattr(workload.run, "sequence_length", 0)
     return (isinstance(length, int) and length > 0) or (length is None and isinstance(workload.model, TransformerModel))
@@ -157,7 +168,7 @@ KINDS = (
         "sequence length in tokens",
         _has_sequence,
         _read("sequence_length"),
-        _around(USUAL_TOKENS, COARSE),
+        _lengths,
         _write("sequence_length"),
     ),
     Kind(

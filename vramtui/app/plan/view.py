@@ -44,6 +44,13 @@ class Side(msgspec.Struct, frozen=True, eq=False):
     estimate: Estimate | None
     answer: Answer | None
 
+    @property
+    def process(self) -> int | None:
+        """Bytes of the process, or that it would need where it does not start; None where neither is known."""
+        if self.estimate is not None:
+            return self.estimate.process
+        return self.answer.process if self.answer is not None else None
+
 
 class PlanView(msgspec.Struct, frozen=True, eq=False):
     """Everything on the Plan screen.

@@ -26,7 +26,7 @@ def sentences(plan: PlanView) -> list[Sentence]:
     if side is None or plan.device is None:
         return []
     told = [_verdict(side, plan.where.partition(",")[0], plan.device.total_memory)]
-    if side.estimate is None or (side.answer is not None and side.answer.process is None):
+    if side.process is None or (side.answer is not None and side.answer.process is None):
         return told
     advice = plan.advice
     told += [("plain", _edge(edge)) for edge in advice.edges]
@@ -39,7 +39,7 @@ def _verdict(side: Side, where: str, room: int) -> Sentence:
     answer = side.answer
     if answer is not None and answer.process is None:
         return "bad", f"– cannot be: {printable(answer.reason)}"
-    process = side.estimate.process if side.estimate is not None else answer.process if answer is not None else None
+    process = side.process
     if process is None:
         return "dim", "… is being worked out"
     if answer is not None and answer.reason:

@@ -12,6 +12,7 @@ from textual.binding import Binding
 from textual.strip import Strip
 
 from vramtui.app.messages import CellChosen, CellMoved
+from vramtui.app.plan.axes import Axis
 from vramtui.app.plan.view import MapView, PlanView
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
@@ -27,6 +28,7 @@ ROOM_FOR_SIGN = 7
 # Lines that are no cells: the columns' values above, the key below.
 AROUND = 2
 LONG_KEY = 100
+ROOM_AROUND = 4
 
 
 class Heatmap(Wheeled, can_focus=True):
@@ -136,6 +138,11 @@ def edge_below(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> 
     return {fits(cells, x, y), fits(cells, x, y + 1)} == {True, False}
 
 
+def _span(axis: Axis, first: int, count: int) -> str:
+    """The values of an axis that are shown."""
+    return f"{axis.name} {axis.labels[first]}–{axis.labels[first + count - 1]}"
+
+
 class _Drawn:
     """The lines of one map in one size."""
 
@@ -225,10 +232,9 @@ class _Drawn:
             (UNKNOWN, strong),
             (" cannot be", dim),
         ]
-        hidden = [
-            f"{axis.name} {axis.labels[first]}–{axis.labels[first + count - 1]} ({count} of {len(axis.amounts)})"
-            for axis, (first, count) in ((x, across), (y, down))
-            if count < len(axis.amounts)
-        ]
+        parts = [(axis, span) for axis, span in ((x, across), (y, down)) if span[1] < len(axis.amounts)]
+        hidden = [f"{_span(axis, *span)} ({span[1]} of {len(axis.amounts)})" for axis, span in parts]
+        if len(", ".join(hidden)) + sum(len(text) for text, _ in pieces) + ROOM_AROUND > self.width:
+            hidden = [_span(axis, *span) for axis, span in parts]
         pieces.insert(0, (f" {', '.join(hidden)}   " if hidden else " ", dim))
         return strip(pieces, self.width, self.palette.text)
