@@ -75,6 +75,8 @@ class Studio:
     """Draws shots of the demo, all at the same moment of it."""
 
     def __init__(self) -> None:
+        for name in ("NO_COLOR", "VRAMTUI_ASCII"):
+            os.environ.pop(name, None)
         os.environ["TZ"] = "UTC"
         time.tzset()
         now = [NOON - SECONDS]

@@ -119,7 +119,7 @@ def test_checking_what_is_not_there(own_folder: Path) -> None:
 
 
 def test_the_list_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(shutil, "get_terminal_size", lambda: terminal_size((80, 24)))
+    monkeypatch.setattr(shutil, "get_terminal_size", lambda *_, **__: terminal_size((80, 24)))  # pytest asks too
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     command.list_presets(json=False)
     lines = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()

@@ -13,6 +13,11 @@ class Batching(Watching):
 
     _search: BatchSearch | None = None
 
+    @property
+    def is_busy(self) -> bool:
+        """While it searches."""
+        return self._search is not None or super().is_busy
+
     def complete(self, view: View, place: str) -> View:
         """Begin where a search is left open."""
         view = super().complete(view, place)

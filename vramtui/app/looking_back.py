@@ -40,6 +40,11 @@ class LookingBack(Watching):
             self._past_desk = PastDesk()
         return self._past_desk
 
+    @property
+    def is_busy(self) -> bool:
+        """While the history is read."""
+        return self._past_reading or super().is_busy
+
     def complete(self, view: View, place: str) -> View:
         """The History screen's part."""
         view = super().complete(view, place)

@@ -11,7 +11,7 @@ from vramtui.app.tracer import Tracer
 from vramtui.core.readings import Sample
 
 SIZE = (160, 48)
-LOOK, STILL = 0.1, 3  # seconds between looks, and how many have to be alike
+LOOK, STILL = 0.1, 3  # seconds between looks, and how many have to be alike once nothing goes on any more
 
 
 class _Still:
@@ -74,13 +74,11 @@ async def _draw(app: Dashboard, size: tuple[int, int], theme: str | None, keys: 
 
 
 async def _settle(app: Dashboard, pilot: Pilot[None], *, patient: bool) -> None:
-    """Wait for traces; where something may go on in the background, until the screen stays as it is."""
-    while app.traces.running is not None:
-        await pilot.pause(0.05)
+    """Wait until nothing goes on in the background, and then until the screen stays as it is."""
     former, same = "", 0
-    while same < (STILL if patient else 1):
+    while same < STILL:
         app.draw()
         await pilot.pause(LOOK if patient else None)
-        shown = app.picture()
-        same = same + 1 if shown == former else 0
+        shown = "" if app.is_busy else app.picture()
+        same = same + 1 if shown and shown == former else 0
         former = shown

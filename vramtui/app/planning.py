@@ -31,6 +31,11 @@ class Planning(Varying):
             )
         return self._plan_worker
 
+    @property
+    def is_busy(self) -> bool:
+        """While a map is filled."""
+        return (self._plan_worker is not None and self._plan_worker.is_busy) or super().is_busy
+
     def complete(self, view: View, place: str) -> View:
         """The Plan screen's part; elsewhere nothing is worked at."""
         view = super().complete(view, place)

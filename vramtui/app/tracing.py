@@ -15,6 +15,11 @@ from vramtui.core.text import printable
 class Tracing(Watching):
     """What the Timeline's keys ask for. Code that a preset names runs only here, and only after a yes."""
 
+    @property
+    def is_busy(self) -> bool:
+        """While a trace runs."""
+        return self.traces.running is not None or super().is_busy
+
     def complete(self, view: View, place: str) -> View:
         """The Timeline's part."""
         view = super().complete(view, place)

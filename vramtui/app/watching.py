@@ -23,8 +23,8 @@ from vramtui.core.settings import Settings
 from vramtui.core.source import Source
 
 LEAST_BETWEEN_DRAWINGS = 0.5
-# A key that is held down comes 30 times a second: drawing twelve of them looks as smooth and costs a third.
-LEAST_BETWEEN_KEYS = 0.08
+# A key that is held down comes 30 times a second: drawing every third of them looks as smooth and costs a third.
+LEAST_BETWEEN_KEYS = 0.1
 # Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
 HEAD_START = 0.12
 
@@ -115,6 +115,11 @@ class Watching(Placed):
     def stop_reading(self) -> None:
         """Let the poller end by itself; nothing waits for it."""
         self.poller.stop()
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether something goes on in the background that the screen waits for."""
+        return False
 
     @property
     def watch_screen(self) -> Watch | None:
