@@ -1,7 +1,6 @@
 """Errors that are meant for people: each carries one plain sentence, ready to be shown."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 
 class UserError(Exception):
@@ -24,5 +23,7 @@ class SourceFailed(Exception):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`" (did you mean X?)"` for the known name closest to `word`; an empty string when none is close."""
+    from difflib import get_close_matches  # noqa: PLC0415 - every start would wait for it, few need it
+
     matches = get_close_matches(word, list(known), n=1, cutoff=0.6)
     return f" (did you mean {matches[0]}?)" if matches else ""

@@ -1,6 +1,5 @@
 """A run: one job on one GPU that had a prediction, as the history keeps it."""
 
-from statistics import median
 from typing import Any, Literal
 
 import msgspec
@@ -95,6 +94,8 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 def spreads(runs: tuple[Run, ...]) -> tuple[Spread, ...]:
     """The errors by method and kind of model of the runs that came to their end."""
+    from statistics import median  # noqa: PLC0415 - the dashboard's start would wait for it, History alone needs it
+
     found: dict[tuple[str, str], list[float]] = {}
     for run in runs:
         if run.finished and run.error is not None:
