@@ -4,11 +4,14 @@ import pytest
 
 from vramtui.core.devices import card
 from vramtui.core.explaining import WORDS, arithmetic, chapters, peak_sentence
+from vramtui.core.models import HuggingFaceModel, TorchModel
 from vramtui.core.preset import PresetFile
 from vramtui.estimators.methods import estimates_by
 from vramtui.presets import PresetLibrary
 
-PRESETS = PresetLibrary().all()
+PRESETS = [
+    found for found in PresetLibrary().all() if not isinstance(found.preset.model, (HuggingFaceModel, TorchModel))
+]
 
 
 @pytest.mark.parametrize("found", PRESETS, ids=lambda found: found.key)

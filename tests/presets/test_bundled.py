@@ -1,19 +1,23 @@
 """The presets that come with the program: all load, under unique names, and match what they should."""
 
 import re
+from pathlib import Path
 
 import pytest
 
 from vramtui.core.devices import card
-from vramtui.core.models import RuleModel, TransformerModel
+from vramtui.core.errors import UserError
+from vramtui.core.models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
 from vramtui.core.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
+from vramtui.estimators.methods import estimates_by
 from vramtui.presets import PresetLibrary
 from vramtui.presets.library import bundled_folder
 
 LIBRARY = PresetLibrary(bundled_folder() / "nothing-of-a-user")
 BUNDLED = LIBRARY.all()
-MODELS = [found for found in BUNDLED if not isinstance(found.preset.model, RuleModel)]
+RUN_TO_BE_KNOWN = (HuggingFaceModel, TorchModel)
+MODELS = [found for found in BUNDLED if not isinstance(found.preset.model, (RuleModel, *RUN_TO_BE_KNOWN))]
 
 FIRST_TEN = {
     "gpt2-124m",
@@ -142,6 +146,27 @@ def test_every_model_can_be_estimated(found: PresetFile) -> None:
         assert parameter_count(model) == model.parameters
 
 
+def test_there_is_one_of_each_kind_that_is_known_by_running_it() -> None:
+    kinds = {type(found.preset.model): found for found in BUNDLED if isinstance(found.preset.model, RUN_TO_BE_KNOWN)}
+    assert set(kinds) == set(RUN_TO_BE_KNOWN)
+    for found in kinds.values():
+        assert found.key.endswith("-traced")
+        assert "vramtui trace" in Path(found.path).read_text(encoding="utf-8")
+        with pytest.raises(UserError, match="is known by running it, with --method traced"):
+            estimates_by(None, found.preset.workload, card("H100"))
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("key", ["tiny-llama-traced", "tiny-mlp-traced"])
+def test_those_can_be_traced_as_they_stand(key: str) -> None:
+    if key == "tiny-llama-traced":
+        pytest.importorskip("transformers")
+    (estimate,) = estimates_by("traced", LIBRARY.get(key).preset.workload, card("H100"))
+    weights = next(part.bytes for part in estimate.parts if part.line == "weights")
+    assert weights >= {"tiny-llama-traced": 2 * 4_999_424, "tiny-mlp-traced": 4 * 2_109_450}[key]
+    assert estimate.peak_phase in {"backward", "step"}
+
+
 def test_none_is_broken_and_no_name_stands_twice() -> None:
     assert LIBRARY.problems == ()
     assert {found.key for found in BUNDLED} >= FIRST_TEN
@@ -152,7 +177,7 @@ def test_the_parameter_count_is_exact(found: PresetFile) -> None:
     model = found.preset.model
     if isinstance(model, TransformerModel):
         assert model.parameters == parameters(model)
-    if not isinstance(model, RuleModel):
+    if not isinstance(model, (RuleModel, *RUN_TO_BE_KNOWN)):
         key = max((key for key in CARDS if found.key == key or found.key.startswith(f"{key}-")), key=len)
         assert getattr(model, "parameters", None) == CARDS[key]
 
