@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from vramtui.app.editor.on_disk import OnDisk, Then
+from vramtui.app.editor.on_disk import OnDisk, Then, at_home
 from vramtui.app.editor.windows import Answer, Ask, Difference, Question
 from vramtui.core.errors import UserError
 from vramtui.core.preset import PresetFile
@@ -120,7 +120,7 @@ class Filing(OnDisk):
             if key == "y":
                 self._delete(path)
 
-        question = f"Delete {path}? Its text stays here until you leave, so that it can be saved again."
+        question = f"Delete {at_home(path)}? Its text stays here until you leave, so that it can be saved again."
         self.app.push_screen(Question("Delete the preset", question, (Answer("y", "delete the file"),)), answered)
 
     def _delete(self, path: Path) -> None:
@@ -131,7 +131,7 @@ class Filing(OnDisk):
             return
         self.office.preset_deleted(self.draft.name)
         self.refresh_all()
-        self.notify(f"{printable(str(path))} is deleted.", title="Preset", markup=False)
+        self.notify(f"{at_home(path)} is deleted.", title="Preset", markup=False)
 
     def action_leave(self) -> None:
         """Back to where the editor was opened."""
@@ -165,9 +165,3 @@ class Filing(OnDisk):
         question = f"{printable(self.draft.name)} is not saved."
         difference = self.draft.difference() if self.draft.path is not None else ""
         self.app.push_screen(Question("Unsaved changes", question, UNSAVED, difference), answered)
-
-
-def at_home(path: Path) -> str:
-    """A path safe to show, the home folder as `~`."""
-    home = Path.home()
-    return printable(f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path))

@@ -1,6 +1,7 @@
 """What others do to the draft's file: noticed, taken, or asked about."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 from vramtui.app.editor.drafted import DraftScreen
 from vramtui.app.editor.windows import Answer, Question
@@ -16,9 +17,10 @@ class OnDisk(DraftScreen):
 
     def look_at_disk(self) -> None:
         """Take another text of the file where nothing is unsaved; ask where something is."""
-        if self.app.screen is not self or not self.draft.changed_on_disk():
+        path = self.draft.path
+        if path is None or self.app.screen is not self or not self.draft.changed_on_disk():
             return
-        name = printable(str(self.draft.path))
+        name = at_home(path)
         if self.draft.disk_text is None:
             self.draft.keep_mine()
             self.notify(f"{name} has gone; saving writes it again.", severity="warning", markup=False)
@@ -47,7 +49,9 @@ class OnDisk(DraftScreen):
                 if then is not None:
                     then()
 
-        question = f"{self.draft.path} was changed by something else. From yours to theirs:"
+        self.app.clear_notifications()  # they would lie on the answers
+        name = at_home(self.draft.path) if self.draft.path is not None else ""
+        question = f"{name} was changed by something else. From yours to theirs:"
         difference = difference_between(self.draft.text, there, "yours", "theirs")
         self.app.push_screen(Question("Changed on the disk", question, answers, difference), answered)
 
@@ -63,3 +67,9 @@ class OnDisk(DraftScreen):
                 preset=self.draft.preset,
             )
             self.office.preset_saved(found)
+
+
+def at_home(path: Path) -> str:
+    """A path safe to show, the home folder as `~`."""
+    home = Path.home()
+    return printable(f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path))

@@ -5,10 +5,11 @@ from textual.binding import Binding
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
-from vramtui.app.editor.filing import Filing, at_home
+from vramtui.app.editor.filing import Filing
 from vramtui.app.editor.form import FormPanel
 from vramtui.app.editor.keys import EDITOR_BINDINGS
 from vramtui.app.editor.look import Look
+from vramtui.app.editor.on_disk import at_home
 from vramtui.app.editor.starting import Starting
 from vramtui.app.editor.text import TomlText
 from vramtui.app.editor.totals import TotalLine, Totals
