@@ -448,3 +448,16 @@ async def test_presets_can_be_chosen_here() -> None:
         plan = await planned(driver)
         assert plan.preset == INFER
         assert at(plan) == (16, 1024)
+
+
+@pytest.mark.parametrize("axis", ["optimizer", "precision", "sharding"])
+async def test_words_above_the_columns_are_told_apart(axis: str) -> None:
+    async with dashboard(climbing(), (80, 24)) as driver:
+        await press(driver, "2")
+        plan = await choose(driver, "a", axis)
+        seen: set[str] = set()
+        for _ in plan.maps[0].x.labels:
+            heading = screen_text(driver[0]).splitlines()[3]
+            seen |= set(heading.replace("●", " ").replace("as is", "as-is").strip("│ ").split())
+            plan = await press(driver, "right")
+        assert len(seen - {"seq"}) == len(plan.maps[0].x.labels)

@@ -24,6 +24,8 @@ from vramtui.estimators.planner import Answer
 CURSOR, BOLD, UNDER = Style(reverse=True, bold=True), Style(bold=True), Style(underline=True)
 EDGE, MARK = "┃", "●"
 LEAST, MOST, TALLEST = 5, 12, 2
+# Columns of a cell whose heading is a word: with fewer, cut words are not told apart.
+WORD = 10
 ROOM_FOR_SIGN = 7
 # Lines that are no cells: the columns' values above, the key below.
 AROUND = 2
@@ -113,7 +115,8 @@ def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int,
     label = max(cell_len(text) for text in (*shown.y.labels, shown.y.name)) + 2
     count = len(shown.x.amounts)
     names = max(cell_len(text) for text in shown.x.labels) + 2
-    cell = max(LEAST, min(MOST, max(names, ROOM_FOR_SIGN), (width - label) // count))
+    words = any(isinstance(amount, str) for amount in shown.x.amounts)
+    cell = max(min(WORD, names) if words else LEAST, min(MOST, max(names, ROOM_FOR_SIGN), (width - label) // count))
     columns = max(1, min(count, (width - label) // cell))
     rows = len(shown.y.amounts)
     tall = max(1, min(TALLEST, (height - AROUND) // rows))
@@ -136,6 +139,14 @@ def edge_before(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) ->
 def edge_below(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> bool:
     """Whether the edge of what fits runs between a cell and the one below."""
     return {fits(cells, x, y), fits(cells, x, y + 1)} == {True, False}
+
+
+def _both_ends(text: str, width: int) -> str:
+    """`text`, of which the middle is left out where it is too long: words of an axis often begin alike."""
+    if cell_len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 
 def _span(axis: Axis, first: int, count: int) -> str:
@@ -164,7 +175,7 @@ class _Drawn:
         return strip(pieces, self.width, self.palette.text)
 
     def _value(self, text: str, present: bool) -> str:
-        return right((MARK if present else "") + fit(text, min(cell_len(text), self.cell - 1)), self.cell)
+        return right((MARK if present else "") + _both_ends(text, self.cell - 1), self.cell)
 
     def _value_style(self, at: int, present: int | None, side: int) -> Style:
         if at == self.plan.cursor[side]:
