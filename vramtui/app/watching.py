@@ -11,7 +11,7 @@ from vramtui.app.alarm import say
 from vramtui.app.aside import Save, read_aside, save_aside
 from vramtui.app.desk import Desk
 from vramtui.app.library import Presets
-from vramtui.app.placing import Placed
+from vramtui.app.pacing import Paced
 from vramtui.app.poller import Poller
 from vramtui.app.predicting import LazyAnalytic, Predictor
 from vramtui.app.screens.watch import Watch
@@ -22,14 +22,11 @@ from vramtui.core.estimate import Estimator
 from vramtui.core.settings import Settings
 from vramtui.core.source import Source
 
-LEAST_BETWEEN_DRAWINGS = 0.5
-# A key that is held down comes 30 times a second: drawing every third of them looks as smooth and costs a third.
-LEAST_BETWEEN_KEYS = 0.1
 # Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
 HEAD_START = 0.12
 
 
-class Watching(Placed):
+class Watching(Paced):
     """A dashboard without keys: everything that happens by itself.
 
     Args:
@@ -62,7 +59,7 @@ class Watching(Placed):
         settings: Settings | None = None,
         tracer: Tracer | None = None,
     ) -> None:
-        super().__init__(settings or Settings())
+        super().__init__(settings or Settings(), now)
         self.traces = Traces(tracer, self.post_message)
         self.desk = Desk(Predictor(estimator or LazyAnalytic(), traced=self.traces.estimate))
         self.leave: Callable[[int], None] | None = None
@@ -71,16 +68,11 @@ class Watching(Placed):
         self._interval = interval
         self._banner = banner or ""
         self._save = save
-        self._now = now
         self._alerts = Alerts(self.settings.alerts)
         self._failure = ""
         self._notes: tuple[str, ...] = ()
         self._answered_at: float | None = None
         self._stuck = False
-        self._drawn_at = float("-inf")
-        self._drawing_due = False
-        self._key_drawn_at = float("-inf")
-        self._key_due = False
         self._reading_presets = False
         self.poller = Poller(source, interval, self.post_message)
         if preset is not None:
@@ -184,30 +176,6 @@ class Watching(Placed):
 
     def _look_at_clock(self) -> None:
         self.poller.check()
-
-    def draw_soon(self) -> None:
-        """Draw now, or as soon as half a second has passed since the last time."""
-        wait = self._drawn_at + LEAST_BETWEEN_DRAWINGS - self._now()
-        if wait <= 0:
-            self.draw()
-        elif not self._drawing_due:
-            self._drawing_due = True
-            self.set_timer(min(wait, LEAST_BETWEEN_DRAWINGS), self.draw)
-
-    def draw_for_key(self) -> None:
-        """Draw now; while keys come fast, as soon as it is time again."""
-        past = self._now() - self._key_drawn_at
-        if not 0 < past < LEAST_BETWEEN_KEYS:
-            self._key_drawn_at = self._now()
-            self.draw()
-        elif not self._key_due:
-            self._key_due = True
-            self.set_timer(LEAST_BETWEEN_KEYS - past, self._draw_last_key)
-
-    def _draw_last_key(self) -> None:
-        if self._key_due:
-            self._key_drawn_at = self._now()
-            self.draw()
 
     def draw(self) -> None:
         """Make a View of everything known and show it."""
