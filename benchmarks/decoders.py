@@ -3,6 +3,8 @@
 `decoders_trace.py` records them, `decoders_accuracy.py` tells how far the estimates are off.
 """
 
+import msgspec
+
 from benchmarks.other_models import Case, Config
 from vramtui.core.models import TransformerModel
 from vramtui.core.workload import Attention, Lora, Precision, TrainRun, Workload
@@ -135,4 +137,18 @@ def _windows() -> list[Case]:
     ]
 
 
-CASES = {case.name: case for case in (*_adapters(), *_windows())}
+def _other_ways() -> list[Case]:
+    """What is written out in `decoders_jobs`: Lion, and the loss in chunks."""
+    config, batch, length = SIZES["large"]
+    model = TransformerModel(**config)
+    plain = TrainRun(batch_size=batch, sequence_length=length, precision="bf16", attention="flash")
+    job = {"phase": "train", "model": "Llama", "config": config, "batch": batch, "length": length, "precision": "bf16"}
+    lion = msgspec.structs.replace(plain, optimizer="lion")
+    chunked = msgspec.structs.replace(plain, cross_entropy="chunked")
+    return [
+        Case(name="lion-large", workload=Workload(model=model, run=lion), job=job | {"lion": True}),
+        Case(name="chunked-large", workload=Workload(model=model, run=chunked), job=job | {"chunked": True}),
+    ]
+
+
+CASES = {case.name: case for case in (*_adapters(), *_windows(), *_other_ways())}

@@ -12,6 +12,7 @@ from benchmarks.decoders import CASES
 from vramtui.core.devices import card
 from vramtui.core.estimate import Estimate
 from vramtui.core.models import TransformerModel
+from vramtui.core.workload import Lora
 from vramtui.estimators.analytic import ANALYTIC
 
 RECORDS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[2] / "golden" / "decoders.json").read_text())
@@ -87,3 +88,30 @@ def test_only_layers_that_slide_get_a_mask() -> None:
     none = msgspec.structs.replace(workload, model=msgspec.structs.replace(model, sliding_window=None))
     whole, some, without = (ANALYTIC.estimate(each, card("H200")).allocated for each in (workload, half, none))
     assert some - without == (whole - without) // 2
+
+
+@pytest.mark.parametrize(("name", "most"), [("lion-large", 0.0001), ("chunked-large", 0.009)])
+def test_lion_and_the_loss_in_chunks(name: str, most: float) -> None:
+    assert abs(off(name)) <= most
+    assert estimated(name).peak_phase == RECORDS[name]["phase"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"lora": Lora(rank=8, target_modules=("q_proj",)), "quantization": "nf4"}, "run.quantization = 'nf4'"),
+        ({"cross_entropy": "fused"}, "run.cross_entropy = 'fused'"),
+        ({"checkpointing": "selective"}, "run.checkpointing = 'selective'"),
+        ({"optimizer": "adamw_8bit"}, "run.optimizer = 'adamw_8bit'"),
+        ({"optimizer": "paged_adamw_32bit"}, "run.optimizer = 'paged_adamw_32bit'"),
+        ({"precision": "fp8-mixed"}, "run.precision = 'fp8-mixed'"),
+    ],
+)
+def test_what_nothing_has_held_states_no_error(changes: dict[str, Any], key: str) -> None:
+    plain = CASES["lion-large"].workload
+    assert ANALYTIC.estimate(plain, card("H200")).error is not None
+    found = ANALYTIC.estimate(
+        msgspec.structs.replace(plain, run=msgspec.structs.replace(plain.run, **changes)), card("H200")
+    )
+    assert found.error is None
+    assert any(key in note for note in found.assumptions)

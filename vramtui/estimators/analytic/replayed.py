@@ -52,7 +52,7 @@ def _with(found: Estimate, peaks: Peaks) -> Estimate:
         parts=tuple(_cached(part, cached, words) if part.line == "cached" else part for part in found.parts),
         ledger=ledger,
         timeline=tuple(msgspec.structs.replace(row, reserved=None, peak_reserved=None) for row in found.timeline),
-        error=peaks.segment / ledger.process if ledger.process else None,
+        error=peaks.segment / ledger.process if ledger.process and found.error is not None else None,
     )
 
 

@@ -20,6 +20,9 @@ from vramtui.estimators.analytic.tensors import Tensor
 from vramtui.estimators.analytic.training_parts import paged_part, training_facts
 from vramtui.estimators.analytic.workspaces import workspace_bytes
 
+# bitsandbytes' kernels run on a card alone.
+NEVER_RUN = frozenset({"adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"})
+
 
 class Trainer:
     """One training job's sizes; `estimate` follows it through two steps."""
@@ -47,6 +50,10 @@ class Trainer:
         for step in (0, 1):
             self._step(moments, step)
         estimate = assemble(moments, training_facts(self), self.device, self.notes, other=self.states.paged)
+        unheld = unmeasured(self.run)
+        if unheld:
+            note = f"how far off it is was never measured with {', '.join(unheld)}: it follows the code alone"
+            estimate = msgspec.structs.replace(estimate, error=None, assumptions=(*estimate.assumptions, note))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *self.outside))
 
     @property
@@ -122,6 +129,18 @@ def _sum(*parts: Bytes) -> Bytes:
         for name, size in part.items():
             total[name] = total.get(name, 0) + size
     return total
+
+
+def unmeasured(run: TrainRun) -> list[str]:
+    """The settings that no recorded run and no trace has held."""
+    asked = {
+        f"run.quantization = {run.quantization!r}": run.quantization,
+        "run.cross_entropy = 'fused'": run.cross_entropy == "fused",
+        "run.checkpointing = 'selective'": run.checkpointing == "selective",
+        f"run.optimizer = {run.optimizer!r}": run.optimizer in NEVER_RUN,
+        f"run.precision = {run.precision!r}": run.precision.startswith("fp8"),
+    }
+    return [key for key, given in asked.items() if given]
 
 
 def clipping_bytes(tensors: Sequence[Tensor]) -> int:
