@@ -107,14 +107,14 @@ class WrittenJobs:
 class ReadJobs:
     """What each job had told by any moment of a recording; one thread may add while another looks.
 
-    Of a day of a crowded host not every moment is kept: when there are too many, every second one that is no turn of
-    the job's fate goes, the oldest ones of all jobs alike.
+    Of a day of a crowded host not every moment is kept: when there are too many, every second one goes that is no turn
+    of the job's fate, so that of what is long ago the fewest are left.
     """
 
     def __init__(self, most: int = MOST_STATES) -> None:
         self._documents: dict[int, Changes] = {}
         self._known: dict[int, tuple[list[float], list[ObservedJob]]] = {}
-        self._most = most
+        self._most = self._next_thinning = most
         self._count = 0
 
     def __bool__(self) -> bool:
@@ -139,7 +139,7 @@ class ReadJobs:
         times.insert(place, line.at)
         self._known[line.pid] = times, states
         self._count += 1
-        if self._count > self._most:
+        if self._count > self._next_thinning:
             self._thin()
 
     def _thin(self) -> None:
@@ -147,8 +147,8 @@ class ReadJobs:
             kept = [place for place in range(len(times)) if place % 2 == 0 or _turns(states, place)]
             self._known[pid] = [times[place] for place in kept], [states[place] for place in kept]
         self._count = sum(len(times) for times, _ in self._known.values())
-        # What cannot be thinned is kept.
-        self._most = max(self._most, 2 * self._count)
+        # Turns are kept however many there are: they are not to be looked through again at every line.
+        self._next_thinning = max(self._most, self._count + self._most // 4)
 
     def at(self, when: float) -> tuple[ObservedJob, ...]:
         """Each job as it was known at `when`, seconds since the epoch."""
