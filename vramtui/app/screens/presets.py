@@ -68,7 +68,10 @@ class PresetChooser(Chooser):
 
     def _fill(self) -> None:
         """Put totals into the lines that are seen, for a moment; then again, until all of them have theirs."""
-        options = self.query_one(OptionList)
+        found = self.query(OptionList)
+        if not found:
+            return  # closed meanwhile
+        options = found.first()
         first = options.scroll_offset.y
         seen = options.options[first : first + options.size.height]
         waiting = [option.id for option in seen if option.id is not None and option.id in self._waiting]
