@@ -7,7 +7,7 @@ import msgspec
 
 from benchmarks.other_models import Case, Config
 from vramtui.core.models import TransformerModel
-from vramtui.core.workload import Attention, Lora, Precision, TrainRun, Workload
+from vramtui.core.workload import Attention, InferRun, Lora, Precision, TrainRun, Workload
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-mixed", "fp32")
 ATTENTION = ("q_proj", "v_proj")
@@ -151,4 +151,24 @@ def _other_ways() -> list[Case]:
     ]
 
 
-CASES = {case.name: case for case in (*_adapters(), *_windows(), *_other_ways())}
+def _generating() -> list[Case]:
+    """Calls of generate(), with prompts of 1,024 tokens."""
+    config, _, length = SIZES["large"]
+    job = {"phase": "infer", "config": config, "batch": 16, "length": length, "new": 4, "precision": "bf16"}
+    run = InferRun(batch_size=16, sequence_length=length, new_tokens=4)
+    slides: Config = {"sliding_window": WINDOW}
+    return [
+        Case(
+            name="generate-llama",
+            workload=Workload(model=TransformerModel(**config), run=run),
+            job=job | {"model": "Llama"},
+        ),
+        Case(
+            name="generate-window",
+            workload=Workload(model=TransformerModel(**config, **slides), run=run),
+            job=job | {"model": "Mistral", "config": config | slides},
+        ),
+    ]
+
+
+CASES = {case.name: case for case in (*_adapters(), *_windows(), *_other_ways(), *_generating())}

@@ -22,9 +22,7 @@ def _built() -> Any:  # noqa: ANN401 - which class it is, the job says
     narrow = PRECISION == "bf16" or (PRECISION == "bf16-mixed" and "lora" in JOB)
     name: str = JOB["model"]
     head = "LMHeadModel" if name == "GPT2" else "ForCausalLM"
-    config = getattr(transformers, f"{name}Config")(
-        **JOB["config"], attn_implementation=JOB.get("attention", "sdpa"), pad_token_id=0
-    )
+    config = getattr(transformers, f"{name}Config")(**JOB["config"], attn_implementation=JOB.get("attention", "sdpa"))
     torch.set_default_dtype(torch.bfloat16 if narrow else torch.float32)
     try:
         with torch.device("cuda"):

@@ -115,3 +115,9 @@ def test_what_nothing_has_held_states_no_error(changes: dict[str, Any], key: str
     )
     assert found.error is None
     assert any(key in note for note in found.assumptions)
+
+
+@pytest.mark.parametrize("name", ["generate-llama", "generate-window"])
+def test_generation_is_exact_but_for_counters(name: str) -> None:
+    """What is not counted are four tensors of a number for each sequence."""
+    assert 0 <= RECORDS[name]["peak_allocated"] - estimated(name).allocated <= 16 * 512

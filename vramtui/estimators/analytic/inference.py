@@ -118,25 +118,33 @@ class Generation:
         return [*stages, Stage(writer.answer())] if self.share.ends else stages
 
     def _held(self, sequence: int, past: int) -> int:
-        """What transformers' forward() keeps in its variables: embeddings, what they know positions by, a mask."""
+        """What transformers' forward() keeps in its variables: embeddings, what they know positions by, a mask.
+
+        generate() numbers the positions of every sequence by itself, and says of each token whether it is padding.
+        """
         model, width = self.share.model, self.recipe.stream
         if model.implementation == "plain":
             return 0
         turned = model.qk_rope_head_dim if model.kv_lora_rank is not None else model.head_size
-        tables = 2 * rounded(sequence * (turned or 0) * width) if model.position == "rope" else 0
+        rows = self.run.batch_size * sequence
+        tables = 2 * rounded(rows * (turned or 0) * width) if model.position == "rope" else 0
         stream = rounded(self.run.batch_size * sequence * model.hidden_size * width)
         if model.position == "learned":
-            tables = rounded(sequence * model.hidden_size * width)
+            tables = rounded(rows * model.hidden_size * width)
             # GPT-2's block still has its attention's output in a variable while the MLP runs.
             tables += stream if model.fused_qkv and self.run.attention != "eager" else 0
-        return stream + tables + rounded(8 * sequence) + self._mask(sequence, sequence + past)
+        told = rounded(8 * rows) + rounded(8 * self.run.batch_size * (sequence + past))
+        return stream + tables + told + self._mask(sequence, sequence + past)
 
     def _mask(self, queries: int, keys: int) -> int:
-        """The mask that is written out: in the compute type for eager attention, as booleans where layers slide."""
+        """The mask that is written out: in the compute type for eager attention, as booleans where layers slide.
+
+        These are one for all sequences where nothing is padding.
+        """
         window = self.share.model.sliding_window
         if self.run.attention == "eager":
             return rounded(self.run.batch_size * queries * keys * self.recipe.compute)
-        return rounded(self.run.batch_size * queries * keys) if window is not None and keys >= window else 0
+        return rounded(queries * keys) if window is not None and keys >= window else 0
 
     def _kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
         """Layers that slide before those that do not, which hold more."""
@@ -168,8 +176,8 @@ class Generation:
         held = Fact(
             line="activations",
             bytes=0,
-            formula=f"embeddings of {self.tokens:,} tokens, sines and cosines (or embeddings) of {self.sequence:,} "
-            "positions; a mask where the kernel has none of its own",
+            formula=f"embeddings of {self.tokens:,} tokens, sines and cosines (or embeddings) of as many "
+            "positions, their numbers, what is padding; a mask where the kernel has none of its own",
             source="transformers, modeling_llama.py, LlamaModel.forward: its variables",
             lifetime="a whole pass",
         )
