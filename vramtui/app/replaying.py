@@ -20,6 +20,7 @@ from vramtui.core.alerts import Alerts
 KEYS = "space play · , . step · g go to · ( ) speed"
 TICK = 0.25
 SLICE = 0.02  # seconds at a time that samples are gone through without a look at keys and screen
+WORD_EVERY = 0.2  # seconds between two words on how far a long way is gone
 QUIET = 120  # samples gone through at once from which alerts on the way are not said any more
 
 
@@ -28,6 +29,7 @@ class Replaying(ReadingOn):
 
     _fed = 0
     _seeking: float | None = None
+    _next_word = 0.0
 
     def play(self, recorded: Recorded) -> None:
         """Show this recording in place of the source, from its start; before the app runs."""
@@ -83,8 +85,10 @@ class Replaying(ReadingOn):
             self.remember(memory, samples[place].taken_at)
             place += 1
             if time.monotonic() > until and place < wanted - 1:
-                self._seeking = place / wanted
-                self.draw()
+                first, self._seeking = self._seeking is None, place / wanted
+                if first or until > self._next_word:
+                    self._next_word = until + WORD_EVERY
+                    self.draw()
                 self.set_timer(0.001, partial(self._go_through, memory, place, wanted, quiet=quiet))
                 return
         self._seeking = None
