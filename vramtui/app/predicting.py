@@ -16,8 +16,10 @@ from vramtui.core.workload import Workload
 
 Correct = Callable[[Estimate, Workload, Device], Estimate]
 
-# An estimate takes some ten kilobytes, a number almost nothing.
-KEPT = 256
+# An estimate takes some ten kilobytes, what the rules say of a job twenty, a number almost nothing. Of rules the panel
+# shows those of one job at a time.
+KEPT = 128
+KEPT_RULES = 16
 KEPT_NUMBERS = 1024
 
 
@@ -105,7 +107,7 @@ class Predictor:
         wanted = (workload, device)
         if wanted not in self._rules:
             self._rules[wanted] = _rules(workload, device)
-            _trim(self._rules)
+            _trim(self._rules, KEPT_RULES)
         return self._rules[wanted]
 
     def total(self, workload: Workload, device: Device) -> int | None:
