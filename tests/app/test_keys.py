@@ -235,6 +235,13 @@ async def test_help_names_every_key() -> None:
             assert told in text
 
 
+async def test_help_names_the_keys_of_two_like_panels_once() -> None:
+    async with dashboard(climbing(), (120, 90)) as driver:
+        await press(driver, "2", "question_mark")
+        (line,) = [line for line in screen_text(driver[0]).splitlines() if "A smaller value across" in line]
+        assert line.count("←") == 1
+
+
 async def test_every_key_has_an_id_of_its_own() -> None:
     ids = [
         binding.id  # type: ignore[union-attr]  # all are Bindings

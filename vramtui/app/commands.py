@@ -19,7 +19,9 @@ def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
         for binding in (binding for _, binding in bindings):
             if binding.id:
                 keys, _ = found.setdefault(binding.id, ([], binding))
-                keys.append(app.get_key_display(binding))
+                key = app.get_key_display(binding)
+                if key not in keys:  # two panels of one kind have the same
+                    keys.append(key)
     return [(" ".join(keys), binding) for keys, binding in found.values()]
 
 
