@@ -4,6 +4,7 @@ import re
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.installed.conftest import Open
@@ -61,6 +62,21 @@ def test_a_signal_ends_it_with_the_terminal_as_it_was(open_terminal: Open, sent:
     terminal.wait_for(*SHOWN)
     terminal.process.send_signal(sent)
     _ended_well(terminal, code=128 + sent)
+
+
+@pytest.mark.parametrize("stopping", [signal.SIGSTOP, signal.SIGTSTP], ids=lambda sent: sent.name)
+def test_stopped_and_continued_it_goes_on(open_terminal: Open, stopping: signal.Signals) -> None:
+    terminal = open_terminal("--interval", "0.2")
+    terminal.wait_for(*SHOWN)
+    for times in (2, 3):
+        terminal.process.send_signal(stopping)
+        program = psutil.Process(terminal.process.pid)
+        terminal.wait(lambda _: program.status() == psutil.STATUS_STOPPED, "it to stop")  # noqa: B023 - waited for here
+        terminal.process.send_signal(signal.SIGCONT)
+        terminal.wait(lambda _, times=times: terminal.sent.count(b"\x1b[?1049h") == times)  # type: ignore[misc]  # as mypy sees it
+        terminal.wait_for(*SHOWN)
+    terminal.send("q")
+    _ended_well(terminal)
 
 
 def test_ctrl_c_ends_it_with_the_terminal_as_it_was(open_terminal: Open) -> None:

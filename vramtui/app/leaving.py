@@ -30,6 +30,8 @@ def run_dashboard(app: Dashboard) -> int:
     Returns:
         The exit code, where the app ended by itself (it crashed, or its terminal could not be used).
     """
+    if app.driver_class is LinuxDriver:
+        app.driver_class = _Driver
     leaver = _Leaver(app)
     app.leave = leaver.leave
     for number in SIGNALS:
@@ -40,6 +42,23 @@ def run_dashboard(app: Dashboard) -> int:
     gc.set_threshold(GARBAGE, 20, 50)
     app.run()
     return app.return_code or 0
+
+
+class _Driver(LinuxDriver):
+    """Stops and goes on between two turns of the loop: a signal may come while a lock of the writer's is held."""
+
+    def _sigtstp_application(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(super()._sigtstp_application)
+
+    def _sigcont_application(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._go_on)
+
+    def _go_on(self) -> None:
+        # Where somebody else stopped it (SIGSTOP) everything is set as yet. Set twice, the terminal's settings would
+        # be taken for those from before, and left so at the end.
+        if self._auto_restart and not self._must_signal_resume:
+            self.suspend_application_mode()
+        super()._sigcont_application()
 
 
 class _Leaver:
