@@ -82,6 +82,8 @@ def test_nothing_changed_is_byte_identical(path: Path, tmp_path: Path) -> None:
 def test_one_changed_value_changes_one_line(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for number, field in enumerate(fields_of(form_of(text)).values()):
+        if not field.settable:
+            continue
         if path not in _first_of_their_kinds() and zlib.crc32(f"{path.stem}{number}".encode()) % 12:
             continue
         draft = Draft.new(text, path.stem)

@@ -344,3 +344,18 @@ def test_what_was_put_in_and_taken_out_again_leaves_no_trace(path: Any) -> None:
             if there != f"{field.key}[{number}]":
                 draft.move_item(there, -1)
             assert draft.text == text
+
+
+def test_keys_of_a_table_that_may_have_any_are_changed_one_by_one() -> None:
+    text = '[model]\nkind = "huggingface"\n\n[model.config]\nmodel_type = "llama"  # as published\nhidden_size = 256\n'
+    draft = Draft.new(text, "h")
+    config = _field(text, "model.config")
+    assert [(item.key, item.kind, item.value) for item in config.items] == [
+        ("model.config.model_type", "text", "llama"),
+        ("model.config.hidden_size", "int", "256"),
+    ]
+    draft.set_value("model.config.hidden_size", "512")
+    draft.set_value("model.config.model_type", "gemma")
+    assert draft.text == text.replace("256", "512").replace('"llama"', '"gemma"')
+    draft.set_value("model.config.hidden_size", "wide")
+    assert "model.config.hidden_size is 'wide'; a whole number is needed" in {p.sentence for p in draft.problems}

@@ -131,10 +131,19 @@ class FieldMaker:
         empty = msgspec.structs.replace(new, label="+ add", is_new=True, items=(), default=least)
         return (*made, empty)
 
+    def _free(self, key: Key, value: object) -> Field:
+        """A key of a table that may have any keys; it is what its value is."""
+        sorts: dict[type, Kind] = {bool: "bool", int: "int", float: "float", str: "text", list: "list"}
+        kind = sorts.get(type(value), "table")
+        label = str(key[-1]).replace("_", " ")
+        return Field(key=dotted(key), label=label, help="One of its own keys.", kind=kind, **self.stands(key, kind))
+
     def _keys(self, key: Key, kind: inspect.Type) -> tuple[Field, ...]:
         """The keys of a table within a list."""
         structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
         said = self._said(key)
+        if not structs and isinstance(said, Mapping):
+            return tuple(self._free((*key, name), value) for name, value in said.items())
         if not structs or not isinstance(key[-1], int) or not isinstance(said, Mapping):
             return ()
         struct = struct_for(said, kind)

@@ -25,10 +25,10 @@ def toml_of(field: Field, raw: str, text: str) -> str | None:
     Raises:
         Refused: `raw` cannot stand there.
     """
-    if not field.settable:
-        raise Refused(f"{field.key} is spread over tables of its own; change it in the text")
     if raw == (field.value or "") and (raw or field.kind != "text"):
         return None
+    if not field.settable:
+        raise Refused(f"{field.key} is spread over tables of its own; change it in the text")
     there = readable(text).layout.pair(tuple(field.key.split(".")))
     source = text[there.value_start : there.value_end] if there is not None else ""
     if field.kind in {"text", "choice"}:

@@ -36,7 +36,11 @@ class Outline:
     def reveal(self, key: str) -> None:
         """Put the cursor on the field called `key`, and open what it is in."""
         for group in self.groups:
-            holds = [field for field in group.fields if field.key == key or key.startswith(f"{field.key}[")]
+            holds = [
+                field
+                for field in group.fields
+                if key == field.key or key.startswith((f"{field.key}[", f"{field.key}."))
+            ]
             if holds and not self.is_open(group):
                 self.opened[group.key] = True
             for inner in (inner for field in holds for inner in within(field) if inner.items):
