@@ -1,11 +1,14 @@
 """A headless recording knows what happened between its samples."""
 
 import threading
+import time
 from collections.abc import Mapping
 
 import pytest
 
 from vramtui.cli.record_closely import Closely, Wanted, wanted
+from vramtui.cli.run_recorded import RunRecorded
+from vramtui.cli.run_watch import GpuWatch
 from vramtui.core.errors import UserError
 from vramtui.core.observed import ObservedJob
 from vramtui.core.readings import Gpu, Host, Process, ProcessKey, Sample
@@ -68,3 +71,26 @@ def test_what_else_is_said_gets_a_sentence() -> None:
     for wrong in ("", "all", "7;8", "-3", "99999999999"):
         with pytest.raises(UserError, match=r"--close takes auto, none, or pids"):
             wanted(wrong)
+
+
+class Listing(Spiking):
+    """Reads the same processes again and again."""
+
+    def read(self) -> Sample:
+        return sample(time.time())
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_run_knows_the_peaks_between_its_samples() -> None:
+    source = Listing()
+    watch = GpuWatch(source, 3600.0)
+    watch.beside = RunRecorded(lambda: (ObservedJob(pid=7),), None)
+    watch.start()
+    assert source.looked_twice.wait(60)
+    watch._over.set()
+    watch._thread.join()  # `close` waits for it as well, but not for ever
+    watch.close()
+    assert watch.peak("GPU-0", 7) == 1700
+    assert watch.peak("GPU-0", 8) == 800

@@ -1,4 +1,4 @@
-"""Close looks while `vramtui record` records: ten a second at jobs that are known, as the dashboard does."""
+"""Close looks where there is no dashboard: ten a second at jobs that are known, for `vramtui record` and `run`."""
 
 from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
@@ -54,6 +54,15 @@ class Closely:
             self._sampler.aim(self._aims(sample, {job.pid for job in jobs}, predicted))
             if not self._sampler.is_alive():
                 self._sampler.start()
+        return self._peaks(sample)
+
+    def take_rest(self, last: Sample) -> Mapping[ProcessKey, Peak]:
+        """The peaks with what was seen since `last`, after which no sample comes any more."""
+        if self._sampler is not None:
+            self._history.add_looks(self._sampler.taken(float("inf")), last)
+        return self._peaks(last)
+
+    def _peaks(self, sample: Sample) -> Mapping[ProcessKey, Peak]:
         here = (self._history.here(sample.host.name, gpu.uuid).values() for gpu in sample.gpus)
         return {track.key: track.peak for tracks in here for track in tracks if track.peak is not None}
 

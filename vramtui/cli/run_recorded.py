@@ -21,13 +21,13 @@ class RunRecorded:
     """
 
     def __init__(self, jobs: Callable[[], Sequence[ObservedJob]], preset: PresetFile | None) -> None:
-        self._jobs = jobs
+        self.jobs = jobs
         self._preset = preset
         self._made: dict[Device, Prediction | None] = {}
 
     def of(self, sample: Sample) -> Beside:
         """What belongs beside `sample`."""
-        jobs = self._jobs()
+        jobs = self.jobs()
         pids = {job.pid for job in jobs}
         found = {
             process_key(sample.host.name, gpu, process): self._prediction(device_of(gpu))

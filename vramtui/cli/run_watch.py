@@ -1,12 +1,14 @@
 """The driver's side of a run: what NVML says of its processes while it goes on, and the recording of it."""
 
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vramtui.cli.record_closely import Closely
 from vramtui.core.errors import SourceFailed, UserError
-from vramtui.core.history import History, Track
-from vramtui.core.readings import Gpu, Process, Sample
+from vramtui.core.history import History, Peak, Track
+from vramtui.core.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.source import Source
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ PATIENCE = 2.0  # seconds for a last read that hangs in the driver
 
 class GpuWatch:
     """Reads a source again and again on a thread of its own, for as long as the job runs.
+
+    The job's own processes are looked at ten times a second in between, so that their peaks are not missed.
 
     Args:
         source: what to read.
@@ -39,6 +43,7 @@ class GpuWatch:
         self._lock = threading.Lock()
         self._peaks: dict[tuple[str, int], int] = {}
         self._history = History()
+        self._closely = Closely(source, "auto")
         self.last: Sample | None = None
         self.problem = ""
         self.beside: RunRecorded | None = None
@@ -52,8 +57,11 @@ class GpuWatch:
     def close(self) -> None:
         """Read no more; end the recording."""
         self._over.set()
+        self._closely.close()
         if self._thread.ident is not None:
             self._thread.join(timeout=PATIENCE)
+        if self.last is not None and not self._thread.is_alive():
+            self._note(self._closely.take_rest(self.last))
         if self._writer is not None and not self._thread.is_alive():
             try:
                 self._writer.close()
@@ -99,8 +107,7 @@ class GpuWatch:
             try:
                 sample = self._source.read()
                 self._keep(sample)
-                if self._writer is not None:
-                    self._writer.write(sample, *((), {}) if self.beside is None else self.beside.of(sample))
+                self._look_closely(sample)
             except SourceFailed as error:
                 self.problem = error.message
             except UserError as error:
@@ -108,6 +115,23 @@ class GpuWatch:
                 self.problem, self._writer = str(error), None
             if self._over.wait(self._interval):
                 return
+
+    def _look_closely(self, sample: Sample) -> None:
+        """Between samples at what tells of itself; and record, where that is wanted."""
+        if self._writer is None:
+            jobs = () if self.beside is None else self.beside.jobs()
+            self._note(self._closely.take(sample, jobs, ()))
+            return
+        jobs, predictions = ((), {}) if self.beside is None else self.beside.of(sample)
+        peaks = self._closely.take(sample, jobs, predictions)
+        self._note(peaks)
+        self._writer.write(sample, jobs, predictions, peaks)
+
+    def _note(self, peaks: Mapping[ProcessKey, Peak]) -> None:
+        with self._lock:
+            for key, peak in peaks.items():
+                place = key.gpu_uuid, key.pid
+                self._peaks[place] = max(peak.bytes, self._peaks.get(place, 0))
 
     def _keep(self, sample: Sample) -> None:
         with self._lock:
