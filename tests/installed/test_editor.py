@@ -19,7 +19,7 @@ def test_a_bundled_preset_is_edited_into_ones_own(tmp_path: Path) -> None:
         terminal.send("7")
         terminal.wait_for("batch_size = 7", "── process", "+")
         terminal.send("\x13")
-        terminal.wait_for("your copy is")
+        terminal.wait_for("Saved as a copy")
         terminal.send("\x1b")
         terminal.wait_for("Processes", "batch ‹ 7 ›")
         terminal.send("q")

@@ -43,11 +43,14 @@ class Details(TextWindow):
 
     def on_resize(self) -> None:
         """Wrap anew."""
-        self.query_one("#window Static", Static).update(self.text())
+        self.query_one("#window Static", Static).update(self.text(self._room()))
 
-    def text(self) -> Content:
-        """Process, then GPU."""
-        return _assemble(self._sections(), min(WIDEST, self.app.size.width * 95 // 100) - FRAME)
+    def text(self, room: int = WIDEST) -> Content:
+        """Process, then GPU, in a window of at most `room` columns."""
+        return _assemble(self._sections(), min(WIDEST, room) - FRAME)
+
+    def _room(self) -> int:
+        return self.app.size.width * 95 // 100
 
     def _sections(self) -> list[tuple[str, Facts]]:
         row, sample = self._view.chosen, self._view.sample
