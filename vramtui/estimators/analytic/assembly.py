@@ -6,12 +6,15 @@ from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.ledger import CATEGORIES, Line, ledger_from_parts
 from vramtui.core.units import MIB, format_bytes
+from vramtui.core.workload import TrainRun
 from vramtui.estimators.context import cuda_context_bytes, cuda_context_spread
 
 SEGMENT = 2 * MIB
 # Share of what is not weights, gradients or optimizer state that stays cached beyond the peak of allocated, as the
-# median over recorded runs of transformers has it; benchmarks/accuracy.py prints how far it is off for each.
+# median over recorded runs of transformers has it; benchmarks/accuracy.py prints how far it is off for each. Where
+# blocks are run again in the backward pass more stays: each comes back in pieces that fit the holes less well.
 CACHED_SHARE = 0.16
+RECOMPUTED_SHARE = 0.3
 LASTING: frozenset[Line] = frozenset({"weights", "gradients", "optimizer", "master_weights", "kv_cache", "workspaces"})
 
 
@@ -52,9 +55,24 @@ class Moments:
 
 
 def assemble(
-    moments: Moments, facts: dict[str, Fact], device: Device, assumptions: tuple[str, ...] = (), other: int = 0
+    moments: Moments,
+    facts: dict[str, Fact],
+    device: Device,
+    assumptions: tuple[str, ...] = (),
+    other: int = 0,
+    *,
+    share: float = CACHED_SHARE,
 ) -> Estimate:
-    """Put the estimate together; every name in a moment must have its fact. `other` bytes lie outside the allocator."""
+    """Put the estimate together.
+
+    Args:
+        moments: what is alive when, by name.
+        facts: what each of those names is.
+        device: the card.
+        assumptions: what was taken for granted, in sentences.
+        other: bytes outside the allocator.
+        share: of what comes and goes, how much stays cached beyond the peak of allocated.
+    """
     phase, step, held = moments.fullest()
     most = moments.largest()
     leaves = dict.fromkeys(CATEGORIES, 0)
@@ -63,12 +81,12 @@ def assemble(
         if line in leaves:
             leaves[line] += size
     allocated = sum(leaves.values())
-    timeline = _timeline(moments, facts)
+    timeline = _timeline(moments, facts, share)
     # Segments stay when a moment that needed more of them is over, even if it was not the fullest.
     reserved = max(moment.peak_reserved or 0 for moment in timeline)
     context = cuda_context_bytes(device.capability)
     parts = [_part(name, fact, held.get(name, 0), most.get(name, 0)) for name, fact in facts.items() if most.get(name)]
-    parts += _outer_parts(allocated, reserved, context, device)
+    parts += _outer_parts(allocated, reserved, context, device, share)
     return Estimate(
         method="analytic",
         parts=tuple(parts),
@@ -81,9 +99,14 @@ def assemble(
     )
 
 
-def reserved_for(allocated: int, passing: int) -> int:
+def cached_share(run: TrainRun) -> float:
+    """How much of what comes and goes in a training job stays cached beyond the peak of allocated."""
+    return RECOMPUTED_SHARE if run.checkpointing == "full" else CACHED_SHARE
+
+
+def reserved_for(allocated: int, passing: int, share: float) -> int:
     """Bytes in segments when `allocated` peaks, `passing` of which come and go."""
-    return -(-(allocated + int(passing * CACHED_SHARE)) // SEGMENT) * SEGMENT
+    return -(-(allocated + int(passing * share)) // SEGMENT) * SEGMENT
 
 
 def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:
@@ -99,7 +122,7 @@ def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:
     )
 
 
-def _outer_parts(allocated: int, reserved: int, context: int, device: Device) -> list[Part]:
+def _outer_parts(allocated: int, reserved: int, context: int, device: Device, share: float) -> list[Part]:
     cached = reserved - allocated
     major, minor = device.capability
     return [
@@ -108,7 +131,7 @@ def _outer_parts(allocated: int, reserved: int, context: int, device: Device) ->
             line="cached",
             bytes=cached,
             at_peak=cached,
-            formula=f"{CACHED_SHARE:.0%} of what comes and goes, in segments of 2 MiB",
+            formula=f"{share:.0%} of what comes and goes, in segments of 2 MiB",
             source="median over recorded PyTorch runs; the caching allocator keeps freed blocks",
             lifetime="from the first peak on",
         ),
@@ -125,7 +148,7 @@ def _outer_parts(allocated: int, reserved: int, context: int, device: Device) ->
     ]
 
 
-def _timeline(moments: Moments, facts: dict[str, Fact]) -> tuple[Moment, ...]:
+def _timeline(moments: Moments, facts: dict[str, Fact], share: float) -> tuple[Moment, ...]:
     """One Moment per phase and step: what is held at its end, and the phase's own peak. Reserved never shrinks."""
     rows: list[Moment] = []
     reserved = peak = 0
@@ -136,7 +159,7 @@ def _timeline(moments: Moments, facts: dict[str, Fact]) -> tuple[Moment, ...]:
         total = sum(lines.values())
         peak = max(peak, total)
         passing = sum(size for line, size in lines.items() if line not in LASTING)
-        reserved = max(reserved, reserved_for(total, passing))
+        reserved = max(reserved, reserved_for(total, passing, share))
         if end:
             rows.append(
                 Moment(

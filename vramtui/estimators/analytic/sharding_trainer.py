@@ -9,7 +9,7 @@ from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate, Phase
 from vramtui.core.parallel import Parallel
 from vramtui.core.workload import TrainRun
-from vramtui.estimators.analytic.assembly import Fact, Moments, assemble
+from vramtui.estimators.analytic.assembly import Fact, Moments, assemble, cached_share
 from vramtui.estimators.analytic.meter import Held as Bytes
 from vramtui.estimators.analytic.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
@@ -73,7 +73,8 @@ class ShardedTrainer(Trainer):
         facts = training_facts(self) | {buffer.name: _fact(buffer) for buffer in self.buffers}
         facts[RECEIVED] = _received()
         ranks = self.parallel.ranks
-        estimate = assemble(moments, facts, self.device, self.notes, other=self.states.paged + nccl_bytes(ranks))
+        other, share = self.states.paged + nccl_bytes(ranks), cached_share(self.run)
+        estimate = assemble(moments, facts, self.device, self.notes, other, share=share)
         beside = (*self.outside, *((nccl_part(ranks),) if ranks > 1 else ()))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *beside))
 

@@ -7,7 +7,7 @@ import msgspec
 from vramtui.core.devices import Device
 from vramtui.core.estimate import Estimate, Part, Phase
 from vramtui.core.workload import TrainRun
-from vramtui.estimators.analytic.assembly import Moments, assemble
+from vramtui.estimators.analytic.assembly import Moments, assemble, cached_share
 from vramtui.estimators.analytic.blocks import rounded
 from vramtui.estimators.analytic.meter import Held as Bytes
 from vramtui.estimators.analytic.optimizers import States, optimizer_states
@@ -49,7 +49,9 @@ class Trainer:
         moments.note("build", 0, self._resting(0))
         for step in (0, 1):
             self._step(moments, step)
-        estimate = assemble(moments, training_facts(self), self.device, self.notes, other=self.states.paged)
+        estimate = assemble(
+            moments, training_facts(self), self.device, self.notes, self.states.paged, share=cached_share(self.run)
+        )
         unheld = unmeasured(self.run)
         if unheld:
             note = f"how far off it is was never measured with {', '.join(unheld)}: it follows the code alone"
