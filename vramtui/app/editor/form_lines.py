@@ -72,7 +72,7 @@ def line_of(field: Field, place: Place, palette: Palette, width: int, typed: Typ
     elif place.is_changed:
         mark = ("*", palette.ink("accent", on))
     said = field.value is not None or typed is not None
-    label = max(10, min(LABEL_MOST, width // 2 - 2))
+    label = max(10, min(LABEL_MOST, width * 3 // 5 - 2))
     opener = ("▾ " if place.is_open else "▸ ") if field.items else ""
     pieces: list[Piece] = [
         (" ", palette.ink("muted", on)),

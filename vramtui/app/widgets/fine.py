@@ -66,7 +66,9 @@ class FineTrace(Framed):
         text = f"{result.events:,} allocations and releases"
         made.append(
             strip(
-                [(right("0", AXIS - 1) + "┴", palette.dim), (fit(text, plot_width), palette.dim)], width, palette.text
+                [(right("0", AXIS - 1) + "┴", palette.dim), (fit(f"─ {text}", plot_width), palette.dim)],
+                width,
+                palette.text,
             )
         )
         return made[:height]
