@@ -14,7 +14,7 @@ from vramtui.presets.form_types import Field, Group
 from vramtui.presets.reading import Problem
 
 ABOUT = 4
-LABEL_MOST = 30
+LABEL_MOST = 28
 KINDS = {
     "int": "whole number",
     "float": "number",

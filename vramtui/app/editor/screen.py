@@ -41,7 +41,7 @@ class EditorScreen(Filing, Starting):
         layout: vertical; background: $background;
         Header, KeyBar, TotalLine { height: 1; }
         #editor { height: 1fr; layout: horizontal; }
-        #form { width: 52; height: 100%; }
+        #form { width: 56; height: 100%; }
         #beside { width: 1fr; height: 100%; layout: vertical; }
         #text { height: 1fr; width: 1fr; }
         #totals { height: 17; width: 1fr; }
