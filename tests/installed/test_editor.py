@@ -14,9 +14,9 @@ def test_a_bundled_preset_is_edited_into_ones_own(tmp_path: Path) -> None:
         terminal.wait_for("Estimate")
         terminal.send("e")
         terminal.wait_for("TOML ·", "came with the program")
-        terminal.send("\x1b[1;5B\x1b[1;5B\x1b[B\x1b[B")  # two tables on, and two fields
         terminal.wait_for("run.batch_size")
-        terminal.send("7")
+        # To another field and back, and a figure, all in one go as over a slow connection.
+        terminal.send("\x1b[1;5B\x1b[1;5A\x1b[B\x1b[B7")
         terminal.wait_for("batch_size = 7", "── process", "+")
         terminal.send("\x13")
         terminal.wait_for("Saved as a copy")
