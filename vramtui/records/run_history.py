@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from functools import reduce
@@ -17,7 +18,8 @@ from vramtui.core.text import printable
 from vramtui.records.cleaning import clean
 
 FILE = "history.sqlite3"
-BUSY_FOR = 5.0  # seconds to wait for another program that writes
+BUSY_FOR = 10.0  # seconds to wait for another program that writes
+TRY_AGAIN = 0.02
 # Each entry takes the database from its place in this list to the next version.
 MIGRATIONS = (
     """
@@ -137,15 +139,33 @@ class RunHistory:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
-            with closing(sqlite3.connect(self.path, timeout=BUSY_FOR)) as database:
-                database.execute("PRAGMA journal_mode = WAL")
-                database.execute("PRAGMA synchronous = NORMAL")
-                database.create_function("of_run", 2, _of_run, deterministic=True)
-                self._migrate(database)
+            with closing(self._connect()) as database:
                 yield database
         except (sqlite3.Error, OverflowError) as error:
             # The latter is a figure beyond 64 bits.
             raise self._failure(str(error)) from None
+
+    def _connect(self) -> sqlite3.Connection:
+        """A connection to the newest schema. SQLite waits for others where it writes, yet not where it enters WAL."""
+        until = time.monotonic() + BUSY_FOR
+        while True:
+            database = sqlite3.connect(self.path, timeout=BUSY_FOR)
+            try:
+                self._prepare(database)
+            except BaseException as error:
+                database.close()
+                is_locked = isinstance(error, sqlite3.OperationalError) and "locked" in str(error)
+                if not is_locked or time.monotonic() > until:
+                    raise
+            else:
+                return database
+            time.sleep(TRY_AGAIN)
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.create_function("of_run", 2, _of_run, deterministic=True)
+        self._migrate(database)
 
     def _migrate(self, database: sqlite3.Connection) -> None:
         version = int(database.execute("PRAGMA user_version").fetchone()[0])
