@@ -49,11 +49,13 @@ class TypedForm(FormRows, can_focus=True):
         return character is not None and character.isprintable()
 
     async def on_key(self, event: events.Key) -> None:
-        """Editing keys while something is typed; letters begin to type; the form's own keys.
+        """Editing keys while something is typed; letters begin to type; then every other key, in their order.
 
         Textual runs a binding when its key has gone all the way up to the app. A letter that comes right behind it, as
         over a slow connection, would by then be typed into the very field that the key was to leave.
         """
+        if self.screen.focused is not self:
+            return
         if self._typed is not None and self._typing_key(self._typed, event.key):
             _take(event)
         elif event.is_printable and event.character is not None:
@@ -62,16 +64,8 @@ class TypedForm(FormRows, can_focus=True):
         elif event.key == "backspace" and isinstance(self.entry, Field) and self.entry.kind not in {"choice", "bool"}:
             _take(event)
             self._begin(self.entry, (self.entry.value or "")[:-1], put=True)
-        elif (action := self._bound_to(event.key)) is not None:
+        elif await self.app._check_bindings(event.key):  # noqa: SLF001 - there is no public way to it
             _take(event)
-            await self.app.run_action(action, self)
-
-    def _bound_to(self, key: str) -> str | None:
-        """The action of one of the form's own keys, as the settings have them."""
-        bindings = self._bindings.copy()
-        bindings.apply_keymap(self.app._keymap)  # noqa: SLF001 - there is no public way to it
-        found = bindings.key_to_bindings.get(key, [])
-        return found[0].action if found else None
 
     def on_paste(self, event: events.Paste) -> None:
         """Type all of it, as one line."""
