@@ -13,6 +13,7 @@ INTERVAL = 0.1
 STALLED = 1.0  # seconds for a look after which the driver is left alone
 REST = 5.0  # seconds for which it is then
 MOST_KEPT = 8192
+MOST = 64  # processes that are worth it at once: what a close look costs grows with them
 
 
 class Sampler(threading.Thread):

@@ -3,13 +3,11 @@
 from heapq import nlargest
 
 from vramtui.app import messages
-from vramtui.app.sampler import Sampler
+from vramtui.app.sampler import MOST, Sampler
 from vramtui.app.state import View
 from vramtui.app.watching import Watching
 from vramtui.core.readings import ProcessKey
 from vramtui.core.source import CloseSource
-
-MOST = 64  # processes; what a close look costs grows with them
 
 
 class Sampling(Watching):

@@ -2,13 +2,14 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vramtui.core.errors import SourceFailed
 
 if TYPE_CHECKING:
     from vramtui.core.observed import ObservedJob
+    from vramtui.sources.probe_listener import ProbeListener
 
 # A probe looks for new listeners once a second, and says how it is every half second at the latest.
 HEARD_WITHIN = 1.6
@@ -19,41 +20,41 @@ class Probes:
 
     Args:
         name: what the socket is called in the folder that probes look in; the pid is added.
+
+    Attributes:
+        problem: why no socket can be made; empty where one was.
     """
 
     def __init__(self, name: str) -> None:
+        self.problem = ""
         self._name = name
-        self._jobs: Callable[[], Sequence[ObservedJob]] | None = None
-        self._close: Callable[[], None] | None = None
-        self._since = -HEARD_WITHIN
+        self._listener: ProbeListener | None = None
+        self._since: float | None = None
 
-    def listen(self) -> "Callable[[], Sequence[ObservedJob]]":
-        """Begin, unless that is done already; returns what each job has told so far."""
-        if self._jobs is None:
-            from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - not for the first paint
+    def listen(self) -> None:
+        """Begin, unless that is done already."""
+        if self._since is not None:
+            return
+        from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - not for the first paint
 
-            self._since = time.monotonic()
-            try:
-                listener = ProbeListener(f"{self._name}-{os.getpid()}")
-                self._jobs, self._close = listener.jobs, listener.close
-            except SourceFailed:
-                self._jobs, self._since = tuple, -HEARD_WITHIN
-        return self._jobs
+        self._since = time.monotonic()
+        try:
+            self._listener = ProbeListener(f"{self._name}-{os.getpid()}")
+        except SourceFailed as error:
+            self.problem = " ".join(filter(None, (error.message, error.hint)))
 
     def jobs(self) -> "Sequence[ObservedJob]":
         """What each job that was started with a probe has told so far."""
-        return self.listen()()
+        self.listen()
+        return () if self._listener is None else self._listener.jobs()
 
     def wait(self) -> None:
         """Until everyone who is there has had the time to say something."""
         self.listen()
-        time.sleep(max(0.0, self._since + HEARD_WITHIN - time.monotonic()))
+        if self._listener is not None and self._since is not None:
+            time.sleep(max(0.0, self._since + HEARD_WITHIN - time.monotonic()))
 
-    def __enter__(self) -> "Probes":  # noqa: PYI034 - Python 3.10 has no Self
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
         """Listen no longer; what was told can still be asked for."""
-        if self._close is not None:
-            self._close()
-            self._close = None
+        if self._listener is not None:
+            self._listener.close()

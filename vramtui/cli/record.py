@@ -80,23 +80,25 @@ class _Beside:
     """What is written with each sample: what probes told by then, predictions, and peaks."""
 
     def __init__(self, opened: Opened, wanted: "Wanted") -> None:
-        from vramtui.cli.record_beside import Predictions, Probes  # noqa: PLC0415 - only where something is recorded
+        from vramtui.cli.hearing import Probes  # noqa: PLC0415 - as below
+        from vramtui.cli.record_beside import Predictions  # noqa: PLC0415 - only where something is recorded
         from vramtui.cli.record_closely import Closely  # noqa: PLC0415 - as above
 
-        jobs = opened.jobs
         self._closely = Closely(opened.source, wanted)
         if isinstance(wanted, frozenset) and not self._closely.able:
             sys.stderr.write(f"vramtui: no close looks: {opened.source.name} cannot look at single processes\n")
         self._predictions = Predictions()
         self._predictions.start()
-        self._probes = Probes() if jobs is None else None
-        self._jobs = jobs if self._probes is None else self._probes.jobs
-        if self._probes is not None and self._probes.problem:
+        self._probes = Probes("record")
+        self._jobs = opened.jobs or self._probes.jobs
+        if opened.jobs is None:
+            self._probes.listen()
+        if self._probes.problem:
             sys.stderr.write(f"vramtui: recording without probes: {self._probes.problem}\n")
 
     def write(self, writer: "RecordingWriter", sample: Sample) -> None:
         """Add `sample` and what belongs to it."""
-        jobs = () if self._jobs is None else self._jobs()
+        jobs = self._jobs()
         predictions = self._predictions.of(sample)
         writer.write(sample, jobs, predictions, self._closely.take(sample, jobs, predictions))
 
@@ -107,8 +109,7 @@ class _Beside:
     def close(self) -> None:
         """Hear no more, look no more."""
         self._closely.close()
-        if self._probes is not None:
-            self._probes.close()
+        self._probes.close()
 
 
 def _follow(

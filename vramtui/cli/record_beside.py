@@ -1,17 +1,10 @@
-"""What `vramtui record` writes beside its samples: what probes tell, and what presets predict.
+"""What presets predict, for `vramtui record` to write beside its samples; the presets are read on a thread."""
 
-Neither is ever waited for: probes are heard on a thread of their own, and presets are read on another.
-"""
-
-import os
 import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vramtui.core.devices import Device
-from vramtui.core.errors import SourceFailed
 from vramtui.core.matching import Matcher
-from vramtui.core.observed import ObservedJob
 from vramtui.core.predicted import Prediction, prediction_of
 from vramtui.core.preset import PresetFile
 from vramtui.core.readings import ProcessKey, Sample
@@ -19,29 +12,6 @@ from vramtui.core.snapshot import device_of
 
 if TYPE_CHECKING:
     from vramtui.estimators.predict import Predictor
-
-
-class Probes:
-    """Hears this user's jobs; where no socket can be made, nobody tells anything, and `problem` says why."""
-
-    def __init__(self) -> None:
-        from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - only where something is recorded
-
-        self.problem = ""
-        self._listener: ProbeListener | None = None
-        try:
-            self._listener = ProbeListener(f"record-{os.getpid()}")
-        except SourceFailed as error:
-            self.problem = " ".join(filter(None, (error.message, error.hint)))
-
-    def jobs(self) -> Sequence[ObservedJob]:
-        """What each job has told so far."""
-        return () if self._listener is None else self._listener.jobs()
-
-    def close(self) -> None:
-        """Hear no more."""
-        if self._listener is not None:
-            self._listener.close()
 
 
 class Predictions(threading.Thread):

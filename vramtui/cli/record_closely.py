@@ -4,14 +4,13 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
 from typing import Literal
 
-from vramtui.app.sampler import Sampler
+from vramtui.app.sampler import MOST, Sampler
 from vramtui.core.errors import UserError
 from vramtui.core.history import History, Peak
 from vramtui.core.observed import ObservedJob
 from vramtui.core.readings import Process, ProcessKey, Sample, process_key
 from vramtui.core.source import CloseSource, Source
 
-MOST = 64  # processes, as in the dashboard: what a close look costs grows with them
 Wanted = Literal["auto", "none"] | frozenset[int]
 
 

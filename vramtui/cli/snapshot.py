@@ -1,5 +1,6 @@
 """`vramtui snapshot`: the moment as files, without opening the dashboard."""
 
+from contextlib import closing
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -55,7 +56,7 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
 
     opened = open_source(demo=demo, replay=replay)
     library = PresetLibrary()
-    with Probes("snapshot") as probes:
+    with closing(Probes("snapshot")) as probes:
         if opened.jobs is not None or opened.recording is not None:
             jobs = opened.jobs or nobody
         else:
