@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 
 from benchmarks.golden_workloads import LAYER_LISTS, TRANSFORMERS, WORKLOADS
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.workload import Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC as ESTIMATOR
-from vramtui.estimators.analytic.replayed import REPLAYED as PLAYED
+from vramtui.estimators.analytic.simulated import REPLAYED as PLAYED
 from vramtui.estimators.rules import estimate_rules
 
 RECORDED = Path(__file__).parents[1] / "tests" / "golden" / "training"

@@ -5,7 +5,7 @@ from textwrap import fill
 
 from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, REPLAYED, Measured, Spread, rules_for, spread_of
 from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
-from vramtui.core.ledger import TITLES
+from vramtui.core.estimate.ledger import TITLES
 
 README = Path(__file__).parents[1] / "README.md"
 START, END = "<!-- accuracy -->", "<!-- /accuracy -->"

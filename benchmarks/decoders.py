@@ -6,8 +6,8 @@
 import msgspec
 
 from benchmarks.other_models import Case, Config
-from vramtui.core.models import TransformerModel
-from vramtui.core.workload import Attention, InferRun, Lora, Precision, TrainRun, Workload
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import Attention, InferRun, Lora, Precision, TrainRun, Workload
 
 PRECISIONS: tuple[Precision, ...] = ("bf16", "bf16-mixed", "fp32")
 ATTENTION = ("q_proj", "v_proj")

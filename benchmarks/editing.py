@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from vramtui.core.devices import DEFAULT_CARD, card
-from vramtui.core.models import RuleModel
+from vramtui.core.estimate.devices import DEFAULT_CARD, card
+from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets import PresetLibrary
-from vramtui.presets.drafts import Draft
+from vramtui.presets.draft.draft import Draft
 
 LIMIT = 0.005
 PRESETS = 5

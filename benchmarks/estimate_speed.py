@@ -5,8 +5,8 @@
 import sys
 import time
 
-from vramtui.core.devices import card
-from vramtui.core.models import HuggingFaceModel, RuleModel, TorchModel
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.library import PresetLibrary
 

@@ -3,21 +3,21 @@
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from vramtui.app.desk import Desk
-from vramtui.app.predicting import LazyAnalytic, Predictor
-from vramtui.app.screens.details import Details
+from vramtui.app.monitor.predictor import LazyAnalytic, Predictor
 from vramtui.app.state import View
 from vramtui.app.themes import Palette, palette_variables
-from vramtui.app.widgets.banner import Banner
-from vramtui.app.widgets.estimate import EstimatePanel
-from vramtui.app.widgets.gpus import GpuPanel
-from vramtui.app.widgets.graph import MemoryGraph
-from vramtui.app.widgets.header import Header
-from vramtui.app.widgets.lines import Lines
-from vramtui.app.widgets.process_columns import columns_for, row_strip
-from vramtui.core.observed import ObservedJob
-from vramtui.core.preset import PresetFile
-from vramtui.core.readings import Sample
+from vramtui.app.ui.banner import Banner
+from vramtui.app.ui.header import Header
+from vramtui.app.ui.lines import Lines
+from vramtui.app.watch.dashboard_state import Desk
+from vramtui.app.watch.details import Details
+from vramtui.app.watch.estimate_panel import EstimatePanel
+from vramtui.app.watch.gpu_panel import GpuPanel
+from vramtui.app.watch.memory_graph import MemoryGraph
+from vramtui.app.watch.process_columns import columns_for, row_strip
+from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.preset import PresetFile
 from vramtui.presets import PresetLibrary
 
 WIDTH, HEIGHT = 120, 12

@@ -15,21 +15,21 @@ import msgspec
 
 from benchmarks.fuzz_pictures import pictures
 from tests.stub.nvidia_smi import card
-from vramtui.core.devices import CARDS, DEFAULT_CARD, Device
-from vramtui.core.errors import SourceFailed, UserError
-from vramtui.core.history import History
-from vramtui.core.observed import ObservedJob
-from vramtui.core.preset import PresetFile
-from vramtui.core.readings import Gpu, Host, Memory, Problem, Process, Sample, decode_sample, encode_sample
-from vramtui.core.snapshot import take_snapshot
-from vramtui.core.text import printable
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.text import printable
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
+from vramtui.core.observation.history import History
+from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import Gpu, Host, Memory, Problem, Process, Sample, decode_sample, encode_sample
+from vramtui.core.observation.snapshot import take_snapshot
+from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.presets.edited import EditedText
+from vramtui.presets.draft.edited_text import EditedText
 from vramtui.presets.reading import find_problems, load_preset, parse_preset
-from vramtui.records.recording import Header, Recording, RecordingWriter, read_recording
-from vramtui.sources.commands import Output
-from vramtui.sources.nvidia_smi import NvidiaSmiSource
-from vramtui.sources.nvidia_smi_parse import COLUMNS
+from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
+from vramtui.sources.nvidia_smi.parse import COLUMNS
+from vramtui.sources.nvidia_smi.runner import Output
+from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 from vramtui.sources.probe_listener import _decoded
 
 Target = Callable[[bytes], None]

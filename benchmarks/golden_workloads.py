@@ -5,9 +5,9 @@ A name is that of a recorded run: model, attention, precision, optimizer, checkp
 
 from typing import Literal
 
-from vramtui.core.layer_models import Act, ConvNetModel, Layer, Linear, Norm, Repeat, SequentialModel, Stage
-from vramtui.core.models import Implementation, TransformerModel
-from vramtui.core.workload import Attention, Optimizer, OptimizerImplementation, Precision, TrainRun, Workload
+from vramtui.core.schema.decoder_models import Implementation, TransformerModel
+from vramtui.core.schema.layer_models import Act, ConvNetModel, Layer, Linear, Norm, Repeat, SequentialModel, Stage
+from vramtui.core.schema.workload import Attention, Optimizer, OptimizerImplementation, Precision, TrainRun, Workload
 
 PRECISIONS: dict[str, Precision] = {"fp32": "fp32", "bf16amp": "bf16-mixed", "bf16": "bf16"}
 ATTENTIONS: dict[str, Attention] = {"eager": "eager", "sdpa": "flash"}

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.other_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
-from vramtui.core.workload import Attention, InferRun, Lora, Precision, TrainRun, Workload
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
+from vramtui.core.schema.workload import Attention, InferRun, Lora, Precision, TrainRun, Workload
 
 Other = EncoderModel | EncoderDecoderModel | UNetModel | DiffusionTransformerModel
 Config = dict[str, Any]

@@ -16,9 +16,9 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from benchmarks.other_models import CASES, Case  # noqa: E402 - found through the line above
-from vramtui.core.devices import card  # noqa: E402 - as above
-from vramtui.estimators.traced.results import TraceRequest  # noqa: E402 - as above
-from vramtui.estimators.traced.run import trace  # noqa: E402 - as above
+from vramtui.core.estimate.devices import card  # noqa: E402 - as above
+from vramtui.estimators.traced.process.results import TraceRequest  # noqa: E402 - as above
+from vramtui.estimators.traced.process.run import trace  # noqa: E402 - as above
 
 RECORDS = ROOT / "tests" / "golden" / "other_models.json"
 DEVICE = "H100"

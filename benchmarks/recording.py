@@ -12,15 +12,15 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.core.devices import Device
-from vramtui.core.estimate import Estimate
-from vramtui.core.observed import Beat, Counters, Hello, ObservedJob, PhaseEnd, ProbeDevice, Watched
-from vramtui.core.predicted import Prediction
-from vramtui.core.readings import Gpu, Host, Memory, Process, ProcessKey, Sample, process_key
-from vramtui.core.snapshot import device_of
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ObservedJob, PhaseEnd, ProbeDevice, Watched
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample, process_key
+from vramtui.core.observation.snapshot import device_of
 from vramtui.estimators.predict import Predictor
 from vramtui.presets import PresetLibrary
-from vramtui.records.recording import Header, RecordingWriter, read_recording
+from vramtui.records.recording.writer import Header, RecordingWriter, read_recording
 
 GIB, MIB = 1 << 30, 1 << 20
 DAY = 86400

@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.recording import a_second_later, host, jobs_of, predictions_of, tell
 from vramtui.app.app import Dashboard
-from vramtui.app.playback import Playback
+from vramtui.app.replay.position import Playback
 from vramtui.presets import PresetLibrary
-from vramtui.records.growing import GrowingRecording, open_recording
-from vramtui.records.recording import Header, Recording, RecordingWriter
+from vramtui.records.recording.growing_recording import GrowingRecording, open_recording
+from vramtui.records.recording.writer import Header, Recording, RecordingWriter
 from vramtui.sources.replay import ReplaySource
 
 SIZE = (200, 50)

@@ -27,7 +27,7 @@ from tests.stub.build import build  # noqa: E402 - the tests are no package: the
 from tests.stub.world import MIB, World, crowd  # noqa: E402 - as above
 
 if TYPE_CHECKING:
-    from vramtui.sources.nvml import NvmlSource
+    from vramtui.sources.nvml.source import NvmlSource
 
 STATE = "VRAMTUI_STUB_STATE"
 READS = 7
@@ -51,8 +51,8 @@ def close_cost(source: "NvmlSource", grow: Callable[[], None]) -> str:
     """The CPU time of close looks at every process on every GPU, as text; writing the world does not count."""
     import pynvml  # noqa: PLC0415 - the library's path is set by now
 
-    from vramtui.app.sampler import INTERVAL, Sampler  # noqa: PLC0415 - as above
-    from vramtui.core.readings import process_key  # noqa: PLC0415 - as above
+    from vramtui.app.monitor.fast_sampler import INTERVAL, Sampler  # noqa: PLC0415 - as above
+    from vramtui.core.observation.readings import process_key  # noqa: PLC0415 - as above
 
     sample = source.read()
     keys = [process_key(sample.host.name, gpu, process) for gpu in sample.gpus for process in gpu.processes]
@@ -76,7 +76,7 @@ def close_cost(source: "NvmlSource", grow: Callable[[], None]) -> str:
 
 def measure(gpus: int, processes: int, state: Path) -> None:
     """Print the costs at one size."""
-    from vramtui.sources.nvml import NvmlSource  # noqa: PLC0415 - its library path is set by now
+    from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - its library path is set by now
 
     world: World = crowd(gpus, processes)
     world.write(state)

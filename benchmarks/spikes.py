@@ -40,10 +40,10 @@ def spike(world: World, state: Path, after: float, seconds: float) -> None:
 
 def measure(spikes: int, seconds: float, state: Path) -> None:
     """Make the spikes and print how many were found."""
-    from vramtui.app.sampler import Sampler  # noqa: PLC0415 - the library's path is set by now
-    from vramtui.core.history import History  # noqa: PLC0415 - as above
-    from vramtui.core.readings import process_key  # noqa: PLC0415 - as above
-    from vramtui.sources.nvml import NvmlSource  # noqa: PLC0415 - as above
+    from vramtui.app.monitor.fast_sampler import Sampler  # noqa: PLC0415 - the library's path is set by now
+    from vramtui.core.observation.history import History  # noqa: PLC0415 - as above
+    from vramtui.core.observation.readings import process_key  # noqa: PLC0415 - as above
+    from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - as above
 
     world, dice = crowd(8, 64), random.Random(4213)
     world.write(state)

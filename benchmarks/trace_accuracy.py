@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.estimators.traced.results import TraceRequest, TraceResult
-from vramtui.estimators.traced.run import trace
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
+from vramtui.estimators.traced.process.run import trace
 
 HERE = Path(__file__).parent
 GOLDEN = HERE.parent / "tests" / "golden" / "training"

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from vramtui.core.devices import card
-from vramtui.estimators.traced.results import TraceRequest
-from vramtui.estimators.traced.run import trace
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process.results import TraceRequest
+from vramtui.estimators.traced.process.run import trace
 
 HERE = Path(__file__).resolve()
 JOBS = ("gpt_124m", "llama_8b")

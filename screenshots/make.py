@@ -17,15 +17,15 @@ from pathlib import Path
 import msgspec
 
 from vramtui.app import Dashboard
-from vramtui.app.picture import picture
-from vramtui.cli.dashboard_saver import SnapshotSaver
-from vramtui.cli.dashboard_tracer import ChildTracer
-from vramtui.cli.demo_probe import told_by
-from vramtui.cli.past_runs import DemoPast
-from vramtui.core.readings import Sample
-from vramtui.core.settings import SnapshotSettings
+from vramtui.app.terminal.screenshot import picture
+from vramtui.cli.common.demo_probe import told_by
+from vramtui.cli.dashboard.past_runs import DemoPast
+from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
+from vramtui.cli.dashboard.tracer import ChildTracer
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.presets import PresetLibrary
-from vramtui.sources.demo import DemoSource
+from vramtui.sources.demo.source import DemoSource
 
 HERE = Path(__file__).parent
 NOON = 1795176000.0  # 2026-11-20 12:00:00 UTC

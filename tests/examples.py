@@ -2,9 +2,9 @@
 
 import msgspec
 
-from vramtui.core.ledger import Ledger
-from vramtui.core.runs import Run
-from vramtui.core.units import GIB
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.run import Run
 
 SMALL_MODEL = """\
 [model]

@@ -30,7 +30,9 @@ def _lines(node: ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def test_there_is_something_to_measure() -> None:
     assert len(FILES) > 50
-    assert "vramtui/core/readings.py:Gpu" in {name for name, _, _ in _sizes(ROOT / "vramtui/core/readings.py")}
+    assert "vramtui/core/observation/readings.py:Gpu" in {
+        name for name, _, _ in _sizes(ROOT / "vramtui/core/observation/readings.py")
+    }
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -8,7 +8,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 HEAVY = {"torch", "transformers", "pynvml", "textual", "rich", "numpy", "plotext"}
-CLI = sorted(f"vramtui.cli.{path.stem}" for path in (ROOT / "vramtui/cli").glob("*.py") if path.stem != "__init__")
+CLI = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in (ROOT / "vramtui/cli").rglob("*.py")
+    if path.stem != "__init__" and path.parent.name != "dashboard"
+)
 
 
 def _loaded(program: str, *arguments: str) -> set[str]:

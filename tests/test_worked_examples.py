@@ -9,9 +9,9 @@ import pytest
 from tests.app import moments
 from vramtui.app.state import View
 from vramtui.app.themes import Palette, palette_variables
-from vramtui.core.devices import card
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import METRICS, Problem
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.estimate.devices import card
+from vramtui.core.observation.readings import METRICS, Problem
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets import parse_preset
 from vramtui.presets.library import PresetLibrary

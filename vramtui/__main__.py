@@ -15,7 +15,7 @@ def main() -> None:
 
         sys.stdout.write(f"vramtui {__version__}\n")
     elif not arguments:
-        from vramtui.cli.dashboard import open_dashboard  # noqa: PLC0415 - as above
+        from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - as above
 
         open_dashboard()
     else:

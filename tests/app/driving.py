@@ -8,14 +8,14 @@ from textual.pilot import Pilot
 from tests.app import moments
 from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
 from vramtui.app.app import Dashboard
-from vramtui.app.library import Presets
 from vramtui.app.messages import PresetsRead, SampleTaken
-from vramtui.app.tracer import Tracer
-from vramtui.core.estimate import Estimator
-from vramtui.core.readings import Sample
-from vramtui.core.settings import Settings
-from vramtui.core.snapshot import Snapshot
-from vramtui.core.units import GIB
+from vramtui.app.monitor.presets import Presets
+from vramtui.app.timeline.tracer import Tracer
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.estimate import Estimator
+from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.snapshot import Snapshot
+from vramtui.core.schema.settings import Settings
 
 Driver = tuple[Still, Pilot[None]]
 

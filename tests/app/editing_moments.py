@@ -10,8 +10,8 @@ from tests.app import moments
 from tests.app.driving import dashboard, settle
 from tests.app.stand_ins import FixedPresets, Still
 from vramtui.app.editor.screen import EditorScreen
-from vramtui.core.preset import PresetFile
-from vramtui.core.readings import Sample
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.preset import PresetFile
 from vramtui.presets.reading import load_preset
 
 TEXT = """\

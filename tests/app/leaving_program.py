@@ -6,7 +6,7 @@ import threading
 from tests.app import moments
 from tests.app.stand_ins import FixedPresets, RoundEstimator
 from vramtui.app import Dashboard, run_dashboard
-from vramtui.core.readings import Sample
+from vramtui.core.observation.readings import Sample
 
 
 class Hangs:

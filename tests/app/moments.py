@@ -1,7 +1,7 @@
 """Moments worth looking at, made by hand: every state that a GPU and a process can be in."""
 
-from vramtui.core.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample
-from vramtui.core.units import GIB, MIB
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample
 
 START = 1_800_000_000.0
 HOST = Host(name="gpu01", driver_version="580.95.05", cuda_version="13.0")

@@ -9,14 +9,14 @@ from tests.app import moments
 from tests.app.driving import Clock, climbing, settle
 from tests.app.stand_ins import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
-from vramtui.app.library import Presets
 from vramtui.app.messages import PresetsRead
-from vramtui.app.playback import Playback
-from vramtui.core.history import Peak
-from vramtui.core.observed import ObservedJob
-from vramtui.core.predicted import Prediction
-from vramtui.core.readings import ProcessKey, Sample
-from vramtui.core.settings import Settings
+from vramtui.app.monitor.presets import Presets
+from vramtui.app.replay.position import Playback
+from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.observation.history import Peak
+from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.schema.settings import Settings
 
 
 class Tape:

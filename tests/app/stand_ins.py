@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from textual.notifications import SeverityLevel
 
 from vramtui.app.app import Dashboard
-from vramtui.core.devices import Device
-from vramtui.core.errors import SourceFailed, UserError
-from vramtui.core.estimate import Estimate, Part
-from vramtui.core.ledger import ledger_from_parts
-from vramtui.core.models import TransformerModel
-from vramtui.core.preset import Match, Preset, PresetFile
-from vramtui.core.readings import Sample
-from vramtui.core.units import GIB, MIB
-from vramtui.core.workload import InferRun, Lora, TrainRun, Workload
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.estimate.ledger import ledger_from_parts
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.preset import Match, Preset, PresetFile
+from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 
 FOR_EVER = 1e6  # seconds
 

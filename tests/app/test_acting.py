@@ -14,12 +14,12 @@ from tests.app import moments
 from tests.app.driving import Clock, dashboard, give, screen_text, settle
 from tests.app.stand_ins import Still
 from tests.app.svg import SvgExtension
-from vramtui.app.acting import pasteable
-from vramtui.app.screens.signal import SignalWindow
-from vramtui.core.readings import Sample
-from vramtui.core.signalling import Outcome, Sent, SignalName
-from vramtui.core.units import GIB
-from vramtui.sources.signals import Signals
+from vramtui.app.signals.controller import pasteable
+from vramtui.app.signals.dialog import SignalWindow
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.signals import Outcome, Sent, SignalName
+from vramtui.sources.host.signals import Signals
 
 
 class Obedient:

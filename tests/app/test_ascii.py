@@ -7,7 +7,7 @@ from rich.cells import cell_len
 
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, screen_text
-from vramtui.app.ascii import plain_text
+from vramtui.app.terminal.ascii import plain_text
 
 
 async def test_everything_on_the_screen_has_an_ascii_form(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from textual.widgets import OptionList
 from tests.app.driving import climbing, dashboard
 from tests.app.stand_ins import MODEL, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
-from vramtui.core.preset import Preset, PresetFile
-from vramtui.core.workload import TrainRun
+from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.workload import TrainRun
 
 MANY = 60
 

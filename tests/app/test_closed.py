@@ -4,8 +4,8 @@ import pytest
 
 from tests.app import moments
 from tests.app.driving import dashboard, settle
-from vramtui.app.screens.presets import PresetChooser
-from vramtui.app.screens.viewed import ViewScreen
+from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.app.watch.preset_picker import PresetChooser
 
 
 @pytest.mark.parametrize("key", ["2", "3", "4"])

@@ -10,9 +10,9 @@ import pytest
 from tests.app import moments
 from tests.app.driving import Driver, dashboard, give, screen_text, settle
 from tests.app.test_history_screen import history, shelf
-from vramtui.app.widgets.cursor_rows import CursorRows
-from vramtui.core.readings import Process, Sample
-from vramtui.core.units import UNKNOWN
+from vramtui.app.ui.cursor_list import CursorRows
+from vramtui.core.base.units import UNKNOWN
+from vramtui.core.observation.readings import Process, Sample
 
 Opened = Callable[[tuple[int, int]], AbstractAsyncContextManager[Driver]]
 

@@ -5,11 +5,11 @@ import msgspec
 from tests.app import moments
 from tests.app.driving import climbing
 from tests.app.stand_ins import PRESETS, RoundEstimator
-from vramtui.app.desk import Desk
-from vramtui.app.predicting import Predictor
+from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.state import View
-from vramtui.core.readings import ProcessKey
-from vramtui.core.units import GIB
+from vramtui.app.watch.dashboard_state import Desk
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.readings import ProcessKey
 
 PREDICTED = RoundEstimator().estimate(PRESETS[0].preset.workload, None).process  # type: ignore[arg-type]  # not looked at
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from tests.app import moments
-from vramtui.app.screens.details import folded, gpu_facts, nobodys_facts
-from vramtui.core.readings import Absence, Memory
-from vramtui.core.units import GIB
+from vramtui.app.watch.details import folded, gpu_facts, nobodys_facts
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.readings import Absence, Memory
 
 INSIDE = msgspec.structs.replace(moments.HOST, private_pids=True)
 

@@ -7,13 +7,13 @@ import pytest
 from tests.app.driving import dashboard, screen_text, settle
 from tests.app.editing_moments import TEXT, editor, on_top, preset_at, said, text_of
 from tests.app.stand_ins import FixedPresets
-from vramtui.app.editor.rows import FormRows
+from vramtui.app.editor.dialogs import Pick
+from vramtui.app.editor.form.rows import FormRows
 from vramtui.app.editor.screen import EditorScreen
-from vramtui.app.editor.windows import Pick
-from vramtui.core.units import GIB
+from vramtui.core.base.units import GIB
 from vramtui.presets import PresetLibrary
-from vramtui.presets.drafts import Draft
-from vramtui.presets.form_types import Field
+from vramtui.presets.draft.draft import Draft
+from vramtui.presets.form.types import Field
 
 
 def _key(form: FormRows) -> str:

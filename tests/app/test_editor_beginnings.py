@@ -8,10 +8,10 @@ import pytest
 from tests.app import moments
 from tests.app.driving import screen_text, settle
 from tests.app.editing_moments import TEXT, editor, on_top, said
-from vramtui.app.editor.windows import Ask, Offers, Pick, Question
-from vramtui.core.ledger import Ledger
-from vramtui.core.runs import Kept, Run
-from vramtui.core.units import GIB
+from vramtui.app.editor.dialogs import Ask, Offers, Pick, Question
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.run import Kept, Run
 
 CONFIG = {
     "model_type": "llama",

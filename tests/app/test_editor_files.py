@@ -7,11 +7,11 @@ import pytest
 from tests.app import moments
 from tests.app.driving import screen_text, settle
 from tests.app.editing_moments import TEXT, Edited, editor, on_top, preset_at, said, text_of
+from vramtui.app.editor.dialogs import Ask, Difference, Question
 from vramtui.app.editor.screen import EditorScreen
-from vramtui.app.editor.windows import Ask, Difference, Question
-from vramtui.core.errors import UserError
-from vramtui.presets import drafts
-from vramtui.presets.whole_files import NotDurable
+from vramtui.core.base.errors import UserError
+from vramtui.presets.draft import draft as drafts
+from vramtui.presets.toml.whole_files import NotDurable
 
 EIGHT = TEXT.replace("batch_size = 4 ", "batch_size = 8 ")
 

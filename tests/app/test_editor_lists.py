@@ -8,7 +8,7 @@ from tests.app.driving import screen_text, settle
 from tests.app.editing_moments import editor, preset_at, said
 from tests.app.stand_ins import Still
 from vramtui.app.editor.screen import EditorScreen
-from vramtui.presets.form_types import Field
+from vramtui.presets.form.types import Field
 
 NET = """\
 name = "Net"

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.app.editor.stepping import stepped
-from vramtui.app.editor.text import _same
-from vramtui.app.editor.toml_colours import open_fences, stretches
-from vramtui.app.editor.typing_line import TypingLine
-from vramtui.presets.form_types import Field, Kind
+from vramtui.app.editor.form.line_edit import TypingLine
+from vramtui.app.editor.form.stepper import stepped
+from vramtui.app.editor.toml_highlight import open_fences, stretches
+from vramtui.app.editor.toml_text import _same
+from vramtui.presets.form.types import Field, Kind
 
 
 def _field(kind: Kind, value: str | None = None, **more: object) -> Field:

@@ -9,8 +9,8 @@ from tests.app import moments
 from tests.app.driving import settle
 from tests.app.editing_moments import TEXT, editor, preset_at
 from tests.app.svg import SvgExtension
-from vramtui.core.preset import PresetFile
-from vramtui.core.units import GIB
+from vramtui.core.base.units import GIB
+from vramtui.core.schema.preset import PresetFile
 
 SIZES = pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)], ids=lambda size: f"{size[0]}x{size[1]}")
 

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from tests.app.test_plan import planned
-from vramtui.app.places import PLACES, Place
-from vramtui.app.screens.plan import PlanScreen
+from vramtui.app.plan.screen import PlanScreen
+from vramtui.app.screen_registry import PLACES, Place
 from vramtui.app.themes import THEMES
 
 SIZES = ((80, 24), (120, 35), (200, 50))

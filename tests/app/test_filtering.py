@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text, settle
-from vramtui.app.filtering import FORMS, conditions, doubt, holds
 from vramtui.app.state import Row
+from vramtui.app.watch.process_filter import FORMS, conditions, doubt, holds
 
 SERVER = moments.process(4214, 1, "vllm serve --port 4213", user="annabel")
 

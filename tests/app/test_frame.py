@@ -11,7 +11,7 @@ from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
-from vramtui.app.frame import Frame, transition
+from vramtui.app.terminal.cell_diff import Frame, transition
 
 CONSOLE = Console(color_system="truecolor", force_terminal=True)
 WIDTH, HEIGHT = 24, 4

@@ -5,10 +5,10 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.app.building import ceiling
 from vramtui.app.state import Series
-from vramtui.app.widgets.braille import DOTS, braille_rows, buckets, levels
-from vramtui.core.units import GIB
+from vramtui.app.ui.braille import DOTS, braille_rows, buckets, levels
+from vramtui.app.watch.view_builder import ceiling
+from vramtui.core.base.units import GIB
 
 
 def series(points: list[tuple[float, int]], start: float, end: float) -> Series:

@@ -2,7 +2,7 @@
 
 from tests.app import moments
 from tests.app.driving import Clock, dashboard, settle
-from vramtui.app.widgets.table import Rows
+from vramtui.app.watch.process_table import Rows
 
 
 async def test_every_press_counts_though_not_every_one_is_drawn() -> None:

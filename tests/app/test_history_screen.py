@@ -11,21 +11,21 @@ from textual.widgets import Input
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
-from vramtui.app.past import PastView
-from vramtui.app.screens.confirm import Confirm
-from vramtui.app.screens.history import HistoryScreen
-from vramtui.app.screens.run import RunWindow
-from vramtui.app.screens.watch import Watch
-from vramtui.app.widgets.keybar import KeyBar
-from vramtui.app.widgets.run_errors import RunErrors, bars
-from vramtui.app.widgets.runs import RunHeading, RunRows
-from vramtui.cli.demo_runs import demo_runs
-from vramtui.core.errors import UserError
-from vramtui.core.ledger import Ledger
-from vramtui.core.run_list import RUN_COLUMNS
-from vramtui.core.runs import Kept
-from vramtui.core.settings import DashboardSettings, Settings
-from vramtui.core.units import MIB
+from vramtui.app.history.model import PastView
+from vramtui.app.history.run_errors import RunErrors, bars
+from vramtui.app.history.run_table import RunHeading, RunRows
+from vramtui.app.history.run_window import RunWindow
+from vramtui.app.history.screen import HistoryScreen
+from vramtui.app.ui.confirm import Confirm
+from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.watch.screen import Watch
+from vramtui.cli.dashboard.demo_runs import demo_runs
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import MIB
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.run import Kept
+from vramtui.core.runs.run_list import RUN_COLUMNS
+from vramtui.core.schema.settings import DashboardSettings, Settings
 
 SIZES = [(80, 24), (120, 35), (200, 50)]
 HOST = "demo-gpu01"

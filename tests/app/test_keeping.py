@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, give, screen_text, settle
-from vramtui.core.observed import Beat, Counters, Hello, ObservedJob, ProbeDevice
-from vramtui.core.runs import Run
-from vramtui.core.units import GIB
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ObservedJob, ProbeDevice
+from vramtui.core.runs.run import Run
 
 REFUSED = "the history /data/history.sqlite3 cannot be used: database or disk is full"
 

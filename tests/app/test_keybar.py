@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from vramtui.app.keys import APP_BINDINGS
-from vramtui.app.places import PLACES, Place
-from vramtui.app.widgets.keybar import GAP, Hint, KeyBar, fitting
+from vramtui.app.screen_registry import PLACES, Place
+from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
 
 WIDTHS = (200, 120, 100, 80, 79, 72, 60, 50, 40, 30, 20)
 every_place = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)

@@ -9,23 +9,23 @@ from textual.widgets import Input, OptionList
 from tests.app import moments
 from tests.app.driving import Clock, Driver, climbing, dashboard, give, screen_text, settle
 from tests.app.stand_ins import FixedPresets
+from vramtui.app.help.dialog import Help
+from vramtui.app.help.problems import Problems
 from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
 from vramtui.app.messages import ReadFailed, SourceStuck
-from vramtui.app.screens.details import Details
-from vramtui.app.screens.explain import Explain
-from vramtui.app.screens.help import Help
-from vramtui.app.screens.presets import PresetChooser
-from vramtui.app.screens.problems import Problems
-from vramtui.app.screens.watch import Watch
 from vramtui.app.state import View
-from vramtui.app.widgets.estimate import EstimatePanel
-from vramtui.app.widgets.gpus import GpuPanel
-from vramtui.app.widgets.keybar import KeyBar
-from vramtui.app.widgets.table import Heading, Rows
-from vramtui.core.errors import UserError
-from vramtui.core.snapshot import Snapshot
-from vramtui.core.units import GIB
-from vramtui.core.workload import TrainRun
+from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.watch.details import Details
+from vramtui.app.watch.estimate_panel import EstimatePanel
+from vramtui.app.watch.explain import Explain
+from vramtui.app.watch.gpu_panel import GpuPanel
+from vramtui.app.watch.preset_picker import PresetChooser
+from vramtui.app.watch.process_table import Heading, Rows
+from vramtui.app.watch.screen import Watch
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.snapshot import Snapshot
+from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import PresetLibrary
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 
 from tests.app.driving import climbing, dashboard, settle
-from vramtui.app.observing import told_ledger, told_moments
-from vramtui.core.observed import Beat, Counters, Hello, ObservedJob, PhaseEnd, ProbeDevice
-from vramtui.core.units import GIB
+from vramtui.app.monitor.reported_ledgers import told_ledger, told_moments
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ObservedJob, PhaseEnd, ProbeDevice
 
 
 def job(pid: int, uuid: str) -> ObservedJob:

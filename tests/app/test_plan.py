@@ -10,16 +10,16 @@ from textual.widgets import Input
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from tests.app.stand_ins import PRESETS, FixedPresets
 from tests.app.svg import SvgExtension
+from vramtui.app.help.dialog import Help
 from vramtui.app.keys import PLAN_BINDINGS
+from vramtui.app.plan.screen import PlanScreen
 from vramtui.app.plan.view import PlanView
-from vramtui.app.screens.help import Help
-from vramtui.app.screens.plan import PlanScreen
-from vramtui.app.screens.presets import PresetChooser
-from vramtui.app.screens.watch import Watch
-from vramtui.app.widgets.heatmap import Heatmap
-from vramtui.app.widgets.plan_chooser import PlanChooser
-from vramtui.app.widgets.plan_name import PlanName
-from vramtui.core.workload import TrainRun
+from vramtui.app.plan.widgets.chooser import PlanChooser
+from vramtui.app.plan.widgets.heatmap import Heatmap
+from vramtui.app.plan.widgets.name import PlanName
+from vramtui.app.watch.preset_picker import PresetChooser
+from vramtui.app.watch.screen import Watch
+from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import PresetLibrary
 
 SIZES = [(80, 24), (120, 35), (200, 50)]

@@ -11,13 +11,13 @@ from tests.app.stand_ins import FixedPresets
 from tests.app.svg import SvgExtension
 from tests.app.test_plan import SIZES, planned, press, run_of, saved
 from vramtui.app.plan.changes import Choice, worthwhile
-from vramtui.app.widgets.heatmap import Heatmap
-from vramtui.app.widgets.plan_name import PlanName
-from vramtui.app.widgets.plan_words import PlanWords
-from vramtui.core.devices import CARDS
-from vramtui.core.units import GIB
+from vramtui.app.plan.widgets.advice import PlanWords
+from vramtui.app.plan.widgets.heatmap import Heatmap
+from vramtui.app.plan.widgets.name import PlanName
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import CARDS
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.planner import Edge, Effect
+from vramtui.estimators.planner.planner import Edge, Effect
 from vramtui.presets import PresetLibrary
 
 REAL = PresetLibrary().get("gpt2-1.5b")

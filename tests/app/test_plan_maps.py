@@ -13,27 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
-from vramtui.app.desk import Desk
+from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.plan.axes import axes_of, usual_axes, variant
-from vramtui.app.plan.desk import ADVICE, SHEETS, PlanDesk
+from vramtui.app.plan.grid import Advice, Question, Sheet
 from vramtui.app.plan.ladders import ladder, short, with_present
-from vramtui.app.plan.saving import differences, proposed_name, save_variant
-from vramtui.app.plan.sharing import AS_IS, schemes_for, shared
-from vramtui.app.plan.sheets import Advice, Question, Sheet
+from vramtui.app.plan.model import ADVICE, SHEETS, PlanDesk
+from vramtui.app.plan.save_preset import differences, proposed_name, save_variant
+from vramtui.app.plan.sharding import AS_IS, schemes_for, shared
+from vramtui.app.plan.widgets.heat import figure
+from vramtui.app.plan.widgets.heatmap import edge_before, edge_below
 from vramtui.app.plan.worker import Worker
-from vramtui.app.predicting import Predictor
-from vramtui.app.widgets.heat import figure
-from vramtui.app.widgets.heatmap import edge_before, edge_below
-from vramtui.core.devices import CARDS, card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate, Estimator
-from vramtui.core.models import RuleModel, TorchModel
-from vramtui.core.parallel import Parallel
-from vramtui.core.units import GIB, TIB
-from vramtui.core.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.app.watch.dashboard_state import Desk
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB, TIB
+from vramtui.core.estimate.devices import CARDS, card
+from vramtui.core.estimate.estimate import Estimate, Estimator
+from vramtui.core.schema.decoder_models import RuleModel, TorchModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.plan_grid import answer_for, spread
-from vramtui.estimators.planner import Answer, Planner
+from vramtui.estimators.planner.grid import answer_for, spread
+from vramtui.estimators.planner.planner import Answer, Planner
 from vramtui.presets import PresetLibrary
 from vramtui.presets.reading import load_preset
 

@@ -7,9 +7,9 @@ from textual.message import Message
 
 from tests.app import moments
 from vramtui.app.messages import ReadFailed, SampleTaken, SourceStuck
-from vramtui.app.poller import Poller
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import Sample
+from vramtui.app.monitor.poller import Poller
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Sample
 
 WAIT = 60.0
 

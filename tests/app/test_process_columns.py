@@ -6,11 +6,11 @@ import pytest
 from tests.app import moments
 from vramtui.app.state import Row
 from vramtui.app.themes import Palette
-from vramtui.app.widgets.process_columns import columns_for, row_strip
-from vramtui.core.colours import DARK
-from vramtui.core.history import Peak
-from vramtui.core.readings import process_key
-from vramtui.core.units import GIB
+from vramtui.app.watch.process_columns import columns_for, row_strip
+from vramtui.core.base.colours import DARK
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.history import Peak
+from vramtui.core.observation.readings import process_key
 
 PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "muted": "#888888"})
 

@@ -11,13 +11,13 @@ from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.replays import Tape as Played
 from tests.app.replays import playing
 from tests.app.stand_ins import PRESETS, Still
-from vramtui.app.recording import MOST_WAITING, TapeEnded, TapeThread
-from vramtui.core.errors import UserError
-from vramtui.core.history import Peak
-from vramtui.core.observed import ObservedJob
-from vramtui.core.predicted import Prediction
-from vramtui.core.readings import ProcessKey, Sample
-from vramtui.core.units import GIB
+from vramtui.app.monitor.recorder import MOST_WAITING, TapeEnded, TapeThread
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.observation.history import Peak
+from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import ProcessKey, Sample
 
 SAMPLES = climbing(30)
 Tick = tuple[Sample, tuple[ObservedJob, ...], dict[ProcessKey, Prediction]]
@@ -185,7 +185,7 @@ async def test_leaving_ends_the_file() -> None:
 
 
 async def test_leaving_waits_for_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.app.recording.LEAVING", 0.01)
+    monkeypatch.setattr("vramtui.app.monitor.recorder.LEAVING", 0.01)
     paper = Paper(stuck=True)
     async with dashboard(SAMPLES[:1]) as (app, pilot):
         app.recorder = paper

@@ -11,18 +11,18 @@ from tests.app import moments
 from tests.app.driving import climbing, dashboard, screen_text, settle
 from tests.app.replays import Player, Tape, arrived, pass_time, playing
 from tests.app.stand_ins import PRESETS, FixedPresets
-from vramtui.app.commands import keys_shown
-from vramtui.app.playback import Playback
-from vramtui.app.screens.help import Help
-from vramtui.app.widgets.replaybar import ReplayBar
-from vramtui.core.estimate import Estimate
-from vramtui.core.history import History, Peak
-from vramtui.core.ledger import Ledger
-from vramtui.core.observed import Beat, Counters, Hello, ObservedJob, ProbeDevice
-from vramtui.core.predicted import Prediction
-from vramtui.core.readings import ProcessKey, Sample, process_key
-from vramtui.core.snapshot import device_of
-from vramtui.core.units import GIB
+from vramtui.app.help.bindings import keys_shown
+from vramtui.app.help.dialog import Help
+from vramtui.app.replay.position import Playback
+from vramtui.app.replay.replay_bar import ReplayBar
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.observation.history import History, Peak
+from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ObservedJob, ProbeDevice
+from vramtui.core.observation.readings import ProcessKey, Sample, process_key
+from vramtui.core.observation.snapshot import device_of
 
 LONG = climbing(600, to=60)
 
@@ -117,7 +117,7 @@ async def test_seeking_on_and_back_leaves_no_trace_of_what_comes_later() -> None
 async def test_a_long_way_is_gone_in_slices_and_the_screen_stays_until_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vramtui.app.replaying.SLICE", 0.0)
+    monkeypatch.setattr("vramtui.app.replay.controller.SLICE", 0.0)
     async with playing(Tape(LONG)) as (player, pilot, _):
         await press(player, pilot, "space")
         playback_of(player).seek(playback_of(player).end)

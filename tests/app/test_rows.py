@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text
 from tests.app.stand_ins import PRESETS, RoundEstimator
-from vramtui.app.arranged import Arranged, Predicted, arranged
-from vramtui.app.listing import Held, Listing
 from vramtui.app.state import SORT_COLUMNS, Row, SortColumn
-from vramtui.core.devices import Device
-from vramtui.core.estimate import Estimate
-from vramtui.core.history import History
-from vramtui.core.preset import PresetFile
-from vramtui.core.readings import Absence, Gpu, Memory, Process, ProcessKey, Sample
-from vramtui.core.units import GIB
+from vramtui.app.watch.process_rows import Held, Listing
+from vramtui.app.watch.sorted_rows import Arranged, Predicted, arranged
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Absence, Gpu, Memory, Process, ProcessKey, Sample
+from vramtui.core.schema.preset import PresetFile
 
 
 def listing_of(*samples: Sample) -> Listing:

@@ -8,14 +8,14 @@ import pytest
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.stand_ins import Still
-from vramtui.app import sampling
 from vramtui.app.messages import SourceStuck
-from vramtui.app.sampler import Sampler
-from vramtui.app.screens.details import peak_words, told_facts
-from vramtui.core.history import Look, Peak
-from vramtui.core.ledger import Ledger
-from vramtui.core.readings import ProcessKey, Sample
-from vramtui.core.units import GIB
+from vramtui.app.monitor import fast_sampling as sampling
+from vramtui.app.monitor.fast_sampler import Sampler
+from vramtui.app.watch.details import peak_words, told_facts
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.history import Look, Peak
+from vramtui.core.observation.readings import ProcessKey, Sample
 
 HIGH = 71 * GIB
 TRAINER = ProcessKey("gpu01", "GPU-0", 4213, moments.START - 600)

@@ -6,9 +6,9 @@ from textual.widgets import Input
 
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text, settle
-from vramtui.app.screens.saving import SaveOptions
-from vramtui.core.errors import UserError
-from vramtui.core.settings import SnapshotSettings
+from vramtui.app.export.options_dialog import SaveOptions
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.settings import SnapshotSettings
 
 
 class Choice:

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from tests.app.driving import climbing, dashboard, give, settle
-from vramtui.app.alarm import say
 from vramtui.app.app import Dashboard
-from vramtui.app.commands import keys_shown
-from vramtui.core.alerts import Alert, AlertRules
-from vramtui.core.errors import UserError
-from vramtui.core.readings import Gpu
-from vramtui.core.settings import DashboardSettings, Settings
+from vramtui.app.help.bindings import keys_shown
+from vramtui.app.watch.alerts import say
+from vramtui.core.base.errors import UserError
+from vramtui.core.observation.alerts import Alert, AlertRules
+from vramtui.core.observation.readings import Gpu
+from vramtui.core.schema.settings import DashboardSettings, Settings
 
 
 async def test_a_key_can_be_another_one() -> None:

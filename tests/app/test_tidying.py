@@ -7,8 +7,8 @@ import pytest
 from textual.widgets import OptionList
 
 from tests.app.driving import climbing, dashboard
-from vramtui.app import tidying
-from vramtui.app.tidying import Tidying
+from vramtui.app.terminal import closed_screens as tidying
+from vramtui.app.terminal.closed_screens import Tidying
 
 
 async def test_what_a_closed_window_drew_is_let_go() -> None:

@@ -12,26 +12,26 @@ from syrupy.assertion import SnapshotAssertion
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from tests.app.stand_ins import MODEL, FixedPresets
 from tests.app.svg import SvgExtension
-from vramtui.app.screens.confirm import Confirm
-from vramtui.app.screens.timeline import TimelineScreen
-from vramtui.app.screens.watch import Watch
 from vramtui.app.themes import Palette
-from vramtui.app.tracer import Traced
-from vramtui.app.widgets.fine import sampled
-from vramtui.app.widgets.phases import lines_of
-from vramtui.app.widgets.stacks import stack
-from vramtui.cli.dashboard_tracer import ChildTracer
-from vramtui.core.colours import DARK
-from vramtui.core.devices import Device, card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Moment
-from vramtui.core.models import TorchModel
-from vramtui.core.preset import Match, Preset, PresetFile
-from vramtui.core.units import GIB
-from vramtui.core.workload import TrainRun, Workload
-from vramtui.estimators.traced.estimating import estimate_of
-from vramtui.estimators.traced.results import Moment as Point
-from vramtui.estimators.traced.results import Progress, TraceResult
+from vramtui.app.timeline.fine_trace import sampled
+from vramtui.app.timeline.phases import lines_of
+from vramtui.app.timeline.screen import TimelineScreen
+from vramtui.app.timeline.tracer import Traced
+from vramtui.app.ui.bars import stack
+from vramtui.app.ui.confirm import Confirm
+from vramtui.app.watch.screen import Watch
+from vramtui.cli.dashboard.tracer import ChildTracer
+from vramtui.core.base.colours import DARK
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.estimate import Moment
+from vramtui.core.schema.decoder_models import TorchModel
+from vramtui.core.schema.preset import Match, Preset, PresetFile
+from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.estimators.traced.estimator import estimate_of
+from vramtui.estimators.traced.process.results import Moment as Point
+from vramtui.estimators.traced.process.results import Progress, TraceResult
 
 # A small GPT's trace as the program itself made it, its fine trace thinned.
 KEPT = Path(__file__).parent / "trace.json.gz"

@@ -7,8 +7,8 @@ import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.main import program
-from vramtui.presets import toml
 from vramtui.presets.settings import EXAMPLE
+from vramtui.presets.toml import reader as toml
 
 invoke = CliRunner().invoke
 

@@ -6,13 +6,13 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.app.driving import dashboard
-from vramtui.cli import dashboard as command
-from vramtui.cli.dashboard_actor import let_act
+from vramtui.cli.common.open_source import Opened, open_source
+from vramtui.cli.dashboard import command
+from vramtui.cli.dashboard.signals import let_act
 from vramtui.cli.main import program
-from vramtui.cli.opening import Opened, open_source
-from vramtui.records.recording import Header, RecordingWriter
-from vramtui.sources.demo import DemoSource
-from vramtui.sources.signals import Signals
+from vramtui.records.recording.writer import Header, RecordingWriter
+from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.host.signals import Signals
 
 
 async def test_on_this_machine_it_may() -> None:

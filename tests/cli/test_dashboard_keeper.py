@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from tests.examples import a_run
-from vramtui.cli.dashboard_keeper import HistoryKeeper
-from vramtui.core.errors import UserError
-from vramtui.core.runs import Run
+from vramtui.cli.dashboard.run_writer import HistoryKeeper
+from vramtui.core.base.errors import UserError
+from vramtui.core.runs.run import Run
 from vramtui.records.run_history import FILE, RunHistory
 
 PATIENCE = 60.0

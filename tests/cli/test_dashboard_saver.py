@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.app import moments
-from vramtui.cli.dashboard_saver import SnapshotSaver
-from vramtui.core.errors import UserError
-from vramtui.core.history import History
-from vramtui.core.settings import SnapshotSettings
-from vramtui.core.snapshot import take_snapshot
+from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
+from vramtui.core.base.errors import UserError
+from vramtui.core.observation.history import History
+from vramtui.core.observation.snapshot import take_snapshot
+from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.presets.settings import read_settings
 
 

@@ -1,11 +1,11 @@
 """The demo's jobs tell of themselves what agrees with what its driver shows."""
 
-from vramtui.app.desk import Desk
-from vramtui.app.observing import told_of
-from vramtui.app.predicting import LazyAnalytic, Predictor
-from vramtui.cli.demo_probe import told_by
+from vramtui.app.monitor.predictor import LazyAnalytic, Predictor
+from vramtui.app.monitor.reported_ledgers import told_of
+from vramtui.app.watch.dashboard_state import Desk
+from vramtui.cli.common.demo_probe import told_by
 from vramtui.presets import PresetLibrary
-from vramtui.sources.demo import DemoSource
+from vramtui.sources.demo.source import DemoSource
 
 
 def test_totals_stay_within_the_process() -> None:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.cli.checks import machine, software
-from vramtui.cli.checks.check import Check, Finding, ask_all
-from vramtui.cli.doctor import exit_code
+from vramtui.cli.doctor import machine, software
+from vramtui.cli.doctor.check import Check, Finding, ask_all
+from vramtui.cli.doctor.command import exit_code
 
 
 def found(check: str, verdict: str) -> Finding:

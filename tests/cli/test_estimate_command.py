@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vramtui.cli.main import program
-from vramtui.core.estimate import PHASE_TITLES
+from vramtui.core.estimate.estimate import PHASE_TITLES
 
 RUNNER = CliRunner()
 

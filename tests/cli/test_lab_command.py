@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from vramtui.cli.main import program
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.estimators.lab import running
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.lab import runner as running
 from vramtui.estimators.lab.catalogue import EXPERIMENTS, Experiment, Run
 
 RUNNER = CliRunner()

@@ -6,11 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vramtui.cli.demo_runs import demo_runs
-from vramtui.cli.past_runs import DemoPast, PastRuns, past_runs
-from vramtui.core.calibration import calibrate
-from vramtui.core.errors import UserError
-from vramtui.core.settings import SnapshotSettings
+from vramtui.cli.dashboard.demo_runs import demo_runs
+from vramtui.cli.dashboard.past_runs import DemoPast, PastRuns, past_runs
+from vramtui.core.base.errors import UserError
+from vramtui.core.runs.calibration import calibrate
+from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.records.run_history import FILE, RunHistory
 
 

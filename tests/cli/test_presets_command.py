@@ -10,9 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.examples import SMALL_MODEL
-from vramtui.cli import editing
-from vramtui.cli import presets as command
-from vramtui.cli.presets import presets
+from vramtui.cli.presets import command
+from vramtui.cli.presets import edit as editing
+from vramtui.cli.presets.command import presets
 from vramtui.presets import load_preset
 from vramtui.presets.model_files import preset_of
 

@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.main import program
-from vramtui.core.errors import SourceFailed
+from vramtui.core.base.errors import SourceFailed
 
 run = CliRunner().invoke
 

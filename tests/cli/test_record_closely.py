@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import pytest
 
-from vramtui.cli.record_closely import Closely, Wanted, wanted
-from vramtui.cli.run_recorded import RunRecorded
-from vramtui.cli.run_watch import GpuWatch
-from vramtui.core.errors import UserError
-from vramtui.core.observed import ObservedJob
-from vramtui.core.readings import Gpu, Host, Process, ProcessKey, Sample
+from vramtui.cli.record.fast_sampler import Closely, Wanted, wanted
+from vramtui.cli.run.monitor import GpuWatch
+from vramtui.cli.run.recorded_predictions import RunRecorded
+from vramtui.core.base.errors import UserError
+from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
 
 PIDS = (7, 8, 9)
 

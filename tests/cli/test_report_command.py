@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from tests.examples import a_run
 from vramtui.cli.main import program
-from vramtui.core.devices import card
-from vramtui.core.ledger import Ledger
-from vramtui.core.runs import Run
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.run import Run
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets import PresetLibrary
 from vramtui.records.run_history import FILE, RunHistory

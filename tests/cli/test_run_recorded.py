@@ -2,8 +2,8 @@
 
 from tests.app import moments
 from tests.app.stand_ins import PRESETS
-from vramtui.cli.run_recorded import RunRecorded
-from vramtui.core.observed import ObservedJob
+from vramtui.cli.run.recorded_predictions import RunRecorded
+from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.presets import PresetLibrary
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.main import program
-from vramtui.core.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 
 GIB = 1 << 30
 run = CliRunner().invoke

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import a_run
-from vramtui.core.calibration import ENOUGH, Calibration, calibrate, calibrated
-from vramtui.core.estimate import Estimate, Part
-from vramtui.core.ledger import Ledger, Line, ledger_from_parts
-from vramtui.core.runs import Run
-from vramtui.core.units import GIB, MIB
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.estimate.ledger import Ledger, Line, ledger_from_parts
+from vramtui.core.runs.calibration import ENOUGH, Calibration, calibrate, calibrated
+from vramtui.core.runs.run import Run
 
 CONTEXTS = (498, 504, 512)
 

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.comparison import DEFAULT_ERROR, compare, compare_ledgers
-from vramtui.core.estimate import Estimate
-from vramtui.core.ledger import LINES, Category, Ledger, ledger_from_parts
-from vramtui.core.snapshot import observed_ledger
-from vramtui.core.units import GIB
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.comparison import DEFAULT_ERROR, compare, compare_ledgers
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import LINES, Category, Ledger, ledger_from_parts
+from vramtui.core.observation.snapshot import observed_ledger
 
 
 def estimate(weights: int, *, error: float | None = None) -> Estimate:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from vramtui.core.devices import ALIASES, CARDS, card
-from vramtui.core.errors import UserError
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import ALIASES, CARDS, card
 
 
 @pytest.mark.parametrize("spelling", ["RTX 4090", "rtx4090", "NVIDIA GeForce RTX 4090", "rtx-4090"])

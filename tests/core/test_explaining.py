@@ -2,10 +2,10 @@
 
 import pytest
 
-from vramtui.core.devices import card
-from vramtui.core.explaining import WORDS, arithmetic, chapters, peak_sentence
-from vramtui.core.models import HuggingFaceModel, TorchModel
-from vramtui.core.preset import PresetFile
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.explanation import WORDS, arithmetic, chapters, peak_sentence
+from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel
+from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.methods import estimates_by
 from vramtui.presets import PresetLibrary
 

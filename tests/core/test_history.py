@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core import history
-from vramtui.core.history import History, Look, Peak, Track
-from vramtui.core.readings import Absence, Gpu, Host, Process, ProcessKey, Sample
+from vramtui.core.observation import history
+from vramtui.core.observation.history import History, Look, Peak, Track
+from vramtui.core.observation.readings import Absence, Gpu, Host, Process, ProcessKey, Sample
 
 HOST = Host(name="h")
 

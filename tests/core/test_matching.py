@@ -7,12 +7,12 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core import matching
-from vramtui.core.matching import Matcher, matches
-from vramtui.core.models import TransformerModel
-from vramtui.core.preset import Match, Preset, PresetFile
-from vramtui.core.readings import Gpu, Host, Process, ProcessKey, Sample
-from vramtui.core.workload import TrainRun
+from vramtui.core.observation import matching
+from vramtui.core.observation.matching import Matcher, matches
+from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.preset import Match, Preset, PresetFile
+from vramtui.core.schema.workload import TrainRun
 
 MODEL = TransformerModel(hidden_size=64, num_hidden_layers=2, num_attention_heads=2, vocab_size=100)
 

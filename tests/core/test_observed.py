@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.observed import FIRST_STEPS, LATEST, Beat, Counters, ObservedJob, PhaseEnd
+from vramtui.core.observation.probe_messages import FIRST_STEPS, LATEST, Beat, Counters, ObservedJob, PhaseEnd
 
 GIB = 1 << 30
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.readings import (
+from vramtui.core.observation.readings import (
     Absence,
     Gpu,
     Host,

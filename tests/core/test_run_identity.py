@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.ledger import Ledger
-from vramtui.core.run_identity import merged, run_key, same_process
-from vramtui.core.runs import Run
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.run import Run
+from vramtui.core.runs.run_identity import merged, run_key, same_process
 
 GIB = 1 << 30
 STARTED = Run(

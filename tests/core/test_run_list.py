@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import a_run
-from vramtui.core.ledger import Ledger
-from vramtui.core.run_list import (
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.run import Kept
+from vramtui.core.runs.run_list import (
     BARS,
     EDGES,
     RUN_COLUMNS,
@@ -20,7 +21,6 @@ from vramtui.core.run_list import (
     in_order,
     preset_values,
 )
-from vramtui.core.runs import Kept
 
 RUN = a_run(
     source="watched",

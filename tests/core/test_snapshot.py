@@ -1,15 +1,15 @@
 """A moment taken away: every process with its peak, its preset and its comparison."""
 
-from vramtui.core.devices import CARDS, DEFAULT_CARD, Device
-from vramtui.core.estimate import Estimate
-from vramtui.core.history import History
-from vramtui.core.ledger import ledger_from_parts
-from vramtui.core.models import TransformerModel
-from vramtui.core.preset import Preset, PresetFile
-from vramtui.core.readings import Gpu, Host, Memory, Process, Sample, process_key
-from vramtui.core.snapshot import device_of, take_snapshot
-from vramtui.core.units import GIB
-from vramtui.core.workload import TrainRun
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import ledger_from_parts
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, process_key
+from vramtui.core.observation.snapshot import device_of, take_snapshot
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.workload import TrainRun
 
 PRESET = PresetFile(
     key="p",

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.text import printable
+from vramtui.core.base.text import printable
 
 
 def test_a_hostile_name_becomes_harmless_and_stays_readable() -> None:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.errors import UserError
-from vramtui.core.units import GIB, MIB, format_bytes, format_duration, format_gib, format_percent, parse_size
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB, MIB, format_bytes, format_duration, format_gib, format_percent, parse_size
 
 
 @pytest.mark.parametrize(

@@ -5,19 +5,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.devices import Device
-from vramtui.core.estimate import Estimate
-from vramtui.core.history import History
-from vramtui.core.ledger import ledger_from_parts
-from vramtui.core.models import TransformerModel
-from vramtui.core.observed import Beat, Counters, End, Hello, ObservedJob, ProbeDevice
-from vramtui.core.preset import Preset, PresetFile
-from vramtui.core.readings import Gpu, Host, ProcessKey, Sample
-from vramtui.core.readings import Process as Reading
-from vramtui.core.runs import Run
-from vramtui.core.units import GIB
-from vramtui.core.watched import EVERY, MOST_POINTS, Watched, thinned
-from vramtui.core.workload import TrainRun
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import ledger_from_parts
+from vramtui.core.observation.history import History
+from vramtui.core.observation.probe_messages import Beat, Counters, End, Hello, ObservedJob, ProbeDevice
+from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
+from vramtui.core.observation.readings import Process as Reading
+from vramtui.core.runs.run import Run
+from vramtui.core.runs.run_tracker import EVERY, MOST_POINTS, Watched, thinned
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.workload import TrainRun
 
 PRESET = PresetFile(
     key="p",

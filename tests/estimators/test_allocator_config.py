@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.errors import UserError
+from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator import AllocatorConfig
 from vramtui.estimators.allocator.config import next_division
 

@@ -18,13 +18,13 @@ from benchmarks.fuzz_pictures import lines_of, rows_of, view_of
 from tests.stub.build import LIBRARY, build
 from tests.stub.nvidia_smi import install
 from tests.stub.world import World
-from vramtui.app.screens.problems import problems_of
-from vramtui.app.widgets.gpus import GpuPanel
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import Sample
-from vramtui.sources import pid_namespace
-from vramtui.sources.nvidia_smi import NvidiaSmiSource
-from vramtui.sources.nvml import NvmlSource
+from vramtui.app.help.problems import problems_of
+from vramtui.app.watch.gpu_panel import GpuPanel
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Sample
+from vramtui.sources.host import pid_namespace
+from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
+from vramtui.sources.nvml.source import NvmlSource
 
 CONTAINER = "pid:[4026532000]"
 PATIENCE = 3.0  # seconds a card is waited for; a quarter of that where another one hangs

@@ -15,8 +15,8 @@ import pytest
 from tests.installed.our_presets import add_preset
 from tests.installed.stand_in import StandIn
 from tests.installed.terminal import PATIENCE
-from vramtui.core.observed import Beat, Counters, Hello, ProbeDevice
-from vramtui.records.recording import read_recording
+from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ProbeDevice
+from vramtui.records.recording.writer import read_recording
 
 GIB = 1 << 30
 

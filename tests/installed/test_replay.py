@@ -9,8 +9,8 @@ import pytest
 from tests.installed.conftest import Open, Run
 from tests.installed.stand_in import GIB, HARMLESS, HOSTILE
 from tests.installed.terminal import Terminal
-from vramtui.core.readings import Gpu, Host, Memory, Process, Sample
-from vramtui.records.recording import Header, RecordingWriter
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.records.recording.writer import Header, RecordingWriter
 
 
 @pytest.fixture(params=["plain.jsonl", "zipped.jsonl.gz"])

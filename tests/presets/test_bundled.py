@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
-from vramtui.core.preset import PresetFile
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
+from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.methods import estimates_by
 from vramtui.presets import PresetLibrary

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from vramtui.core.models import TransformerModel
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.presets import PresetLibrary
 from vramtui.presets.library import bundled_folder
 

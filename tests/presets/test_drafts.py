@@ -12,16 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.examples import NOTED
-from vramtui.core.errors import UserError
-from vramtui.core.preset import Preset, PresetFile
-from vramtui.core.workload import TrainRun
-from vramtui.presets import PresetLibrary, preset_files, toml
-from vramtui.presets.drafts import ChangedOnDisk, Draft, NameTaken, draft_copy, draft_from_model
-from vramtui.presets.form_types import Field, fields_of
-from vramtui.presets.forms import form_of
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.workload import TrainRun
+from vramtui.presets import PresetLibrary, preset_files
+from vramtui.presets.draft.draft import ChangedOnDisk, Draft, NameTaken, draft_copy, draft_from_model
+from vramtui.presets.form.form import form_of
+from vramtui.presets.form.types import Field, fields_of
 from vramtui.presets.library import bundled_folder
-from vramtui.presets.positions import key_of
 from vramtui.presets.schema import dotted, find_faults
+from vramtui.presets.toml import reader as toml
+from vramtui.presets.toml.positions import key_of
 
 SHIPPED = preset_files(bundled_folder())
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramtui.presets import toml
-from vramtui.presets.edits import one_value, put_value, quoted, readable, take_value
+from vramtui.presets.toml import reader as toml
+from vramtui.presets.toml.edits import one_value, put_value, quoted, readable, take_value
 
 
 def _put(text: str, key: str, value: str) -> str:

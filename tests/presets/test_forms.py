@@ -5,12 +5,12 @@ from typing import get_args
 
 import pytest
 
-from vramtui.core.models import Model
-from vramtui.core.rule_inputs import RuleInputs
-from vramtui.core.workload import Run
-from vramtui.presets.form_types import Field, Group, fields_of
-from vramtui.presets.forms import form_of
-from vramtui.presets.help_texts import helps_of, summary_of
+from vramtui.core.schema.decoder_models import Model
+from vramtui.core.schema.rule_inputs import RuleInputs
+from vramtui.core.schema.workload import Run
+from vramtui.presets.form.form import form_of
+from vramtui.presets.form.help_texts import helps_of, summary_of
+from vramtui.presets.form.types import Field, Group, fields_of
 
 TEXT = """\
 # how we train

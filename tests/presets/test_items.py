@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramtui.presets import preset_files, toml
-from vramtui.presets.drafts import Draft
-from vramtui.presets.edits import put_value, quoted
-from vramtui.presets.form_types import Field, fields_of
-from vramtui.presets.forms import form_of
-from vramtui.presets.item_edits import copy_item, put_item, swap_items, take_item, written
+from vramtui.presets import preset_files
+from vramtui.presets.draft.draft import Draft
+from vramtui.presets.form.form import form_of
+from vramtui.presets.form.types import Field, fields_of
 from vramtui.presets.library import bundled_folder
-from vramtui.presets.positions import key_of
+from vramtui.presets.toml import reader as toml
+from vramtui.presets.toml.edits import put_value, quoted
+from vramtui.presets.toml.item_edits import copy_item, put_item, swap_items, take_item, written
+from vramtui.presets.toml.positions import key_of
 
 SHIPPED = preset_files(bundled_folder())
 ON_LINES = """\

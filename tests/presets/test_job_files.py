@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramtui.core.errors import UserError
+from vramtui.core.base.errors import UserError
 from vramtui.presets import PresetLibrary
-from vramtui.presets.command_lines import read_command_line
-from vramtui.presets.file_keys import KEYS, MODEL_KEYS
-from vramtui.presets.file_offers import files_of, not_read, offers_of_file
-from vramtui.presets.job_files import LARGEST, JobFile, files_named, read_job_file
-from vramtui.presets.offers import draft_from_file, draft_from_process, start_from
-from vramtui.presets.process_files import finder_of
+from vramtui.presets.importers.command_lines import read_command_line
+from vramtui.presets.importers.file_keys import KEYS, MODEL_KEYS
+from vramtui.presets.importers.file_offers import files_of, not_read, offers_of_file
+from vramtui.presets.importers.job_files import LARGEST, JobFile, files_named, read_job_file
+from vramtui.presets.importers.process_files import finder_of
+from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
 
 LIBRARY = PresetLibrary(Path("/nonexistent"))
 DEEPSPEED = {

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.examples import SMALL
-from vramtui.core.errors import UserError
+from vramtui.core.base.errors import UserError
 from vramtui.presets import PresetLibrary, config_dir
 from vramtui.presets.library import bundled_folder
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tests.examples import SMALL, a_run
-from vramtui.core.errors import UserError
-from vramtui.core.ledger import Ledger
-from vramtui.core.runs import Run
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.run import Run
 from vramtui.presets import parse_preset
 from vramtui.presets.measured import with_measured
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramtui.core.text import printable
+from vramtui.core.base.text import printable
 from vramtui.presets import PresetLibrary, find_problems
-from vramtui.presets.command_lines import read_command_line
-from vramtui.presets.file_offers import Offer
-from vramtui.presets.flags import FLAGS
-from vramtui.presets.form_types import fields_of
-from vramtui.presets.forms import form_of
-from vramtui.presets.offers import draft_from_process, family_of, start_from
+from vramtui.presets.form.form import form_of
+from vramtui.presets.form.types import fields_of
+from vramtui.presets.importers.command_lines import read_command_line
+from vramtui.presets.importers.file_offers import Offer
+from vramtui.presets.importers.flags import FLAGS
+from vramtui.presets.importers.process_offers import draft_from_process, family_of, start_from
 
 LIBRARY = PresetLibrary(Path("/nowhere"))
 COMMANDS = {

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from vramtui.core.devices import card
-from vramtui.core.other_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.presets import PresetLibrary
 from vramtui.presets.library import bundled_folder

@@ -2,10 +2,10 @@
 
 import pytest
 
-from vramtui.core.errors import UserError
-from vramtui.core.models import TransformerModel
-from vramtui.core.preset import Preset
-from vramtui.core.workload import InferRun, TrainRun
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.preset import Preset
+from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.presets import apply_overrides, parse_preset
 
 PRESET = """

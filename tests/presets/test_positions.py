@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.presets import toml
-from vramtui.presets.positions import key_lines
+from vramtui.presets.toml import reader as toml
+from vramtui.presets.toml.positions import key_lines
 
 TEXT = '''\
 # a comment with [brackets] = "and" 'quotes'

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.examples import SMALL_MODEL
-from vramtui.core.errors import UserError
-from vramtui.core.preset import Preset
-from vramtui.core.workload import TrainRun
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.preset import Preset
+from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import find_problems, load_preset, parse_preset
 from vramtui.presets.schema import find_faults
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.app.themes import THEMES
-from vramtui.core.errors import UserError
-from vramtui.core.settings import Settings, ThemeName
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.settings import Settings, ThemeName
 from vramtui.presets.settings import EXAMPLE, find_setting_problems, read_settings
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.examples import NOTED
-from vramtui.core.errors import UserError
-from vramtui.core.workload import TrainRun
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import parse_preset, preset_files, set_values, write_preset_text
 from vramtui.presets.library import bundled_folder
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from vramtui.core.errors import UserError
+from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator, Event, Replay, replay
-from vramtui.records.allocator_trace import AllocatorTrace, read_allocator_trace
+from vramtui.records.allocator_traces.trace import AllocatorTrace, read_allocator_trace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRACES = sorted((GOLDEN / "traces").glob("*.jsonl.gz"))

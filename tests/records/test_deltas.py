@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records.moments import moment
-from vramtui.core.readings import Absence, Gpu, Host, Memory, Process, Sample, encode_sample
-from vramtui.records.deltas import Delta, DeltaLine, difference, following
+from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample, encode_sample
+from vramtui.records.recording.deltas import Delta, DeltaLine, difference, following
 
 maybe = st.none() | st.integers(0, 1 << 40)
 processes = st.builds(

@@ -15,13 +15,13 @@ from syrupy.assertion import SnapshotAssertion
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from tests.records.moments import HOSTILE, TAKEN_AT, moment
-from vramtui.core.readings import Gpu, Host, Process, Sample, process_key
-from vramtui.core.snapshot import Holding, Snapshot
-from vramtui.records import saving
-from vramtui.records.csv_table import COLUMNS, csv_table
-from vramtui.records.markdown import code, prose
-from vramtui.records.ps_json import ps_document
-from vramtui.records.report import markdown_report
+from vramtui.core.observation.readings import Gpu, Host, Process, Sample, process_key
+from vramtui.core.observation.snapshot import Holding, Snapshot
+from vramtui.records.export import files as saving
+from vramtui.records.export.csv_table import COLUMNS, csv_table
+from vramtui.records.export.markdown import code, prose
+from vramtui.records.export.markdown_report import markdown_report
+from vramtui.records.export.ps_json import ps_document
 
 KINDS = ("json", "csv", "md", "html")
 

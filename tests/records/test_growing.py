@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.core.errors import UserError
-from vramtui.core.observed import Hello, ObservedJob
-from vramtui.core.readings import Gpu, Host, Process, Sample
-from vramtui.records.growing import GrowingRecording, open_recording
-from vramtui.records.recorded_jobs import JobLine, ReadJobs
-from vramtui.records.recording import Header, Recording, RecordingWriter, read_recording
+from vramtui.core.base.errors import UserError
+from vramtui.core.observation.probe_messages import Hello, ObservedJob
+from vramtui.core.observation.readings import Gpu, Host, Process, Sample
+from vramtui.records.recording.growing_recording import GrowingRecording, open_recording
+from vramtui.records.recording.jobs import JobLine, ReadJobs
+from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
 
 SECONDS = 1000
 

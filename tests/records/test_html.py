@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records.moments import GIB, moment
-from vramtui.core.estimate import Moment
-from vramtui.core.snapshot import Snapshot
-from vramtui.records.html import html_page
-from vramtui.records.html.drawings import Bar, Piece, over_time, stacked
+from vramtui.core.estimate.estimate import Moment
+from vramtui.core.observation.snapshot import Snapshot
+from vramtui.records.export.html import html_page
+from vramtui.records.export.html.drawings import Bar, Piece, over_time, stacked
 
 VOID = {"meta"}
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records.moments import moment
-from vramtui.core.errors import UserError
-from vramtui.core.observed import (
+from vramtui.core.base.errors import UserError
+from vramtui.core.observation.probe_messages import (
     FIRST_STEPS,
     AnyMessage,
     Beat,
@@ -24,8 +24,8 @@ from vramtui.core.observed import (
     ProbeDevice,
     Watched,
 )
-from vramtui.records.recorded_jobs import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
-from vramtui.records.recording import Header, Recording, RecordingWriter, read_recording
+from vramtui.records.recording.jobs import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
+from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
 
 DEVICE = ProbeDevice(index=0, name="NVIDIA H200", total_memory=140 << 30, capability=(9, 0), uuid="GPU-0")
 PHASES: tuple[Watched, ...] = ("forward", "backward", "step")

@@ -3,9 +3,9 @@
 from contextlib import closing
 from pathlib import Path
 
-from vramtui.core.history import History, Look, Peak
-from vramtui.core.readings import Gpu, Host, Process, ProcessKey, Sample
-from vramtui.records.recording import Header, RecordingWriter, read_recording
+from vramtui.core.observation.history import History, Look, Peak
+from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
+from vramtui.records.recording.writer import Header, RecordingWriter, read_recording
 
 KEY = ProcessKey("h", "GPU-0", 7, 5.0)
 

@@ -7,15 +7,15 @@ import msgspec
 import pytest
 
 from tests.records.moments import moment
-from vramtui.core.devices import CARDS, DEFAULT_CARD
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.ledger import Ledger
-from vramtui.core.predicted import Prediction
-from vramtui.core.readings import Process, ProcessKey, Sample, process_key
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
 from vramtui.presets import PresetLibrary
-from vramtui.records.recorded_predictions import MOST_PREDICTIONS
-from vramtui.records.recording import Header, Recording, RecordingWriter, read_recording
+from vramtui.records.recording.predictions import MOST_PREDICTIONS
+from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
 
 PRESETS = PresetLibrary().all()
 DEVICE = CARDS[DEFAULT_CARD]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.readings import Gpu, Host, Process, Sample
-from vramtui.records import recorded_samples
-from vramtui.records.recorded_samples import BLOCK, Samples
-from vramtui.records.recording import Header, RecordingWriter, read_recording
+from vramtui.core.observation.readings import Gpu, Host, Process, Sample
+from vramtui.records.recording import samples as recorded_samples
+from vramtui.records.recording.samples import BLOCK, Samples
+from vramtui.records.recording.writer import Header, RecordingWriter, read_recording
 
 
 def growing(count: int) -> tuple[Sample, ...]:

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records.moments import moment
-from vramtui.core.errors import UserError
-from vramtui.core.readings import Gpu, Host, Process, Sample, encode_sample
-from vramtui.core.text import printable
-from vramtui.records.recording import Header, Recording, RecordingWriter, read_recording
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Gpu, Host, Process, Sample, encode_sample
+from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
 
 HEADER = Header(started_at=100.0, interval=1.0, versions={"vramtui": "0.1.0"})
 HEAD = b'{"vramtui_recording":1}\n'
@@ -177,7 +177,7 @@ def test_what_is_wrong_is_one_sentence(content: bytes, sentence: str, tmp_path: 
 
 
 def test_an_endless_line_does_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.records.lines.LONGEST_LINE", 1 << 20)
+    monkeypatch.setattr("vramtui.records.recording.lines.LONGEST_LINE", 1 << 20)
     (tmp_path / "bomb").write_bytes(gzip.compress(b"[" * (8 << 20)))
     with pytest.raises(UserError, match=r"bomb, line 1: longer than any sample; is this a recording\?"):
         read_recording(tmp_path / "bomb")

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from tests.examples import a_run
-from vramtui.core.errors import UserError
-from vramtui.core.ledger import Ledger
-from vramtui.core.runs import Run, spreads
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.run import Run, spreads
 from vramtui.records.run_history import MIGRATIONS, RunHistory
 
 GIB = 1 << 30

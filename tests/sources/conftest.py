@@ -12,9 +12,9 @@ import pytest
 from tests.stub.build import LIBRARY, build
 from tests.stub.nvidia_smi import install
 from tests.stub.world import MIB, StubGpu, StubProcess, World
-from vramtui.core.readings import Sample
-from vramtui.sources import pid_namespace
-from vramtui.sources.nvml import NvmlSource
+from vramtui.core.observation.readings import Sample
+from vramtui.sources.host import pid_namespace
+from vramtui.sources.nvml.source import NvmlSource
 
 OTHER = (1 << 22) - 2  # a pid that nobody has
 

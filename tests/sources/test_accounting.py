@@ -2,8 +2,8 @@
 
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.world import GPU_IS_LOST, MIB, NO_PERMISSION, StubProcess
-from vramtui.core.history import History
-from vramtui.sources.nvml_accounting import accounting_modes
+from vramtui.core.observation.history import History
+from vramtui.sources.nvml.accounting import accounting_modes
 
 ONE, TWO = OTHER, OTHER - 1
 

@@ -10,11 +10,11 @@ import pytest
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.nvidia_smi import card
 from tests.stub.world import MIB, NOT_AVAILABLE, StubMig, StubProcess
-from vramtui.core.readings import Gpu, Memory, decode_sample, encode_sample
-from vramtui.core.source import Source
-from vramtui.core.text import printable
-from vramtui.sources.demo import DemoSource
-from vramtui.sources.nvidia_smi import NvidiaSmiSource
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Gpu, Memory, decode_sample, encode_sample
+from vramtui.core.observation.source import Source
+from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 from vramtui.sources.replay import ReplaySource
 
 # what need not be there, and needs no reason for it

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from vramtui.sources.crew import Crew, Stuck
+from vramtui.sources.host.deadline_worker import Crew, Stuck
 
 
 @pytest.fixture

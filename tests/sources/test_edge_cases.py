@@ -20,15 +20,15 @@ from tests.stub.world import (
     StubMig,
     StubProcess,
 )
-from vramtui.app.acting import refused
-from vramtui.app.arranged import Predicted, arranged
-from vramtui.app.listing import Listing
-from vramtui.app.screens.details import process_facts
+from vramtui.app.signals.controller import refused
 from vramtui.app.state import Row
-from vramtui.core.history import History
-from vramtui.core.readings import Absence, Sample
-from vramtui.sources import pid_namespace
-from vramtui.sources.nvml import NvmlSource
+from vramtui.app.watch.details import process_facts
+from vramtui.app.watch.process_rows import Listing
+from vramtui.app.watch.sorted_rows import Predicted, arranged
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Absence, Sample
+from vramtui.sources.host import pid_namespace
+from vramtui.sources.nvml.source import NvmlSource
 
 ME = os.getpid()
 CARD = 1

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from tests.stub.nvidia_smi import card
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import Absence, Host, Memory, decode_sample, encode_sample
-from vramtui.core.units import MIB
-from vramtui.sources.commands import LocalRunner, Output
-from vramtui.sources.nvidia_smi import NvidiaSmiSource
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.units import MIB
+from vramtui.core.observation.readings import Absence, Host, Memory, decode_sample, encode_sample
+from vramtui.sources.nvidia_smi.runner import LocalRunner, Output
+from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 
 Say = Callable[[dict[str, Any]], None]
 ME = os.getpid()
@@ -255,7 +255,7 @@ def test_over_another_runner_nothing_is_asked_of_this_machine() -> None:
 
 
 def _queries() -> list[str]:
-    from vramtui.sources.nvidia_smi_parse import COLUMNS  # noqa: PLC0415 - the order of the program's own question
+    from vramtui.sources.nvidia_smi.parse import COLUMNS  # noqa: PLC0415 - the order of the program's own question
 
     return [column.queries[0] for column in COLUMNS]
 

@@ -5,13 +5,11 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import Host, decode_sample, encode_sample
-from vramtui.core.text import printable
-from vramtui.core.units import MIB
-from vramtui.sources.commands import Output
-from vramtui.sources.nvidia_smi import NvidiaSmiSource
-from vramtui.sources.nvidia_smi_parse import (
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import MIB
+from vramtui.core.observation.readings import Host, decode_sample, encode_sample
+from vramtui.sources.nvidia_smi.parse import (
     COLUMNS,
     balanced,
     lost_devices,
@@ -20,6 +18,8 @@ from vramtui.sources.nvidia_smi_parse import (
     parse_value,
     rejected_field,
 )
+from vramtui.sources.nvidia_smi.runner import Output
+from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 
 KINDS = sorted({column.kind for column in COLUMNS})
 LINES = st.lists(st.one_of(st.text(), st.from_regex(r"\d+(, ?[\[\]\w ./\-]*){0,25}")), max_size=5).map("\n".join)

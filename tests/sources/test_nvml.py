@@ -6,7 +6,7 @@ import pytest
 
 from tests.sources.conftest import OTHER, Stage
 from tests.stub.world import MIB, NOT_AVAILABLE, StubMig, StubProcess
-from vramtui.core.readings import Absence, Sample
+from vramtui.core.observation.readings import Absence, Sample
 
 
 def adds_up(sample: Sample) -> bool:

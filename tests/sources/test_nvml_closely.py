@@ -18,12 +18,12 @@ from tests.stub.world import (
     StubMig,
     StubProcess,
 )
-from vramtui.app.sampler import Sampler
-from vramtui.core.history import History
-from vramtui.core.readings import Sample, process_key
-from vramtui.core.source import CloseSource
-from vramtui.sources.demo import DemoSource
-from vramtui.sources.nvidia_smi import NvidiaSmiSource
+from vramtui.app.monitor.fast_sampler import Sampler
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Sample, process_key
+from vramtui.core.observation.source import CloseSource
+from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 
 ME = os.getpid()
 

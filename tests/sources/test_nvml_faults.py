@@ -33,8 +33,8 @@ from tests.stub.world import (
     StubProcess,
     fail,
 )
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import Absence, Gpu, Memory, Sample, decode_sample, encode_sample
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Absence, Gpu, Memory, Sample, decode_sample, encode_sample
 
 ME = os.getpid()
 TIMEOUT, NO_DATA, CORRUPTED_INFOROM = 10, 21, 14
@@ -452,7 +452,7 @@ def run(code: str, **environment: str) -> "subprocess.CompletedProcess[str]":
 
 
 PICK = """
-from vramtui.core.errors import SourceFailed
+from vramtui.core.base.errors import SourceFailed
 from vramtui.sources.pick import pick_source
 try:
     source = pick_source()
@@ -479,7 +479,7 @@ def test_found_through_the_library_path(stage: Stage) -> None:
 
 HANG = """
 import threading
-from vramtui.sources.nvml import NvmlSource
+from vramtui.sources.nvml.source import NvmlSource
 source = NvmlSource()
 reader = threading.Thread(target=source.read, daemon=True)
 reader.start()

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import Problem
-from vramtui.core.source import Source
-from vramtui.sources.demo import DemoSource
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Problem
+from vramtui.core.observation.source import Source
+from vramtui.sources.demo.source import DemoSource
 from vramtui.sources.pick import Way, pick_source
 
 

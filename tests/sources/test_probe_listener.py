@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.errors import SourceFailed
-from vramtui.core.observed import ObservedJob
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.sources import probe_listener
 from vramtui.sources.probe_listener import ProbeListener
 

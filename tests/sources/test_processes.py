@@ -14,10 +14,10 @@ import pytest
 
 from tests.sources.conftest import Clock, Stage
 from tests.stub.world import MIB, StubProcess
-from vramtui.core.readings import Absence, Process
-from vramtui.sources import pid_namespace, processes
-from vramtui.sources.pid_namespace import HOST_NAMESPACE, PidNamespace
-from vramtui.sources.processes import ProcessTable, read_stat
+from vramtui.core.observation.readings import Absence, Process
+from vramtui.sources.host import pid_namespace, processes
+from vramtui.sources.host.pid_namespace import HOST_NAMESPACE, PidNamespace
+from vramtui.sources.host.processes import ProcessTable, read_stat
 
 NOBODY = (1 << 22) - 1  # the highest pid that can be
 READY = "import sys; print('ready', flush=True); sys.stdin.read()"

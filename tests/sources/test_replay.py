@@ -2,8 +2,8 @@
 
 import pytest
 
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import Host, Sample
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Host, Sample
 from vramtui.sources.replay import ReplaySource
 
 

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from vramtui.core.signalling import SIGNALS, SignalName
-from vramtui.sources import pid_namespace
-from vramtui.sources.pid_namespace import PidNamespace
-from vramtui.sources.processes import ProcessTable
-from vramtui.sources.signals import Signals
+from vramtui.core.observation.signals import SIGNALS, SignalName
+from vramtui.sources.host import pid_namespace
+from vramtui.sources.host.pid_namespace import PidNamespace
+from vramtui.sources.host.processes import ProcessTable
+from vramtui.sources.host.signals import Signals
 
 WAITS = "import sys, time; print(flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"

@@ -7,25 +7,25 @@ from textual.app import SystemCommand
 from textual.screen import Screen
 
 from vramtui.app import messages
-from vramtui.app.acting import Acting
-from vramtui.app.batching import Batching
-from vramtui.app.calibrating import Calibrating
-from vramtui.app.commands import commands
-from vramtui.app.editing import Editing
-from vramtui.app.keeping import Keeping
+from vramtui.app.editor.controller import Editing
+from vramtui.app.export.controller import Saving
+from vramtui.app.help.bindings import commands
+from vramtui.app.history.calibration import Calibrating
 from vramtui.app.keys import APP_BINDINGS
-from vramtui.app.planning import Planning
-from vramtui.app.recording import Recording
-from vramtui.app.replaying import Replaying
-from vramtui.app.sampling import Sampling
-from vramtui.app.saving import Saving
+from vramtui.app.monitor.fast_sampling import Sampling
+from vramtui.app.monitor.max_batch import Batching
+from vramtui.app.monitor.recorder import Recording
+from vramtui.app.monitor.run_writer import Keeping
+from vramtui.app.plan.controller import Planning
+from vramtui.app.replay.controller import Replaying
+from vramtui.app.signals.controller import Acting
+from vramtui.app.terminal.closed_screens import Tidying
 from vramtui.app.themes import THEMES
-from vramtui.app.tidying import Tidying
-from vramtui.app.tracing import Tracing
-from vramtui.app.tuning import LENGTHS, SIZES
+from vramtui.app.timeline.controller import Tracing
+from vramtui.app.watch.run_fields import LENGTHS, SIZES
 from vramtui.app.windows import Windows
-from vramtui.core.readings import ProcessKey
-from vramtui.core.units import format_duration
+from vramtui.core.base.units import format_duration
+from vramtui.core.observation.readings import ProcessKey
 
 INTERRUPTED = 130
 
@@ -57,7 +57,7 @@ class Dashboard(
             UserError: one of the names is no binding's.
         """
         if keys:
-            from vramtui.app.sections import check_keys  # noqa: PLC0415 - not needed for the first paint
+            from vramtui.app.help.sections import check_keys  # noqa: PLC0415 - not needed for the first paint
 
             check_keys(keys)
 
@@ -112,7 +112,7 @@ class Dashboard(
 
     def action_filter(self) -> None:
         """Ask for the text that rows must hold."""
-        from vramtui.app.screens.filter import FilterBar  # noqa: PLC0415 - loads Input, not needed for the first paint
+        from vramtui.app.ui.filter_bar import FilterBar  # noqa: PLC0415 - loads Input, not needed for the first paint
 
         screen = self.watch_screen
         if screen is not None and not screen.query(FilterBar):
@@ -168,7 +168,7 @@ class Dashboard(
 
     def action_presets(self) -> None:
         """Choose the preset in the panel."""
-        from vramtui.app.screens.presets import PresetChooser  # noqa: PLC0415 - loads the list widgets
+        from vramtui.app.watch.preset_picker import PresetChooser  # noqa: PLC0415 - loads the list widgets
 
         def chosen(key: str | None) -> None:
             if key is not None:
@@ -179,7 +179,7 @@ class Dashboard(
 
     def action_match(self) -> None:
         """Say which preset the chosen process runs."""
-        from vramtui.app.screens.presets import AUTOMATIC, NONE, PresetChooser  # noqa: PLC0415 - as above
+        from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser  # noqa: PLC0415 - as above
 
         row = self.desk.view().chosen
         if row is None or not isinstance(row.id, ProcessKey) or row.process is None:

@@ -5,7 +5,7 @@ The order is that of the key bar: what does not fit its line is left out from th
 
 from textual.binding import Binding, BindingType
 
-from vramtui.app.places import PLACES
+from vramtui.app.screen_registry import PLACES
 
 
 def _key(  # noqa: PLR0917 - a table of them reads best in columns

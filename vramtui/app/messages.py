@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from vramtui.app.state import RowId, SortColumn
-from vramtui.app.tracer import Job, Traced
-from vramtui.core.preset import PresetFile
-from vramtui.core.readings import Sample
+from vramtui.app.timeline.tracer import Job, Traced
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
-    from vramtui.core.calibration import Calibration
-    from vramtui.core.run_list import RunColumn
-    from vramtui.core.runs import Kept
+    from vramtui.core.runs.calibration import Calibration
+    from vramtui.core.runs.run import Kept
+    from vramtui.core.runs.run_list import RunColumn
 
 
 @dataclass

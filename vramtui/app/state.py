@@ -5,19 +5,19 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
 
-from vramtui.core.alerts import Alert
-from vramtui.core.comparison import Comparison
-from vramtui.core.devices import Device
-from vramtui.core.estimate import Estimate, Moment
-from vramtui.core.history import Peak
-from vramtui.core.preset import PresetFile
-from vramtui.core.readings import Gpu, Process, ProcessKey, Sample
-from vramtui.core.workload import Workload
-from vramtui.estimators.traced.results import TraceResult
+from vramtui.core.estimate.comparison import Comparison
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Moment
+from vramtui.core.observation.alerts import Alert
+from vramtui.core.observation.history import Peak
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
+from vramtui.estimators.traced.process.results import TraceResult
 
 if TYPE_CHECKING:
-    from vramtui.app.batches import BatchSearch
-    from vramtui.app.past import PastView
+    from vramtui.app.history.model import PastView
+    from vramtui.app.monitor.max_batch_search import BatchSearch
     from vramtui.app.plan.view import PlanView
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]

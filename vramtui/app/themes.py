@@ -7,7 +7,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-from vramtui.core.colours import DARK, LIGHT
+from vramtui.core.base.colours import DARK, LIGHT
 
 THEMES = (
     Theme(

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from vramtui.app.commands import focused_section, keys_shown
-from vramtui.app.observing import told_ledger
-from vramtui.app.places import FIRST
+from vramtui.app.help.bindings import focused_section, keys_shown
+from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.reported_ledgers import told_ledger
+from vramtui.app.screen_registry import FIRST
 from vramtui.app.state import View
-from vramtui.app.watching import Watching
 
 
 class Windows(Watching):
@@ -26,7 +26,7 @@ class Windows(Watching):
 
     def action_details(self) -> None:
         """All about the chosen process and its GPU."""
-        from vramtui.app.screens.details import Details  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.watch.details import Details  # noqa: PLC0415 - not needed for the first paint
 
         screen = self.watch_screen
         if screen is not None:
@@ -39,7 +39,7 @@ class Windows(Watching):
 
     def action_explain(self) -> None:
         """The panel's estimate, part by part."""
-        from vramtui.app.screens.explain import Explain  # noqa: PLC0415 - as above
+        from vramtui.app.watch.explain import Explain  # noqa: PLC0415 - as above
 
         panel = self.desk.view().panel
         if panel is None:
@@ -49,7 +49,7 @@ class Windows(Watching):
 
     def action_problems(self) -> None:
         """What could not be done, and what to do about it."""
-        from vramtui.app.screens.problems import Problems  # noqa: PLC0415 - as above
+        from vramtui.app.help.problems import Problems  # noqa: PLC0415 - as above
 
         screen = self.watch_screen
         if screen is not None:
@@ -57,7 +57,7 @@ class Windows(Watching):
 
     def action_help(self) -> None:
         """Every key."""
-        from vramtui.app.screens.help import Help  # noqa: PLC0415 - as above
+        from vramtui.app.help.dialog import Help  # noqa: PLC0415 - as above
 
         self.dismiss_hint()
         self.push_screen(Help(keys_shown(self), focused_section(self)))

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from vramtui.cli.console import print_table
-from vramtui.cli.exits import NO, spoken_errors
-from vramtui.core.text import printable
-from vramtui.core.units import UNKNOWN, format_bytes, parse_size
+from vramtui.cli.common.console import print_table
+from vramtui.cli.common.exit_codes import NO, spoken_errors
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_bytes, parse_size
 
 if TYPE_CHECKING:
     from vramtui.estimators.allocator import Replay
     from vramtui.estimators.allocator.figures import Figures
-    from vramtui.records.allocator_trace import AllocatorTrace
+    from vramtui.records.allocator_traces.trace import AllocatorTrace
 
 UNLIMITED = 1 << 50
 """Stands for a device of unknown size: more than any card has, and few enough bytes to stay a sum of segments."""
@@ -51,8 +51,8 @@ def allocator(
 
 
 def _compare(file: Path, settings: list[str], memory: str | None, gpu: int | None, *, json: bool, rows: bool) -> bool:
-    from vramtui.core.errors import UserError  # noqa: PLC0415 - beside what it is raised for
-    from vramtui.records.allocator_trace import read_allocator_trace  # noqa: PLC0415 - only this command needs it
+    from vramtui.core.base.errors import UserError  # noqa: PLC0415 - beside what it is raised for
+    from vramtui.records.allocator_traces.trace import read_allocator_trace  # noqa: PLC0415 - only this command needs it
 
     if rows and not json:
         raise UserError("--rows goes with --json")

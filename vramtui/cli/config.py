@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from vramtui.cli.console import print_json
-from vramtui.cli.exits import BAD_INPUT, spoken_errors
-from vramtui.core.errors import UserError
-from vramtui.core.settings import CONFIG
+from vramtui.cli.common.console import print_json
+from vramtui.cli.common.exit_codes import BAD_INPUT, spoken_errors
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.settings import CONFIG
 
 config = typer.Typer(no_args_is_help=True, help="Show, check and edit the settings.")
 
@@ -57,7 +57,7 @@ def check() -> None:
 def edit() -> None:
     """Open the file in $VISUAL or $EDITOR; one with every setting explained is made where there is none."""
     with spoken_errors():
-        from vramtui.presets.editor import run_editor  # noqa: PLC0415 - only here
+        from vramtui.presets.draft.external_editor import run_editor  # noqa: PLC0415 - only here
         from vramtui.presets.settings import EXAMPLE  # noqa: PLC0415 - as above
 
         path = _path()

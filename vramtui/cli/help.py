@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from vramtui.cli.exits import spoken_errors
-from vramtui.core.errors import UserError, nearest
-from vramtui.core.text import printable
+from vramtui.cli.common.exit_codes import spoken_errors
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import printable
 
 DEFAULT_PRESET = "llama-3.1-8b-lora"
 WIDEST = 110
@@ -55,9 +55,9 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
     Raises:
         UserError: there is no such preset or card, or it cannot be estimated.
     """
-    from vramtui.cli.estimate import changed_preset, chosen_device, estimates_of  # noqa: PLC0415 - slow to load
-    from vramtui.core.explaining import TREE, arithmetic, chapters, peak_sentence  # noqa: PLC0415 - as above
-    from vramtui.core.units import format_bytes  # noqa: PLC0415 - as above
+    from vramtui.cli.estimate.command import changed_preset, chosen_device, estimates_of  # noqa: PLC0415 - slow to load
+    from vramtui.core.base.units import format_bytes  # noqa: PLC0415 - as above
+    from vramtui.core.estimate.explanation import TREE, arithmetic, chapters, peak_sentence  # noqa: PLC0415 - as above
 
     found, device = changed_preset(preset, []), chosen_device(gpu, None)
     estimate = estimates_of(found, device, None)[0]
@@ -84,7 +84,7 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
 
 def keys() -> Iterator[str]:
     """Every key of the dashboard, by where it works."""
-    from vramtui.app.sections import every_key  # noqa: PLC0415 - loads Textual
+    from vramtui.app.help.sections import every_key  # noqa: PLC0415 - loads Textual
 
     for title, lines in every_key():
         yield title
@@ -95,8 +95,8 @@ def keys() -> Iterator[str]:
 
 def files() -> Iterator[str]:
     """Where everything is kept."""
-    from vramtui.cli.folders import config_dir, data_dir  # noqa: PLC0415 - as above
-    from vramtui.core.settings import CONFIG  # noqa: PLC0415 - as above
+    from vramtui.cli.common.paths import config_dir, data_dir  # noqa: PLC0415 - as above
+    from vramtui.core.schema.settings import CONFIG  # noqa: PLC0415 - as above
 
     config, data = printable(str(config_dir())), printable(str(data_dir()))
     yield f"{config}/presets/       your presets; $VRAMTUI_CONFIG_DIR puts this folder elsewhere"

@@ -10,25 +10,25 @@ import typer
 
 from vramtui import __version__
 
-# A command is a function or a Typer app of that name in the module of that name.
-COMMANDS = (
-    "ps",
-    "estimate",
-    "fit",
-    "snapshot",
-    "record",
-    "run",
-    "attach",
-    "trace",
-    "lab",
-    "allocator",
-    "history",
-    "report",
-    "doctor",
-    "presets",
-    "config",
-    "help",
-)
+# Each command, and the module in which a function or a Typer app of that name is.
+COMMANDS = {
+    "ps": "ps",
+    "estimate": "estimate.command",
+    "fit": "fit.command",
+    "snapshot": "snapshot",
+    "record": "record.command",
+    "run": "run.command",
+    "attach": "run.attach",
+    "trace": "trace.command",
+    "lab": "lab.command",
+    "allocator": "allocator",
+    "history": "history.command",
+    "report": "history.report",
+    "doctor": "doctor.command",
+    "presets": "presets.command",
+    "config": "config",
+    "help": "help",
+}
 
 
 def _print_version(wanted: bool) -> None:
@@ -56,12 +56,12 @@ def _root(
     """
     if context.invoked_subcommand is not None:
         return
-    from vramtui.cli.dashboard import open_dashboard  # noqa: PLC0415 - only this needs the screen
+    from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - only this needs the screen
 
     open_dashboard(demo=demo, replay=replay, interval=interval, preset=preset, read_only=read_only)
 
 
-def program(names: Sequence[str] = COMMANDS) -> typer.Typer:
+def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
     """The command line with these commands; each one's module is loaded for it."""
     app = typer.Typer(
         name="vramtui",
@@ -72,7 +72,7 @@ def program(names: Sequence[str] = COMMANDS) -> typer.Typer:
     )
     app.callback(invoke_without_command=True)(_root)
     for name in names:
-        command = getattr(import_module(f"vramtui.cli.{name}"), name)
+        command = getattr(import_module(f"vramtui.cli.{COMMANDS[name]}"), name)
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name)
         else:
@@ -91,4 +91,4 @@ def _needed(arguments: Sequence[str]) -> Sequence[str]:
     if first and first[0] in COMMANDS:
         return first
     asks_for_all = {"-h", "--help", *COMMANDS}
-    return COMMANDS if asks_for_all.intersection(arguments) or not first or first[0][:1] != "-" else ()
+    return tuple(COMMANDS) if asks_for_all.intersection(arguments) or not first or first[0][:1] != "-" else ()

@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from vramtui.cli.console import print_json, print_table
-from vramtui.cli.exits import spoken_errors
-from vramtui.cli.opening import open_source
-from vramtui.core.readings import Absence, Gpu, Host
-from vramtui.core.snapshot import Holding, Snapshot
-from vramtui.core.text import printable
-from vramtui.core.unattributed import causes, overlap
-from vramtui.core.units import UNKNOWN, format_gib, format_percent
+from vramtui.cli.common.console import print_json, print_table
+from vramtui.cli.common.exit_codes import spoken_errors
+from vramtui.cli.common.open_source import open_source
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
+from vramtui.core.observation.attribution import causes, overlap
+from vramtui.core.observation.readings import Absence, Gpu, Host
+from vramtui.core.observation.snapshot import Holding, Snapshot
 
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
 NUMBERS = (1, 4, 5, 6, 7)
@@ -39,7 +39,7 @@ def ps(
 
 
 def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
-    from vramtui.cli.looking import Looker  # noqa: PLC0415 - estimators and presets take time to load
+    from vramtui.cli.common.snapshotter import Looker  # noqa: PLC0415 - estimators and presets take time to load
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     opened = open_source(demo=demo, replay=replay)
@@ -61,7 +61,7 @@ def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path 
 
 
 def _print_document(snapshot: Snapshot, *, single: bool) -> None:
-    from vramtui.records.ps_json import ps_document  # noqa: PLC0415 - only where it is asked for
+    from vramtui.records.export.ps_json import ps_document  # noqa: PLC0415 - only where it is asked for
 
     if single:
         print_json(ps_document(snapshot))

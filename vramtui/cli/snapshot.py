@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from vramtui.cli.exits import spoken_errors
-from vramtui.cli.opening import open_source
-from vramtui.cli.save_settings import folder_of, snapshot_settings
+from vramtui.cli.common.exit_codes import spoken_errors
+from vramtui.cli.common.open_source import open_source
+from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
 
 if TYPE_CHECKING:
     from vramtui.app import Dashboard
@@ -47,10 +47,10 @@ def snapshot(
 
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
-    from vramtui.app.observing import nobody, told_of  # noqa: PLC0415 - as below
-    from vramtui.cli.hearing import Probes  # noqa: PLC0415 - as below
-    from vramtui.cli.looking import Looker  # noqa: PLC0415 - estimators and presets take time to load
-    from vramtui.cli.versions import versions  # noqa: PLC0415 - as above
+    from vramtui.app.monitor.reported_ledgers import nobody, told_of  # noqa: PLC0415 - as below
+    from vramtui.cli.common.probe_client import Probes  # noqa: PLC0415 - as below
+    from vramtui.cli.common.snapshotter import Looker  # noqa: PLC0415 - estimators and presets take time to load
+    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
     from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
@@ -66,7 +66,7 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if "svg" in formats:
-        from vramtui.app.picture import picture  # noqa: PLC0415 - only a picture needs the screen
+        from vramtui.app.terminal.screenshot import picture  # noqa: PLC0415 - only a picture needs the screen
 
         def hear(app: "Dashboard") -> None:
             app.desk.jobs = jobs

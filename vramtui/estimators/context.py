@@ -1,6 +1,6 @@
 """What a process holds on a card before and beside PyTorch's allocator: the CUDA context and loaded kernels."""
 
-from vramtui.core.units import MIB
+from vramtui.core.base.units import MIB
 
 # NVML's figure for the process less torch's reserved, after the first kernels, with lazy loading (the default since
 # CUDA 11.7). Read from public runs: A100 0.47 GiB (torch 2.1), H100 0.51 GiB before and 0.75 after a forward pass

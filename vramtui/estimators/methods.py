@@ -1,12 +1,12 @@
 """The estimators by the names people give them: `analytic`, `replayed`, `rules`, `rules:ID`, `traced` and `all`."""
 
-from vramtui.core.devices import Device
-from vramtui.core.errors import UserError, nearest
-from vramtui.core.estimate import Estimate
-from vramtui.core.models import HuggingFaceModel, RuleModel, TorchModel
-from vramtui.core.workload import Workload
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
+from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.replayed import REPLAYED
+from vramtui.estimators.analytic.simulated import REPLAYED
 from vramtui.estimators.rules import RULES, estimate_rules
 
 METHODS = ("analytic", "replayed", "rules", "rules:ID", "traced", "all")
@@ -25,7 +25,7 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     if method is None:
         method = _own_method(workload)
     if method == "traced":
-        from vramtui.estimators.traced.estimating import TRACED  # noqa: PLC0415 - only where it is asked for
+        from vramtui.estimators.traced.estimator import TRACED  # noqa: PLC0415 - only where it is asked for
 
         return [TRACED.estimate(workload, device)]
     if isinstance(workload.model, (HuggingFaceModel, TorchModel)):

@@ -1,10 +1,10 @@
 """The prediction for a preset on a card, made once and kept."""
 
-from vramtui.core.devices import Device
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.preset import PresetFile
-from vramtui.core.workload import Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
 
 
 class Predictor:

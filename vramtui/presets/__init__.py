@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from vramtui.presets.library import PresetLibrary, config_dir, preset_files
     from vramtui.presets.overrides import apply_overrides
     from vramtui.presets.reading import Problem, check_file, find_problems, load_preset, parse_preset
-    from vramtui.presets.writing import set_values, write_preset_text
+    from vramtui.presets.toml.writer import set_values, write_preset_text
 
 __all__ = [
     "PresetLibrary",
@@ -26,7 +26,7 @@ _HOMES = {
     "library": ("PresetLibrary", "config_dir", "preset_files"),
     "overrides": ("apply_overrides",),
     "reading": ("Problem", "check_file", "find_problems", "load_preset", "parse_preset"),
-    "writing": ("set_values", "write_preset_text"),
+    "toml.writer": ("set_values", "write_preset_text"),
 }
 
 

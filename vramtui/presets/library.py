@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 
 import vramtui
-from vramtui.core.errors import UserError, nearest
-from vramtui.core.matching import Candidate
-from vramtui.core.preset import Match, Preset, PresetFile
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.observation.matching import Candidate
+from vramtui.core.schema.preset import Match, Preset, PresetFile
 
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -207,7 +207,7 @@ def _match_of(path: Path) -> Match | None:
     table = _MATCH.search(text)
     if table is None:
         return None
-    from vramtui.presets import toml  # noqa: PLC0415 - as in `_preset`
+    from vramtui.presets.toml import reader as toml  # noqa: PLC0415 - as in `_preset`
 
     return msgspec.convert(toml.loads(table[1]), Match)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.core.errors import UserError
-from vramtui.core.runs import Run
-from vramtui.core.text import printable
-from vramtui.presets.edits import put_value, quoted, take_value
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.runs.run import Run
 from vramtui.presets.reading import Parsed
 from vramtui.presets.schema import SHOWN, describe
+from vramtui.presets.toml.edits import put_value, quoted, take_value
 
 TOTALS = ("allocated", "reserved", "process")
 HOW = {

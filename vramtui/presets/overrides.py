@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from vramtui.core.errors import UserError
-from vramtui.core.preset import Preset
-from vramtui.core.text import printable
-from vramtui.presets import toml
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.schema.preset import Preset
 from vramtui.presets.reading import match_faults
 from vramtui.presets.schema import Fault, find_faults, schema_at
+from vramtui.presets.toml import reader as toml
 
 NOTHING = "none"
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.errors import UserError
-from vramtui.core.preset import Preset
-from vramtui.core.text import printable
-from vramtui.presets import toml
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.schema.preset import Preset
 from vramtui.presets.patterns import pattern_fault
-from vramtui.presets.positions import Key, key_lines
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
+from vramtui.presets.toml import reader as toml
+from vramtui.presets.toml.positions import Key, key_lines
 
 LARGEST = 1 << 20
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
@@ -175,7 +175,7 @@ def _filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     model = tables.get("model")
     if not isinstance(model, dict) or not {"config", "file"} & model.keys():
         return tables
-    from vramtui.presets.model_files.filling import filled  # noqa: PLC0415 - 7 ms that few presets need
+    from vramtui.presets.model_files.merge import filled  # noqa: PLC0415 - 7 ms that few presets need
 
     return filled(tables, folder)
 

@@ -7,10 +7,10 @@ from functools import lru_cache
 import msgspec
 from msgspec import inspect
 
-from vramtui.core.errors import nearest
-from vramtui.core.preset import Preset
-from vramtui.core.text import printable
-from vramtui.presets.positions import Key
+from vramtui.core.base.errors import nearest
+from vramtui.core.base.text import printable
+from vramtui.core.schema.preset import Preset
+from vramtui.presets.toml.positions import Key
 
 SHOWN = 40
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.errors import UserError
-from vramtui.core.settings import Settings
-from vramtui.presets import toml
-from vramtui.presets.positions import key_lines
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.settings import Settings
 from vramtui.presets.reading import Problem, finite_float, line_of, read_text, shown, syntax_problem
 from vramtui.presets.schema import Fault, dotted, find_faults
-from vramtui.presets.whole_files import write_whole
-from vramtui.presets.writing import set_values
+from vramtui.presets.toml import reader as toml
+from vramtui.presets.toml.positions import key_lines
+from vramtui.presets.toml.whole_files import write_whole
+from vramtui.presets.toml.writer import set_values
 
 EXAMPLE = """\
 # vramtui's settings. Every line that begins with # shows what holds when nothing is said.

@@ -3,14 +3,14 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from vramtui.records.saving import FORMATS, save_snapshot
+    from vramtui.records.export.files import FORMATS, save_snapshot
 
 __all__ = ["FORMATS", "save_snapshot"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - module attributes are of any type
     if name in __all__:
-        from vramtui.records import saving  # noqa: PLC0415 - who only wants the JSON document need not load it
+        from vramtui.records.export import files as saving  # noqa: PLC0415 - who only wants the JSON document need not load it
 
         return getattr(saving, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

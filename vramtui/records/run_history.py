@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.errors import UserError
-from vramtui.core.run_identity import merged, same_process
-from vramtui.core.runs import Kept, Run
-from vramtui.core.text import printable
-from vramtui.records.cleaning import clean
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.runs.run import Kept, Run
+from vramtui.core.runs.run_identity import merged, same_process
+from vramtui.records.export.sanitize import clean
 
 FILE = "history.sqlite3"
 BUSY_FOR = 10.0  # seconds to wait for another program that writes

@@ -4,9 +4,9 @@ from importlib import import_module
 from shutil import which
 from typing import NamedTuple, Protocol
 
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import Problem
-from vramtui.core.source import Source
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Problem
+from vramtui.core.observation.source import Source
 
 
 class Opening(Protocol):
@@ -38,8 +38,8 @@ class Way(NamedTuple):
 
 # In the order in which they are asked.
 WAYS = (
-    Way("NVML", "nvml_opening"),
-    Way("nvidia-smi", "nvidia_smi", program="nvidia-smi"),
+    Way("NVML", "nvml.load"),
+    Way("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
 )
 
 

@@ -1,7 +1,7 @@
 """Listens to the probes inside this user's jobs: sockets that only this user's processes can reach.
 
 The probes never wait, and neither does anybody for them: one thread takes what comes, throws away what is malformed,
-and keeps for each process what its messages amount to (`vramtui.core.observed`).
+and keeps for each process what its messages amount to (`vramtui.core.observation.probe_messages`).
 """
 
 import os
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.core.errors import SourceFailed
-from vramtui.core.observed import AnyMessage, Hello, ObservedJob, decode_message
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.probe_messages import AnyMessage, Hello, ObservedJob, decode_message
 from vramtui.probe.place import SUFFIX, listeners_folder, private
 
 LONGEST_MESSAGE = 1 << 18

@@ -4,8 +4,8 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 
-from vramtui.core.errors import SourceFailed
-from vramtui.core.readings import Sample
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Sample
 
 
 class ReplaySource:

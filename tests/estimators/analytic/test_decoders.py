@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from benchmarks.decoders import CASES
-from vramtui.core.devices import card
-from vramtui.core.estimate import Estimate
-from vramtui.core.models import TransformerModel
-from vramtui.core.workload import Lora
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import Lora
 from vramtui.estimators.analytic import ANALYTIC
 
 RECORDS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[2] / "golden" / "decoders.json").read_text())

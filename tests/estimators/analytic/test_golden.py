@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
-from vramtui.core.devices import card
-from vramtui.core.estimate import Estimate
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 
 RECORDED = Path(__file__).parents[2] / "golden" / "training"

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.other_models import CASES, MODELS, SIZES, Other
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.workload import InferRun, Lora, TrainRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 
 RECORDS = json.loads((Path(__file__).parents[2] / "golden" / "other_models.json").read_text())

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.ledger import CATEGORIES
-from vramtui.core.models import TransformerModel
-from vramtui.core.workload import (
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import CATEGORIES
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import (
     Attention,
     Checkpointing,
     CrossEntropy,
@@ -25,7 +25,7 @@ from vramtui.core.workload import (
     Workload,
 )
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.families import parameter_count
+from vramtui.estimators.analytic.models.registry import parameter_count
 
 CARDS = ("A100-80GB", "H200")
 models = st.builds(

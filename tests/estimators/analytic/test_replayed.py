@@ -10,14 +10,14 @@ import pytest
 from benchmarks.accuracy_errors import CARDS
 from benchmarks.decoders import CASES
 from benchmarks.golden_workloads import WORKLOADS
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.models import TransformerModel
-from vramtui.core.parallel import Parallel
-from vramtui.core.workload import InferRun, TrainRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.replayed import REPLAYED
+from vramtui.estimators.analytic.simulated import REPLAYED
 from vramtui.estimators.methods import estimates_by
 
 GOLDEN = Path(__file__).parents[2] / "golden"

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.models import EncoderDecoderModel, EncoderModel, TransformerModel
-from vramtui.core.parallel import Parallel
-from vramtui.core.units import GIB
-from vramtui.core.workload import InferRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import EncoderDecoderModel, EncoderModel, TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import InferRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 
 H100 = card("H100")

@@ -6,9 +6,9 @@ Two prompts of 2,048 tokens (1,024 for GPT-2) through six layers in bf16, with t
 import msgspec
 import pytest
 
-from vramtui.core.devices import card
-from vramtui.core.models import TransformerModel
-from vramtui.core.workload import Attention, CacheImplementation, InferRun, Precision, Workload
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import Attention, CacheImplementation, InferRun, Precision, Workload
 from vramtui.estimators.analytic import ANALYTIC
 
 LLAMA = TransformerModel(

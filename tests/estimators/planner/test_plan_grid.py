@@ -2,14 +2,14 @@
 
 import pytest
 
-from vramtui.core.devices import Device
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.ledger import Ledger
-from vramtui.core.models import TransformerModel
-from vramtui.core.workload import TrainRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.plan_grid import plan_grid
+from vramtui.estimators.planner.grid import plan_grid
 
 MODEL = TransformerModel(
     hidden_size=64, num_hidden_layers=2, num_attention_heads=4, vocab_size=100, max_position_embeddings=4096

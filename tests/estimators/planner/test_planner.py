@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramtui.core.devices import Device
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.ledger import Ledger
-from vramtui.core.models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
-from vramtui.core.parallel import Parallel
-from vramtui.core.workload import Checkpointing, InferRun, Lora, Precision, ServeRun, TrainRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import Checkpointing, InferRun, Lora, Precision, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.serving_parts import TooLarge
-from vramtui.estimators.levers import adapted_modules, levers_for
-from vramtui.estimators.planner import CEILING, Planner, largest_that, usual_key, value_at, with_values
+from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.planner.mitigations import adapted_modules, levers_for
+from vramtui.estimators.planner.planner import CEILING, Planner, largest_that, usual_key, value_at, with_values
 from vramtui.presets.library import PresetLibrary
 
 MODEL = TransformerModel(

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.core.devices import card
-from vramtui.core.estimate import Estimate, Phase
-from vramtui.core.ledger import CATEGORIES, TOTALS, Line
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate, Phase
+from vramtui.core.estimate.ledger import CATEGORIES, TOTALS, Line
 from vramtui.estimators.rules import RULES, estimate_rules
 from vramtui.presets import parse_preset
 

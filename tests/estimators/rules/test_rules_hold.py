@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramtui.core import rule_inputs
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.ledger import CATEGORIES
-from vramtui.core.models import RuleModel, TransformerModel
-from vramtui.core.rule_inputs import BatchPoint, BlocksRule, LinearInBatchRule, RuleInputs
-from vramtui.core.workload import InferRun, Lora, TrainRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import CATEGORIES
+from vramtui.core.schema import rule_inputs
+from vramtui.core.schema.decoder_models import RuleModel, TransformerModel
+from vramtui.core.schema.rule_inputs import BatchPoint, BlocksRule, LinearInBatchRule, RuleInputs
+from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.rules import RULES, estimate_rules
 from vramtui.estimators.rules.eleutherai import parameters
 from vramtui.estimators.rules.resnet50 import network

@@ -1,6 +1,6 @@
 """Models as their cards give them, for tests of servers, caches and shares."""
 
-from vramtui.core.models import TransformerModel
+from vramtui.core.schema.decoder_models import TransformerModel
 
 LLAMA_8B = TransformerModel(
     hidden_size=4096,

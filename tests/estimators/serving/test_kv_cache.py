@@ -3,9 +3,9 @@
 import pytest
 
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_2_7B, LLAMA_8B, LLAMA_70B
-from vramtui.core.models import TransformerModel
-from vramtui.core.units import KIB
-from vramtui.estimators.analytic.kv_cache import bytes_per_token, cache_bits, cache_bytes, cache_layers
+from vramtui.core.base.units import KIB
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.estimators.analytic.sizes.kv_cache import bytes_per_token, cache_bits, cache_bytes, cache_layers
 
 
 @pytest.mark.parametrize(

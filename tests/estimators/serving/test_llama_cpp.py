@@ -3,14 +3,14 @@
 import pytest
 
 from tests.estimators.serving.models import LLAMA_2_7B, LLAMA_8B, QWEN_7B
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.models import TransformerModel
-from vramtui.core.parallel import Parallel
-from vramtui.core.serving import Stored
-from vramtui.core.units import MIB
-from vramtui.core.workload import ServeRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import MIB
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.stored_weights import Stored
+from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 
 

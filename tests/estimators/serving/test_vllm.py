@@ -6,16 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
-from vramtui.core.devices import Device, card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.models import EncoderModel, TransformerModel
-from vramtui.core.parallel import Parallel
-from vramtui.core.units import GIB
-from vramtui.core.workload import ServeRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import EncoderModel, TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.serving_parts import TooLarge
-from vramtui.estimators.analytic.vllm import Server
+from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.analytic.serving.vllm import Server
 
 H100 = card("H100")
 

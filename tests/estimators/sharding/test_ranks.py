@@ -8,17 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.estimators.serving.models import DEEPSEEK_V3, LLAMA_8B, LLAMA_70B
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.layer_models import ConvNetModel, Stage
-from vramtui.core.ledger import Category
-from vramtui.core.models import TransformerModel
-from vramtui.core.parallel import Parallel
-from vramtui.core.workload import Lora, TrainRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Category
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.layer_models import ConvNetModel, Stage
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.estimators.analytic.sharding_buffers import buckets
-from vramtui.estimators.analytic.tensors import Tensor
+from vramtui.estimators.analytic.parallel.buffers import buckets
+from vramtui.estimators.analytic.sizes.parameters import Tensor
 
 H100 = card("H100")
 MIB = 1 << 20

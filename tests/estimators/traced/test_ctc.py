@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.core.devices import card
-from vramtui.estimators.traced.results import TraceRequest, TraceResult
-from vramtui.estimators.traced.run import trace
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
+from vramtui.estimators.traced.process.run import trace
 
 pytestmark = pytest.mark.torch
 TIME, BATCH, CLASSES, LONGEST = 50, 4, 32, 10

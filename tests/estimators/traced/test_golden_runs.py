@@ -7,9 +7,9 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.trace_accuracy import FIGURES, GOLDEN, recorded, traced
-from vramtui.core.devices import Device, card
-from vramtui.estimators.traced.results import TraceRequest
-from vramtui.estimators.traced.run import trace
+from vramtui.core.estimate.devices import Device, card
+from vramtui.estimators.traced.process.results import TraceRequest
+from vramtui.estimators.traced.process.run import trace
 
 pytestmark = pytest.mark.torch
 RUNS = (
@@ -66,7 +66,7 @@ def test_running_out_of_memory_in_backward_is_told(tmp_path: Path) -> None:
 
 
 def test_a_shape_that_follows_from_data_is_told_with_its_line(tmp_path: Path) -> None:
-    from vramtui.core.errors import UserError  # noqa: PLC0415 - only here
+    from vramtui.core.base.errors import UserError  # noqa: PLC0415 - only here
 
     file = tmp_path / "masked.py"
     file.write_text(MASKED)

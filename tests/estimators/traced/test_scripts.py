@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.estimators.traced.results import Progress, TraceRequest, TraceResult
-from vramtui.estimators.traced.run import TraceCancelled, TraceFailed, is_file_target, split_target, trace
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process.results import Progress, TraceRequest, TraceResult
+from vramtui.estimators.traced.process.run import TraceCancelled, TraceFailed, is_file_target, split_target, trace
 
 pytestmark = pytest.mark.torch
 STEP = """

@@ -7,13 +7,13 @@ import msgspec
 import pytest
 
 from benchmarks.golden_workloads import WORKLOADS
-from vramtui.core.devices import card
-from vramtui.core.errors import UserError
-from vramtui.core.models import TransformerModel
-from vramtui.core.workload import InferRun, TrainRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import parameter_count
-from vramtui.estimators.traced.estimating import TRACED, estimate_of, request_of
-from vramtui.estimators.traced.run import trace
+from vramtui.estimators.traced.estimator import TRACED, estimate_of, request_of
+from vramtui.estimators.traced.process.run import trace
 from vramtui.estimators.traced.workloads.configs import config_of
 from vramtui.estimators.traced.workloads.limits import check
 from vramtui.presets import PresetLibrary

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.errors import UserError
-from vramtui.core.models import Model
-from vramtui.core.workload import InferRun
-from vramtui.estimators.analytic.families import parameter_count
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import Model
+from vramtui.core.schema.workload import InferRun
+from vramtui.estimators.analytic.models.registry import parameter_count
+from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_files.config import ARCHITECTURES, read_config
-from vramtui.presets.model_files.presets import preset_of
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.errors import UserError
-from vramtui.core.models import TransformerModel
-from vramtui.core.workload import ServeRun
-from vramtui.presets.model_files.presets import preset_of
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import ServeRun
+from vramtui.presets.model_files.as_preset import preset_of
 
 HIDDEN, LAYERS, HEADS, KV, FFN, VOCAB = 64, 2, 4, 2, 128, 256
 F32, Q4_K, Q6_K = 0, 12, 14

@@ -5,19 +5,19 @@ from textual.binding import Binding
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
-from vramtui.app.editor.filing import Filing
-from vramtui.app.editor.form import FormPanel
+from vramtui.app.editor.editor_view import Look
+from vramtui.app.editor.estimate_panel import TotalLine, Totals
+from vramtui.app.editor.file_actions import Filing
+from vramtui.app.editor.file_watcher import at_home
+from vramtui.app.editor.form.panel import FormPanel
 from vramtui.app.editor.keys import EDITOR_BINDINGS
-from vramtui.app.editor.look import Look
-from vramtui.app.editor.on_disk import at_home
-from vramtui.app.editor.starting import Starting
-from vramtui.app.editor.text import TomlText
-from vramtui.app.editor.totals import TotalLine, Totals
-from vramtui.app.widgets.header import Header
-from vramtui.app.widgets.keybar import KeyBar
-from vramtui.app.widgets.lines import plain
-from vramtui.core.text import printable
-from vramtui.presets.drafts import Draft
+from vramtui.app.editor.new_preset import Starting
+from vramtui.app.editor.toml_text import TomlText
+from vramtui.app.ui.header import Header
+from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.lines import plain
+from vramtui.core.base.text import printable
+from vramtui.presets.draft.draft import Draft
 
 WIDE, VERY_WIDE = 112, 170
 LOOK_EVERY = 1.0

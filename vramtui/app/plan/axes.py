@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from vramtui.app.plan.kinds import BY_NAME, KINDS, Amount, Kind
+from vramtui.app.plan.axis_kinds import BY_NAME, KINDS, Amount, Kind
 from vramtui.app.plan.ladders import short, with_present
-from vramtui.app.plan.sharing import AS_IS, shared
-from vramtui.core.errors import UserError
-from vramtui.core.models import RuleModel, TorchModel
-from vramtui.core.workload import Workload
-from vramtui.estimators.planner import with_values
+from vramtui.app.plan.sharding import AS_IS, shared
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import RuleModel, TorchModel
+from vramtui.core.schema.workload import Workload
+from vramtui.estimators.planner.planner import with_values
 
 
 class Axis(msgspec.Struct, frozen=True):

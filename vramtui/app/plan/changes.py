@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from vramtui.core.units import MIB
-from vramtui.estimators.planner import Edge, Effect
+from vramtui.core.base.units import MIB
+from vramtui.estimators.planner.planner import Edge, Effect
 
 # Less than this, or than so small a share of the process, is nothing that anybody would change a job for.
 LEAST, LEAST_SHARE = 16 * MIB, 0.002

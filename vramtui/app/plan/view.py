@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import msgspec
 
 from vramtui.app.plan.axes import Axis
-from vramtui.app.plan.sheets import Cells, Holds
-from vramtui.core.devices import Device
-from vramtui.core.estimate import Estimate
-from vramtui.core.workload import Workload
-from vramtui.estimators.planner import Answer, Edge, Effect
+from vramtui.app.plan.grid import Cells, Holds
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.workload import Workload
+from vramtui.estimators.planner.planner import Answer, Edge, Effect
 
 
 class MapView(msgspec.Struct, frozen=True, eq=False):

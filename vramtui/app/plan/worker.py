@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from vramtui.core.devices import Device
-from vramtui.core.estimate import Estimate, Estimator
-from vramtui.core.workload import Workload
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Estimator
+from vramtui.core.schema.workload import Workload
 
 # After every estimate the screen's own thread gets this many seconds in which nothing else wants the interpreter.
 PAUSE = 0.0002

@@ -3,8 +3,8 @@
 import re
 from dataclasses import dataclass
 
-from vramtui.core.errors import UserError, nearest
-from vramtui.core.units import MIB
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.units import MIB
 
 MIN_BLOCK = 512
 SMALL_LIMIT = MIB

@@ -1,6 +1,6 @@
 """What PyTorch says when a request cannot be served."""
 
-from vramtui.core.units import format_bytes
+from vramtui.core.base.units import format_bytes
 
 
 class OutOfMemory(Exception):

@@ -1,24 +1,24 @@
 """Each part of a job's memory from its shapes: operators followed one by one, microseconds, no torch."""
 
-from vramtui.core.devices import Device
-from vramtui.core.errors import UserError
-from vramtui.core.estimate import Estimate
-from vramtui.core.models import (
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import (
     DiffusionTransformerModel,
     EncoderDecoderModel,
     Model,
     TransformerModel,
     UNetModel,
 )
-from vramtui.core.workload import InferRun, Run, ServeRun, TrainRun, Workload
-from vramtui.estimators.analytic.families import check_parameters, parameter_count, program_of
-from vramtui.estimators.analytic.inference import estimate_inference
-from vramtui.estimators.analytic.inference_parts import estimate_forward
-from vramtui.estimators.analytic.seq2seq_generation import estimate_generation
-from vramtui.estimators.analytic.serving import estimate_serving
-from vramtui.estimators.analytic.sharding import estimate_sharded
-from vramtui.estimators.analytic.sharding_shapes import ALONE, check_parallel
-from vramtui.estimators.analytic.training import estimate_training
+from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic.generation.decoder import estimate_inference
+from vramtui.estimators.analytic.generation.encoder_decoder import estimate_generation
+from vramtui.estimators.analytic.generation.parts import estimate_forward
+from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of
+from vramtui.estimators.analytic.parallel.estimate import estimate_sharded
+from vramtui.estimators.analytic.serving.engine import estimate_serving
+from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
+from vramtui.estimators.analytic.training.trainer import estimate_training
 
 __all__ = ["ANALYTIC", "Analytic", "parameter_count"]
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from vramtui.core.errors import UserError, nearest
+from vramtui.core.base.errors import UserError, nearest
 
 
 class Run(msgspec.Struct, frozen=True):

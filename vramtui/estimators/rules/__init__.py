@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
-from vramtui.core.devices import Device
-from vramtui.core.errors import UserError, nearest
-from vramtui.core.estimate import Estimate
-from vramtui.core.models import RuleModel
-from vramtui.core.workload import Workload
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import RuleModel
+from vramtui.core.schema.workload import Workload
 from vramtui.estimators.rules.base import Rule
 
 # The modules of this package that hold one rule each, in the order in which they are told.

@@ -3,8 +3,8 @@
 from fractions import Fraction
 from typing import Literal
 
-from vramtui.core.rule_inputs import AccelerateRule
-from vramtui.core.workload import InferRun, TrainRun, Workload
+from vramtui.core.schema.rule_inputs import AccelerateRule
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.rules.base import Rule, Sheet
 from vramtui.estimators.rules.shapes import largest_tensor, parameter_count, transformer
 

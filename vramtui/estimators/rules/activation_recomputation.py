@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
-from vramtui.core.rule_inputs import ActivationsRule
-from vramtui.core.workload import Workload
+from vramtui.core.schema.rule_inputs import ActivationsRule
+from vramtui.core.schema.workload import Workload
 from vramtui.estimators.rules.base import Rule, Sheet, gib
 from vramtui.estimators.rules.shapes import training
 

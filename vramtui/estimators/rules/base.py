@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from vramtui.core.estimate import Estimate, Moment, Part, Phase
-from vramtui.core.ledger import CATEGORIES, Category, Ledger, Line
-from vramtui.core.rule_inputs import RuleInputs
-from vramtui.core.workload import Workload
+from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
+from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, Line
+from vramtui.core.schema.rule_inputs import RuleInputs
+from vramtui.core.schema.workload import Workload
 
 T = TypeVar("T", bound=RuleInputs)
 

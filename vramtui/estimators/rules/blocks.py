@@ -2,7 +2,7 @@
 
 from math import prod
 
-from vramtui.core.rule_inputs import BlocksRule
+from vramtui.core.schema.rule_inputs import BlocksRule
 from vramtui.estimators.rules.base import BLOCK, ITEM_BYTES, Rule, Sheet, block_bytes
 from vramtui.estimators.rules.tape import EXPERIMENTS
 

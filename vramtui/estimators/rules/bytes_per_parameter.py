@@ -2,11 +2,11 @@
 
 from fractions import Fraction
 
-from vramtui.core.estimate import Phase
-from vramtui.core.ledger import Category
-from vramtui.core.rule_inputs import BytesPerParameterRule
-from vramtui.core.rule_inputs.base import WeightType
-from vramtui.core.workload import InferRun, TrainRun, Workload
+from vramtui.core.estimate.estimate import Phase
+from vramtui.core.estimate.ledger import Category
+from vramtui.core.schema.rule_inputs import BytesPerParameterRule
+from vramtui.core.schema.rule_inputs.base import WeightType
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.rules.base import Rule, Sheet, gb
 from vramtui.estimators.rules.shapes import parameter_count, transformer
 

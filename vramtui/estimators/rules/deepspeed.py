@@ -2,8 +2,8 @@
 
 from msgspec import structs
 
-from vramtui.core.ledger import Category
-from vramtui.core.rule_inputs import DeepspeedRule
+from vramtui.core.estimate.ledger import Category
+from vramtui.core.schema.rule_inputs import DeepspeedRule
 from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gib
 
 SOURCE = (

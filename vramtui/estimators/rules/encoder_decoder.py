@@ -1,6 +1,6 @@
 """An encoder-decoder transformer in fp32 with Adam, term by term."""
 
-from vramtui.core.rule_inputs import EncoderDecoderRule
+from vramtui.core.schema.rule_inputs import EncoderDecoderRule
 from vramtui.estimators.rules.base import Rule, Sheet
 
 SOURCE = (

@@ -3,9 +3,9 @@
 from fractions import Fraction
 from math import isqrt
 
-from vramtui.core.ledger import Category
-from vramtui.core.rule_inputs import Gpt2ResidualRule
-from vramtui.core.workload import Workload
+from vramtui.core.estimate.ledger import Category
+from vramtui.core.schema.rule_inputs import Gpt2ResidualRule
+from vramtui.core.schema.workload import Workload
 from vramtui.estimators.rules.base import Rule, Sheet, gb
 from vramtui.estimators.rules.shapes import full_training, parameter_count
 

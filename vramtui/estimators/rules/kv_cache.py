@@ -1,7 +1,7 @@
 """The KV cache: a key and a value per token, layer and key/value head."""
 
-from vramtui.core.rule_inputs import KvCacheRule
-from vramtui.core.workload import Workload
+from vramtui.core.schema.rule_inputs import KvCacheRule
+from vramtui.core.schema.workload import Workload
 from vramtui.estimators.rules.base import ITEM_BYTES, Rule, Sheet, gib
 from vramtui.estimators.rules.shapes import inference
 

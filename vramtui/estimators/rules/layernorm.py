@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from vramtui.core.rule_inputs import LayerNormRule
+from vramtui.core.schema.rule_inputs import LayerNormRule
 from vramtui.estimators.rules.base import Rule, Sheet
 from vramtui.estimators.rules.tape import EXPERIMENTS, Tape
 

@@ -1,6 +1,6 @@
 """A linear layer, step by step, with cuBLAS's workspaces."""
 
-from vramtui.core.rule_inputs import LinearRule
+from vramtui.core.schema.rule_inputs import LinearRule
 from vramtui.estimators.rules.base import Rule, Sheet
 from vramtui.estimators.rules.tape import EXPERIMENTS, Tape
 

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from vramtui.core.rule_inputs import LinearInBatchRule
+from vramtui.core.schema.rule_inputs import LinearInBatchRule
 from vramtui.estimators.rules.base import Rule, Sheet
 
 SOURCE = "Rule of thumb in wide use: memory = model + batch x what one sample takes"

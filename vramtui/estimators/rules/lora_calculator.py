@@ -1,7 +1,7 @@
 """LoRA fine-tuning in 16 bits: kernels, weights, the trained part's gradients and moments, activations, logits."""
 
-from vramtui.core.rule_inputs import LoraCalculatorRule
-from vramtui.core.workload import TrainRun, Workload
+from vramtui.core.schema.rule_inputs import LoraCalculatorRule
+from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.rules.base import Rule, Sheet, gib, share
 from vramtui.estimators.rules.shapes import inference, parameter_count, training
 

@@ -3,9 +3,9 @@
 from fractions import Fraction
 from math import ceil
 
-from vramtui.core.ledger import Category
-from vramtui.core.rule_inputs import MegatronRule
-from vramtui.core.workload import Workload
+from vramtui.core.estimate.ledger import Category
+from vramtui.core.schema.rule_inputs import MegatronRule
+from vramtui.core.schema.workload import Workload
 from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gib
 from vramtui.estimators.rules.shapes import full_training
 

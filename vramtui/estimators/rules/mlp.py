@@ -2,7 +2,7 @@
 
 from msgspec import structs
 
-from vramtui.core.rule_inputs import MlpRule
+from vramtui.core.schema.rule_inputs import MlpRule
 from vramtui.estimators.rules.base import Rule, Sheet
 from vramtui.estimators.rules.linear import BACKWARD_WORKSPACE, FORWARD_WORKSPACE, SOURCE, hold_workspace
 from vramtui.estimators.rules.tape import Tape

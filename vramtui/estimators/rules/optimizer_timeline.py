@@ -1,6 +1,6 @@
 """Training steps of one linear layer, and what the optimizer adds to them."""
 
-from vramtui.core.rule_inputs import OptimizerTimelineRule
+from vramtui.core.schema.rule_inputs import OptimizerTimelineRule
 from vramtui.estimators.rules.base import Rule, Sheet
 from vramtui.estimators.rules.tape import EXPERIMENTS, Tape
 

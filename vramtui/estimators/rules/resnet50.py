@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vramtui.core.rule_inputs import Resnet50Rule
+from vramtui.core.schema.rule_inputs import Resnet50Rule
 from vramtui.estimators.rules.base import Rule, Sheet, gb
 
 SOURCE = (

@@ -1,7 +1,7 @@
 """What the rules read out of an ordinary workload."""
 
-from vramtui.core.models import TransformerModel
-from vramtui.core.workload import InferRun, TrainRun, Workload
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 
 
 def transformer(workload: Workload) -> TransformerModel | None:

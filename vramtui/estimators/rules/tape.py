@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from math import prod
 
-from vramtui.core.estimate import Moment, Phase
-from vramtui.core.ledger import Category
+from vramtui.core.estimate.estimate import Moment, Phase
+from vramtui.core.estimate.ledger import Category
 from vramtui.estimators.rules.base import ALWAYS, BLOCK, ITEM_BYTES, Sheet, block_bytes
 
 EXPERIMENTS = "Simple GPU memory allocation experiments every ML engineer should do (medium.com/@akhilez, 2024)"

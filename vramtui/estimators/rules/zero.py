@@ -1,8 +1,8 @@
 """Model states per rank under ZeRO's three stages, as the paper has them."""
 
-from vramtui.core.ledger import Category
-from vramtui.core.rule_inputs import ZeroRule
-from vramtui.core.workload import TrainRun, Workload
+from vramtui.core.estimate.ledger import Category
+from vramtui.core.schema.rule_inputs import ZeroRule
+from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gb
 from vramtui.estimators.rules.shapes import parameter_count, transformer
 

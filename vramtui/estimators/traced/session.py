@@ -7,21 +7,24 @@ from typing import Any
 import torch
 from typing_extensions import Self
 
-from vramtui.core.devices import Device
-from vramtui.estimators.traced import autocast, ctc, cuda_api, device, names, refusals, sdpa, steering
-from vramtui.estimators.traced.accumulation import Accumulation, measure_sole_owner
-from vramtui.estimators.traced.cards import card_of
-from vramtui.estimators.traced.categories import Categories
-from vramtui.estimators.traced.failures import Escape
+from vramtui.core.estimate.devices import Device
+from vramtui.estimators.traced.accounting.call_site import Whereabouts
+from vramtui.estimators.traced.accounting.categories import Categories
+from vramtui.estimators.traced.accounting.memory import Memory
+from vramtui.estimators.traced.accounting.phases import Phases
+from vramtui.estimators.traced.accounting.recorder import Recorder
+from vramtui.estimators.traced.device import cuda_api, device, names
+from vramtui.estimators.traced.device.cards import card_of
+from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.dispatch import autocast, ctc, sdpa
+from vramtui.estimators.traced.dispatch import decompositions as steering
+from vramtui.estimators.traced.dispatch.accumulation import Accumulation, measure_sole_owner
+from vramtui.estimators.traced.dispatch.memory_mode import MemoryMode
+from vramtui.estimators.traced.dispatch.workspaces import Workspaces
 from vramtui.estimators.traced.kernels import load_all
-from vramtui.estimators.traced.memory import Memory
-from vramtui.estimators.traced.memory_mode import MemoryMode
-from vramtui.estimators.traced.patching import Patches
-from vramtui.estimators.traced.phases import Phases
-from vramtui.estimators.traced.recorder import Recorder
-from vramtui.estimators.traced.results import Progress
-from vramtui.estimators.traced.where import Whereabouts
-from vramtui.estimators.traced.workspaces import Workspaces
+from vramtui.estimators.traced.process import refusals
+from vramtui.estimators.traced.process.failures import Escape
+from vramtui.estimators.traced.process.results import Progress
 
 
 def _no_progress(_progress: Progress) -> None:

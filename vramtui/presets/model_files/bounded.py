@@ -4,8 +4,8 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from vramtui.core.errors import UserError
-from vramtui.core.text import printable
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 
 MOST_HEADER = 100 * 1000 * 1000
 MOST_CONFIG = 1 << 20

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.core.errors import UserError, nearest
-from vramtui.core.text import printable
-from vramtui.presets.model_files import decoders, diffusers, encoders, mixtures
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import printable
+from vramtui.presets.model_files import decoders, diffusers, encoders
+from vramtui.presets.model_files import moe as mixtures
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, open_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from vramtui.core.text import printable
+from vramtui.core.base.text import printable
 from vramtui.presets.model_files.bounded import Damaged
 from vramtui.presets.model_files.fields import Fields, Table
 

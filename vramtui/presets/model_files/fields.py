@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from vramtui.core.text import printable
+from vramtui.core.base.text import printable
 from vramtui.presets.model_files.bounded import Damaged
 
 Table = dict[str, Any]

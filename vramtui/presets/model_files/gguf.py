@@ -10,9 +10,9 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.core.errors import UserError
-from vramtui.core.ggml import GGML_TYPES, GgmlType
-from vramtui.core.text import printable
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.schema.ggml import GGML_TYPES, GgmlType
 from vramtui.presets.model_files.bounded import Cursor, Damaged, open_plain, shown
 
 MAGIC = b"GGUF"

@@ -1,7 +1,7 @@
 """The header of a GGUF file as the `[model]` table of a preset: sizes from its metadata, the rest from its tensors."""
 
-from vramtui.core.errors import nearest
-from vramtui.core.text import printable
+from vramtui.core.base.errors import nearest
+from vramtui.core.base.text import printable
 from vramtui.presets.model_files.bounded import Damaged
 from vramtui.presets.model_files.fields import Table
 from vramtui.presets.model_files.gguf import Gguf, Passed, TensorInfo

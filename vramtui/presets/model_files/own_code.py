@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.core.errors import UserError
+from vramtui.core.base.errors import UserError
 from vramtui.presets.model_files.bounded import MOST_CONFIG, open_plain, shown
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.core.errors import UserError, nearest
-from vramtui.core.text import printable
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import printable
 from vramtui.presets.model_files.bounded import MOST_CONFIG, MOST_HEADER, Cursor, Damaged, open_plain, shown
 
 BITS: dict[str, int] = {

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced.device import is_sim
+from vramtui.estimators.traced.device.device import is_sim
 from vramtui.estimators.traced.kernels.registry import kernel
 
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import torch
 
+from vramtui.estimators.traced.accounting.storages import Entry
 from vramtui.estimators.traced.kernels.registry import kernel
-from vramtui.estimators.traced.storages import Entry
 
 
 def _bytes(tensor: torch.Tensor) -> int:

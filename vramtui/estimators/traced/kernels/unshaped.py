@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced import values
+from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 

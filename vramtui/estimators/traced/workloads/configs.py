@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from vramtui.core.errors import UserError
-from vramtui.core.models import TransformerModel
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import TransformerModel
 
 
 def config_of(model: TransformerModel) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vramtui.core.errors import UserError
-from vramtui.core.models import TransformerModel
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import TransformerModel
 
 
 class Attention(nn.Module):

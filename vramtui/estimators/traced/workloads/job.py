@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from vramtui.core.layer_models import ConvNetModel, Embedding, SequentialModel
-from vramtui.core.models import HuggingFaceModel, TransformerModel
-from vramtui.core.workload import InferRun, TrainRun, Workload
+from vramtui.core.schema.decoder_models import HuggingFaceModel, TransformerModel
+from vramtui.core.schema.layer_models import ConvNetModel, Embedding, SequentialModel
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.traced.workloads.configs import config_of
 from vramtui.estimators.traced.workloads.decoders import PlainGPT, build_from_config, decoded
 from vramtui.estimators.traced.workloads.layers import build_convnet, build_layers

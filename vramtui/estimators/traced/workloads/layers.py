@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from vramtui.core.errors import UserError
-from vramtui.core.layer_models import (
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.layer_models import (
     Act,
     Conv2d,
     ConvNetModel,

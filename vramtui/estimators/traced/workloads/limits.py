@@ -1,9 +1,9 @@
 """Which workloads can be built and traced; no torch here, so that the answer costs nothing."""
 
-from vramtui.core.errors import UserError
-from vramtui.core.layer_models import ConvNetModel, SequentialModel
-from vramtui.core.models import HuggingFaceModel, Model, TorchModel, TransformerModel
-from vramtui.core.workload import InferRun, Run, ServeRun, TrainRun, Workload
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import HuggingFaceModel, Model, TorchModel, TransformerModel
+from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
+from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.traced.workloads.configs import config_of
 
 PRECISIONS = ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16")

@@ -1,0 +1,260 @@
+"""The windows over the editor: a question with its answers, a line to type, a list, and a difference."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Input, OptionList, SelectionList, Static
+from textual.widgets.option_list import Option
+from textual.widgets.selection_list import Selection
+
+from vramtui.app.ui.dialog import TextWindow, Window
+from vramtui.core.base.text import printable
+from vramtui.presets.importers.file_offers import Offer
+
+
+class Answer(NamedTuple):
+    """One answer to a question: the letter that gives it, and what it does."""
+
+    key: str
+    what: str
+
+
+class Question(Window[str]):
+    """Dismissed with the letter of an answer; None (Escape) leaves everything as it is.
+
+    Args:
+        title: what it is about.
+        question: the sentence.
+        answers: each with its letter.
+        difference: a unified difference to decide by.
+    """
+
+    DEFAULT_CSS = """
+    Question VerticalScroll { max-height: 20; margin: 1 0 0 0; }
+    Question #answers { margin: 1 0 0 0; }
+    """
+
+    def __init__(self, title: str, question: str, answers: Sequence[Answer], difference: str = "") -> None:
+        super().__init__(title, "Esc leaves it as it is")
+        self._question = question
+        self._answers = tuple(answers)
+        self._difference = difference
+
+    def inside(self) -> ComposeResult:
+        """The question, what it is about, and its answers; never as markup."""
+        yield Static(Content(printable(self._question)))
+        if self._difference:
+            with VerticalScroll():
+                yield Static(coloured(self._difference))
+        lines = [Content.assemble((f"  {answer.key}", "bold $primary"), f"  {answer.what}") for answer in self._answers]
+        yield Static(Content("\n").join(lines), id="answers")
+
+    def on_key(self, event: events.Key) -> None:
+        """One of the letters."""
+        if event.character is not None and event.character in {answer.key for answer in self._answers}:
+            event.stop()
+            self.dismiss(event.character)
+
+
+class Difference(TextWindow):
+    """A unified difference, to be read."""
+
+    DEFAULT_CSS = """
+    Difference > #window { width: 116; }
+    """
+
+    def __init__(self, title: str, difference: str) -> None:
+        super().__init__(title, "arrows scroll · Esc closes")
+        self._difference = difference
+
+    def text(self) -> Content:
+        """Its lines in colour."""
+        return coloured(self._difference)
+
+
+def coloured(difference: str) -> Content:
+    """Lines that went, lines that came, and where."""
+    styles = {"+": "$success", "-": "$error", "@": "$primary"}
+    lines = (Content.styled(printable(line), styles.get(line[:1], "$muted")) for line in difference.splitlines())
+    return Content("\n").join(lines)
+
+
+class Ask(Window[str]):
+    """A line to type. What `check` says of it stands below until it is nothing.
+
+    Args:
+        title: what it is about.
+        prompt: the sentence above the line.
+        text: what stands in it at first.
+        check: does what is to be done with the text; the sentence that it returns keeps the window open.
+    """
+
+    DEFAULT_CSS = """
+    Ask #wrong { color: $error; height: auto; }
+    """
+    BINDINGS = [Binding("escape", "close", "Close", id="ask.close", show=False)]
+
+    def __init__(self, title: str, prompt: str, text: str, check: Callable[[str], str]) -> None:
+        super().__init__(title, "Enter goes on · Esc leaves it as it is")
+        self._prompt = prompt
+        self._text = text
+        self._check = check
+
+    def inside(self) -> ComposeResult:
+        """The prompt, the line, and room for what is wrong with it."""
+        yield Static(Content(printable(self._prompt)))
+        yield Input(self._text)
+        yield Static(id="wrong")
+
+    def on_mount(self) -> None:
+        """The line has the keys."""
+        line = self.query_one(Input)
+        line.cursor_blink = False
+        line.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Close, unless something is wrong with it."""
+        event.stop()
+        wrong = self._check(event.value.strip())
+        if wrong:
+            self.query_one("#wrong", Static).update(Content(printable(wrong)))
+        else:
+            self.dismiss(event.value.strip())
+
+
+class Pick(Window[int]):
+    """A list; dismissed with the number of what was chosen, from 0.
+
+    Args:
+        title: what is asked.
+        lines: what there is, each with a word more about it.
+        first: the number of the one that the cursor is on at first.
+    """
+
+    DEFAULT_CSS = """
+    Pick > #window { width: 110; }
+    Pick OptionList {
+        border: none; height: auto; max-height: 24; padding: 0; background: $surface;
+        text-wrap: nowrap; text-overflow: ellipsis; overflow-x: hidden;
+        & > .option-list--option-highlighted, &:focus > .option-list--option-highlighted {
+            background: $cursor; color: $foreground;
+        }
+    }
+    Pick OptionList:focus { border: none; }
+    """
+
+    def __init__(self, title: str, lines: Sequence[tuple[str, str]], first: int = 0) -> None:
+        super().__init__(title, "Enter chooses · Esc closes")
+        self._lines = tuple(lines)
+        self._first = first
+
+    def inside(self) -> ComposeResult:
+        """The list, never as markup."""
+        wide = max((len(printable(line)) for line, _ in self._lines), default=0)
+        yield OptionList(
+            *(
+                Option(Content.assemble((f"{printable(line):<{wide}}", "bold"), (f"  {printable(more)}", "$muted")))
+                for line, more in self._lines
+            ),
+            markup=False,
+        )
+
+    def on_mount(self) -> None:
+        """The cursor is on the present one."""
+        options = self.query_one(OptionList)
+        options.highlighted = self._first
+        options.focus()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """That one."""
+        self.dismiss(event.option_index)
+
+
+class Offers(Window[tuple[str, tuple[Offer, ...]]]):
+    """What a command line says of a new preset, each with the flag it was read from; ticked ones are taken.
+
+    Args:
+        title: whose command line it is.
+        name: for the new preset.
+        offers: what it says.
+        check: makes the draft; the sentence that it returns keeps the window open.
+        notes: sentences on what is not read.
+    """
+
+    DEFAULT_CSS = """
+    Offers > #window { width: 110; }
+    Offers SelectionList {
+        height: auto; max-height: 18; border: none; background: $surface; padding: 0; margin: 0 0 1 0;
+        & > .option-list--option-highlighted, &:focus > .option-list--option-highlighted {
+            background: $cursor; color: $foreground;
+        }
+    }
+    Offers SelectionList:focus { border: none; }
+    Offers Input { margin: 0; }
+    Offers #wrong { color: $error; height: auto; }
+    Offers #notes { color: $muted; height: auto; max-height: 6; margin: 0 0 1 0; }
+    """
+    BINDINGS = [
+        Binding("ctrl+s", "take", "Take", id="offers.take", show=False, priority=True, tooltip="Take what is ticked"),
+        Binding("escape", "close", "Close", id="offers.close", show=False),
+    ]
+
+    def __init__(
+        self,
+        title: str,
+        name: str,
+        offers: Sequence[Offer],
+        check: Callable[[str, tuple[Offer, ...]], str],
+        notes: Sequence[str] = (),
+    ) -> None:
+        super().__init__(title, "space ticks · Tab goes on · ctrl+s makes the preset · Esc closes")
+        self._name = name
+        self._offers = tuple(offers)
+        self._check = check
+        self._notes = tuple(notes)
+
+    def inside(self) -> ComposeResult:
+        """The offers, the name, and room for what is wrong."""
+        yield Static(Content("What it says of a preset; take what is right:"))
+        wide = min(52, max((len(_said(offer)) for offer in self._offers), default=0))
+        yield SelectionList[int](
+            *(Selection(_line(offer, wide), at, initial_state=True) for at, offer in enumerate(self._offers))
+        )
+        if self._notes:
+            yield Static(Content(printable(" ".join(self._notes))), id="notes")
+        yield Static(Content("Name of the new preset:"))
+        yield Input(self._name)
+        yield Static(id="wrong")
+
+    def on_mount(self) -> None:
+        """The list has the keys."""
+        self.query_one(Input).cursor_blink = False
+        self.query_one(SelectionList).focus()
+
+    def on_input_submitted(self) -> None:
+        """Enter in the name takes them, too."""
+        self.action_take()
+
+    def action_take(self) -> None:
+        """Make the draft of what is ticked."""
+        ticked = set(self.query_one(SelectionList).selected)
+        taken = tuple(offer for at, offer in enumerate(self._offers) if at in ticked)
+        name = self.query_one(Input).value.strip()
+        wrong = self._check(name, taken)
+        if wrong:
+            self.query_one("#wrong", Static).update(Content(printable(wrong)))
+        else:
+            self.dismiss((name, taken))
+
+
+def _said(offer: Offer) -> str:
+    return f"{printable(offer.key)} = {printable(offer.value)}"
+
+
+def _line(offer: Offer, wide: int) -> Content:
+    return Content.assemble((f"{_said(offer):<{wide}}", "bold"), (f"  from {offer.flag}", "$muted"))

@@ -1,0 +1,111 @@
+"""What the editor shows at one moment, made from the draft once for each change."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from vramtui.app.monitor.predictor import Predictor
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.preset import Preset
+from vramtui.presets.draft.draft import Draft
+from vramtui.presets.form.form import form_of
+from vramtui.presets.form.types import Group, fields_of
+from vramtui.presets.reading import Problem
+
+
+class Card(msgspec.Struct, frozen=True):
+    """What a draft is estimated for: the card, what people call it, and how many of its bytes others leave."""
+
+    device: Device
+    name: str
+    room: int | None = None
+
+
+class Look(msgspec.Struct, frozen=True, eq=False):
+    """A draft at one moment.
+
+    Attributes:
+        name: what commands call the preset by.
+        groups: the form.
+        problems: everything that is wrong.
+        estimate: of the last text that was right; None where none has been yet. `is_current` when that is this text.
+        before: the estimate of the saved text, against which changes are shown.
+        card: what it is estimated for.
+        saved: the values of the saved text by their keys, spelt as the form's.
+        refused: what was typed and cannot stand in the text, by key.
+        is_changed: whether there is anything to save.
+        where: a few words on where it is kept.
+    """
+
+    name: str
+    groups: tuple[Group, ...]
+    problems: tuple[Problem, ...]
+    estimate: Estimate | None
+    is_current: bool
+    before: Estimate | None
+    card: Card
+    saved: Mapping[str, str | None]
+    refused: Mapping[str, str]
+    is_changed: bool
+    where: str
+
+
+class Judge:
+    """Estimates a draft on one card; what it says of the saved text is kept to compare with."""
+
+    def __init__(self, predictor: Predictor, card: Card) -> None:
+        self.card = card
+        self.predictor = predictor
+        self._before: Estimate | None = None
+        self._saved: Mapping[str, str | None] = {}
+
+    def __call__(self, preset: Preset) -> Estimate:
+        """The estimate.
+
+        Raises:
+            UserError: there can be none.
+        """
+        answer = self.predictor.ask(preset.workload, self.card.device)
+        if answer.estimate is None:
+            raise UserError(answer.problem)
+        return answer.estimate
+
+    def remember(self, draft: Draft) -> None:
+        """Compare with what `draft` says now."""
+        self._saved = {key: field.value for key, field in fields_of(form_of(draft.saved_text, draft.folder)).items()}
+        if draft.is_current or self._before is None:
+            self._before = self._estimate(draft)
+
+    def look(self, draft: Draft) -> Look:
+        """What there is to show."""
+        estimate = self._estimate(draft)
+        if self._before is None and draft.is_current:
+            self._before = estimate
+        return Look(
+            name=draft.name,
+            groups=draft.form,
+            problems=draft.problems,
+            estimate=estimate,
+            is_current=draft.is_current and not draft.problems,
+            before=self._before,
+            card=self.card,
+            saved=self._saved,
+            refused=draft.refused,
+            is_changed=draft.is_changed,
+            where=_where(draft),
+        )
+
+    def _estimate(self, draft: Draft) -> Estimate | None:
+        if draft.preset is None:
+            return None
+        return self.predictor.ask(draft.preset.workload, self.card.device).estimate
+
+
+def _where(draft: Draft) -> str:
+    if draft.path is None:
+        return "new, not saved yet"
+    if draft.bundled:
+        return "came with the program; saving makes your own copy"
+    return "changed, not saved" if draft.is_changed else "saved"

@@ -1,0 +1,1 @@
+"""The editor's form: one line for each field of a preset, stepped, chosen or typed into."""

@@ -1,0 +1,187 @@
+"""The lines of the form: a heading for each table, a line for each field, and what is told of the one in hand."""
+
+import msgspec
+from rich.cells import cell_len
+from rich.style import Style
+from textual.strip import Strip
+
+from vramtui.app.editor.form.line_edit import TypingLine
+from vramtui.app.themes import Palette
+from vramtui.app.ui.lines import Piece, fit, strip, wrap
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN
+from vramtui.presets.form.types import Field, Group
+from vramtui.presets.reading import Problem
+
+ABOUT = 4
+LABEL_MOST = 28
+KINDS = {
+    "int": "whole number",
+    "float": "number",
+    "bool": "true or false",
+    "choice": "choice",
+    "text": "text",
+    "list": "list",
+    "table": "table",
+}
+ELEMENT = "ins: one more like it, del: out, alt+↑ ↓: to another place."
+LIST = "→ opens it, enter types it on one line."
+LONG_LIST = "→ opens it."
+
+
+def heading(group: Group, palette: Palette, width: int, *, is_open: bool, in_hand: bool) -> Strip:
+    """A table: whether it is open, its title, and that it is not there where it is not."""
+    on = "cursor" if in_hand else "background"
+    unset = group.line is None and bool(group.key) and not any(field.value is not None for field in group.fields)
+    title = palette.ink("muted" if unset else "primary", on, bold=True)
+    pieces: list[Piece] = [(f" {'▾' if is_open else '▸'} {group.title}", title)]
+    said = f"[{group.key}]" if group.key else ""
+    if unset:
+        said += "  not there"
+    elif not is_open:
+        said += f"  {sum(field.value is not None for field in group.fields)} set"
+    return strip([*pieces, (f"  {said}", palette.ink("muted", on))], width, palette.ink("muted", on))
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """How a field stands in the form.
+
+    Attributes:
+        depth: how many lists and tables within lists it is in.
+        is_open: what is in it is shown below it.
+        is_wrong: something is wrong with it or in it.
+        is_changed: it is not as saved.
+        in_hand: the cursor is on it.
+        refused: what was typed into it and cannot stand in the text.
+    """
+
+    depth: int = 0
+    is_open: bool = False
+    is_wrong: bool = False
+    is_changed: bool = False
+    in_hand: bool = False
+    refused: str | None = None
+
+
+def line_of(field: Field, place: Place, palette: Palette, width: int, typed: TypingLine | None) -> Strip:
+    """A field: ✗ where it is wrong, * where it is not as saved, its name, its value or (dim) its default, its unit."""
+    on = "cursor" if place.in_hand else "background"
+    mark: Piece = (" ", palette.ink("muted", on))
+    if place.is_wrong:
+        mark = ("✗", palette.ink("error", on, bold=True))
+    elif place.is_changed:
+        mark = ("*", palette.ink("accent", on))
+    said = field.value is not None or typed is not None
+    label = max(10, min(LABEL_MOST, width * 3 // 5 - 2))
+    opener = ("▾ " if place.is_open else "▸ ") if field.items else ""
+    pieces: list[Piece] = [
+        (" ", palette.ink("muted", on)),
+        mark,
+        (" " + fit("  " * place.depth + opener + field.label, label) + " ", _ink(palette, on, said=said)),
+    ]
+    room = width - label - 4
+    if typed is not None:
+        pieces += _typed(typed, palette, room)
+    else:
+        pieces += _value(field, place, palette, room, on)
+    return strip(pieces, width, palette.ink("muted", on))
+
+
+def _ink(palette: Palette, on: str, *, said: bool) -> Style:
+    return palette.ink("foreground" if said else "muted", on)
+
+
+def _value(field: Field, place: Place, palette: Palette, room: int, on: str) -> list[Piece]:
+    text, name = _said(field, place) if place.refused is None else (shown_text(place.refused), "error")
+    style = palette.ink("error" if place.is_wrong else name, on, bold=field.value is not None and name == "foreground")
+    arrow = palette.ink("foreground", on)
+    unit = f" {field.unit}" if field.unit and field.value is not None else ""
+    steps = place.in_hand and field.settable and not field.is_new and field.kind in {"choice", "bool", "int", "float"}
+    taken = cell_len(unit) + (4 if steps else 0)
+    shown = text if cell_len(text) <= room - taken else fit(text, room - taken)
+    inner: list[Piece] = [(shown, style), (unit, palette.ink("muted", on))]
+    return [("‹ ", arrow), *inner, (" ›", arrow)] if steps else inner
+
+
+def _said(field: Field, place: Place) -> tuple[str, str]:
+    """The value and its colour; of a field that says nothing, what holds then."""
+    if field.is_new:
+        return ("enter adds one" if field.kind in {"table", "list"} else "type here" if place.in_hand else ""), "muted"
+    if field.many and field.value is not None and (place.is_open or not field.settable or "\n" in field.value):
+        count = len(field.items) - 1
+        return f"{count} element{'' if count == 1 else 's'}", "muted" if place.is_open else "foreground"
+    if field.value is not None and field.items and not field.many:
+        keys = [f"{item.label} {shown_text(item.value)}" for item in field.items if item.value is not None]
+        return ", ".join(keys), "muted" if place.is_open else "foreground"
+    if field.value is not None:
+        return shown_text(field.value), "foreground"
+    if field.required:
+        return "needed", "warning"
+    return (shown_text(field.default) or '""') if field.default is not None else UNKNOWN, "muted"
+
+
+def shown_text(text: str) -> str:
+    """Text in one line."""
+    return printable(text.replace("\n", "⏎"))
+
+
+def _typed(typed: TypingLine, palette: Palette, room: int) -> list[Piece]:
+    """What is typed, the stretch of it around the caret that fits."""
+    start = 0
+    while cell_len(shown_text(typed.text[start : typed.caret])) > room - 2:
+        start += 1
+    style = palette.ink("foreground", "panel", bold=True)
+    under = typed.text[typed.caret : typed.caret + 1] or " "
+    head = shown_text(typed.text[start : typed.caret])
+    rest = shown_text(typed.text[typed.caret + 1 :])
+    left = max(0, room - cell_len(head) - 1)
+    return [
+        (head, style),
+        (shown_text(under), palette.ink("background", "accent", bold=True)),
+        (fit(rest, left), style),
+    ]
+
+
+def about(entry: Group | Field | None, problem: Problem | None, palette: Palette, width: int) -> list[Strip]:
+    """A rule, and what there is to know about the field in hand; what is wrong with it comes first."""
+    lines: list[Strip] = [strip([("─" * width, palette.ink("line"))], width, palette.text)]
+    if entry is None:
+        return lines
+    if problem is not None:
+        wrong = palette.ink("error", bold=True)
+        lines += [
+            strip([(f" {part}", wrong)], width, palette.text)
+            for part in wrap(f"✗ {printable(problem.sentence)}", width - 2)
+        ]
+    facts = facts_of(entry)
+    if facts:
+        lines.append(strip([(" " + fit(facts, width - 2), palette.text)], width, palette.text))
+    lines += [strip([(f" {part}", palette.dim)], width, palette.text) for part in wrap(_help(entry), width - 2)]
+    return lines[:ABOUT]
+
+
+def _help(entry: Group | Field) -> str:
+    if isinstance(entry, Field) and entry.is_new:
+        return f"One more at the end. {entry.help}"
+    if isinstance(entry, Field) and entry.key.endswith("]"):
+        return f"{ELEMENT} {entry.help}"
+    if isinstance(entry, Field) and entry.many:
+        return f"{LIST if entry.settable else LONG_LIST} {entry.help}"
+    if isinstance(entry, Field) and entry.choice_helps and entry.value in entry.choices:
+        chosen = entry.choice_helps[entry.choices.index(entry.value or "")]
+        return f"{chosen} {entry.help}"
+    return entry.help
+
+
+def facts_of(entry: Group | Field) -> str:
+    """Name, sort, range, unit and default in one line."""
+    if isinstance(entry, Group):
+        needed = "" if entry.required else " · may be left out; del takes it out"
+        return f"[{entry.key}]{needed}" if entry.key else "above all tables"
+    kind = "list" if entry.many else KINDS[entry.kind]
+    facts = [entry.key, kind, entry.range, entry.unit]
+    if entry.default is not None:
+        facts.append(f"default {printable(entry.default) or 'empty'}")
+    elif entry.required:
+        facts.append("needed")
+    return " · ".join(fact for fact in facts if fact)

@@ -1,0 +1,106 @@
+"""Which entries of the form are shown, one below the other: tables, their fields, and what is in an opened list."""
+
+from collections.abc import Iterator
+
+from vramtui.presets.form.types import Field, Group, within
+
+Entry = Group | Field
+
+
+class Outline:
+    """The entries in their order, with a cursor; what is open stays open when the draft changes."""
+
+    def __init__(self) -> None:
+        self.groups: tuple[Group, ...] = ()
+        self.entries: list[Entry] = []
+        self.depths: list[int] = []
+        self.at = 0
+        self.opened: dict[str, bool] = {}
+
+    @property
+    def entry(self) -> Entry | None:
+        """What the cursor is on."""
+        return self.entries[self.at] if self.at < len(self.entries) else None
+
+    @property
+    def key(self) -> str:
+        """The key of what the cursor is on, a table's in brackets; empty where there is nothing."""
+        return key_of_entry(self.entry) if self.entry is not None else ""
+
+    def take(self, groups: tuple[Group, ...]) -> None:
+        """Show these from now on; the cursor stays on its field."""
+        key = self.key
+        self.groups = groups
+        self._list(key)
+
+    def reveal(self, key: str) -> None:
+        """Put the cursor on the field called `key`, and open what it is in."""
+        for group in self.groups:
+            holds = [
+                field
+                for field in group.fields
+                if key == field.key or key.startswith((f"{field.key}[", f"{field.key}."))
+            ]
+            if holds and not self.is_open(group):
+                self.opened[group.key] = True
+            for inner in (inner for field in holds for inner in within(field) if inner.items):
+                if key.startswith((f"{inner.key}[", f"{inner.key}.")):
+                    self.opened[inner.key] = True
+        self._list(key)
+
+    def open(self, entry: Entry, *, wanted: bool) -> None:
+        """Show the fields of a table or the elements of a list, or only its title; the cursor is there then."""
+        self.opened[entry.key] = wanted
+        self._list(key_of_entry(entry))
+
+    def is_open(self, entry: Entry) -> bool:
+        """Tables that are not there stay closed until somebody opens them, and so do lists."""
+        if entry.key in self.opened:
+            return self.opened[entry.key]
+        if isinstance(entry, Field):
+            return False
+        return entry.required or entry.line is not None or any(field.value is not None for field in entry.fields)
+
+    def exchange(self, one: str, other: str) -> None:
+        """Two elements of a list are in each other's place."""
+        self.opened[one], self.opened[other] = self.opened.get(other, False), self.opened.get(one, False)
+
+    def title_above(self) -> int:
+        """The number of the title of the table that the cursor is in."""
+        titles = [at for at, entry in enumerate(self.entries[: self.at + 1]) if isinstance(entry, Group)]
+        return titles[-1] if titles else 0
+
+    def key_at_line(self, line: int) -> str:
+        """The key of what stands at `line` of the text or before it; a closed list's, for what is in it."""
+        best: tuple[int, str] = (0, "")
+        for group in self.groups:
+            entries: list[Entry] = [group]
+            entries += [entry for field in group.fields for entry, _ in self._within(field, 0)]
+            found = [(e.line, key_of_entry(e)) for e in entries if e.line is not None and e.line <= line]
+            best = max([best, *found], key=lambda one: one[0])
+        return best[1]
+
+    def _list(self, key: str) -> None:
+        shown = list(self._all())
+        self.entries, self.depths = [entry for entry, _ in shown], [depth for _, depth in shown]
+        keys = [key_of_entry(entry) for entry in self.entries]
+        self.at = keys.index(key) if key in keys else max(0, min(self.at, len(keys) - 1))
+
+    def _all(self) -> Iterator[tuple[Entry, int]]:
+        for group in self.groups:
+            yield group, 0
+            if self.is_open(group):
+                for field in group.fields:
+                    yield from self._within(field, 0)
+
+    def _within(self, field: Field, depth: int) -> Iterator[tuple[Field, int]]:
+        """A field, and behind it what is in it, where that was opened."""
+        yield field, depth
+        if self.is_open(field):
+            for item in field.items:
+                yield from self._within(item, depth + 1)
+
+
+def key_of_entry(entry: Entry) -> str:
+    """A field's key; a table's in brackets."""
+    return f"[{entry.key}]" if isinstance(entry, Group) else entry.key

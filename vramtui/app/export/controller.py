@@ -1,0 +1,51 @@
+"""Snapshots: written with one key, as chosen once."""
+
+from typing import Protocol
+
+from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.settings import SnapshotSettings
+
+
+class SaveChoice(Protocol):
+    """Formats and folder of snapshots, kept from start to start."""
+
+    settings: SnapshotSettings
+
+    def choose(self, settings: SnapshotSettings) -> None:
+        """Save like this from now on.
+
+        Raises:
+            UserError: the choice holds now, but cannot be kept for later.
+        """
+        ...
+
+
+class Saving(Watching):
+    """The keys of snapshots. `save_choice` is None where nothing can be chosen."""
+
+    save_choice: SaveChoice | None = None
+
+    def action_snapshot(self) -> None:
+        """Write what is shown to files."""
+        self.save_snapshot()
+
+    def action_snapshot_options(self) -> None:
+        """Choose formats and folder."""
+        choice = self.save_choice
+        if choice is None:
+            self.notify("Nothing here can save.", markup=False)
+            return
+        from vramtui.app.export.options_dialog import SaveOptions  # noqa: PLC0415 - loads the list widgets
+
+        def chosen(settings: SnapshotSettings | None) -> None:
+            if settings is None:
+                return
+            try:
+                choice.choose(settings)
+            except UserError as error:
+                self.notify(f"This holds until you leave. {error}", severity="error", markup=False)
+            else:
+                self.notify("Kept: s saves like this from now on.", markup=False)
+
+        self.push_screen(SaveOptions(choice.settings), chosen)

@@ -1,0 +1,1 @@
+"""Help: every key by where it works, and problems with their next steps."""

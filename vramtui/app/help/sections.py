@@ -1,0 +1,128 @@
+"""Every key of the program by where it works, and how what stands there is read: help and settings follow from it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from textual.binding import Binding, BindingType
+from textual.keys import format_key
+
+from vramtui.app.editor.form.panel import FormPanel
+from vramtui.app.editor.keys import EDITOR_BINDINGS
+from vramtui.app.history.run_table import RunRows
+from vramtui.app.history.run_window import RunWindow
+from vramtui.app.keys import (
+    APP_BINDINGS,
+    HISTORY_BINDINGS,
+    PLAN_BINDINGS,
+    REPLAY_BINDINGS,
+    TIMELINE_BINDINGS,
+    WATCH_BINDINGS,
+)
+from vramtui.app.plan.widgets.advice import PlanWords
+from vramtui.app.plan.widgets.heatmap import Heatmap
+from vramtui.app.timeline.phases import Phases
+from vramtui.app.watch.estimate_panel import EstimatePanel
+from vramtui.app.watch.process_table import Rows
+from vramtui.core.base.errors import UserError, nearest
+
+
+class Section(NamedTuple):
+    """A panel or a screen: what its bindings' ids begin with, its title, its bindings, and lines about it."""
+
+    prefix: str
+    title: str
+    bindings: Sequence[BindingType]
+    about: str = ""
+
+
+TABLE = (
+    "A row is a process on a GPU, or bytes without one: what the driver keeps, and what nobody accounts for. A GPU's"
+    " rows and its free bytes add up to its total.\n"
+    "NOW is what the driver says a process holds, PEAK the most it was seen to hold, PREDICTED its preset's peak, and Δ"
+    " is PEAK against PREDICTED. A PEAK with = before it is exact, by the driver's accounting; any other was sampled,"
+    " and a spike between two samples may have been higher.\n"
+    "Choosing a row by hand keeps the order of the rows until Esc.\n"
+    "A filter is words from any column, or from one: user:anna gpu:0 pid:123 preset:llama cmd:train."
+)
+ESTIMATE = (
+    "What the preset's process should hold at the moment in which it holds most, part by part, beside what is observed"
+    " of it. allocated and reserved are PyTorch's own figures; process is what nvidia-smi shows.\n"
+    "The fields above step up and down; * marks what differs from the file, and u undoes it. x explains each part with"
+    " its arithmetic."
+)
+PHASES = (
+    "A bar for the end of each phase: the solid part is what is held then, by category; the light part goes on to the"
+    " most that was held within the phase."
+)
+MAP = (
+    "Each cell is the predicted process of the preset with two of its values changed. The heavy line is the edge of"
+    " what fits the card, the dot is the preset as it is now, and – is what cannot be: the words below say why.\n"
+    "a and A choose what is varied, g the card, b what it is set beside; Enter takes the cell over, w saves it."
+)
+CHANGES = (
+    "Every single change to the cell's variant that frees memory, most first, with what is held then, whether that"
+    " fits, and what the change costs. Enter makes the change to the cell, and another can follow; w saves both as a"
+    " preset; u goes back to the file.\n"
+    "A server takes the share of the card that it is given: there the column tells the largest context that fits then."
+)
+HISTORY = (
+    "Every job that ran a preset while a dashboard watched it, and every one that vramtui run started. The errors are"
+    " those of runs that came to their end; calibration is learnt from those on this host."
+)
+RUNS = "SEEN is the most the process was seen to hold, and Δ is that against the prediction."
+FORM = (
+    "Typing into a field changes the text at once, and Esc takes it back. ‹ › step a value, a letter finds a choice,"
+    " and dim values are what holds where nothing is said. ✗ marks what is wrong, * what is not as saved.\n"
+    "Form and text are two sides of one draft: what is not edited stays byte for byte. The estimate is made again with"
+    " each key; while something is wrong the last good one stays, grey."
+)
+SECTIONS = (
+    Section("table.", "Process table", Rows.BINDINGS, TABLE),
+    Section("estimate.", "Estimate panel", EstimatePanel.BINDINGS, ESTIMATE),
+    Section("phases.", "Phases", Phases.BINDINGS, PHASES),
+    Section("watch.", "Watch", WATCH_BINDINGS),
+    Section("map.", "Map of what fits", Heatmap.BINDINGS, MAP),
+    Section("changes.", "Changes that free memory", PlanWords.BINDINGS, CHANGES),
+    Section("plan.", "Plan", PLAN_BINDINGS),
+    Section("timeline.", "Timeline", TIMELINE_BINDINGS),
+    Section("history.", "History", HISTORY_BINDINGS, HISTORY),
+    Section("runs.", "List of runs", RunRows.BINDINGS, RUNS),
+    Section("run.", "One run", RunWindow.BINDINGS),
+    Section("replay.", "While a recording is played", REPLAY_BINDINGS),
+    Section("form.", "Preset editor: form", FormPanel.BINDINGS, FORM),
+    Section("editor.", "Preset editor", EDITOR_BINDINGS),
+    Section("app.", "Everywhere", APP_BINDINGS),
+)
+
+
+def bindings_of(section: Section) -> Iterator[Binding]:
+    """The bindings of a section that have a name."""
+    return (binding for binding in section.bindings if isinstance(binding, Binding) and binding.id)
+
+
+def every_key() -> Iterator[tuple[str, list[tuple[str, str, str]]]]:
+    """Each section's title, and for each of its bindings the usual key, its name in the settings, and what it does."""
+    for section in SECTIONS:
+        lines: dict[str, tuple[str, str, str]] = {}
+        for binding in bindings_of(section):
+            keys = " ".join(binding.key_display or format_key(key) for key in binding.key.split(","))
+            lines[binding.id or ""] = (keys, binding.id or "", binding.tooltip or binding.description)
+        if lines:
+            yield section.title, list(lines.values())
+
+
+def check_keys(chosen: Mapping[str, str]) -> None:
+    """See that every name in the settings' `[keys]` is a binding's.
+
+    Args:
+        chosen: keys by the binding's id.
+
+    Raises:
+        UserError: there is no such binding; names the nearest.
+    """
+    known = [binding.id or "" for section in SECTIONS for binding in bindings_of(section)]
+    for name, keys in chosen.items():
+        if name not in known:
+            raise UserError(f"keys.{name} is not the name of a key{nearest(name, known)}; `vramtui help keys` has them")
+        if not all(key.strip() for key in keys.split(",")):
+            raise UserError(f"keys.{name} is {keys!r}: keys are written as `s`, `ctrl+s` or `s,ctrl+s`")

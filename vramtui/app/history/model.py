@@ -1,0 +1,160 @@
+"""Past runs as the History screen needs them: read on a thread, filtered, sorted, and one of them chosen."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from vramtui.core.runs.calibration import Calibration
+from vramtui.core.runs.run import Kept, Spread, spreads
+from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, errors_of, filtered, histogram, in_order
+
+
+class Past(Protocol):
+    """Where past runs are. All of it but `note` and `host` may take its time: it is called on threads of its own."""
+
+    @property
+    def note(self) -> str:
+        """What is to be said of all of them; empty for real ones."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """The host whose runs teach something about the one that is watched; empty where it is that one."""
+        ...
+
+    def stamp(self) -> object:
+        """Something that is another one whenever a run was added, changed or removed."""
+        ...
+
+    def runs(self) -> tuple[Kept, ...]:
+        """All that are kept, the latest first.
+
+        Raises:
+            UserError: they cannot be read.
+        """
+        ...
+
+    def forget(self, number: int) -> None:
+        """Remove one for good.
+
+        Raises:
+            UserError: it cannot be removed.
+        """
+        ...
+
+    def report(self, kept: Kept) -> list[str]:
+        """Write one to files and return their paths.
+
+        Raises:
+            UserError: they cannot be written.
+        """
+        ...
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """How far predictions of one kind were off, and how many fall into each bar of a histogram."""
+
+    spread: Spread
+    counts: tuple[int, ...]
+
+
+class PastView(msgspec.Struct, frozen=True, eq=False):
+    """What the History screen shows. `runs` are filtered and in order, of `total` that are kept.
+
+    `is_read` is False until the history was read for the first time; `problem` says why it could not be. `now` is when
+    the screen is drawn, in seconds since the epoch. `applied` says whether estimates go by `calibration`.
+    """
+
+    runs: tuple[Kept, ...] = ()
+    total: int = 0
+    is_read: bool = False
+    problem: str = ""
+    note: str = ""
+    chosen: Kept | None = None
+    sort: RunColumn = "when"
+    reverse: bool = False
+    filter: str = ""
+    errors: tuple[Errors, ...] = ()
+    calibration: Calibration | None = None
+    applied: bool = False
+    now: float = 0.0
+
+
+class PastDesk:
+    """Takes past runs and choices, and answers with the view of them. Knows no widget, no clock and no file."""
+
+    def __init__(self) -> None:
+        self.sort: RunColumn = "when"
+        self.reverse = False
+        self.filter = ""
+        self.problem = ""
+        self.is_read = False
+        self.calibration: Calibration | None = None
+        self._every: tuple[Kept, ...] = ()
+        self._errors: tuple[Errors, ...] = ()
+        self._shown: tuple[Kept, ...] = ()
+        self._chosen: int | None = None
+        self._last_at = 0
+
+    def take(self, runs: Sequence[Kept]) -> None:
+        """Know these runs from now on, and no others."""
+        self._every, self.is_read, self.problem = tuple(runs), True, ""
+        self._arrange()
+
+    def fail(self, problem: str) -> None:
+        """Say why they cannot be read; those that are known stay."""
+        self.is_read, self.problem = True, problem
+
+    def choose(self, number: int) -> None:
+        """Put the cursor on a run."""
+        self._chosen = number
+
+    def sort_by(self, column: RunColumn) -> None:
+        """Sort by `column`; by the same one again: the other way round."""
+        self.reverse = not self.reverse if column == self.sort else False
+        self.sort = column
+        self._arrange()
+
+    def sort_next(self, direction: int) -> None:
+        """Sort by the column to the right (1) or left (-1) of the present one."""
+        self.sort_by(RUN_COLUMNS[(RUN_COLUMNS.index(self.sort) + direction) % len(RUN_COLUMNS)])
+
+    def set_filter(self, text: str) -> None:
+        """Show only runs that hold every word of `text`."""
+        self.filter = text
+        self._arrange()
+
+    @property
+    def chosen(self) -> Kept | None:
+        """The run under the cursor: the chosen one; where that has gone, the one that stands in its place."""
+        for at, kept in enumerate(self._shown):
+            if kept.id == self._chosen:
+                self._last_at = at
+                return kept
+        return self._shown[min(self._last_at, len(self._shown) - 1)] if self._shown else None
+
+    def view(self, now: float) -> PastView:
+        """What there is to show."""
+        return PastView(
+            runs=self._shown,
+            total=len(self._every),
+            is_read=self.is_read,
+            problem=self.problem,
+            chosen=self.chosen,
+            sort=self.sort,
+            reverse=self.reverse,
+            filter=self.filter,
+            errors=self._errors,
+            calibration=self.calibration,
+            now=now,
+        )
+
+    def _arrange(self) -> None:
+        """The list and the errors of the runs in it, made once for each change."""
+        some = filtered(self._every, RunFilter(words=self.filter))
+        self._shown = tuple(in_order(some, self.sort, reverse=self.reverse))
+        runs = tuple(kept.run for kept in some)
+        self._errors = tuple(
+            Errors(spread, histogram(errors_of(runs, spread.method, spread.model_kind))) for spread in spreads(runs)
+        )

@@ -1,0 +1,125 @@
+"""How far predictions were off by method and kind of model, and what the runs teach about constants."""
+
+from textual.strip import Strip
+
+from vramtui.app.history.model import Errors, PastView
+from vramtui.app.history.run_columns import card_name
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.braille import DOTS, braille_rows
+from vramtui.app.ui.lines import Framed, Piece, between, fit, paragraph, strip
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import MIB, format_percent
+from vramtui.core.runs.calibration import ENOUGH, Calibration, Learnt
+from vramtui.core.runs.run_list import EDGES
+
+BAR, ROWS = 3, 2  # columns of a bar, beside which is a gap of one; rows of a histogram
+EACH = 2 + ROWS
+
+
+class RunErrors(Framed):
+    """For each method and kind of model: the number of runs, the median, the extremes, and a histogram."""
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """As many as fit, the axis of all histograms below them."""
+        errors = (view.past or PastView()).errors
+        if not errors:
+            words = "No finished run has both a prediction and an observation yet." if view.past else ""
+            return paragraph(words, palette, width)[:height]
+        lines: list[Strip] = []
+        for one in sorted(errors, key=lambda one: -one.spread.runs):
+            if lines and len(lines) + EACH + 1 > height:
+                break
+            lines += _spread(one, palette, width)
+        return [*lines[: height - 1], _axis(palette, width)]
+
+    def titles(self, view: View) -> tuple[str, str]:
+        """What it is."""
+        count = len((view.past or PastView()).errors)
+        room = (self.scrollable_content_region.height - 1) // EACH
+        return ("Observed over predicted", f"{room} of {count} kinds" if 0 < room < count else "")
+
+
+def _spread(one: Errors, palette: Palette, width: int) -> list[Strip]:
+    spread = one.spread
+    count = f"{spread.runs} run{'s' if spread.runs > 1 else ''} "
+    name = f" {printable(spread.method)} · {printable(spread.model_kind) or 'any model'}"
+    widest = f"{format_percent(spread.lowest)} to {format_percent(spread.highest)} "
+    median: list[Piece] = [("   median ", palette.dim), (format_percent(spread.median), palette.strong)]
+    return [
+        between([(name, palette.text)], [(count, palette.dim)], width, palette.text),
+        between(median, [(widest, palette.dim)], width, palette.text),
+        *(strip([("  " + row, palette.ink("used"))], width, palette.text) for row in bars(one.counts)),
+    ]
+
+
+def bars(counts: tuple[int, ...]) -> list[str]:
+    """A histogram in rows of braille: at least a dot for any run at all."""
+    most = max(counts) or 1
+    dots: list[int] = []
+    for count in counts:
+        level = max(1, round(count / most * ROWS * DOTS)) if count else 0
+        dots += [level] * (2 * BAR) + [0, 0]
+    return braille_rows(dots, ROWS)
+
+
+def _axis(palette: Palette, width: int) -> Strip:
+    """The edges in per cent, each under the gap between two bars."""
+    cells = [" "] * (len(EDGES) + 1) * (BAR + 1)
+    for at, edge in enumerate(EDGES):
+        label = f"{edge * 100:+.0f}".replace("-", "−")
+        gap = (at + 1) * (BAR + 1) - 1
+        start = gap - len(label) // 2
+        cells[start : start + len(label)] = label
+    return strip([("  " + "".join(cells) + "%", palette.dim)], width, palette.text)
+
+
+class RunCalibration(Framed):
+    """What was learnt, from how many runs and with which spread; and whether estimates go by it."""
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """Contexts, then cached shares."""
+        past = view.past or PastView()
+        found = past.calibration
+        if found is None or not (found.contexts or found.shares):
+            words = (
+                "Finished runs with a probe (vramtui run) teach the CUDA context's size and how much PyTorch keeps"
+                f" cached; {ENOUGH} of a kind are needed to go by."
+            )
+            return paragraph(words, palette, width)[:height]
+        return _learnt(found, palette, width)[:height]
+
+    def titles(self, view: View) -> tuple[str, str]:
+        """Whether it is applied, and the key that changes that."""
+        applied = (view.past or PastView()).applied
+        return ("Calibration", "estimates go by it · K stops that" if applied else "off · K lets estimates go by it")
+
+
+def _learnt(found: Calibration, palette: Palette, width: int) -> list[Strip]:
+    """Two lines for each constant: the figure, its spread and the number of runs; and what it holds for."""
+    lines: list[Strip] = []
+    for context in found.contexts:
+        median, low, high = (round(size / MIB) for size in _spread_of(context.seen))
+        of = f"{card_name(context.gpu_name)} · driver {printable(context.driver)}"
+        lines += _constant("context", f"{median} MiB ({low}–{high})", of, context.seen, palette, width)
+    for share in found.shares:
+        median, low, high = (round(100 * (ratio - 1)) for ratio in _spread_of(share.seen))
+        of = printable(f"{share.method} · {share.model_kind} {share.run_kind}")
+        lines += _constant("cached/allocated", f"{median} % ({low}–{high})", of, share.seen, palette, width)
+    return lines
+
+
+def _spread_of(seen: Learnt) -> tuple[float, float, float]:
+    return seen.median, seen.lowest, seen.highest
+
+
+def _constant(  # noqa: PLR0917 - a line's parts in their order
+    name: str, figure: str, of: str, seen: Learnt, palette: Palette, width: int
+) -> list[Strip]:
+    count = f"{seen.runs} run{'s' if seen.runs > 1 else ''}"
+    told = f"{count} " if seen.enough else f"{count}, {ENOUGH} needed "
+    start: list[Piece] = [(f" {name} ", palette.text), (figure, palette.strong if seen.enough else palette.dim)]
+    return [
+        between(start, [(told, palette.dim)], width, palette.text),
+        strip([(f"   {fit(of, width - 4)}", palette.dim)], width, palette.text),
+    ]

@@ -1,0 +1,140 @@
+"""What a past run's window shows beside its graph: facts, both sides of the Ledger, the preset's values."""
+
+import time
+from collections.abc import Iterator
+
+from rich.style import Style
+from textual.geometry import Size
+from textual.strip import Strip
+
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.columns import delta_colour
+from vramtui.app.ui.lines import Framed, Piece, fit, right, strip, wrap
+from vramtui.app.watch.parts_tree import seen_of, size_of
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_percent
+from vramtui.core.estimate.comparison import Row, compare_ledgers
+from vramtui.core.estimate.estimate import PHASE_TITLES
+from vramtui.core.estimate.ledger import TITLES, TOTALS
+from vramtui.core.runs.run import Run
+from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
+
+LABEL, SIDE, DELTA = 11, 12, 9
+HOW = {
+    "sampled": "seen by looking again and again: a short peak may have been missed",
+    "accounting": "the driver's own record of the process",
+    "probe": "PyTorch's own counters, from a probe in the job",
+}
+
+
+class _Still(Framed):
+    """Lines about one run, as many as there are."""
+
+    TITLE = ""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+
+    def told(self, palette: Palette, width: int) -> list[Strip]:
+        """The lines in `width` columns."""
+        raise NotImplementedError
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """All of them."""
+        del view, height
+        return self.told(palette, width)
+
+    def titles(self, view: View) -> tuple[str, str]:
+        """What it is about."""
+        del view
+        return self.TITLE, ""
+
+    def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
+        """As many lines as there are to tell."""
+        del container, viewport
+        return len(self.told(self.palette, width)) if self.palette is not None else 1
+
+    def take(self, view: View, palette: Palette) -> None:
+        """Show `view` from now on, in the height that it needs."""
+        super().take(view, palette)
+        self.refresh(layout=True)
+
+
+class RunFacts(_Still):
+    """Where, when and how."""
+
+    TITLE = "Run"
+
+    def __init__(self, run: Run, now: float) -> None:
+        super().__init__(run)
+        self._now = now
+
+    def told(self, palette: Palette, width: int) -> list[Strip]:
+        """A name and a sentence each."""
+        lines: list[Strip] = []
+        for name, words, style in _facts(self._run, self._now, palette):
+            for at, line in enumerate(wrap(printable(words), max(8, width - LABEL - 1)) or [UNKNOWN]):
+                label = name if at == 0 else ""
+                pieces: list[Piece] = [(" " + fit(label, LABEL - 1), palette.dim), (line, style)]
+                lines.append(strip(pieces, width, palette.text))
+        return lines
+
+
+def _facts(run: Run, now: float, palette: Palette) -> Iterator[tuple[str, str, Style]]:
+    started = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(run.started_at))
+    lasted = f", after {lasted_words(run)}" if run.ended_at is not None else ""
+    failed = run.ending in {"failed", "out_of_memory", "killed"}
+    yield "command", run.command, palette.text
+    yield "where", f"{run.host}, {run.gpu_name} ({run.gpu_uuid}), pid {run.pid}", palette.text
+    yield "started", started, palette.text
+    yield "ended", f"{ending_words(run, now)}{lasted}", palette.ink("error") if failed else palette.text
+    peak = next((title for phase, title in PHASE_TITLES.items() if phase == run.peak_phase), "")
+    method = f"{run.method}{f', peaks in {peak}' if peak else ''}" if run.method else "no prediction: no preset"
+    yield "method", method, palette.text
+    yield "observed", HOW.get(run.peak_how, run.peak_how), palette.text
+    yield "versions", ", ".join(f"{name} {known}" for name, known in run.versions.items()), palette.text
+
+
+class RunLedger(_Still):
+    """Both sides of the tree, every line that either knows."""
+
+    TITLE = "Predicted and observed"
+
+    def told(self, palette: Palette, width: int) -> list[Strip]:
+        """A heading and a line each."""
+        name = max(8, width - 2 * SIDE - DELTA - 1)
+        text = " " * (name + 1) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
+        rows = compare_ledgers(self._run.predicted, self._run.observed)
+        return [strip([(text, palette.dim)], width, palette.text), *(_row(row, palette, width, name) for row in rows)]
+
+
+def _row(row: Row, palette: Palette, width: int, name: int) -> Strip:
+    total = row.line in TOTALS
+    style = palette.strong if total else palette.text
+    title = f"── {TITLES[row.line]}" if total else TITLES[row.line]
+    ink = style if total else palette.ink(row.line.replace("_", "-"))
+    delta = palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction))
+    pieces: list[Piece] = [
+        (" " + fit(title, name), ink),
+        (right(size_of(row.predicted), SIDE), style),
+        (right(seen_of(row), SIDE), style if row.observed is not None else palette.dim),
+        (right(format_percent(row.fraction) if row.fraction is not None else "", DELTA), delta),
+    ]
+    return strip(pieces, width, palette.text)
+
+
+class RunValues(_Still):
+    """The preset's exact values, as its tables spell them."""
+
+    TITLE = "The preset's values"
+
+    def told(self, palette: Palette, width: int) -> list[Strip]:
+        """A heading for each table and its values, one after the other."""
+        lines: list[Strip] = []
+        for name, told in preset_values(self._run):
+            lines.append(strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
+            wrapped = wrap(printable(told), max(8, width - 4))
+            lines += [strip([(f"   {line}", palette.text)], width, palette.text) for line in wrapped]
+        return lines or [strip([(" It ran without a preset.", palette.dim)], width, palette.text)]

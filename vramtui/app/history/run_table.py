@@ -1,0 +1,98 @@
+"""The list of past runs."""
+
+from collections.abc import Sequence
+
+from textual.message import Message
+from textual.strip import Strip
+
+from vramtui.app.history.model import PastView
+from vramtui.app.history.run_columns import columns_for, run_strip
+from vramtui.app.messages import RunChosen, RunSortChosen
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.columns import Column
+from vramtui.app.ui.cursor_list import CursorRows, moving_keys
+from vramtui.app.ui.lines import wrap
+from vramtui.app.ui.list_frame import ListFrame, SortHeading
+from vramtui.core.base.text import printable
+from vramtui.core.runs.run import Kept
+from vramtui.core.runs.run_list import FROM_THE_LARGEST, RunColumn
+
+EMPTY = (
+    "No run is kept yet.",
+    "The dashboard keeps every job that runs a preset while it is watched.",
+    "A preset's [match] recognises its job; on the Watch screen m says by hand which preset a process runs.",
+    "vramtui run --preset NAME -- COMMAND keeps a job with PyTorch's own figures beside the driver's.",
+)
+
+
+class RunHeading(SortHeading[RunColumn]):
+    """The columns of the list of runs."""
+
+    def columns(self, width: int) -> tuple[Column[RunColumn], ...]:
+        """Those of the rows below."""
+        return columns_for(width)
+
+    def sorting(self, view: View) -> tuple[RunColumn, bool]:
+        """Moments begin with the latest and figures with the largest."""
+        past = view.past or PastView()
+        return past.sort, (past.sort in FROM_THE_LARGEST) != past.reverse
+
+    def choice(self, column: RunColumn) -> Message:
+        """Sort by it."""
+        return RunSortChosen(column)
+
+
+class RunRows(CursorRows[Kept]):
+    """The rows; the cursor is the chosen run."""
+
+    BINDINGS = moving_keys("runs")
+    OPENS = "app.open_run"
+
+    def rows_of(self, view: View) -> Sequence[Kept]:
+        """Filtered and in order."""
+        return view.past.runs if view.past is not None else ()
+
+    def cursor_of(self, view: View) -> int:
+        """Where the chosen one stands."""
+        chosen = view.past.chosen if view.past is not None else None
+        return next((at for at, kept in enumerate(self.rows_of(view)) if kept is chosen), 0)
+
+    def line_of(self, row: Kept, palette: Palette, width: int, cursor: str | None) -> Strip:
+        """One run, as of now."""
+        now = self.view.past.now if self.view.past is not None else 0.0
+        return run_strip(row.run, now, palette, self.breadth, cursor).crop(0, width)
+
+    def sentences(self, view: View, width: int) -> Sequence[str]:
+        """Why there are no runs."""
+        return _sentences(view.past or PastView(), width)
+
+    def choice(self, row: Kept) -> Message:
+        """Look at this one."""
+        return RunChosen(row.id)
+
+
+class RunTable(ListFrame[RunColumn, Kept]):
+    """Heading and rows in a frame."""
+
+    def __init__(self) -> None:
+        super().__init__(RunHeading(), RunRows(id="runs"))
+
+    def told(self, view: View) -> tuple[str, str]:
+        """How many runs; what the filter is."""
+        past = view.past or PastView()
+        count = f"{len(past.runs)} of {past.total}" if past.filter else str(past.total)
+        unit = "peaks in GiB" if past.runs else ""
+        below = f"filter: {printable(past.filter)}, Esc shows all" if past.filter else unit
+        return f"Runs · {count}{f' · {past.note}' if past.note else ''}", below
+
+
+def _sentences(past: PastView, width: int) -> list[str]:
+    """What stands there instead of runs."""
+    if past.problem:
+        return wrap(printable(past.problem), width)
+    if not past.is_read:
+        return ["Reading the history …"]
+    if past.filter:
+        return wrap(f"No run holds “{printable(past.filter)}”. Esc shows all of them again.", width)
+    return [line for sentence in EMPTY for line in [*wrap(sentence, width), ""]]

@@ -1,0 +1,93 @@
+"""The thread that looks at a few processes ten times a second, so that a short spike is not missed."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+
+from vramtui.core.observation.history import Look
+from vramtui.core.observation.readings import ProcessKey
+from vramtui.core.observation.source import CloseSource
+
+INTERVAL = 0.1
+STALLED = 1.0  # seconds for a look after which the driver is left alone
+REST = 5.0  # seconds for which it is then
+MOST_KEPT = 8192
+MOST = 64  # processes that are worth it at once: what a close look costs grows with them
+
+
+class Sampler(threading.Thread):
+    """Looks at the devices of the processes it is given, and keeps what those held until somebody takes it.
+
+    A daemon that nobody waits for: a look that hangs in the driver holds nothing up but the next look.
+
+    Args:
+        source: what is asked.
+        clock: seconds since the epoch, as in samples.
+        interval: seconds between looks.
+    """
+
+    def __init__(self, source: CloseSource, clock: Callable[[], float] = time.time, interval: float = INTERVAL) -> None:
+        super().__init__(name=f"sample {source.name}", daemon=True)
+        self._source = source
+        self._clock = clock
+        self._interval = interval
+        self._aims: dict[str, list[ProcessKey]] = {}
+        self._looks: deque[Look] = deque(maxlen=MOST_KEPT)
+        self._last: dict[str, float] = {}
+        self._awake = threading.Event()
+        # Free once it is to end: waiting for a lock takes half the time that waiting for an event does.
+        self._ending = threading.Lock()
+        self._ending.acquire()
+
+    def aim(self, keys: Collection[ProcessKey]) -> None:
+        """Look at these processes from now on, and at no others."""
+        aims: dict[str, list[ProcessKey]] = {}
+        for key in keys:
+            aims.setdefault(key.gpu_uuid, []).append(key)
+        self._aims = aims
+        if aims:
+            self._awake.set()
+        else:
+            self._awake.clear()
+
+    def taken(self, until: float) -> list[Look]:
+        """The looks up to that time (seconds since the epoch), the first one first; each is given once."""
+        looks = []
+        while self._looks and self._looks[0].at <= until:
+            looks.append(self._looks.popleft())
+        return looks
+
+    def step(self) -> bool:
+        """One look at each device; False where the driver took too long."""
+        aims = self._aims
+        for uuid, keys in aims.items():
+            begun = self._clock()
+            held = self._source.look(uuid)
+            at = self._clock()
+            since = at - self._last.get(uuid, at - self._interval)
+            self._last[uuid] = at
+            for key in keys:
+                used = held.get(key.pid)
+                if used is not None:
+                    self._looks.append(Look(key, at, used, since))
+            if at - begun > STALLED:
+                return False
+        return True
+
+    def run(self) -> None:
+        """Look until told to stop."""
+        wait = 0.0
+        while not self._ending.acquire(timeout=wait):
+            self._awake.wait()
+            begun = time.monotonic()
+            rest = 0.0 if self.step() else REST
+            spent = time.monotonic() - begun
+            missed = int(spent // self._interval)
+            wait = rest or (missed + 1) * self._interval - spent
+
+    def stop(self) -> None:
+        """Ask the thread to end after its present look; returns at once."""
+        if self._ending.locked():
+            self._ending.release()
+        self._awake.set()

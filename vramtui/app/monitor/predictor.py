@@ -1,0 +1,197 @@
+"""Estimates as the screen needs them: made when a workload or a card changes, kept, and never an exception."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from vramtui.app.monitor.max_batch_search import BatchSearch
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Estimator
+from vramtui.core.schema.decoder_models import RuleModel
+from vramtui.core.schema.workload import Workload
+
+Correct = Callable[[Estimate, Workload, Device], Estimate]
+
+# An estimate takes some ten kilobytes, what the rules say of a job twenty, a number almost nothing. Of rules the panel
+# shows those of one job at a time.
+KEPT = 128
+KEPT_RULES = 16
+KEPT_NUMBERS = 1024
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """An estimate, or the sentence that says why there is none."""
+
+    estimate: Estimate | None
+    problem: str = ""
+
+
+class LazyAnalytic:
+    """The analytic estimator, loaded when it is first asked."""
+
+    name = "analytic"
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        """As ANALYTIC.estimate; a preset that is about a published rule alone is answered by that rule."""
+        if isinstance(workload.model, RuleModel):
+            from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as below
+
+            return estimates_by(None, workload, device)[0]
+        from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - not needed for the first paint
+
+        return ANALYTIC.estimate(workload, device)
+
+
+class Predictor:
+    """Asks `estimator` once for each workload and card.
+
+    Args:
+        estimator: what answers at once.
+        traced: the estimate of a finished trace, where there is one.
+    """
+
+    def __init__(
+        self, estimator: Estimator, traced: Callable[[tuple[Workload, Device]], Estimate | None] = lambda _job: None
+    ) -> None:
+        self.estimator = estimator
+        self._traced = traced
+        self._rules: OrderedDict[tuple[Workload, Device], tuple[Estimate, ...]] = OrderedDict()
+        self._answers: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
+        self._correct: Correct | None = None
+        self._corrected: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
+        self._totals: OrderedDict[tuple[Workload, Device], int | None] = OrderedDict()
+        self._batches: OrderedDict[tuple[Workload, Device], BatchSearch] = OrderedDict()
+
+    def correct_by(self, correct: Correct | None) -> None:
+        """From now on pass every estimate through `correct` before it is answered; None answers them as they are."""
+        self._correct = correct
+        self._corrected.clear()
+        self._totals.clear()
+        self._batches.clear()
+
+    @property
+    def correct(self) -> Correct | None:
+        """What every estimate passes through; None where they are answered as they are."""
+        return self._correct
+
+    def ask(self, workload: Workload, device: Device) -> Answer:
+        """The estimate of `workload` on `device`, corrected where that is asked for."""
+        plain = self.plain(workload, device)
+        if self._correct is None or plain.estimate is None:
+            return plain
+        wanted = (workload, device)
+        if wanted not in self._corrected:
+            self._corrected[wanted] = Answer(self._correct(plain.estimate, workload, device))
+            _trim(self._corrected)
+        return self._corrected[wanted]
+
+    def plain(self, workload: Workload, device: Device) -> Answer:
+        """The estimate of `workload` on `device`, as the estimator has it."""
+        wanted = (workload, device)
+        answer = self._answers.get(wanted)
+        if answer is None:
+            answer = self._answers[wanted] = self._make(workload, device)
+            _trim(self._answers)
+        return answer
+
+    def traced(self, workload: Workload, device: Device) -> Estimate | None:
+        """What a trace said, if there was one."""
+        return self._traced((workload, device))
+
+    def rules(self, workload: Workload, device: Device) -> tuple[Estimate, ...]:
+        """What each published rule that fits says; nothing where the workload is about a rule alone."""
+        wanted = (workload, device)
+        if wanted not in self._rules:
+            self._rules[wanted] = _rules(workload, device)
+            _trim(self._rules, KEPT_RULES)
+        return self._rules[wanted]
+
+    def total(self, workload: Workload, device: Device) -> int | None:
+        """The process total of `ask` in bytes; None where there is no estimate. Only the number is kept."""
+        wanted = (workload, device)
+        if wanted not in self._totals:
+            known = wanted in self._answers
+            estimate = self.ask(workload, device).estimate if known else self._fresh(workload, device)
+            self._totals[wanted] = estimate.process if estimate is not None else None
+            _trim(self._totals, KEPT_NUMBERS)
+        return self._totals[wanted]
+
+    def knows_total(self, workload: Workload, device: Device) -> bool:
+        """Whether `total` costs nothing."""
+        return (workload, device) in self._totals
+
+    def largest_batch(self, workload: Workload, device: Device) -> BatchSearch | None:
+        """The search for the largest batch whose process fits the empty card, at its end where that takes no time to
+        speak of; None when there is no telling.
+        """
+        if not hasattr(workload.run, "batch_size") or self.ask(workload, device).estimate is None:
+            return None
+        one = _with_batch(workload, 1)  # of whatever size the batch is now: the answer is the same
+        search = self._batches.get((one, device))
+        if search is None:
+            search = self._batches[one, device] = BatchSearch(lambda batch: self._fits(one, device, batch))
+            _trim(self._batches, KEPT_NUMBERS)
+            search.go_on()
+        return search
+
+    def _make(self, workload: Workload, device: Device) -> Answer:
+        try:
+            return Answer(self.estimator.estimate(workload, device))
+        except UserError as error:
+            return Answer(None, str(error))
+
+    def _fresh(self, workload: Workload, device: Device) -> Estimate | None:
+        estimate = self._make(workload, device).estimate
+        if estimate is None or self._correct is None:
+            return estimate
+        return self._correct(estimate, workload, device)
+
+    def _fits(self, workload: Workload, device: Device, batch: int) -> bool:
+        estimate = self._fresh(_with_batch(workload, batch), device)
+        return estimate is not None and estimate.process <= device.total_memory
+
+
+def _with_batch(workload: Workload, batch: int) -> Workload:
+    run = msgspec.structs.replace(workload.run, batch_size=batch)
+    return msgspec.structs.replace(workload, run=run)
+
+
+def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:
+    from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - not needed for the first paint
+
+    if isinstance(workload.model, RuleModel):
+        return ()
+    try:
+        return tuple(estimate_rules(workload, device))
+    except UserError:
+        return ()
+
+
+def _trim(kept: "OrderedDict[tuple[Workload, Device], Any]", most: int = KEPT) -> None:
+    while len(kept) > most:
+        kept.popitem(last=False)
+
+
+def verdict(estimate: Estimate, device: Device, room: int | None, where: str) -> tuple[bool, str]:
+    """Whether the process fits, and the sentence about it.
+
+    Args:
+        estimate: the prediction.
+        device: the card.
+        room: bytes of the card that others do not hold now; None when not known.
+        where: the card as people call it, `GPU 0`.
+    """
+    spare = device.total_memory - estimate.process
+    if spare < 0:
+        return False, f"does not fit {where}: {format_bytes(-spare)} too much"
+    if room is not None and estimate.process > room:
+        return (
+            False,
+            f"fits an empty {where}, but others hold too much of it now: {format_bytes(estimate.process - room)} short",
+        )
+    left = spare if room is None else room - estimate.process
+    return True, f"fits {where} with {format_bytes(left)} spare"

@@ -1,0 +1,83 @@
+"""The jobs that are watched, handed to whoever keeps the history of runs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from vramtui.app.messages import SampleTaken
+from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.reported_ledgers import find_job
+from vramtui.app.state import View
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.preset import PresetFile
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.core.runs.run import Run
+    from vramtui.core.runs.run_tracker import Watched
+
+LEAVING = 1.0  # seconds that the last words may take while the dashboard ends
+
+
+class Keeper(Protocol):
+    """Keeps runs, on a thread of its own. Nothing that it does may end the dashboard or hold it up."""
+
+    @property
+    def problem(self) -> str:
+        """The sentence that says why the latest ones are not kept; empty where they are."""
+        ...
+
+    def keep(self, runs: "Sequence[Run]") -> None:
+        """Take the latest word on these runs, and return at once."""
+        ...
+
+    def finish(self, runs: "Sequence[Run]", patience: float) -> None:
+        """Take the last words, and wait at most `patience` seconds until they are kept."""
+        ...
+
+
+class Keeping(Watching):
+    """Keeps the jobs that run a preset. Without a `keeper` (in the demo, in a replay) nothing is kept."""
+
+    keeper: Keeper | None = None
+    _watched: "Watched | None" = None
+
+    def on_sample_taken(self, message: SampleTaken) -> None:
+        """Keep what is due, after the desk has taken the sample as well."""
+        del message
+        if self.keeper is not None:
+            self.call_later(self._keep)
+
+    def stop_reading(self) -> None:
+        """The last word on every job that goes on."""
+        super().stop_reading()
+        if self.keeper is not None and self._watched is not None:
+            self.keeper.finish(self._watched.rest(self.desk.history), LEAVING)
+
+    def complete(self, view: View, place: str) -> View:
+        """What stands in the way of keeping goes into the problems."""
+        view = super().complete(view, place)
+        if self.keeper is None or not self.keeper.problem:
+            return view
+        return msgspec.structs.replace(view, unkept=self.keeper.problem)
+
+    def _keep(self) -> None:
+        sample = self.desk.sample
+        if self.keeper is None or sample is None:
+            return
+        if self._watched is None:
+            from vramtui.core.runs.run_tracker import Watched  # noqa: PLC0415 - not needed for the first paint
+
+            self._watched = Watched(self._predicted, self._told)
+        due = self._watched.update(sample, self.desk.history, self.desk.matched())
+        if due:
+            self.keeper.keep(due)
+
+    def _predicted(self, found: PresetFile, device: Device) -> Estimate | None:
+        """By the preset as its file has it, uncalibrated: what is tried out in the panel is not what runs."""
+        return self.desk.predictor.plain(found.preset.workload, device).estimate
+
+    def _told(self, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
+        return find_job(self.desk.jobs, pid, uuid)

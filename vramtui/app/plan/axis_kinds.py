@@ -1,0 +1,241 @@
+"""The kinds of axes: whose each is, what stands there now, what could stand there, and the keys that it sets."""
+
+from collections.abc import Callable
+from typing import Any, get_args
+
+import msgspec
+
+from vramtui.app.plan.ladders import ladder
+from vramtui.app.plan.sharding import AS_IS, schemes_for
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import Checkpointing, Lora, Optimizer, Precision, ServeRun, TrainRun, Workload
+from vramtui.estimators.planner.mitigations import adapted_modules
+
+MOST, FINE, COARSE = 24, 4, 2
+USUAL_TOKENS, USUAL_CARDS, MOST_CARDS = 4096, 8, 64
+RANKS = (None, 4, 8, 16, 32, 64, 128, 256)
+SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
+SMALL_QUANTIZATIONS = {"train": ("int8", "nf4", "nf4-double"), "infer": ("int8", "fp8", "int4", "nf4", "nf4-double")}
+Amount = int | float | str | None
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How one axis is made and applied: `read` gives the present amount and `changes` the keys that one sets."""
+
+    name: str
+    title: str
+    known: Callable[[Workload], bool]
+    read: Callable[[Workload], Amount]
+    amounts: Callable[[Workload, Amount], tuple[Amount, ...]]
+    changes: Callable[[Workload, Amount], dict[str, Any]]
+
+
+def _has(name: str) -> Callable[[Workload], bool]:
+    return lambda workload: hasattr(workload.run, name)
+
+
+def _read(name: str) -> Callable[[Workload], Amount]:
+    def read(workload: Workload) -> Amount:
+        found: Amount = getattr(workload.run, name)
+        return found
+
+    return read
+
+
+def _write(name: str) -> Callable[[Workload, Amount], dict[str, Any]]:
+    return lambda _, amount: {f"run.{name}": amount}
+
+
+def _fixed(values: tuple[Amount, ...]) -> Callable[[Workload, Amount], tuple[Amount, ...]]:
+    return lambda _, __: values
+
+
+def _around(usual: int, steps: int) -> Callable[[Workload, Amount], tuple[Amount, ...]]:
+    return lambda _, value: ladder(value if isinstance(value, int) else usual, MOST, steps)
+
+
+def _lengths(workload: Workload, value: Amount) -> tuple[Amount, ...]:
+    """A ladder; where positions are learnt it ends with the first length that there are none for."""
+    model = workload.model
+    rungs = ladder(value if isinstance(value, int) else USUAL_TOKENS, MOST, COARSE)
+    most = model.max_position_embeddings if isinstance(model, TransformerModel) else None
+    if most is None or not isinstance(model, TransformerModel) or model.position != "learned":
+        return rungs
+    beyond = [length for length in rungs if length > most]
+    return tuple(length for length in rungs if length <= most or length in beyond[:1] or length == value)
+
+
+def _has_sequence(workload: Workload) -> bool:
+    length = getattr(workload.run, "sequence_length", 0)
+    return (isinstance(length, int) and length > 0) or (length is None and isinstance(workload.model, TransformerModel))
+
+
+def _image_key(workload: Workload) -> str | None:
+    return next((key for key in ("image_size", "sample_size") if getattr(workload.model, key, None)), None)
+
+
+def _images(workload: Workload, value: Amount) -> tuple[Amount, ...]:
+    """A ladder of which only those stay that the model's patches divide."""
+    patch = getattr(workload.model, "patch_size", None)
+    rungs = ladder(value if isinstance(value, int) else 1, MOST, FINE)
+    return tuple(size for size in rungs if size == value or (size >= 8 and size % (patch or 1) == 0))
+
+
+def _quantizations(workload: Workload, value: Amount) -> tuple[Amount, ...]:
+    run = workload.run
+    if isinstance(run, ServeRun):
+        choices: tuple[Amount, ...] = (
+            ("fp8", "int8", "int4") if run.engine == "vllm" else ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
+        )
+    else:
+        choices = SMALL_QUANTIZATIONS["train" if isinstance(run, TrainRun) else "infer"]
+    return (None, *choices) if value is None or value in choices else (None, *choices, value)
+
+
+def _quantizes(workload: Workload) -> bool:
+    run = workload.run
+    if isinstance(run, TrainRun) and run.lora is None:
+        return False
+    return isinstance(workload.model, TransformerModel) or run.quantization is not None
+
+
+def _precisions(workload: Workload, _: Amount) -> tuple[Amount, ...]:
+    """Masters are for those that train."""
+    if isinstance(workload.run, ServeRun):
+        return ("fp32", "bf16", "fp16")
+    if isinstance(workload.run, TrainRun):
+        return get_args(Precision)
+    return ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16")
+
+
+def _adapts(workload: Workload) -> bool:
+    run = workload.run
+    return isinstance(run, TrainRun) and (run.lora is not None or bool(adapted_modules(workload.model)))
+
+
+def _rank(workload: Workload) -> Amount:
+    lora: Lora | None = getattr(workload.run, "lora", None)
+    return None if lora is None else lora.rank
+
+
+def _ranks(_: Workload, value: Amount) -> tuple[Amount, ...]:
+    numbers = sorted({rank for rank in (*RANKS, value) if isinstance(rank, int)})
+    return (None, *numbers)
+
+
+def _adapters(workload: Workload, amount: Amount) -> dict[str, Any]:
+    if amount is None:
+        return {"run.lora": None}
+    if getattr(workload.run, "lora", None) is not None:
+        return {"run.lora.rank": amount}
+    return {"run.lora": {"rank": amount, "target_modules": list(adapted_modules(workload.model))}}
+
+
+def _cards(_: Workload, value: Amount) -> tuple[Amount, ...]:
+    most = max(MOST_CARDS, 4 * (value if isinstance(value, int) else 1))
+    rungs = {1 << power for power in range(21)} | {3 << power for power in range(20)}
+    return tuple(sorted(n for n in rungs if n <= most))[-MOST:]
+
+
+def _spreads(workload: Workload) -> bool:
+    """Whether there is any way to share it; llama.cpp has its own."""
+    return len(schemes_for(workload)) > 1 and getattr(workload.run, "engine", "") != "llama.cpp"
+
+
+def _trains(workload: Workload) -> bool:
+    return isinstance(workload.run, TrainRun)
+
+
+KINDS = (
+    Kind(
+        "batch",
+        "batch size of one GPU",
+        _has("batch_size"),
+        _read("batch_size"),
+        _around(1, FINE),
+        _write("batch_size"),
+    ),
+    Kind(
+        "sequences",
+        "sequences served at once",
+        _has("max_num_seqs"),
+        _read("max_num_seqs"),
+        _around(1, FINE),
+        _write("max_num_seqs"),
+    ),
+    Kind(
+        "seq",
+        "sequence length in tokens",
+        _has_sequence,
+        _read("sequence_length"),
+        _lengths,
+        _write("sequence_length"),
+    ),
+    Kind(
+        "context",
+        "longest sequence served, in tokens",
+        _has("max_model_len"),
+        _read("max_model_len"),
+        _around(USUAL_TOKENS, COARSE),
+        _write("max_model_len"),
+    ),
+    Kind(
+        "image",
+        "height and width of an image, or of its latents",
+        lambda workload: _image_key(workload) is not None,
+        lambda workload: getattr(workload.model, _image_key(workload) or ""),
+        _images,
+        lambda workload, amount: {f"model.{_image_key(workload)}": amount},
+    ),
+    Kind(
+        "precision",
+        "what numbers are kept in",
+        lambda _: True,
+        _read("precision"),
+        _precisions,
+        _write("precision"),
+    ),
+    Kind(
+        "checkpoint",
+        "activations made again in the backward pass",
+        _trains,
+        _read("checkpointing"),
+        _fixed(get_args(Checkpointing)),
+        _write("checkpointing"),
+    ),
+    Kind("optimizer", "optimizer", _trains, _read("optimizer"), _fixed(get_args(Optimizer)), _write("optimizer")),
+    Kind("LoRA", "rank of the adapters", _adapts, _rank, _ranks, _adapters),
+    Kind(
+        "quantized",
+        "what frozen or served weights are kept in",
+        _quantizes,
+        _read("quantization"),
+        _quantizations,
+        _write("quantization"),
+    ),
+    Kind(
+        "share",
+        "share of the card that vLLM takes",
+        lambda workload: isinstance(workload.run, ServeRun) and workload.run.engine == "vllm",
+        _read("gpu_memory_utilization"),
+        _fixed(SHARES),
+        _write("gpu_memory_utilization"),
+    ),
+    Kind(
+        "GPUs",
+        "GPUs that share the job, as it is shared now",
+        _spreads,
+        lambda workload: workload.parallel.ranks if workload.parallel is not None else 1,
+        _cards,
+        lambda _, __: {},
+    ),
+    Kind(
+        "sharding",
+        "what {cards} GPUs share: ZeRO stage, tensor, pipeline, context",
+        _spreads,
+        lambda _: AS_IS,
+        lambda workload, _: schemes_for(workload),
+        lambda _, __: {},
+    ),
+)
+BY_NAME = {kind.name: kind for kind in KINDS}

@@ -1,0 +1,139 @@
+"""A map that fills cell by cell, and advice about one of its cells that comes sentence by sentence."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from vramtui.app.plan.axes import Axis, variant
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import CARDS, Device
+from vramtui.core.estimate.estimate import Estimator
+from vramtui.core.schema.workload import ServeRun, Workload
+from vramtui.estimators.planner.grid import answer_for, spread
+from vramtui.estimators.planner.planner import Answer, Edge, Effect, Planner, other_keys, usual_key, with_values
+
+Cells = tuple[tuple[Answer | None, ...], ...]
+
+
+class Question(msgspec.Struct, frozen=True):
+    """What a map is of: `workload` on `device`, over two axes; `cards` is for sharding a job that is on one GPU."""
+
+    workload: Workload
+    device: Device
+    x: Axis
+    y: Axis
+    cards: int
+
+
+class Sheet:
+    """The answers so far. One thread fills it while another reads `cells`."""
+
+    def __init__(self, question: Question, start: tuple[int, int]) -> None:
+        self.question = question
+        self.start = start
+        self.done = 0
+        self._rows: list[list[Answer | None]] = [[None] * len(question.x.amounts) for _ in question.y.amounts]
+
+    @property
+    def total(self) -> int:
+        """How many cells there are."""
+        return len(self.question.x.amounts) * len(self.question.y.amounts)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every cell is answered."""
+        return self.done >= self.total
+
+    def cells(self) -> Cells:
+        """A row for each value of y; None for what is not known yet."""
+        return tuple(tuple(row) for row in self._rows)
+
+    def workload_at(self, x: int, y: int) -> Workload:
+        """The variant of a cell.
+
+        Raises:
+            UserError: it cannot be.
+        """
+        asked = self.question
+        amounts = {asked.x.name: asked.x.amounts[x], asked.y.name: asked.y.amounts[y]}
+        return variant(asked.workload, amounts, asked.cards)
+
+    def fill(self, estimator: Estimator) -> Iterator[None]:
+        """Answer a cell at each step."""
+        columns, rows = len(self.question.x.amounts), len(self.question.y.amounts)
+        for x, y in spread(columns, rows, self.start):
+            if self._rows[y][x] is None:
+                self._rows[y][x] = self._answer(x, y, estimator)
+                self.done += 1
+                yield
+
+    def _answer(self, x: int, y: int, estimator: Estimator) -> Answer:
+        try:
+            workload = self.workload_at(x, y)
+        except UserError as error:
+            return Answer(None, fits=False, reason=str(error))
+        return answer_for(estimator, workload, self.question.device)
+
+
+class Holds(msgspec.Struct, frozen=True):
+    """A card that holds the process, and how many bytes the process has there."""
+
+    card: Device
+    process: int
+
+
+class Advice:
+    """What can be said about one variant on one card; what is not known yet is None.
+
+    Attributes:
+        edges: the largest of each size that fits.
+        levers: names and costs of the changes that make it fit with the least loss; empty where none are enough.
+        settings: the keys that they set.
+        with_them: bytes of the process then.
+        cards: those that hold it, smallest first.
+        effects: what each single change would do, as far as it is known.
+    """
+
+    def __init__(self, workload: Workload, device: Device, gpus: int) -> None:
+        self.workload, self.device, self.gpus = workload, device, gpus
+        self.edges: tuple[Edge, ...] = ()
+        self.fits: bool | None = None
+        self.levers: tuple[tuple[str, str], ...] | None = None
+        self.settings: dict[str, object] = {}
+        self.with_them: int | None = None
+        self.cards: tuple[Holds, ...] = ()
+        self.effects: tuple[Effect, ...] = ()
+        self.is_whole = False
+
+    def find(self, estimator: Estimator) -> Iterator[None]:
+        """Find out one thing at each step."""
+        planner = Planner(estimator, self.workload, self.device, self.gpus)
+        now = answer_for(estimator, self.workload, self.device)
+        self.fits = now.fits
+        yield
+        first = usual_key(self.workload)
+        for key in (first, *(other for other in other_keys(self.workload) if other != first)):
+            self.edges = (*self.edges, planner.edge(key))
+            yield
+        # A server takes the share of the card that it is given: what a change frees is room for more tokens.
+        asked = first if isinstance(self.workload.run, ServeRun) else None
+        for effect in planner.effects(now.process or 0, asked):
+            self.effects = (*self.effects, effect)
+            yield
+        for card in sorted(CARDS.values(), key=lambda card: (card.total_memory, card.name)):
+            there = answer_for(estimator, self.workload, card)
+            if there.fits and there.process is not None:
+                self.cards = (*self.cards, Holds(card, there.process))
+            yield
+        if not self.fits:
+            yield from self._make_fit(planner, estimator)
+        self.is_whole = True
+
+    def _make_fit(self, planner: Planner, estimator: Estimator) -> Iterator[None]:
+        levers = planner.cheapest() or ()
+        changes = {key: value for lever in levers for key, value in lever.changes.items()}
+        if levers:
+            self.with_them = answer_for(estimator, with_values(self.workload, changes), self.device).process
+        self.settings = changes
+        self.levers = tuple((lever.name, lever.cost) for lever in levers)
+        yield

@@ -1,0 +1,271 @@
+"""What a person has chosen on the Plan screen, the maps that were made for it, and what is left to find out."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from vramtui.app.plan.axes import Axis, axes_of, fitted, usual_axes, variant
+from vramtui.app.plan.changes import Choice, worthwhile
+from vramtui.app.plan.grid import Advice, Question, Sheet
+from vramtui.app.plan.recent import Latest
+from vramtui.app.plan.view import AdviceView, MapView, PlanView, Side
+from vramtui.app.plan.worker import Steps
+from vramtui.app.watch.dashboard_state import Desk
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.estimate.devices import CARDS, Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.observation.snapshot import device_of
+from vramtui.core.schema.decoder_models import RuleModel
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
+from vramtui.estimators.planner.planner import Answer, Effect
+
+AS_IN_FILE = "/file"
+USUAL_CARDS = 8
+SHEETS, ADVICE = 8, 64
+NO_PRESET = (
+    "No preset is chosen. Press p to choose one: a map of what fits a card is drawn here, over any two of its sizes,"
+    " precision, optimizer, adapters and sharding."
+)
+RULE = (
+    "This preset is about a published rule of thumb alone, which has no batch, precision or sharding to vary. Press p"
+    " to choose one of a model; `vramtui estimate` shows the rule's own inputs and its answer."
+)
+OWN_CODE = "A preset of one's own code can only be traced: nothing about it can be varied here. Press p for another."
+
+
+class PlanDesk:
+    """Makes the Plan screen's part of the View. Knows no widget and no thread."""
+
+    def __init__(self) -> None:
+        self.second = ""
+        self.card: Device | None = None
+        self.where = ""
+        self._wanted = ("", "")
+        self._cursor: tuple[int, int] | None = None
+        self._about: object = None
+        self._sheets: Latest[Sheet] = Latest(SHEETS)
+        self._advice: Latest[Advice] = Latest(ADVICE)
+        self._open: dict[object, Steps] = {}
+        self.axes: tuple[Axis, ...] = ()
+        self.sheet: Sheet | None = None
+        self.choice = Choice()
+        self.changes: tuple[Effect, ...] = ()
+
+    @property
+    def jobs(self) -> Mapping[object, Steps]:
+        """What is left to find out for the latest view."""
+        return self._open
+
+    # --- what a person chooses -----------------------------------------------------------------------------------
+
+    def choose_axis(self, name: str, *, across: bool) -> None:
+        """Vary `name` along the columns or the rows; the other axis makes room where it is that one."""
+        x, y = self.names
+        if across:
+            self._wanted = (name, x if name == y else y)
+        else:
+            self._wanted = (y if name == x else x, name)
+        self._cursor = None
+
+    def swap(self) -> None:
+        """Columns become rows."""
+        x, y = self.names
+        self._wanted = (y, x)
+        self._cursor = None if self._cursor is None else (self._cursor[1], self._cursor[0])
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The axes of the map: those that were chosen where the preset has them, else the usual ones."""
+        names = [axis.name for axis in self.axes]
+        usual = usual_axes(self.axes)
+        x = self._wanted[0] if self._wanted[0] in names else usual[0]
+        y = self._wanted[1] if self._wanted[1] in names else usual[1]
+        return (x, y) if x != y else (x, next(name for name in (*usual, *names) if name != x))
+
+    def move(self, across: int, down: int) -> None:
+        """Move the cursor; it stops at the edges."""
+        if self.sheet is not None:
+            x, y = self.cursor
+            self.go(x + across, y + down)
+
+    def go(self, x: int, y: int) -> None:
+        """Put the cursor on a cell."""
+        if self.sheet is not None:
+            asked = self.sheet.question
+            most_x, most_y = len(asked.x.amounts) - 1, len(asked.y.amounts) - 1
+            self._cursor = (max(0, min(x, most_x)), max(0, min(y, most_y)))
+
+    def go_home(self) -> None:
+        """Back to the preset's own values."""
+        self._cursor = None
+
+    def go_to_edge(self) -> bool:
+        """To the last cell of the row that fits; False where none does."""
+        if self.sheet is None:
+            return False
+        row = self.sheet.cells()[self.cursor[1]]
+        fitting = [x for x, answer in enumerate(row) if answer is not None and answer.fits]
+        if fitting:
+            self.go(fitting[-1], self.cursor[1])
+        return bool(fitting)
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """The cell that everything below the map is about."""
+        if self._cursor is not None or self.sheet is None:
+            return self._cursor or (0, 0)
+        return self.sheet.start
+
+    # --- what goes out -------------------------------------------------------------------------------------------
+
+    def view(self, desk: Desk) -> PlanView:
+        """What is known by now; `jobs` is the rest."""
+        self._open, self.changes = {}, ()
+        found = desk.presets.get(desk.panel_key or "")
+        problem = _problem(found)
+        if found is None or problem:
+            self.axes, self.sheet = (), None
+            return PlanView(problem=problem)
+        device = self.card or desk.device()
+        workload, original = desk.workload(found), found.preset.workload
+        cards = cards_here(desk)
+        self.axes = axes_of(workload, original, cards)
+        x, y = (next(axis for axis in self.axes if axis.name == name) for name in self.names)
+        self._forget_cursor((found.key, x.name, y.name))
+        self.sheet = self._sheet(Question(workload, device, x, y, cards), desk)
+        maps = [_map(printable(found.key), self.sheet)]
+        side = self._side(desk, device)
+        other_sheet, other = self._second(desk, found, self.sheet)
+        advice = self._advise(desk, side, device)
+        self.changes = advice.changes
+        if other_sheet is not None and other is not None:
+            maps.append(_map(other.what, other_sheet))
+        return PlanView(
+            preset=printable(found.key),
+            device=device,
+            where=self.where if self.card is not None else _where(desk, device),
+            maps=tuple(maps),
+            cursor=self.cursor,
+            side=side,
+            other=other,
+            advice=advice,
+            change=self.choice.at(advice.changes),
+            tried=len(CARDS),
+            changed=workload != original,
+        )
+
+    def _forget_cursor(self, about: object) -> None:
+        if about != self._about:
+            self._about, self._cursor = about, None
+
+    def _sheet(self, asked: Question, desk: Desk) -> Sheet:
+        """The map of `asked`, which may have been made before."""
+        start = (asked.x.present or 0, asked.y.present or 0)
+        sheet = self._sheets.of((asked, desk.predictor.correct), lambda: Sheet(asked, start))
+        if not sheet.is_whole:
+            self._open[sheet] = sheet.fill
+        return sheet
+
+    def _side(self, desk: Desk, device: Device) -> Side:
+        """The variant under the cursor."""
+        assert self.sheet is not None
+        x, y = self.cursor
+        asked, answer = self.sheet.question, self.sheet.cells()[y][x]
+        how = f"{asked.x.words(x)} · {asked.y.words(y)}"
+        try:
+            workload = self.sheet.workload_at(x, y)
+        except UserError as error:
+            return Side("this cell", how, None, None, answer or _refused(str(error)))
+        estimate = desk.predictor.ask(workload, device)
+        if estimate.estimate is None and answer is None:
+            answer = _refused(estimate.problem)
+        return Side("this cell", how, workload, estimate.estimate, answer)
+
+    def _second(self, desk: Desk, found: PresetFile, sheet: Sheet) -> tuple[Sheet | None, Side | None]:
+        """The other preset's map over the same values, and its variant beside the cursor's."""
+        in_file = self.second in {AS_IN_FILE, found.key}
+        other = found if in_file else desk.presets.get(self.second)
+        if not self.second or other is None or _problem(other):
+            return None, None
+        asked = sheet.question
+        workload = other.preset.workload if in_file else desk.workload(other)
+        x, y = (fitted(axis, workload) for axis in (asked.x, asked.y))
+        answers = self._sheet(Question(workload, asked.device, x, y, asked.cards), desk)
+        what = f"{printable(other.key)}{' in its file' if in_file else ''}"
+        side = Side(what, "as its file has it", workload, *_asked(desk, workload, asked.device))
+        if not in_file:
+            across, down = self.cursor
+            amounts = {x.name: x.amounts[across], y.name: y.amounts[down]}
+            how = f"{x.words(across)} · {y.words(down)}"
+            try:
+                alike = variant(workload, amounts, asked.cards)
+                estimate, answer = _asked(desk, alike, asked.device)
+            except UserError:
+                estimate = None
+            if estimate is not None:
+                return answers, Side(what, how, alike, estimate, answer)
+            side = msgspec.structs.replace(side, how=f"as it stands, as {how} cannot be")
+        return answers, side
+
+    def _advise(self, desk: Desk, side: Side, device: Device) -> AdviceView:
+        """What is known about the cursor's variant."""
+        if side.workload is None or side.process is None:
+            return AdviceView()
+        workload = side.workload
+        gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(desk, device))
+        name = (workload, device, desk.predictor.correct)
+        advice = self._advice.of(name, lambda: Advice(workload, device, gpus))
+        if not advice.is_whole:
+            self._open[advice] = advice.find
+        return AdviceView(
+            advice.edges,
+            advice.levers,
+            advice.settings,
+            advice.with_them,
+            advice.cards,
+            worthwhile(advice.effects, side.process, advice.edges),
+            advice.is_whole,
+        )
+
+
+def cards_here(desk: Desk) -> int:
+    """Over how many GPUs sharding is tried: as many as this machine has, or a usual machine's."""
+    here = len(desk.sample.gpus) if desk.sample is not None else 0
+    return here if here > 1 else USUAL_CARDS
+
+
+def _alike(desk: Desk, device: Device) -> int:
+    """How many cards like this one the machine has; 1 where it has none."""
+    gpus = desk.sample.gpus if desk.sample is not None else ()
+    return max(1, sum(device_of(gpu) == device for gpu in gpus))
+
+
+def _where(desk: Desk, device: Device) -> str:
+    gpus = desk.sample.gpus if desk.sample is not None else ()
+    index = next((gpu.index for gpu in gpus if device_of(gpu) == device), None)
+    return printable(device.name) if index is None else f"GPU {index}, {printable(device.name)}"
+
+
+def _problem(found: PresetFile | None) -> str:
+    if found is None:
+        return NO_PRESET
+    if isinstance(found.preset.model, RuleModel):
+        return RULE
+    return "" if axes_of(found.preset.workload, found.preset.workload, USUAL_CARDS) else OWN_CODE
+
+
+def _asked(desk: Desk, workload: Workload, device: Device) -> tuple[Estimate | None, Answer | None]:
+    """Its estimate, or why there is none."""
+    answer = desk.predictor.ask(workload, device)
+    return answer.estimate, _refused(answer.problem) if answer.estimate is None else None
+
+
+def _refused(reason: str) -> Answer:
+    return Answer(None, fits=False, reason=reason)
+
+
+def _map(title: str, sheet: Sheet) -> MapView:
+    asked = sheet.question
+    return MapView(title, asked.x, asked.y, sheet.cells(), sheet.done, sheet.total)

@@ -1,0 +1,89 @@
+"""A variant as a preset of the person's own: the file it comes from with the values that differ, comments kept."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
+from vramtui.presets.draft.draft import Draft, draft_copy
+from vramtui.presets.reading import parse_preset
+from vramtui.presets.toml import reader as toml
+from vramtui.presets.toml.whole_files import NotDurable
+from vramtui.presets.toml.writer import set_values
+
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._]+")
+_SIZE = re.compile(r"(\w+) (\d\S*)")
+
+
+def proposed_name(found: PresetFile, how: str) -> str:
+    """A file's name for a variant: the preset's own and what was varied."""
+    parts = (_SIZE.sub(r"\1\2", part) if _SIZE.fullmatch(part) else part for part in how.replace(",", "").split(" · "))
+    return _NOT_IN_NAMES.sub("-", "-".join((found.key, *parts))).strip("-._")[:100]
+
+
+def save_variant(found: PresetFile, workload: Workload, name: str, how: str) -> PresetFile:
+    """Write `workload` under `name` into the person's own folder, as the file of `found` with other values.
+
+    What was measured of the old one is left out, and so is its `[match]`: the old one still is what runs under that
+    command.
+
+    Raises:
+        UserError: the name is taken, the old file cannot be read, or the new one cannot be written.
+    """
+    values = {
+        "name": f"{found.preset.name} · {how}",
+        "measured": None,
+        "match": None,
+        **differences(found.preset.workload, workload),
+    }
+    draft = draft_copy(found, name)
+    there = toml.loads(draft.text)
+    values = {key: value for key, value in values.items() if value is not None or _has(there, key)}
+    text = set_values(draft.text, values)
+    made = Draft.new(text, name)
+    if parse_preset(text, Path(found.path)).workload != workload:
+        raise UserError(f"{printable(found.key)} cannot be saved with these values: its file says them in another way")
+    try:
+        path = made.save()
+    except NotDurable:
+        path = made.path or Path(name)
+    return PresetFile(key=path.stem, path=str(path), bundled=False, preset=parse_preset(text, path))
+
+
+def _has(tables: Any, key: str) -> bool:  # noqa: ANN401 - TOML tables hold anything
+    """Whether there is anything to take away at `key`."""
+    *heads, last = key.split(".")
+    for part in heads:
+        tables = tables.get(part, {})
+    return last in tables
+
+
+def differences(before: object, after: msgspec.Struct) -> dict[str, Any]:
+    """The dotted keys whose values differ, with those of `after`; None takes one away."""
+    changed: dict[str, Any] = {}
+    for field in msgspec.structs.fields(after):
+        old, new = getattr(before, field.name, None), getattr(after, field.name)
+        if old == new and type(old) is type(new):
+            continue
+        name = field.encode_name
+        if isinstance(new, msgspec.Struct):
+            alike = isinstance(old, msgspec.Struct) and type(old) is type(new)
+            inner = differences(old, new) if alike else _said(new)
+            changed |= {f"{name}.{key}": value for key, value in inner.items()}
+        else:
+            changed[name] = msgspec.to_builtins(new)
+    return changed
+
+
+def _said(table: msgspec.Struct) -> dict[str, Any]:
+    """Every key of a new table that is not as it would be unsaid."""
+    return {
+        field.encode_name: msgspec.to_builtins(getattr(table, field.name))
+        for field in msgspec.structs.fields(table)
+        if field.required or getattr(table, field.name) != field.default
+    }

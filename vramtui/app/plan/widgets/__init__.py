@@ -1,0 +1,1 @@
+"""The Plan screen's panels."""

@@ -1,0 +1,68 @@
+"""The line above the map: what is varied, on which card, beside what, and the keys that change each."""
+
+from rich.cells import cell_len
+from textual import events
+from textual.strip import Strip
+
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.lines import Lines, Piece, strip
+from vramtui.core.base.units import format_bytes
+
+LONG = 112
+ASKS = {
+    "plan.across": "app.choose_axis(True)",
+    "plan.down": "app.choose_axis(False)",
+    "plan.card": "app.choose_card",
+    "plan.beside": "app.choose_beside",
+}
+
+
+class PlanBar(Lines):
+    """Each part can be clicked."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._spots: list[tuple[int, int, str]] = []
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """One line."""
+        del height
+        self._spots = []
+        plan = view.plan
+        if plan is None or not plan.maps or plan.device is None:
+            return [strip([], width, palette.text)]
+        shown = plan.maps[0]
+        beside = plan.other.what if plan.other is not None else "nothing"
+        long = width >= LONG
+        card = f"{plan.where} {format_bytes(plan.device.total_memory)}" if long else plan.where.partition(",")[0]
+        told = (("across", shown.x.name), ("down", shown.y.name), ("card", card), ("beside", beside))
+        pieces: list[Piece] = [(" ", palette.text)]
+        x = 1
+        for (name, text), identity in zip(told, ASKS, strict=True):
+            part: list[Piece] = [
+                (f"{name} ", palette.dim),
+                ("‹", palette.ink("primary")),
+                (f" {text} " if long else text, palette.strong),
+                ("›", palette.ink("primary")),
+                (f" {self._key(identity)}", palette.ink("primary", bold=True)),
+                ("   " if long else "  ", palette.text),
+            ]
+            length = sum(cell_len(piece) for piece, _ in part)
+            self._spots.append((x, x + length - 2, ASKS[identity]))
+            pieces += part
+            x += length
+        return [strip(pieces, width, palette.text)]
+
+    def _key(self, identity: str) -> str:
+        """The key as it is mapped now."""
+        for active in self.screen.active_bindings.values():
+            if active.binding.id == identity:
+                return self.app.get_key_display(active.binding)
+        return ""
+
+    async def on_click(self, event: events.Click) -> None:
+        """Ask for the part under the pointer."""
+        for start, stop, action in self._spots:
+            if start <= event.x < stop:
+                await self.screen.run_action(action)

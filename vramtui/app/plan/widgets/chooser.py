@@ -1,0 +1,46 @@
+"""A short list with a filter: an axis, a card, or a preset to set beside."""
+
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from vramtui.app.ui.chooser import Chooser
+
+Choice = tuple[str, str, str]
+
+
+class PlanChooser(Chooser):
+    """Dismissed with what was chosen; None when nothing was.
+
+    Args:
+        title: what is asked.
+        choices: of each what it is called here, its name in bold and what is said about it.
+        present: the one that is chosen now.
+    """
+
+    DEFAULT_CSS = """
+    PlanChooser > #window { width: 84; }
+    PlanChooser OptionList { max-height: 20; }
+    """
+
+    def __init__(self, title: str, choices: Sequence[Choice], present: str) -> None:
+        super().__init__(title)
+        self._choices, self._present = choices, present
+
+    def fill(self, wanted: str) -> None:
+        """List what holds every word, with the cursor on the present choice."""
+        words = wanted.lower().split()
+        found = [one for one in self._choices if all(word in f"{one[1]} {one[2]}".lower() for word in words)]
+        width = max((len(name) for _, name, _ in self._choices), default=0) + 2
+        options = self.query_one(OptionList)
+        options.clear_options()
+        options.add_options(
+            Option(Content.assemble((f"{name:<{width}}", "bold"), (about, "$muted")), identity)
+            for identity, name, about in found
+        )
+        if not found:
+            options.add_option(Option(Content("nothing holds that"), disabled=True))
+        names = [identity for identity, _, _ in found]
+        options.highlighted = names.index(self._present) if self._present in names else 0

@@ -1,0 +1,251 @@
+"""A map of predicted memory over two axes, with the edge of what fits.
+
+Drawn cell by cell and not by plotext, whose heatmap shades a matrix between its own least and largest value: it knows
+no figures in cells, no edge, no cursor, and no colours of ours, nor does it do without colours.
+"""
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding
+from textual.strip import Strip
+
+from vramtui.app.messages import CellChosen, CellMoved
+from vramtui.app.plan.axes import Axis
+from vramtui.app.plan.view import MapView, PlanView
+from vramtui.app.plan.widgets.heat import figure, heat
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.lines import Piece, Wheeled, fit, paragraph, right, scrolled, strip
+from vramtui.core.base.units import UNKNOWN, format_bytes
+from vramtui.estimators.planner.planner import Answer
+
+CURSOR, BOLD, UNDER = Style(reverse=True, bold=True), Style(bold=True), Style(underline=True)
+EDGE, MARK = "┃", "●"
+LEAST, MOST, TALLEST = 5, 12, 2
+# Columns of a cell whose heading is a word: with fewer, cut words are not told apart.
+WORD = 10
+ROOM_FOR_SIGN = 7
+# Lines that are no cells: the columns' values above, the key below.
+AROUND = 2
+LONG_KEY = 100
+ROOM_AROUND = 4
+
+
+class Heatmap(Wheeled, can_focus=True):
+    """One map; it scrolls to the cursor where there is no room for all of it."""
+
+    BINDINGS = [
+        Binding("left,h", "move(-1, 0)", "Left", id="map.left", show=False, tooltip="A smaller value across"),
+        Binding("right,l", "move(1, 0)", "Right", id="map.right", show=False, tooltip="A larger value across"),
+        Binding("up,k", "move(0, -1)", "Up", id="map.up", show=False, tooltip="A smaller value down"),
+        Binding("down,j", "move(0, 1)", "Down", id="map.down", show=False, tooltip="A larger value down"),
+        Binding("pageup", "move(0, -6)", "Page up", id="map.page_up", show=False, tooltip="Six rows up"),
+        Binding("pagedown", "move(0, 6)", "Page down", id="map.page_down", show=False, tooltip="Six rows down"),
+        Binding("ctrl+left", "move(-6, 0)", "Far left", id="map.far_left", show=False, tooltip="Six columns left"),
+        Binding("ctrl+right", "move(6, 0)", "Far right", id="map.far_right", show=False, tooltip="Six columns right"),
+    ]
+    WHICH = 0
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._first = (0, 0)
+        self._layout = (0, LEAST, 1, 0, 0)
+
+    def titles(self, view: View) -> tuple[str, str]:
+        """Whose map, in what, on which card; how far it is, and what is not shown."""
+        plan = view.plan
+        if plan is None or plan.device is None or len(plan.maps) <= self.WHICH:
+            return "Plan", ""
+        shown = plan.maps[self.WHICH]
+        star = "*" if plan.changed and not self.WHICH else ""
+        told = f" · {shown.done} of {shown.total}" if shown.done < shown.total else ""
+        card = f"{plan.where.replace('NVIDIA ', '')}, {format_bytes(plan.device.total_memory)}"
+        return f"{shown.title}{star} · process in GiB on {card}{told}", ""
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """The columns' values, the cells, and a line that says how it is read."""
+        plan = view.plan
+        if plan is None or plan.problem or len(plan.maps) <= self.WHICH or plan.device is None:
+            words = plan.problem if plan is not None else ""
+            return paragraph(words, palette, width)[:height]
+        shown = plan.maps[self.WHICH]
+        label, cell, tall, columns, rows = self._layout = layout(shown, width, height)
+        x, y = self._first = (
+            scrolled(self._first[0], plan.cursor[0], columns, len(shown.x.amounts)),
+            scrolled(self._first[1], plan.cursor[1], rows, len(shown.y.amounts)),
+        )
+        drawn = _Drawn(plan, self.WHICH, palette, range(x, x + columns), label, cell, width)
+        made = [drawn.heading()]
+        for row in range(y, y + rows):
+            made += [drawn.line(row, last=at == tall - 1, first=at == 0) for at in range(tall)]
+        made.append(drawn.key((x, columns), (y, rows)))
+        return made[:height]
+
+    def action_move(self, across: int, down: int) -> None:
+        """Another cell."""
+        self.post_message(CellMoved(across, down))
+
+    def on_click(self, event: events.Click) -> None:
+        """The cell under the pointer."""
+        at = event.get_content_offset(self)
+        label, cell, tall, columns, rows = self._layout
+        if at is None or at.x < label or at.y < 1 or not columns:
+            return
+        x, y = (at.x - label) // cell, (at.y - 1) // tall
+        if x < columns and y < rows:
+            self.post_message(CellChosen(self._first[0] + x, self._first[1] + y))
+
+    def wheel(self, direction: int) -> None:
+        """A row up or down."""
+        self.action_move(0, direction)
+
+
+class SecondHeatmap(Heatmap):
+    """The map of what the first one is set beside; the cursor is the same."""
+
+    WHICH = 1
+
+
+def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int, int]:
+    """Columns of the rows' values, columns and lines of a cell, and how many columns and rows of cells there is room
+    for.
+    """
+    label = max(cell_len(text) for text in (*shown.y.labels, shown.y.name)) + 2
+    count = len(shown.x.amounts)
+    names = max(cell_len(text) for text in shown.x.labels) + 2
+    words = any(isinstance(amount, str) for amount in shown.x.amounts)
+    cell = max(min(WORD, names) if words else LEAST, min(MOST, max(names, ROOM_FOR_SIGN), (width - label) // count))
+    columns = max(1, min(count, (width - label) // cell))
+    rows = len(shown.y.amounts)
+    tall = max(1, min(TALLEST, (height - AROUND) // rows))
+    return label, cell, tall, columns, max(1, min(rows, (height - AROUND) // tall))
+
+
+def fits(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> bool | None:
+    """Whether a cell fits; None where it is not known, cannot be, or is none."""
+    if not (0 <= y < len(cells) and 0 <= x < len(cells[y])):
+        return None
+    answer = cells[y][x]
+    return None if answer is None or answer.process is None else answer.fits
+
+
+def edge_before(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> bool:
+    """Whether the edge of what fits runs between a cell and the one to its left."""
+    return {fits(cells, x - 1, y), fits(cells, x, y)} == {True, False}
+
+
+def edge_below(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> bool:
+    """Whether the edge of what fits runs between a cell and the one below."""
+    return {fits(cells, x, y), fits(cells, x, y + 1)} == {True, False}
+
+
+def _both_ends(text: str, width: int) -> str:
+    """`text`, of which the middle is left out where it is too long: words of an axis often begin alike."""
+    if cell_len(text) <= width:
+        return text
+    tail = (width - 1) // 2
+    return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
+
+
+def _span(axis: Axis, first: int, count: int) -> str:
+    """The values of an axis that are shown."""
+    return f"{axis.name} {axis.labels[first]}–{axis.labels[first + count - 1]}"
+
+
+class _Drawn:
+    """The lines of one map in one size."""
+
+    def __init__(self, plan: PlanView, which: int, palette: Palette, columns: range, *sizes: int) -> None:
+        self.plan, self.shown, self.palette, self.columns = plan, plan.maps[which], palette, columns
+        self.label, self.cell, self.width = sizes
+        self.strong = Style(color=palette.text.color, bold=True)
+        self._mixed: dict[tuple[Style, Style], Style] = {}
+        self.room = plan.device.total_memory if plan.device is not None else 1
+
+    def heading(self) -> Strip:
+        """The columns' values."""
+        axis = self.shown.x
+        pieces: list[Piece] = [(fit(f" {self.shown.y.name}", self.label), self.palette.dim)]
+        pieces += [
+            (self._value(axis.labels[x], x == axis.present), self._value_style(x, axis.present, 0))
+            for x in self.columns
+        ]
+        return strip(pieces, self.width, self.palette.text)
+
+    def _value(self, text: str, present: bool) -> str:
+        return right((MARK if present else "") + _both_ends(text, self.cell - 1), self.cell)
+
+    def _value_style(self, at: int, present: int | None, side: int) -> Style:
+        if at == self.plan.cursor[side]:
+            return self.palette.text + Style(reverse=True)
+        return self.palette.ink("accent", bold=True) if at == present else self.palette.dim
+
+    def line(self, y: int, *, first: bool, last: bool) -> Strip:
+        """One line of a row of cells: the figures stand in the first, and the edge below in the last."""
+        axis = self.shown.y
+        mark = MARK if y == axis.present else ""
+        text = right(f"{mark}{axis.labels[y]} ", self.label) if first else " " * self.label
+        style = self._value_style(y, axis.present, 1) if first else self.palette.dim
+        segments = [Segment(text, style)]
+        for x in self.columns:
+            segments += self._cell(x, y, first=first, last=last)
+        return Strip(segments).adjust_cell_length(self.width, self.palette.text)
+
+    def _cell(self, x: int, y: int, *, first: bool, last: bool) -> list[Segment]:
+        cells = self.shown.cells
+        answer = cells[y][x]
+        style = heat(self.palette, answer, self.room)
+        here = (x, y) == self.plan.cursor
+        present = (x, y) == (self.shown.x.present, self.shown.y.present)
+        before = edge_before(cells, x, y)
+        slot = EDGE if before else MARK if present and first else " "
+        text = self._figure(answer) if first else " " * (self.cell - 1)
+        if here:
+            style = self._both(self.palette.text, CURSOR)
+        elif present:
+            style = self._both(style, BOLD)
+        if last and edge_below(cells, x, y):
+            style = self._both(style, UNDER)
+        if slot == " " or here:
+            return [Segment(slot + text, style)]
+        return [Segment(slot, self._both(style, self.strong)), Segment(text, style)]
+
+    def _both(self, style: Style, more: Style) -> Style:
+        """Two styles in one; the same few come in every line."""
+        found = self._mixed.get((style, more))
+        if found is None:
+            found = self._mixed[style, more] = style + more
+        return found
+
+    def _figure(self, answer: Answer | None) -> str:
+        """What stands in a cell after its first column; over the card it says so where there is room."""
+        width = self.cell - 1
+        if answer is None:
+            return " " * width
+        if answer.process is None:
+            return right(f"{UNKNOWN} ", width)
+        sign = self.cell >= ROOM_FOR_SIGN - 1
+        text = figure(answer.process, width - sign)
+        return right(text + ((" " if answer.fits else "✗") if sign else ""), width)
+
+    def key(self, across: tuple[int, int], down: tuple[int, int]) -> Strip:
+        """How the map is read, and where in it one is."""
+        dim, strong = self.palette.dim, self.palette.strong
+        x, y = self.shown.x, self.shown.y
+        short = self.width < LONG_KEY
+        pieces: list[Piece] = [
+            (EDGE, strong),
+            (" edge  " if short else " edge of what fits  ", dim),
+            (MARK, self.palette.ink("accent", bold=True)),
+            (" preset  " if short else " the preset as it is  ", dim),
+            (UNKNOWN, strong),
+            (" cannot be", dim),
+        ]
+        parts = [(axis, span) for axis, span in ((x, across), (y, down)) if span[1] < len(axis.amounts)]
+        hidden = [f"{_span(axis, *span)} ({span[1]} of {len(axis.amounts)})" for axis, span in parts]
+        if len(", ".join(hidden)) + sum(len(text) for text, _ in pieces) + ROOM_AROUND > self.width:
+            hidden = [_span(axis, *span) for axis, span in parts]
+        pieces.insert(0, (f" {', '.join(hidden)}   " if hidden else " ", dim))
+        return strip(pieces, self.width, self.palette.text)

@@ -1,0 +1,96 @@
+"""The parts of the cell under the cursor, and those of what it is set beside."""
+
+from textual.strip import Strip
+
+from vramtui.app.plan.view import PlanView, Side
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
+from vramtui.app.watch.parts_tree import EIGHTHS, size_of
+from vramtui.core.base.units import UNKNOWN
+from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line
+
+NAME, SIDE = 15, 10
+NOT_YET = "Parts are shown for cells that can be."
+
+
+class PlanParts(Framed):
+    """A line for each part, the totals below; beside another preset also its figures and the difference."""
+
+    def titles(self, view: View) -> tuple[str, str]:
+        """Which cell, and what it is set beside."""
+        plan = view.plan
+        if plan is None or plan.side is None:
+            return "Cell", ""
+        beside = f"{plan.other.what}: {plan.other.how}" if plan.other is not None else ""
+        return f"Cell · {plan.side.how}", beside
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """As many lines as fit; small parts give way to the totals."""
+        plan = view.plan
+        if plan is None or plan.side is None or plan.side.estimate is None:
+            return paragraph(NOT_YET, palette, width)
+        lines = shown_lines(plan, height - (plan.other is not None))
+        made = [_heading(plan, palette, width)] if plan.other is not None else []
+        most = max((_at(plan.side, line) or 0 for line in lines if line not in TOTALS), default=0)
+        return [*made, *(_line(plan, line, most, palette, width) for line in lines)][:height]
+
+
+def shown_lines(plan: PlanView, height: int) -> list[Line]:
+    """The lines that either side has, without the smallest where there are too many; totals stay."""
+    kept = [line for line in LINES if _at(plan.side, line) or _at(plan.other, line)]
+    while len(kept) > max(1, height):
+        parts = [line for line in kept if line not in TOTALS] or kept[:-1]
+        kept.remove(min(parts, key=lambda line: max(_at(plan.side, line) or 0, _at(plan.other, line) or 0)))
+    return kept
+
+
+def _at(side: Side | None, line: Line) -> int | None:
+    if side is None or side.estimate is None:
+        return None
+    return side.estimate.ledger.bytes_of(line)
+
+
+def _bar(width: int, *, beside: bool) -> int:
+    return max(0, min(30, width - 2 - NAME - SIDE * (3 if beside else 1)))
+
+
+def _heading(plan: PlanView, palette: Palette, width: int) -> Strip:
+    start = " " * (1 + NAME + _bar(width, beside=True))
+    beside = fit(plan.other.what, SIDE - 1) if plan.other is not None else ""
+    text = start + right("cell", SIDE) + right(beside.rstrip(), SIDE) + right("Δ", SIDE)
+    return strip([(text, palette.dim)], width, palette.text)
+
+
+def _line(plan: PlanView, line: Line, most: int, palette: Palette, width: int) -> Strip:
+    total = line in TOTALS
+    beside = plan.other is not None
+    count, other = _at(plan.side, line), _at(plan.other, line)
+    style = palette.strong if total else palette.text
+    bar = _bar(width, beside=beside)
+    pieces: list[Piece] = [
+        (" " + fit(f"── {TITLES[line]}" if total else TITLES[line], NAME), style),
+        (fit("" if total else _filled(count or 0, most, bar), bar), palette.ink(line.replace("_", "-"))),
+        (right(size_of(count), SIDE), style),
+    ]
+    if beside:
+        pieces += [(right(size_of(other), SIDE), style), _difference(count, other, palette)]
+    return strip(pieces, width, palette.text)
+
+
+def _difference(count: int | None, other: int | None, palette: Palette) -> Piece:
+    """The cell less what it is set beside: more is not better."""
+    if count is None or other is None:
+        return right(UNKNOWN, SIDE), palette.dim
+    more = count - other
+    if not more:
+        return right("same", SIDE), palette.dim
+    sign = "+" if more > 0 else "−"
+    return right(sign + size_of(abs(more)), SIDE), palette.ink("warning" if more > 0 else "success")
+
+
+def _filled(count: int, most: int, width: int) -> str:
+    if not count or not most or not width:
+        return ""
+    whole, rest = divmod(max(1, round(count * width * 8 / most)), 8)
+    return "█" * whole + (EIGHTHS[rest] if rest else "")

@@ -1,0 +1,1 @@
+"""Playing a recording in the dashboard."""

@@ -1,0 +1,40 @@
+"""The whole screens, one line each: header, keys and `show` follow from this list."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from vramtui.app.ui.view_screen import ViewScreen
+
+
+class Place(NamedTuple):
+    """A whole screen: its key, its name in the code, its title in the header, where its class is, and what it shows."""
+
+    key: str
+    name: str
+    title: str
+    where: str
+    what: str
+
+
+PLACES = (
+    Place("1", "watch", "Watch", "vramtui.app.watch.screen:Watch", "Watch: what holds the GPUs' memory now"),
+    Place("2", "plan", "Plan", "vramtui.app.plan.screen:PlanScreen", "Plan: what fits where, before it runs"),
+    Place(
+        "3",
+        "timeline",
+        "Timeline",
+        "vramtui.app.timeline.screen:TimelineScreen",
+        "The Timeline: the preset phase by phase",
+    ),
+    Place("4", "history", "History", "vramtui.app.history.screen:HistoryScreen", "History: past runs, and how far off"),
+)
+FIRST = PLACES[0].name
+
+
+def make_screen(name: str) -> "ViewScreen":
+    """A new screen of the place called `name`; its module is loaded for it."""
+    place = next(place for place in PLACES if place.name == name)
+    module, _, kind = place.where.partition(":")
+    made: ViewScreen = getattr(import_module(module), kind)()
+    return made

@@ -1,0 +1,167 @@
+"""What may be done to a process: a signal, after a yes; and its pid or command to the clipboard."""
+
+from collections.abc import Callable
+
+from textual.notifications import SeverityLevel
+from textual.timer import Timer
+
+from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.signals.outcome import Pursuit, progress
+from vramtui.app.signals.signaller import Actor
+from vramtui.app.state import Row
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_bytes
+from vramtui.core.observation.readings import Gpu, Process, Sample
+from vramtui.core.observation.signals import Sent, SignalName
+
+LOOK_EVERY = 0.2
+LONGEST_COMMAND = 400
+
+
+class Acting(Watching):
+    """Without an `actor` nothing is ever done to a process, and `no_actor` says why."""
+
+    actor: Actor | None = None
+    no_actor = "Nothing here can send signals."
+    _pursued: tuple[Pursuit, ...] = ()
+    _looking: Timer | None = None
+
+    # --- signals -------------------------------------------------------------------------------------------------
+
+    def action_signal(self) -> None:
+        """Ask which signal to send to the chosen process, if any."""
+        actor, row, sample = self.actor, self.desk.view().chosen, self.desk.sample
+        if actor is None:
+            self.notify(self.no_actor, markup=False)
+            return
+        if row is None or row.process is None or sample is None:
+            self.notify("Choose a process first.", markup=False)
+            return
+        process = row.process
+        refusal = refused(row, process)
+        if refusal:
+            self.notify(refusal, severity="warning", markup=False)
+            return
+        from vramtui.app.signals.dialog import SignalWindow  # noqa: PLC0415 - loads the list widgets
+
+        held = held_on(sample, process)
+        own = process.pid == actor.own_pid
+        window = SignalWindow(
+            f"Send a signal to pid {process.pid}?",
+            question(process, held),
+            "This is vramtui itself: it would end this dashboard." if own else "",
+        )
+        self.push_screen(window, lambda name: self._send(name, process, held) if name else None)
+
+    def _send(self, name: SignalName, process: Process, held: list[tuple[Gpu, int | None]]) -> None:
+        if self.actor is None:
+            return
+        sent = self.actor.send(process.pid, process.started_at, name)
+        severity: SeverityLevel = "information" if sent.outcome == "sent" else "warning"
+        self.notify(what_came_of_it(sent, process.pid, name), severity=severity, markup=False)
+        if sent.outcome != "sent":
+            return
+        held_now = {gpu.uuid: size for gpu, size in held if size is not None}
+        pursuit = Pursuit(pid=process.pid, started_at=process.started_at, name=name, held=held_now, sent_at=self._now())
+        # A second signal to the same process takes over from the first.
+        self._pursued = (*(one for one in self._pursued if one.pid != process.pid), pursuit)
+        if self._looking is None:
+            self._looking = self.set_interval(LOOK_EVERY, self.look_after)
+
+    def look_after(self) -> None:
+        """See what became of the processes that were sent something."""
+        if self.actor is None:
+            return
+        left: list[Pursuit] = []
+        for pursuit in self._pursued:
+            there = pursuit.ended_at is None and self.actor.is_there(pursuit.pid, pursuit.started_at)
+            after, words = progress(pursuit, self._now(), self.desk.sample, there=there)
+            if words:
+                self.notify(words, severity="warning" if after is not None else "information", timeout=8, markup=False)
+            if after is not None:
+                left.append(after)
+        self._pursued = tuple(left)
+        if not left and self._looking is not None:
+            self._looking.stop()
+            self._looking = None
+
+    # --- the clipboard -------------------------------------------------------------------------------------------
+
+    def action_copy_pid(self) -> None:
+        """The chosen process's pid."""
+        self._copy("pid", lambda process: str(process.pid))
+
+    def action_copy_command(self) -> None:
+        """The chosen process's whole command."""
+        self._copy("command", lambda process: process.command or process.name or "")
+
+    def _copy(self, what: str, of: Callable[[Process], str]) -> None:
+        row = self.desk.view().chosen
+        if row is None or row.process is None:
+            self.notify("Choose a process first.", markup=False)
+            return
+        text = pasteable(of(row.process))
+        if not text:
+            self.notify(f"The {what} of pid {row.process.pid} is not known.", markup=False)
+            return
+        self.copy_to_clipboard(text)
+        named = f"pid {text}" if what == "pid" else f"the command of pid {row.process.pid}"
+        self.notify(f"Copied {named}, if this terminal lets programs copy (OSC 52).", timeout=3, markup=False)
+
+
+def pasteable(text: str) -> str:
+    """`text` without any character that a terminal or a shell could obey when it is pasted."""
+    return "".join(character for character in text if character.isprintable())
+
+
+def refused(row: Row, process: Process) -> str:
+    """Why no signal is sent to this row's process; empty where one may be."""
+    pid = process.pid
+    if row.kind == "exited" or process.state == "exited":
+        return f"pid {pid} has ended already."
+    if process.state == "zombie":
+        return f"pid {pid} has ended already; its parent has not taken note of it yet."
+    if process.state == "unseen":
+        return f"pid {pid} is a process outside this container; in here that number may be somebody else's."
+    if process.started_at is None:
+        return f"Nothing is known of pid {pid}, not even since when it runs: it could be anybody."
+    return ""
+
+
+def held_on(sample: Sample, process: Process) -> list[tuple[Gpu, int | None]]:
+    """Every GPU that the process is on, with the bytes that it holds there (None: not told)."""
+    return [
+        (gpu, row.used_memory)
+        for gpu in sample.gpus
+        for row in gpu.processes
+        if (row.pid, row.started_at) == (process.pid, process.started_at)
+    ]
+
+
+def question(process: Process, held: list[tuple[Gpu, int | None]]) -> str:
+    """Who it is, and what would be free without it."""
+    command = printable(process.command or process.name or "its command is not known")
+    if len(command) > LONGEST_COMMAND:
+        command = command[:LONGEST_COMMAND] + "…"
+    parts = [
+        f"{format_bytes(size)} on GPU {gpu.index}" if size is not None else f"GPU {gpu.index} (how much is not told)"
+        for gpu, size in held
+    ]
+    known = [size for _, size in held if size is not None]
+    total = f", {format_bytes(sum(known))} together" if len(known) > 1 else ""
+    freed = f"Would free {', '.join(parts)}{total}." if parts else "It is on no GPU any more."
+    return f"pid {process.pid} of {printable(process.user or 'an unknown user')}\n{command}\n\n{freed}"
+
+
+def what_came_of_it(sent: Sent, pid: int, name: SignalName) -> str:
+    """One sentence for the person who asked for it."""
+    if sent.outcome == "sent":
+        return f"{name} sent to pid {pid}."
+    nothing = "Nothing was sent"
+    reasons = {
+        "gone": f"{nothing}: pid {pid} has ended already.",
+        "reused": f"{nothing}: another process has pid {pid} now.",
+        "refused": f"Not permitted: pid {pid} is {sent.owner or 'somebody else'}'s process.",
+        "elsewhere": f"{nothing}: in this container it cannot be told which process pid {pid} is.",
+    }
+    return reasons.get(sent.outcome) or f"{nothing} to pid {pid}: {sent.detail}."

@@ -1,0 +1,1 @@
+"""How the program meets the terminal: few bytes, any character set, and the terminal restored at the end."""

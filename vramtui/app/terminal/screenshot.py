@@ -1,0 +1,84 @@
+"""The dashboard as a picture without a terminal: for snapshots from the command line and for the documentation."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from textual.pilot import Pilot
+
+from vramtui.app.app import Dashboard
+from vramtui.app.monitor.presets import Presets
+from vramtui.app.timeline.tracer import Tracer
+from vramtui.core.observation.readings import Sample
+
+SIZE = (160, 48)
+LOOK, STILL = 0.1, 3  # seconds between looks, and how many have to be alike once nothing goes on any more
+
+
+class _Still:
+    """A source that always shows the same moment."""
+
+    name = "picture"
+
+    def __init__(self, sample: Sample) -> None:
+        self._sample = sample
+
+    def read(self) -> Sample:
+        return self._sample
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def picture(
+    samples: Sequence[Sample],
+    presets: Presets,
+    *,
+    banner: str | None = None,
+    size: tuple[int, int] = SIZE,
+    theme: str | None = None,
+    keys: Sequence[str] = (),
+    tracer: Tracer | None = None,
+    prepare: Callable[[Dashboard], object] = lambda _app: None,
+) -> str:
+    """SVG of the screen after `samples`, with these keys pressed and everything done that they began.
+
+    Args:
+        samples: what was seen, in order; at least one.
+        presets: where presets come from.
+        banner: a sentence above everything.
+        size: columns and rows.
+        theme: its name; the dashboard's own where it is None.
+        keys: as Textual names them.
+        tracer: what traces.
+        prepare: gives the dashboard what else it should have, before it begins.
+    """
+    last = samples[-1]
+    app = Dashboard(source=_Still(last), presets=presets, banner=banner, now=lambda: last.taken_at, tracer=tracer)
+    prepare(app)
+    app.desk.take_presets(presets.all())
+    for sample in samples:
+        app.desk.take(sample)
+    return asyncio.run(_draw(app, size, theme, keys))
+
+
+async def _draw(app: Dashboard, size: tuple[int, int], theme: str | None, keys: Sequence[str]) -> str:
+    async with app.run_test(size=size) as pilot:
+        if theme is not None:
+            app.theme = theme
+        await pilot.pause()
+        for key in keys:
+            await pilot.press(key)
+            await pilot.pause()
+        await _settle(app, pilot, patient=bool(keys))
+        return app.picture()
+
+
+async def _settle(app: Dashboard, pilot: Pilot[None], *, patient: bool) -> None:
+    """Wait until nothing goes on in the background, and then until the screen stays as it is."""
+    former, same = "", 0
+    while same < STILL:
+        app.draw()
+        await pilot.pause(LOOK if patient else None)
+        shown = "" if app.is_busy else app.picture()
+        same = same + 1 if shown and shown == former else 0
+        former = shown

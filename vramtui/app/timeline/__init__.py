@@ -1,0 +1,1 @@
+"""The Timeline screen: the panel's preset phase by phase, and its trace."""

@@ -1,0 +1,80 @@
+"""What the Timeline is of, how far a trace is, and what will bring the observed bars."""
+
+from rich.cells import cell_len
+from textual.strip import Strip
+
+from vramtui.app.state import Panel, View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.lines import Lines, Piece, fit, strip
+from vramtui.app.watch.run_fields import fields_of, value_of
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_bytes
+
+UNOBSERVED = "Nothing observed: a job started with `vramtui run` tells its own phases."
+OFFER = "t traces it: PyTorch runs it on fake tensors in the background, no GPU needed."
+
+
+class TraceLines(Lines):
+    """Three lines under the header."""
+
+    DEFAULT_CSS = "TraceLines { height: 3; }"
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """The workload, the trace, the observation."""
+        panel = view.panel
+        if panel is None:
+            return []
+        pieces = [_workload(panel, palette), _trace(view, palette), _observed(view, palette)]
+        return [strip([(" ", palette.text), *_cut(line, width - 1)], width, palette.text) for line in pieces][:height]
+
+
+def _cut(pieces: list[Piece], width: int) -> list[Piece]:
+    """The pieces in at most `width` columns, with an ellipsis where the last of them is cut."""
+    made: list[Piece] = []
+    for text, style in pieces:
+        made.append((text if cell_len(text) <= width else fit(text, width), style))
+        width = max(0, width - cell_len(text))
+    return made
+
+
+def _workload(panel: Panel, palette: Palette) -> list[Piece]:
+    run = panel.workload.run
+    fields = [field for field in fields_of(panel.workload) if not field.choices]
+    facts = [f"{field.label} {value}" for field in fields if (value := value_of(panel.workload, field)) is not None]
+    changed = "  * changed, u undoes" if panel.changed else ""
+    return [
+        (printable(panel.preset.key), palette.ink("primary", bold=True)),
+        (f" on {printable(panel.device.name)} · {type(run).__struct_config__.tag}", palette.text),
+        ("".join(f" · {fact}" for fact in facts), palette.dim),
+        (changed, palette.ink("accent")),
+    ]
+
+
+def _trace(view: View, palette: Palette) -> list[Piece]:
+    state = view.timeline
+    if state.running:
+        return [
+            ("tracing  ", palette.ink("accent", bold=True)),
+            (state.running, palette.text),
+            (" · x cancels", palette.dim),
+        ]
+    if state.problem:
+        return [("trace ended early: ", palette.ink("error", bold=True)), (printable(state.problem), palette.text)]
+    if state.result is not None:
+        stopped = state.result.out_of_memory
+        if stopped is not None:
+            return [("traced  ", palette.ink("warning", bold=True)), (printable(stopped), palette.text)]
+        peaks = (
+            f"peaks: allocated {format_bytes(state.result.peak_allocated)} · reserved"
+            f" {format_bytes(state.result.peak_reserved)} · process {format_bytes(state.result.process)}"
+        )
+        return [("traced  ", palette.ink("success", bold=True)), (peaks, palette.text)]
+    if state.refusal:
+        return [("no trace: ", palette.ink("warning", bold=True)), (printable(state.refusal), palette.text)]
+    return [(OFFER, palette.dim)]
+
+
+def _observed(view: View, palette: Palette) -> list[Piece]:
+    if view.timeline.observed:
+        return [(f"observed: {len(view.timeline.observed)} phases that the job reported", palette.text)]
+    return [(UNOBSERVED, palette.dim)]

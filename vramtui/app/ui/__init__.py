@@ -1,0 +1,1 @@
+"""What every screen is made of: lines, lists, dialogs, header, key bar."""

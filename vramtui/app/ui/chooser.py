@@ -1,0 +1,65 @@
+"""A list with a line above it in which words are typed that narrow it down."""
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.widgets import Input, OptionList
+
+from vramtui.app.ui.dialog import Window
+
+
+class Chooser(Window[str]):
+    """Dismissed with the id of what was chosen; None when nothing was. Who derives from it fills the list."""
+
+    DEFAULT_CSS = """
+    Chooser Input { border: none; height: 1; padding: 0; background: $panel; margin: 0 0 1 0; }
+    Chooser Input:focus { border: none; }
+    Chooser OptionList { border: none; height: auto; max-height: 24; padding: 0; background: $surface;
+        text-wrap: nowrap; text-overflow: ellipsis; overflow-x: hidden;
+    }
+    Chooser OptionList:focus { border: none; }
+    """
+    BINDINGS = [
+        Binding("up", "move(-1)", "Up", id="chooser.up", show=False),
+        Binding("down", "move(1)", "Down", id="chooser.down", show=False),
+        Binding("enter", "choose", "Choose", id="chooser.choose", show=False, priority=True),
+        Binding("escape", "close", "Close", id="chooser.close", show=False, priority=True),
+    ]
+
+    def __init__(self, title: str) -> None:
+        super().__init__(title, "type to filter · Enter chooses · Esc closes")
+
+    def fill(self, wanted: str) -> None:
+        """List what holds every word of `wanted`."""
+        raise NotImplementedError
+
+    def inside(self) -> ComposeResult:
+        """The filter over the list."""
+        filter_line = Input(placeholder="filter")
+        filter_line.cursor_blink = False
+        yield filter_line
+        yield OptionList(markup=False)
+
+    def on_mount(self) -> None:
+        """Everything is listed at first."""
+        self.fill("")
+        self.query_one(Input).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """List what holds every word."""
+        event.stop()
+        self.fill(event.value)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """A click."""
+        self.dismiss(event.option.id)
+
+    def action_move(self, direction: int) -> None:
+        """The list moves while the filter keeps the keys."""
+        options = self.query_one(OptionList)
+        (options.action_cursor_down if direction > 0 else options.action_cursor_up)()
+
+    def action_choose(self) -> None:
+        """Choose what the cursor is on."""
+        options = self.query_one(OptionList)
+        if options.highlighted is not None:
+            self.dismiss(options.get_option_at_index(options.highlighted).id)

@@ -1,0 +1,69 @@
+"""What lists with columns have in common: widths, headings, cells, and the column under the pointer."""
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+import msgspec
+from textual.strip import Strip
+
+from vramtui.app.themes import Palette
+from vramtui.app.ui.lines import Piece, fit, right, strip
+
+Name = TypeVar("Name", bound=str)
+TOLERANCE = 0.08
+
+
+class Column(msgspec.Struct, Generic[Name], frozen=True):
+    """One column; `width` 0 takes what is left."""
+
+    name: Name
+    title: str
+    width: int
+    numeric: bool = False
+
+
+def filled(columns: Iterable[Column[Name]], width: int, least: int = 0) -> tuple[Column[Name], ...]:
+    """The columns of a list `width` wide: the one without a width of its own has what is left, `least` or more."""
+    columns = tuple(columns)
+    rest = max(least, width - sum(column.width for column in columns))
+    return tuple(column if column.width else msgspec.structs.replace(column, width=rest) for column in columns)
+
+
+def cell(text: str, column: Column[Name]) -> str:
+    """What stands in a column."""
+    return right(text, column.width) if column.numeric else " " + fit(text, column.width - 1)
+
+
+def heading(columns: Iterable[Column[Name]], sort: Name, *, falls: bool, palette: Palette, width: int) -> Strip:
+    """The names of the columns, the one that sorts marked; it `falls` where the largest comes first."""
+    pieces: list[Piece] = []
+    for column in columns:
+        sorts = column.name == sort
+        title = column.title + ("▾" if falls else "▴") if sorts else column.title
+        pieces.append((cell(title, column), palette.ink("primary" if sorts else "muted", bold=True)))
+    return strip(pieces, width, palette.text)
+
+
+def column_at(columns: Iterable[Column[Name]], x: int) -> Name | None:
+    """The column at position `x` of a line."""
+    start = 0
+    for column in columns:
+        start += column.width
+        if x < start:
+            return column.name
+    return None
+
+
+def under_cursor(pieces: list[Piece], cursor: str | None) -> list[Piece]:
+    """The pieces of a row, its first column given over to the mark of the cursor where that is on it."""
+    if cursor is None:
+        return pieces
+    (text, style), *others = pieces
+    return [("▸" + text[1:], style), *others]
+
+
+def delta_colour(fraction: float) -> str:
+    """Red beyond the prediction, green near it, quiet while there is still room to grow."""
+    if fraction > TOLERANCE:
+        return "error"
+    return "success" if fraction >= -TOLERANCE else "muted"

@@ -1,0 +1,103 @@
+"""The first line: which host, and how fresh what is shown is."""
+
+import time
+
+from rich.cells import cell_len
+from textual import events
+from textual.strip import Strip
+
+from vramtui.app.screen_registry import PLACES
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.lines import Lines, Piece, between, fit
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_duration
+
+NAME = " vramtui "
+
+
+class Header(Lines):
+    """The screens, host, driver and interval at the left; pause, staleness, problems and the time at the right."""
+
+    def __init__(self, current: str = "Watch") -> None:
+        super().__init__()
+        self.current = current
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """One line."""
+        del height
+        bar = palette.ink("foreground", "bar")
+        end = _right(view, palette)
+        room = width - sum(cell_len(text) for text, _ in end) - 1
+        return [between(_left(view, palette, self.current, room), end, width, bar)]
+
+    async def on_click(self, event: events.Click) -> None:
+        """A click on a screen's name shows it; elsewhere it shows the problems."""
+        x = len(NAME)
+        for place in PLACES:
+            x += len(place.key) + len(place.title) + 3
+            if event.x < x:
+                if event.x >= len(NAME):
+                    await self.app.run_action(f"app.show('{place.name}')")
+                return
+        await self.app.run_action("app.problems")
+
+
+def _left(view: View, palette: Palette, current: str, room: int) -> list[Piece]:
+    """Name and screens, then the host and what else is known of it, as far as each fits whole."""
+    name: Piece = (NAME, palette.ink("primary", "bar", bold=True))
+    dim = palette.ink("muted", "bar")
+    screens = [name]
+    for place in PLACES:
+        style = palette.ink("tab", "cursor", bold=True) if place.title == current else dim
+        screens.append((f" {place.key} {place.title} ", style))
+    if view.sample is None:
+        return screens
+    host = view.sample.host
+    facts = [
+        f"driver {printable(host.driver_version)}" if host.driver_version else "",
+        f"CUDA {printable(host.cuda_version)}" if host.cuda_version else "",
+        f"{view.interval:g} s",
+    ]
+    room -= sum(cell_len(text) for text, _ in screens)
+    told = fit(f"  {printable(host.name)}", min(room, 2 + cell_len(printable(host.name))))
+    screens.append((told, palette.ink("foreground", "bar", bold=True)))
+    room -= cell_len(told)
+    for fact in filter(None, facts):
+        text = f" · {fact}"
+        if cell_len(text) > room:
+            break
+        screens.append((text, dim))
+        room -= cell_len(text)
+    return screens
+
+
+def _right(view: View, palette: Palette) -> list[Piece]:
+    pieces: list[Piece] = []
+    if view.taping is not None:
+        minutes, seconds = divmod(int(view.taping.seconds), 60)
+        lost = f" ({view.taping.dropped} lost)" if view.taping.dropped else ""
+        pieces.append((f" ● REC {minutes:02}:{seconds:02}{lost} ", palette.ink("error", "bar", bold=True)))
+    if view.paused:
+        pieces.append((" ‖ PAUSED ", palette.ink("background", "accent", bold=True)))
+    if view.stale is not None:
+        pieces.append((f" no answer for {format_duration(view.stale)} ", palette.ink("background", "error", bold=True)))
+    if view.alerts:
+        text = f" {len(view.alerts)} alert{'s' if len(view.alerts) > 1 else ''} "
+        pieces.append((text, palette.ink("background", "warning", bold=True)))
+    problems = problem_count(view)
+    if problems:
+        text = f"  {problems} problem{'s' if problems > 1 else ''}"
+        pieces.append((text, palette.ink("warning", "bar", bold=True)))
+    if view.sample is not None:
+        clock = time.strftime("%H:%M:%S", time.localtime(view.sample.taken_at))
+        pieces.append((f"   {clock} ", palette.ink("foreground", "bar")))
+    return pieces
+
+
+def problem_count(view: View) -> int:
+    """How many sentences the problems list has to show."""
+    sample = view.sample
+    lost = sum(gpu.state != "ok" for gpu in sample.gpus) if sample is not None else 0
+    told = len(sample.problems) if sample is not None else 0
+    return told + lost + len(view.notes) + bool(view.failure) + bool(view.unkept)

@@ -1,0 +1,89 @@
+"""The last line: the keys that matter most, each of which can also be clicked."""
+
+from typing import NamedTuple
+
+from rich.cells import cell_len
+from textual import events
+from textual.binding import Binding
+from textual.strip import Strip
+
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.lines import Lines, Piece, strip
+
+GAP = 2
+
+
+class Hint(NamedTuple):
+    """What a key does, in a word; where several keys do the same in two directions the word stands between them.
+
+    Attributes:
+        word: what is done.
+        keys: each key as it is shown, and its action.
+    """
+
+    word: str
+    keys: list[tuple[str, str]]
+
+    @property
+    def width(self) -> int:
+        """How many columns it takes; one stands between its parts."""
+        return cell_len(self.word) + sum(1 + cell_len(key) for key, _ in self.keys)
+
+
+class KeyBar(Lines):
+    """Draws the bindings that ask to be shown, as many as fit; the last two always."""
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._spots: list[tuple[int, int, str]] = []
+
+    def bindings_shown(self) -> list[Binding]:
+        """The screen's and the app's bindings with `show`, in the order they are declared."""
+        found = [active.binding for active in self.screen.active_bindings.values() if active.binding.show]
+        return [binding for binding in found if not binding.system]
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """One line."""
+        del view, height
+        key_style = palette.ink("primary", "bar", bold=True)
+        word_style = palette.ink("muted", "bar")
+        pieces: list[Piece] = [(" ", word_style)]
+        self._spots = []
+        x = 1
+        for hint in fitting(self._hints(), width - x):
+            for at, (key, action) in enumerate(hint.keys):
+                text = key if at else f"{key} {hint.word}"
+                gap = GAP if at == len(hint.keys) - 1 else 1
+                self._spots.append((x, x + cell_len(text), action))
+                pieces += [(key, key_style), (text[len(key) :] + " " * gap, word_style)]
+                x += cell_len(text) + gap
+        return [strip(pieces, width, word_style)]
+
+    def _hints(self) -> list[Hint]:
+        """What there is to show; bindings with one description are one hint, where the first of them stands."""
+        hints: dict[str, Hint] = {}
+        for binding in self.bindings_shown():
+            hint = hints.setdefault(binding.description, Hint(binding.description, []))
+            hint.keys.append((self.app.get_key_display(binding), binding.action))
+        return list(hints.values())
+
+    async def on_click(self, event: events.Click) -> None:
+        """Do what the key under the pointer does."""
+        for start, stop, action in self._spots:
+            if start <= event.x < stop:
+                await self.screen.run_action(action)
+
+
+def fitting(hints: list[Hint], width: int) -> list[Hint]:
+    """The hints for which there is room in `width` columns, each of them whole: of two that do not both fit the earlier
+    one. The last two, help and the way out, come before all others.
+    """
+    kept = hints[-2:]
+    room = width - sum(hint.width for hint in kept) - GAP * (len(kept) - 1)
+    found = []
+    for hint in hints[:-2]:
+        if hint.width + GAP <= room:
+            room -= hint.width + GAP
+            found.append(hint)
+    return [*found, *kept]

@@ -1,0 +1,76 @@
+"""A list with a heading, in a frame that tells how many there are."""
+
+from typing import Generic, TypeVar
+
+from textual import events
+from textual.containers import Vertical
+from textual.message import Message
+from textual.strip import Strip
+
+from vramtui.app.state import View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.columns import Column, column_at, heading
+from vramtui.app.ui.cursor_list import CursorRows, Identified
+from vramtui.app.ui.lines import Lines, plain
+
+Name = TypeVar("Name", bound=str)
+One = TypeVar("One", bound=Identified)
+
+
+class SortHeading(Lines, Generic[Name]):
+    """The names of the columns, the one that sorts marked; a click sorts. Who derives from it says which they are."""
+
+    DEFAULT_CSS = "SortHeading { height: 1; }"
+
+    def columns(self, width: int) -> tuple[Column[Name], ...]:
+        """The columns of a list `width` columns wide."""
+        raise NotImplementedError
+
+    def sorting(self, view: View) -> tuple[Name, bool]:
+        """The column that sorts, and whether the largest comes first."""
+        raise NotImplementedError
+
+    def choice(self, column: Name) -> Message:
+        """What tells the dashboard that a column was chosen to sort by."""
+        raise NotImplementedError
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """One line."""
+        del height
+        sort, falls = self.sorting(view)
+        return [heading(self.columns(width), sort, falls=falls, palette=palette, width=width)]
+
+    def on_click(self, event: events.Click) -> None:
+        """Sort by the column under the pointer."""
+        column = column_at(self.columns(self.size.width), event.x)
+        if column is not None:
+            self.post_message(self.choice(column))
+
+
+class ListFrame(Vertical, Generic[Name, One]):
+    """Heading and rows; `told` says what stands in the frame."""
+
+    DEFAULT_CSS = """
+    ListFrame {
+        border: round $line; border-title-color: $muted; border-subtitle-color: $muted;
+        height: 1fr; min-height: 5; background: $background;
+    }
+    """
+
+    def __init__(self, heading: SortHeading[Name], rows: CursorRows[One], *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(heading, rows, id=id)
+        self._parts = (heading, rows)
+        self._titles = ("", "")
+
+    def told(self, view: View) -> tuple[str, str]:
+        """What stands in the frame above and below."""
+        raise NotImplementedError
+
+    def take(self, view: View, palette: Palette) -> None:
+        """Show `view` from now on."""
+        titles = self.told(view)
+        if titles != self._titles:
+            self._titles = titles
+            self.border_title, self.border_subtitle = map(plain, titles)
+        for part in self._parts:
+            part.take(view, palette)

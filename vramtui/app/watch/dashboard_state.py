@@ -1,0 +1,223 @@
+"""Everything a person has chosen and everything that was seen: what the next View is made of."""
+
+from collections.abc import Mapping
+from functools import partial
+
+from vramtui.app.monitor.memory import Memory
+from vramtui.app.monitor.predictor import Predictor
+from vramtui.app.monitor.reported_ledgers import Jobs, nobody, told_of
+from vramtui.app.state import Panel, Row, RowId, View
+from vramtui.app.watch.process_rows import Held, Listing
+from vramtui.app.watch.process_sort import Ordering
+from vramtui.app.watch.run_fields import changes_of, first_of, step
+from vramtui.app.watch.sorted_rows import Arranged, Predicted, arranged
+from vramtui.app.watch.view_builder import bars, device_for, panel, row_for_panel, series
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.snapshot import Snapshot, estimates_of, take_snapshot
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
+
+SPANS = (120, 600, 3600, 0)
+
+
+class Desk(Ordering):
+    """Takes samples and choices, and answers with the View to draw. Knows no widget and no clock."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__()
+        self.predictor = predictor
+        self.jobs: Jobs = nobody
+        self.history = Memory()
+        self.presets: dict[str, PresetFile] = {}
+        self.by_hand: dict[ProcessKey, str | None] = {}
+        self.recorded: dict[ProcessKey, str | None] = {}
+        self.paused = False
+        self.panel_key: str | None = None
+        self.span = SPANS[0]
+        self.sample: Sample | None = None
+        self._shown: Sample | None = None
+        self._listing: Listing | None = None
+        self._edits: dict[str, Workload] = {}
+        self._matcher = Matcher(())
+        self._matches: dict[ProcessKey, PresetFile] = {}
+        self._chosen: RowId | None = None
+        self._visible: Arranged | None = None
+
+    # --- what comes in -------------------------------------------------------------------------------------------
+
+    def take(self, sample: Sample) -> None:
+        """Note a sample. While paused it goes into the history only."""
+        self.history.add(sample)
+        self.sample = sample
+        if not self.paused or self._shown is None:
+            self._show(sample)
+
+    def _show(self, sample: Sample) -> None:
+        self._shown = sample
+        self._listing = Listing(sample, self.history, self.history.answered)
+        self._match()
+
+    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+        """Know these presets from now on, beside one that was chosen by its path."""
+        for found in presets:
+            self.presets.setdefault(found.key, found)
+        self._matcher = Matcher(self.presets.values())
+        self._match()
+
+    def add_preset(self, found: PresetFile) -> None:
+        """Know one more preset; it stands in for another of the same key."""
+        self.presets[found.key] = found
+        self._matcher = Matcher(self.presets.values())
+        self._match()
+
+    # --- what a person chooses -----------------------------------------------------------------------------------
+
+    def choose(self, row: RowId, *, hold: bool) -> None:
+        """Choose a row; with `hold` the rows keep their present order until `let_go`."""
+        self._chosen = row
+        if hold and self._held is None:
+            self._held = Held(self._visible or ())
+        found = self._matches.get(row) if isinstance(row, ProcessKey) else None
+        if found is not None:
+            self.panel_key = found.key
+
+    def let_go(self) -> bool:
+        """Sort again and follow the first row; False when nothing was held."""
+        held = self._held is not None
+        self._held = None
+        if held:
+            self._chosen = None
+        return held
+
+    def toggle_pause(self) -> bool:
+        """Hold what is shown, or go on with the latest; True when it is held now."""
+        self.paused = not self.paused
+        if self.paused and self._listing is not None:
+            self._listing.settle()
+        if not self.paused and self.sample is not None:
+            self._show(self.sample)
+        return self.paused
+
+    def next_span(self) -> int:
+        """The graph's next span in seconds; 0 is the process's whole life."""
+        self.span = SPANS[(SPANS.index(self.span) + 1) % len(SPANS)]
+        return self.span
+
+    def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
+        """Say which preset a process runs (None: none), or leave it to the presets' own `[match]` again."""
+        if automatic:
+            self.by_hand.pop(key, None)
+        else:
+            self.by_hand[key] = preset
+        self._match()
+        found = self._matches.get(key)
+        if found is not None:
+            self.panel_key = found.key
+
+    def step(self, fields: tuple[str, ...], direction: int) -> bool:
+        """Step the first of these fields that the panel's preset has; False where it has none of them."""
+        found = self.presets.get(self.panel_key or "")
+        name = first_of(self.workload(found), fields) if found is not None else None
+        if found is None or name is None:
+            return False
+        self._edits[found.key] = step(self.workload(found), name, direction)
+        return True
+
+    def put(self, workload: Workload) -> None:
+        """Make `workload` the panel's, as changes to its preset that `undo_steps` takes back."""
+        found = self.presets.get(self.panel_key or "")
+        if found is not None:
+            self._edits[found.key] = workload
+
+    def undo_steps(self) -> bool:
+        """Back to what the panel's preset file says; False when nothing had been changed."""
+        return self._edits.pop(self.panel_key or "", None) is not None
+
+    # --- what goes out -------------------------------------------------------------------------------------------
+
+    def workload(self, found: PresetFile) -> Workload:
+        """The preset's workload with the changes made in the panel."""
+        return self._edits.get(found.key, found.preset.workload)
+
+    def estimate(self, found: PresetFile, device: Device) -> Estimate | None:
+        """The estimate of a preset, changes included."""
+        return self.predictor.ask(self.workload(found), device).estimate
+
+    def predictions(self) -> dict[ProcessKey, Estimate | None]:
+        """The estimate for each process that runs a preset, on the card that it runs on."""
+        return estimates_of(self.sample, self._matches, self.estimate)
+
+    def matched(self) -> Mapping[ProcessKey, PresetFile]:
+        """The preset of each process in the latest sample that has one, whatever is shown."""
+        now = self.sample
+        return self._matches if now is None or now is self._shown else self._matcher.match(now, self.by_hand)
+
+    def device(self) -> Device:
+        """The card of the chosen row, for which estimates are made."""
+        return device_for(self._chosen_row()[1], self._shown)
+
+    def snapshot(self) -> Snapshot | None:
+        """Everything about the moment that is shown; None before the first sample."""
+        if self._shown is None:
+            return None
+        return take_snapshot(
+            self._shown, self.history, self._matches, self.estimate, {}, told=partial(told_of, self.jobs)
+        )
+
+    def view(self) -> View:
+        """The View of now, without what only the dashboard knows (staleness, banner)."""
+        sample, listing = self._shown, self._listing
+        if sample is None or listing is None:
+            return View(panel=self._panel(None, []))
+        predicted = Predicted(listing, self._matches, self.estimate)
+        rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
+        at, chosen = self._chosen_row()
+        if self.panel_key is None and chosen is not None:
+            self.panel_key = chosen.preset
+        matched = predicted.rows()
+        shown = self._panel(chosen, matched)
+        expected = chosen.predicted if chosen is not None else None
+        return View(
+            sample=sample,
+            rows=rows,
+            total=sum(len(gpu.processes) for gpu in sample.gpus),
+            bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
+            chosen=chosen,
+            chosen_at=at,
+            series=series(sample, self.history, chosen, expected, self.span),
+            panel=shown,
+            sort=self.sort,
+            reverse=self.reverse,
+            held=self._held is not None,
+            filter=self.filter,
+            paused=self.paused,
+        )
+
+    def _chosen_row(self) -> tuple[int, Row | None]:
+        """Which of the visible rows is the chosen one, and the row; (0, None) where there is none."""
+        if not self._visible:
+            return 0, None
+        at = self._visible.chosen(self._chosen)
+        return at, self._visible[at]
+
+    def _match(self) -> None:
+        self._matches = (
+            {} if self._shown is None else self._matcher.match(self._shown, {**self.recorded, **self.by_hand})
+        )
+
+    def _panel(self, chosen: Row | None, matched: list[Row]) -> Panel | None:
+        found = self.presets.get(self.panel_key or "")
+        if found is None:
+            return None
+        return panel(
+            found,
+            self.workload(found),
+            row=row_for_panel(found.key, chosen, matched),
+            sample=self._shown,
+            predictor=self.predictor,
+            changed=changes_of(self.workload(found), found.preset.workload),
+            jobs=self.jobs,
+        )

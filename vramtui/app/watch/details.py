@@ -1,0 +1,218 @@
+"""All that is known about the chosen row: its process and its GPU."""
+
+import time
+
+from rich.cells import cell_len
+from textual.content import Content
+from textual.widgets import Static
+
+from vramtui.app.monitor.fast_sampler import INTERVAL
+from vramtui.app.state import Row, View
+from vramtui.app.ui.absence_text import why
+from vramtui.app.ui.dialog import TextWindow
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_bytes, format_duration, format_percent
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.attribution import causes, overlap
+from vramtui.core.observation.history import Peak
+from vramtui.core.observation.readings import Gpu, Host, Process, Reading
+
+Facts = list[tuple[str, str]]
+WIDEST, FRAME = 90, 5  # columns of the window; its border, padding and scroll bar
+INDENT, LEAST = 19, 12  # columns before what a fact says, and that it has at least
+EXACT = {
+    "accounting": "the driver's own record (accounting)",
+    "probe": "told by PyTorch (probe)",
+}
+
+
+class Details(TextWindow):
+    """The facts of the moment in which it was opened.
+
+    Args:
+        view: what is shown.
+        told: the chosen process's memory, as far as its own probe tells it.
+        grown: bytes by which the processes on the chosen GPU grew since the look before, if known.
+    """
+
+    def __init__(self, view: View, told: Ledger | None = None, grown: int | None = None) -> None:
+        super().__init__("Details", "arrows scroll · Esc closes")
+        self._view = view
+        self._told = told
+        self._grown = grown
+
+    def on_resize(self) -> None:
+        """Wrap anew."""
+        self.query_one("#window Static", Static).update(self.text(self._room()))
+
+    def text(self, room: int = WIDEST) -> Content:
+        """Process, then GPU, in a window of at most `room` columns."""
+        return _assemble(self._sections(), min(WIDEST, room) - FRAME)
+
+    def _room(self) -> int:
+        return self.app.size.width * 95 // 100
+
+    def _sections(self) -> list[tuple[str, Facts]]:
+        row, sample = self._view.chosen, self._view.sample
+        if sample is None or row is None:
+            gpus = sample.gpus if sample is not None else ()
+            return [(f"GPU {gpu.index}", gpu_facts(gpu)) for gpu in gpus]
+        sections = []
+        if row.process is not None:
+            facts = process_facts(row, row.process, sample.taken_at)
+            facts[5:5] = told_facts(self._told)
+            sections.append((f"Process {row.process.pid}", facts))
+        facts = [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host, self._grown)]
+        sections.append((f"GPU {row.gpu.index}", facts))
+        return sections
+
+
+def _assemble(sections: list[tuple[str, Facts]], width: int) -> Content:
+    """Facts with their names; what a fact says goes on below where it began."""
+    pieces: list[Content | tuple[str, str]] = []
+    for title, facts in sections:
+        pieces.append((f"{title}\n", "bold $primary"))
+        for name, value in facts:
+            first, *rest = folded(printable(value), max(LEAST, width - INDENT)) or [""]
+            lines = "\n".join((f" {first}", *(" " * INDENT + line for line in rest)))
+            pieces.append(Content.assemble((f"  {name:<16}", "$muted"), f"{lines}\n"))
+    return Content.assemble(*pieces) if pieces else Content("No GPU is listed.")
+
+
+def folded(text: str, width: int) -> list[str]:
+    """`text` in lines of at most `width` cells, broken at spaces; a word that is longer fills the line and goes on."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        joined = f"{line} {word}" if line else word
+        if cell_len(joined) > width and line and cell_len(word) <= width:
+            lines.append(line)
+            joined = word
+        *whole, line = _chopped(joined, width)
+        lines += whole
+    return [*lines, line] if line else lines
+
+
+def _chopped(text: str, width: int) -> list[str]:
+    lines = [""]
+    for character in text:
+        if cell_len(lines[-1] + character) > width:
+            lines.append("")
+        lines[-1] += character
+    return lines
+
+
+def process_facts(row: Row, process: Process, taken_at: float) -> Facts:
+    """What there is to say about a process; `taken_at` in seconds since the epoch."""
+    started = process.started_at
+    facts = [
+        ("command", process.command or process.name or why(process, "command")),
+        ("user", process.user or why(process, "user")),
+        ("state", f"{process.state}, type {process.type}" if row.gone_at is None else "exited"),
+        ("memory now", format_bytes(row.now, 2) if row.now is not None else _unknown(row, process)),
+        ("lifetime peak", peak_words(row.learnt, row.closely)),
+        ("preset", row.preset or "none (m chooses one)"),
+    ]
+    if row.predicted is not None:
+        facts.append(("predicted", f"{format_bytes(row.predicted, 2)} ({format_percent(row.fraction)})"))
+    if started is not None:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started))
+        facts.append(("started", f"{when}, {format_duration(taken_at - started)} ago"))
+    facts.append(("CPU", _value(process, "cpu_percent", "{:.1f} % of a core")))
+    held = process.host_memory
+    facts.append(("host memory", format_bytes(held, 2) if held is not None else why(process, "host_memory")))
+    return facts
+
+
+def peak_words(peak: Peak | None, closely: float | None) -> str:
+    """A process's lifetime peak and how far that figure can be relied on.
+
+    Args:
+        peak: what is known of it.
+        closely: since when its process has been looked at between samples, if it is.
+    """
+    if peak is None:
+        return "not known"
+    size = format_bytes(peak.bytes, 2)
+    if peak.how != "sampled":
+        return f"{size}, exact: {EXACT.get(peak.how, peak.how)}"
+    every = f" every {peak.interval:g} s" if peak.interval else ""
+    if closely is not None:
+        every = f" every {INTERVAL:g} s since {_clock(closely)}"
+    return f"{size} at {_clock(peak.at)}, sampled{every}: short spikes may be higher"
+
+
+def told_facts(told: Ledger | None) -> Facts:
+    """The peaks that PyTorch itself tells of; the process's own is above them by its context and other libraries."""
+    if told is None:
+        return []
+    pairs = (("allocated peak", told.allocated), ("reserved peak", told.reserved))
+    return [(name, f"{format_bytes(size, 2)}, exact: {EXACT['probe']}") for name, size in pairs if size is not None]
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def _unknown(row: Row, process: Process) -> str:
+    return "none any more" if row.kind == "exited" else why(process, "used_memory")
+
+
+def gpu_facts(gpu: Gpu) -> Facts:
+    """What there is to say about a GPU, and why where there is not."""
+    memory = gpu.memory
+    facts = [("name", gpu.name), ("uuid", gpu.uuid)]
+    if gpu.state != "ok":
+        facts.append(("state", f"{gpu.state}: {gpu.reason}"))
+    facts += [
+        ("memory", " · ".join(_memory_parts(gpu)) or why(gpu, "memory")),
+        ("utilization", _value(gpu, "utilization", "{} %") + f", memory {_value(gpu, 'memory_utilization', '{} %')}"),
+        ("power", _value(gpu, "power_watts", "{:.0f} W") + f", limit {_value(gpu, 'power_limit_watts', '{:.0f} W')}"),
+        ("temperature", _value(gpu, "temperature_celsius", "{} °C")),
+        ("clocks", f"SM {_value(gpu, 'sm_clock_mhz', '{} MHz')}, memory {_value(gpu, 'memory_clock_mhz', '{} MHz')}"),
+        ("fan", _value(gpu, "fan_percent", "{} %")),
+        ("PCIe", f"generation {_value(gpu, 'pcie_generation', '{}')}, width {_value(gpu, 'pcie_width', 'x{}')}"),
+        ("ECC errors", _value(gpu, "ecc_errors", "{}")),
+        ("throttled by", _throttle(gpu)),
+    ]
+    if gpu.compute_capability is not None:
+        facts.append(("capability", ".".join(map(str, gpu.compute_capability))))
+    if gpu.pci_bus_id:
+        facts.append(("PCI bus", gpu.pci_bus_id))
+    if gpu.mig_profile:
+        facts.append(("MIG", f"{gpu.mig_profile} of {gpu.mig_parent}"))
+    if memory.unified:
+        facts.append(("unified", "its memory is the host's"))
+    return facts
+
+
+def nobodys_facts(gpu: Gpu, host: Host, grown: int | None = None) -> Facts:
+    """The bytes that no process accounts for, and why as far as that is known.
+
+    `grown` is by how many bytes its processes grew since the look before, if known.
+    """
+    count = gpu.unattributed
+    if not count:
+        return []
+    if count < 0:
+        return [("unattributed", f"{format_bytes(count)}: {overlap(gpu, grown)}")]
+    known = ", ".join(causes(gpu, host)) or (
+        "the driver's own, managed memory, or left by processes that ended; nothing tells which"
+    )
+    return [("unattributed", f"{format_bytes(count)}: {known}")]
+
+
+def _memory_parts(gpu: Gpu) -> list[str]:
+    memory = gpu.memory
+    parts = (("used", memory.used), ("driver", memory.reserved), ("free", memory.free), ("total", memory.total))
+    return [f"{name} {format_bytes(count)}" for name, count in parts if count is not None]
+
+
+def _throttle(gpu: Gpu) -> str:
+    if gpu.throttle_reasons is None:
+        return why(gpu, "throttle_reasons")
+    return ", ".join(gpu.throttle_reasons) or "nothing"
+
+
+def _value(reading: Reading, name: str, form: str) -> str:
+    value = getattr(reading, name)
+    return why(reading, name) if value is None else form.format(value)

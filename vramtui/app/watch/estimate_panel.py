@@ -1,0 +1,198 @@
+"""The estimate panel: what the preset's process should hold, part by part, beside what is seen of it."""
+
+from rich.cells import cell_len
+from textual import events
+from textual.binding import Binding
+from textual.strip import Strip
+
+from vramtui.app.messages import FieldStepped
+from vramtui.app.monitor.predictor import verdict
+from vramtui.app.state import Panel, View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.lines import Framed, Piece, paragraph, strip, wrap
+from vramtui.app.watch.parts_tree import rule_lines, size_of, tree
+from vramtui.app.watch.run_fields import Field, fields_of, value_of
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
+
+NO_PRESET = (
+    "No preset is chosen. Press p to choose one: its parts are predicted here and marked on the GPU's bar.",
+    "A process whose command fits a preset's [match] is recognised by itself; m says by hand which preset it runs.",
+)
+
+
+class EstimatePanel(Framed, can_focus=True):
+    """Steppers, parts, totals and a verdict. With the focus: up and down choose a field, left and right step it."""
+
+    BINDINGS = [
+        Binding("up,k", "field(-1)", "Field before", id="estimate.field_before", show=False),
+        Binding("down,j", "field(1)", "Field after", id="estimate.field_after", show=False),
+        Binding("left,minus,h", "step(-1)", "Field down", id="estimate.less", show=False),
+        Binding("right,plus,equals_sign,l", "step(1)", "Field up", id="estimate.more", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._at = 0
+        self._spots: list[tuple[int, int, int, str, int]] = []
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """Everything that fits."""
+        self._spots = []
+        if view.panel is None:
+            lines = [line for sentence in NO_PRESET for line in [*wrap(sentence, width - 2), ""]]
+            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
+        panel = view.panel
+        made = self._fields(panel, palette, width)
+        if panel.estimate is None or panel.comparison is None:
+            return [*made, *_problem(panel, palette, width)][:height]
+        closing = _closing(panel, panel.estimate, palette, width)
+        made += tree(panel, panel.comparison, palette, width, height - len(made) - len(closing))
+        made += closing
+        made += rule_lines(panel, palette, width, height - len(made))
+        made += _formulas(panel.estimate, palette, width, height - len(made))
+        return made[:height]
+
+    def titles(self, view: View) -> tuple[str, str]:
+        """The preset and its GPU; the method, and whether something was changed."""
+        panel = view.panel
+        if panel is None:
+            return "Estimate", ""
+        where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
+        method = panel.estimate.method if panel.estimate is not None else ""
+        if panel.traced is not None and method != "traced":
+            method += " and traced"
+        method += " · calibrated" if panel.uncalibrated is not None else ""
+        changed = " · * changed, u undoes" if panel.changed else ""
+        return f"Estimate · {printable(panel.preset.key)} · {where}", method + changed
+
+    # --- fields --------------------------------------------------------------------------------------------------
+
+    def _fields(self, panel: Panel, palette: Palette, width: int) -> list[Strip]:
+        """The fields with their steppers, as many on a line as fit; notes where the pointer can step them."""
+        fields = fields_of(panel.workload)
+        self._at = min(self._at, len(fields) - 1) if fields else 0
+        lines: list[list[Piece]] = [[(" ", palette.text)]]
+        x = 1
+        for at, field in enumerate(fields):
+            focused = self.has_focus and at == self._at
+            pieces = _field(field, panel, palette, focused=focused)
+            length = sum(cell_len(text) for text, _ in pieces)
+            if x + length > width and x > 1:
+                lines.append([(" ", palette.text)])
+                x = 1
+            lead = cell_len(pieces[0][0])
+            middle = x + lead + 1 + cell_len(pieces[2][0]) // 2
+            self._spots.append((len(lines) - 1, x, middle, field.name, -1))
+            self._spots.append((len(lines) - 1, middle, x + length - 2, field.name, 1))
+            lines[-1] += pieces
+            x += length
+        return [strip(pieces, width, palette.text) for pieces in lines]
+
+    def action_field(self, direction: int) -> None:
+        """Another field under the cursor."""
+        if self.view.panel is not None:
+            self._at = (self._at + direction) % max(1, len(fields_of(self.view.panel.workload)))
+            self.redraw()
+
+    def action_step(self, direction: int) -> None:
+        """Step the field under the cursor."""
+        if self.view.panel is not None:
+            fields = fields_of(self.view.panel.workload)
+            if fields:
+                self.post_message(FieldStepped(fields[self._at].name, direction))
+
+    def on_focus(self) -> None:
+        """Show the cursor."""
+        self.redraw()
+
+    def on_blur(self) -> None:
+        """Hide it."""
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Step the field whose arrow, or half of whose value, is under the pointer."""
+        at = event.get_content_offset(self)
+        if at is None:
+            return
+        for line, start, stop, name, direction in self._spots:
+            if at.y == line and start <= at.x < stop:
+                self.post_message(FieldStepped(name, direction))
+
+
+def _field(field: Field, panel: Panel, palette: Palette, *, focused: bool) -> list[Piece]:
+    value = value_of(panel.workload, field)
+    changed = field.name in panel.changed
+    label = "" if field.choices and field.name in ("precision", "optimizer") else f"{field.label} "
+    text = ("none" if field.choices else UNKNOWN) if value is None else str(value)
+    style = palette.ink("accent" if changed else "foreground", "cursor" if focused else "background", bold=True)
+    arrow = palette.ink("primary", "cursor" if focused else "background")
+    return [
+        (label, palette.dim),
+        ("‹", arrow),
+        (f" {text}{'*' if changed else ''} ", style),
+        ("›", arrow),
+        ("  ", palette.text),
+    ]
+
+
+def _problem(panel: Panel, palette: Palette, width: int) -> list[Strip]:
+    style = palette.ink("warning")
+    lines = wrap(printable(panel.problem), width - 2)
+    return [strip([], width, palette.text), *(strip([(f" {line}", style)], width, style) for line in lines)]
+
+
+def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
+    """Whether it fits, the largest batch, and when the peak falls."""
+    where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
+    told = panel.gpu is None or panel.gpu.memory.total is not None
+    fits, sentence = (
+        verdict(estimate, panel.device, panel.room, where) if told else (True, f"{where} does not tell its size")
+    )
+    colour = palette.ink("success" if fits else "error", bold=True)
+    sign = "✓" if fits else "✗"
+    lines = paragraph(f"{sign} {sentence}", palette, width, colour)
+    if (panel.batch is not None or panel.search is not None) and told:
+        found = "…" if panel.search is not None else panel.batch
+        most = f"largest batch that fits the card: {found}" if found else "no batch fits the card"
+        lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
+    if panel.uncalibrated is not None:
+        before = panel.uncalibrated
+        words = f"calibrated (K); before: reserved {size_of(before.reserved)}, process {size_of(before.process)}"
+        lines += paragraph(words, palette, width)
+    lines += paragraph(_when(panel, estimate), palette, width)
+    return lines
+
+
+def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> list[Strip]:
+    """How the largest parts come about, as many as there is room for."""
+    lines = [
+        strip([], width, palette.text),
+        strip([(" how it is counted", palette.ink("muted", bold=True))], width, palette.text),
+    ]
+    for part in sorted(estimate.parts, key=lambda part: -part.at_peak):
+        text = f"{size_of(part.at_peak)} = {part.formula}"
+        told = [strip([(f"   {line}", palette.dim)], width, palette.text) for line in wrap(text, width - 4)]
+        if len(lines) + 1 + len(told) > height:
+            break
+        ink = palette.ink(part.line.replace("_", "-"))
+        lines += [strip([(f" {part.name}", ink)], width, palette.text), *told]
+    return lines if len(lines) > 2 else []
+
+
+def _when(panel: Panel, estimate: Estimate) -> str:
+    """When it peaks and beside which process; of a job on several GPUs the figures are those of one rank."""
+    parallel = panel.workload.parallel
+    if parallel is not None and parallel.ranks > 1:
+        return f"for the fullest of {parallel.ranks} ranks, one GPU each; {_beside(panel, estimate)}"
+    return _beside(panel, estimate)
+
+
+def _beside(panel: Panel, estimate: Estimate) -> str:
+    phase = PHASE_TITLES[estimate.peak_phase]
+    step = f" {estimate.peak_step + 1}" if estimate.peak_step is not None else ""
+    peak = f"peaks in {phase}{step}"
+    if panel.process is not None and panel.comparison is not None:
+        return f"pid {panel.process.pid}: {panel.comparison.sentence}"
+    return f"{peak}; no process is matched to it (m matches the chosen one)"

@@ -1,0 +1,211 @@
+"""The GPU panel: one bar for each GPU with what is used, reserved and free, and where the prediction would take it."""
+
+from rich.cells import cell_len
+from rich.style import Style
+from textual import events
+from textual.strip import Strip
+
+from vramtui.app.messages import GpuChosen
+from vramtui.app.state import Bar, View
+from vramtui.app.themes import Palette
+from vramtui.app.ui.absence_text import why
+from vramtui.app.ui.lines import Piece, Wheeled, fit, right, strip, wrap
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_duration, format_gib
+from vramtui.core.observation.readings import Gpu
+
+USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
+ONE_LINE = 66
+# Columns that a bar needs beside a name, the memory and the utilisation before the name is shortened.
+BAR_LEAST, BESIDE_NAME = 8, 37
+EMPTY = (
+    "No GPUs are listed.",
+    "`vramtui doctor` says what keeps the driver from answering; `vramtui --demo` shows a host that has some.",
+)
+
+
+class GpuPanel(Wheeled):
+    """One line a GPU where there is room for its figures beside the bar, else two."""
+
+    DEFAULT_CSS = "GpuPanel { height: auto; }"
+
+    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+        super().__init__(id=id)
+        self._titles = ("GPUs", "")
+        self.border_title = "GPUs"
+        self._first = 0
+        self._owners: list[str] = []
+
+    def lines_for(self, view: View, width: int, most: int) -> int:
+        """How many lines the panel wants in `width` columns, at most `most`."""
+        if view.sample is None:
+            return 2
+        if not view.bars:
+            return sum(len(wrap(sentence, width - 2)) for sentence in EMPTY)
+        return min(most, len(view.bars) * _lines_each(len(view.bars), width, most))
+
+    def part(self, view: View) -> object:
+        """The bars, and which of them is the first."""
+        return view.sample is None, view.bars, self._first
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """The bars that fit, from the first that is scrolled to."""
+        if view.sample is None:
+            return [strip([(" asking the driver …", palette.dim)], width, palette.text)]
+        if not view.bars:
+            words = [line for sentence in EMPTY for line in wrap(sentence, width - 2)]
+            return [strip([(f" {line}", palette.dim)], width, palette.text) for line in words][:height]
+        each = _lines_each(len(view.bars), width, height)
+        self._first = max(0, min(self._first, len(view.bars) - height // each))
+        names = _names(view.bars, width - BESIDE_NAME)
+        lines: list[Strip] = []
+        self._owners = []
+        for bar, name in zip(view.bars[self._first :], names[self._first :], strict=True):
+            for line in _bar_lines(bar, name, palette, width, each):
+                lines.append(line)
+                self._owners.append(bar.gpu.uuid)
+        if len(lines) <= height:
+            return lines
+        hidden = len(view.bars) - self._first - (height - 1) // each
+        more = strip([(f"  ↓ {hidden} more: scroll here", palette.dim)], width, palette.text)
+        return [*lines[: height - 1], more]
+
+    def wheel(self, direction: int) -> None:
+        """Later or earlier GPUs."""
+        self._first = max(0, self._first + direction)
+        self.redraw()
+
+    def on_click(self, event: events.Click) -> None:
+        """Choose the GPU under the pointer."""
+        y = event.get_content_offset(self)
+        if y is not None and y.y < len(self._owners):
+            self.post_message(GpuChosen(self._owners[y.y]))
+
+
+def _lines_each(count: int, width: int, most: int) -> int:
+    return 1 if width >= ONE_LINE or count * 2 > most else 2
+
+
+def _names(bars: tuple[Bar, ...], room: int) -> list[str]:
+    """The cards' names in columns of one width: as the driver gives them, or where that is more than `room` without
+    what most of them share; a MIG instance by its profile.
+    """
+    names = [_name(bar.gpu) for bar in bars]
+    if max(map(cell_len, names)) > room:
+        names = [name.removeprefix("NVIDIA ").removeprefix("GeForce ") for name in names]
+    width = min(max(map(cell_len, names)), max(room, 8))
+    return [fit(name, width) for name in names]
+
+
+def _name(gpu: Gpu) -> str:
+    return printable(f"└ MIG {gpu.mig_profile}" if gpu.mig_profile else gpu.name)
+
+
+def _bar_lines(bar: Bar, name: str, palette: Palette, width: int, each: int) -> list[Strip]:
+    gpu = bar.gpu
+    mark = palette.ink("primary", bold=True) if bar.chosen else palette.dim
+    head: list[Piece] = [
+        ("▸" if bar.chosen else " ", mark),
+        (right(str(gpu.index), 2), palette.strong),
+        (f" {name} ", palette.text),
+    ]
+    used = 4 + cell_len(name) + 1
+    if gpu.state != "ok":
+        return [strip([*head, *_lost(bar, palette, width - used)], width, palette.text)][:each]
+    memory = _memory_text(gpu)
+    figures = _figures(gpu, palette)
+    if each == 1:
+        room = width - used - len(memory) - 2
+        figures = next((some for some in _fewer(figures) if room - _width(some) >= BAR_LEAST), figures[:1])
+        room -= _width(figures)
+        return [
+            strip([*head, *_track(bar, palette, room), (f" {memory}", palette.strong), *figures], width, palette.text)
+        ]
+    room = width - used - len(memory) - 2
+    second = [(" " * (used + 1), palette.text), *figures]
+    return [
+        strip([*head, *_track(bar, palette, room), (f" {memory}", palette.strong)], width, palette.text),
+        strip(second, width, palette.text),
+    ]
+
+
+def _fewer(figures: list[Piece]) -> tuple[list[Piece], ...]:
+    """All figures, then without the power, then the utilisation alone."""
+    return figures, [figures[0], figures[-1]], figures[:1]
+
+
+def _width(pieces: list[Piece]) -> int:
+    return sum(cell_len(text) for text, _ in pieces)
+
+
+def _lost(bar: Bar, palette: Palette, room: int) -> list[Piece]:
+    word = " LOST " if bar.gpu.state == "lost" else " FAILED "
+    pieces: list[Piece] = [(word, palette.ink("background", "error", bold=True))]
+    if bar.last is not None:
+        pieces.append((f" {format_duration(bar.age)} ago: {_memory_text(bar.last).strip()} ", palette.dim))
+    if bar.gpu.reason:
+        reason = printable(bar.gpu.reason)
+        room -= _width(pieces) + 1
+        pieces.append((f" {fit(reason, min(room, cell_len(reason)))}", palette.ink("error")))
+    return pieces
+
+
+def _memory_text(gpu: Gpu) -> str:
+    if gpu.memory.unified and gpu.memory.total is None and gpu.memory.used is not None:
+        return f"{format_gib(gpu.memory.used)} GiB unified, {format_gib(gpu.memory.free)} free"
+    if gpu.memory.total is None or gpu.memory.used is None:
+        return f"memory {why(gpu, 'memory')}"
+    total = format_gib(gpu.memory.total)
+    text = f"{right(format_gib(gpu.memory.used), len(total))}/{total} GiB"
+    return f"{text} unified" if gpu.memory.unified else text
+
+
+def _figures(gpu: Gpu, palette: Palette) -> list[Piece]:
+    """Utilisation, power and temperature; a dash where one is not known (the details say why)."""
+    percent = "–" if gpu.utilization is None else f"{gpu.utilization}"
+    power = "–" if gpu.power_watts is None else f"{gpu.power_watts:.0f}"
+    limit = "" if gpu.power_limit_watts is None else f"/{gpu.power_limit_watts:.0f}"
+    heat = "–" if gpu.temperature_celsius is None else f"{gpu.temperature_celsius}"
+    hot = (gpu.temperature_celsius or 0) >= 85
+    return [
+        (f" {percent:>3} %", palette.text),
+        (f" {power + limit:>7} W", palette.dim),
+        (f" {heat:>3} °C", palette.ink("error", bold=True) if hot else palette.dim),
+    ]
+
+
+def _track(bar: Bar, palette: Palette, width: int) -> list[Piece]:
+    """The bar itself in `width` columns, edges included."""
+    gpu = bar.gpu
+    inner = max(1, width - 2)
+    edge = palette.ink("line")
+    total, used = gpu.memory.total, gpu.memory.used
+    if not total or used is None:
+        return [("▐", edge), (" " * inner, palette.text), ("▌", edge)]
+    filled = _columns(used, total, inner)
+    driver = min(inner - filled, _columns(gpu.memory.reserved or 0, total, inner))
+    cells = [USED] * filled + [FREE] * (inner - filled - driver) + [DRIVER] * driver
+    colours = {USED: palette.ink("used"), FREE: palette.ink("free"), DRIVER: palette.ink("driver")}
+    styles: list[Style] = [colours[cell] for cell in cells]
+    if bar.predicted is not None:
+        over = bar.predicted > total - (gpu.memory.reserved or 0)
+        at = inner - 1 if bar.predicted >= total else min(inner - 1, bar.predicted * inner // total)
+        cells[at] = OVER if over else MARK
+        under = "used" if at < filled else "background"
+        styles[at] = palette.ink("error" if over else "prediction", under, bold=True)
+    return [("▐", edge), *_runs(cells, styles), ("▌", edge)]
+
+
+def _columns(part: int, total: int, width: int) -> int:
+    """Columns for `part` of `total`: at least one for anything that is there, and never more than `width`."""
+    return min(width, max(1 if part > total // 1000 else 0, round(part * width / total)))
+
+
+def _runs(cells: list[str], styles: list[Style]) -> list[Piece]:
+    pieces: list[Piece] = []
+    for cell, style in zip(cells, styles, strict=True):
+        if pieces and pieces[-1][1] is style:
+            pieces[-1] = (pieces[-1][0] + cell, style)
+        else:
+            pieces.append((cell, style))
+    return pieces

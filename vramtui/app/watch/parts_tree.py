@@ -1,0 +1,141 @@
+"""The tree of parts: one line each, every method's figure beside the observed one; and what rules of thumb say."""
+
+from rich.style import Style
+from textual.strip import Strip
+
+from vramtui.app.state import Panel
+from vramtui.app.themes import Palette
+from vramtui.app.ui.columns import delta_colour
+from vramtui.app.ui.lines import Piece, fit, right, strip
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent
+from vramtui.core.estimate.comparison import Comparison, Row
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import CATEGORIES, TITLES, TOTALS, Line
+
+NAME, SIDE, DELTA = 15, 9, 8
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+LEAST_RULES = 3
+LEAVES: tuple[Line, ...] = (*CATEGORIES, "cached", "context", "other")
+
+
+def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, height: int) -> list[Strip]:
+    """A heading and the lines that fit; where a trace was made, its column stands beside the prediction's."""
+    second = panel.traced if panel.traced is not panel.estimate else None
+    rows = _fitting(comparison.rows, height - 1)
+    largest = max((row.predicted or 0 for row in rows if row.line not in TOTALS), default=0)
+    return [
+        _titles_line(second, palette, width),
+        *(_row(row, largest, second, palette, width) for row in rows),
+    ]
+
+
+def _bar_width(second: Estimate | None, width: int) -> int:
+    taken = NAME + (2 if second is None else 3) * SIDE + DELTA + 2
+    return max(0, min(24, width - taken))
+
+
+def _name_width(second: Estimate | None, width: int) -> int:
+    """Names give way to a third column of figures where there is little room."""
+    return NAME if second is None else max(11, min(NAME, width - 1 - 3 * SIDE - DELTA))
+
+
+def _titles_line(second: Estimate | None, palette: Palette, width: int) -> Strip:
+    titles = ["predicted", "observed"] if second is None else ["analytic", "traced", "observed"]
+    start = " " * (1 + _name_width(second, width) + _bar_width(second, width))
+    text = start + "".join(right(title, SIDE) for title in titles) + right("Δ", DELTA)
+    return strip([(text, palette.dim)], width, palette.text)
+
+
+def _fitting(rows: tuple[Row, ...], height: int) -> list[Row]:
+    """The rows, without the smallest parts where there are too many lines; totals are never left out."""
+    kept = list(rows)
+    while len(kept) > max(3, height):
+        parts = [row for row in kept if row.line not in TOTALS]
+        if not parts:
+            break
+        kept.remove(min(parts, key=lambda row: row.predicted or 0))
+    return kept
+
+
+def _row(row: Row, largest: int, second: Estimate | None, palette: Palette, width: int) -> Strip:
+    total = row.line in TOTALS
+    bar = _bar_width(second, width)
+    name = f"── {TITLES[row.line]}" if total else TITLES[row.line]
+    style = palette.strong if total else palette.text
+    filled = "" if total else _mini_bar(row.predicted or 0, largest, bar)
+    pieces: list[Piece] = [
+        (" " + fit(name, _name_width(second, width)), style),
+        (fit(filled, bar), palette.ink(row.line.replace("_", "-"))),
+        (right(size_of(row.predicted), SIDE), style),
+    ]
+    if second is not None:
+        pieces.append((right(size_of(second.ledger.bytes_of(row.line)), SIDE), style))
+    pieces.append((right(seen_of(row), SIDE), style if row.observed is not None else palette.dim))
+    pieces.append(_delta(row.fraction, palette))
+    return strip(pieces, width, palette.text)
+
+
+def _delta(fraction: float | None, palette: Palette) -> Piece:
+    style: Style = palette.dim if fraction is None else palette.ink(delta_colour(fraction))
+    return (right(apart(fraction) if fraction is not None else "", DELTA), style)
+
+
+def apart(fraction: float) -> str:
+    """How far apart two figures are; from twice as much on, a tenth of a percent says nothing."""
+    return format_percent(fraction, 0 if fraction >= 1 else 1)
+
+
+def seen_of(row: Row) -> str:
+    """The observed side of a line; one whose bytes are told with those of a line above it says so."""
+    return "above" if row.within is not None and row.observed is None else size_of(row.observed)
+
+
+def size_of(count: int | None) -> str:
+    """GiB from a tenth of one upwards, MiB below, so that a small part is not shown as nothing."""
+    if count is None:
+        return UNKNOWN
+    if count >= GIB // 10 or count == 0:
+        return f"{format_gib(count)} GiB"
+    return f"{count / MIB:.1f} MiB" if count >= MIB // 10 else format_bytes(count)
+
+
+def _mini_bar(count: int, largest: int, width: int) -> str:
+    if not largest or not width or not count:
+        return ""
+    eighths = max(1, round(count * width * 8 / largest))
+    whole, rest = divmod(eighths, 8)
+    return "█" * whole + (EIGHTHS[rest] if rest else "")
+
+
+def rule_lines(panel: Panel, palette: Palette, width: int, height: int) -> list[Strip]:
+    """What each rule of thumb that fits the workload says, beside the panel's estimate of the same parts."""
+    estimate = panel.estimate
+    if estimate is None or not panel.rules or height < LEAST_RULES:
+        return []
+    name = width - 2 - 2 * SIDE - DELTA
+    figures = right("total", SIDE) + right(estimate.method, SIDE) + right("Δ", DELTA)
+    lines = [
+        strip([], width, palette.text),
+        strip(
+            [(" " + fit("rules of thumb", name), palette.ink("muted", bold=True)), (figures, palette.dim)],
+            width,
+            palette.text,
+        ),
+    ]
+    for rule in panel.rules[: height - len(lines)]:
+        same = same_parts(rule, estimate)
+        pieces: list[Piece] = [
+            (" " + fit(printable(rule.method.removeprefix("rules:")).replace("-", " "), name), palette.dim),
+            (right(size_of(rule.process), SIDE), palette.text),
+            (right(size_of(same), SIDE), palette.dim),
+            (right(apart(rule.process / same - 1) if same else "", DELTA), palette.dim),
+        ]
+        lines.append(strip(pieces, width, palette.text))
+    return lines
+
+
+def same_parts(rule: Estimate, estimate: Estimate) -> int:
+    """Bytes that `estimate` has for the parts that a rule counts; all of them where the rule names no parts."""
+    counted = [line for line in LEAVES if rule.ledger.bytes_of(line) is not None]
+    return sum(estimate.ledger.bytes_of(line) or 0 for line in counted or LEAVES)

@@ -1,0 +1,149 @@
+"""The rows of a host, made where somebody looks at them: a host may have many thousands, a screen shows some dozens."""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple, overload
+
+from vramtui.app.state import Row, RowId
+from vramtui.app.watch.row import KIND_ORDER, exited_rows, last_answer, process_row, remainders
+from vramtui.core.observation.history import History, Track
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
+
+
+class Part(NamedTuple):
+    """The rows of one GPU: its processes, then the rest of what holds its memory. `start` is the place of the first."""
+
+    start: int
+    gpu: Gpu
+    age: float | None
+    processes: Sequence[Process]
+    tracks: Mapping[int, Track]
+    rest: Sequence[Row]
+
+    @property
+    def end(self) -> int:
+        """The place after its last row."""
+        return self.start + len(self.processes) + len(self.rest)
+
+
+class Held:
+    """An order that rows keep, whatever they hold by then."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        # A key's hash is dear, and there may be a place to look up for each of many thousands of rows every second.
+        self._processes: dict[str, dict[tuple[int, float | None], int]] = {}
+        self._others: dict[RowId, int] = {}
+        for at, row in enumerate(rows):
+            if isinstance(row.id, ProcessKey):
+                self._processes.setdefault(row.id.gpu_uuid, {})[row.id.pid, row.id.started_at] = at
+            else:
+                self._others[row.id] = at
+
+    def places(self, part: Part) -> Iterator[int | None]:
+        """Where each row of a part stands; None for one that was not there."""
+        known = self._processes.get(part.gpu.uuid, {})
+        for process in part.processes:
+            yield known.get((process.pid, process.started_at))
+        yield from map(self.place, part.rest)
+
+    def place(self, row: Row) -> int | None:
+        """Where a row stands; None for one that was not there."""
+        if not isinstance(row.id, ProcessKey):
+            return self._others.get(row.id)
+        return self._processes.get(row.id.gpu_uuid, {}).get((row.id.pid, row.id.started_at))
+
+
+class Listing(Sequence[Row]):
+    """Every row in the order of the sample: GPU by GPU, so that the `now` of a GPU's rows and its free bytes add up to
+    its total, then the processes that have gone. A GPU that does not answer has the rows of its last answer, with
+    their age.
+
+    Args:
+        sample: what is shown.
+        history: what was seen until then; `settle` has to be called before it takes another sample.
+        answered: by uuid, when each GPU answered last and what it said.
+    """
+
+    def __init__(self, sample: Sample, history: History, answered: Mapping[str, tuple[float, Gpu]]) -> None:
+        self.parts: list[Part] = []
+        self._made: dict[int, Row] = {}
+        self._by_held: tuple[Held, list[int], list[int]] | None = None
+        start = 0
+        for told in sample.gpus:
+            gpu, age = last_answer(sample, told, answered)
+            # The history goes on; what is looked up here, while a View is drawn again or held, stays.
+            tracks = dict(history.here(sample.host.name, gpu.uuid))
+            processes: Sequence[Process] = gpu.processes
+            if len(tracks) != len(processes) or "processes" in gpu.absent:
+                processes = [process for process in processes if process.pid in tracks]
+            grown = history.grown(sample.host.name, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
+            self.parts.append(Part(start, gpu, age, processes, tracks, remainders(gpu, age, sample.host, grown)))
+            start = self.parts[-1].end
+        self.gone = exited_rows(sample, history)
+        self.gone_from = start
+        self._starts = [part.start for part in self.parts]
+
+    def __len__(self) -> int:
+        return self.gone_from + len(self.gone)
+
+    @overload
+    def __getitem__(self, at: int) -> Row: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+
+    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+        if isinstance(at, slice):
+            return [self[i] for i in range(*at.indices(len(self)))]
+        row = self._made.get(at)
+        if row is None:
+            row = self._made[at] = self._make(range(len(self))[at])
+        return row
+
+    def _make(self, at: int) -> Row:
+        if at >= self.gone_from:
+            return self.gone[at - self.gone_from]
+        part = self.parts[bisect_right(self._starts, at) - 1]
+        within = at - part.start
+        if within >= len(part.processes):
+            return part.rest[within - len(part.processes)]
+        process = part.processes[within]
+        return process_row(part.gpu, process, part.tracks[process.pid], part.age)
+
+    def weight(self, at: int) -> tuple[int, int]:
+        """What the row at a place is sorted by among those of its GPU; no row is made for that."""
+        if at < self.gone_from:
+            part = self.parts[bisect_right(self._starts, at) - 1]
+            within = at - part.start
+            if within < len(part.processes):
+                return (KIND_ORDER["process"], -(part.processes[within].used_memory or 0))
+        row = self[at]
+        return (KIND_ORDER[row.kind], -(row.now or 0))
+
+    def settle(self) -> None:
+        """Make every row now, before the history goes on without them."""
+        for at in range(len(self)):
+            self[at]
+
+    def find(self, row: RowId) -> int | None:
+        """The place of a row; None where there is none like it."""
+        if isinstance(row, ProcessKey):
+            for part in self.parts:
+                if part.gpu.uuid == row.gpu_uuid:
+                    for within, process in enumerate(part.processes):
+                        if process.pid == row.pid and part.tracks[process.pid].key == row:
+                            return part.start + within
+            return next((at for at, other in enumerate(self.gone, self.gone_from) if other.id == row), None)
+        for part in self.parts:
+            for at, other in enumerate(part.rest, part.start + len(part.processes)):
+                if other.id == row:
+                    return at
+        return None
+
+    def held(self, order: Held) -> tuple[list[int], list[int]]:
+        """The places of the rows that were there when the order was taken, in that order, and those of the others."""
+        if self._by_held is None or self._by_held[0] is not order:
+            places = [at for part in self.parts for at in order.places(part)] + [order.place(row) for row in self.gone]
+            known = sorted((place, at) for at, place in enumerate(places) if place is not None)
+            self._by_held = (order, [at for _, at in known], [at for at, place in enumerate(places) if place is None])
+        return self._by_held[1], self._by_held[2]

@@ -1,0 +1,177 @@
+"""The parts of a View, each made from what is known by a function of nothing else."""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+
+from vramtui.app.monitor.predictor import Predictor
+from vramtui.app.monitor.reported_ledgers import Jobs, nobody, told_ledger
+from vramtui.app.state import Bar, Panel, Row, Series
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.estimate.comparison import compare
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
+from vramtui.core.observation.snapshot import device_of
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
+
+HEADROOM = 1.08
+_CEILINGS = tuple(size * MIB for size in (64, 128, 256, 512, 768)) + tuple(
+    size * GIB for size in (1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
+)
+
+
+def bars(
+    sample: Sample,
+    rows: Iterable[Row],
+    chosen: Gpu | None,
+    panel: Panel | None,
+    answered: Mapping[str, tuple[float, Gpu]],
+) -> tuple[Bar, ...]:
+    """A bar for every GPU and MIG instance.
+
+    Args:
+        sample: what is shown.
+        rows: all rows with their predictions.
+        chosen: the GPU of the chosen row.
+        panel: the estimate panel; a preset that nobody runs yet is marked on the GPU it is estimated for.
+        answered: by uuid, when each GPU answered last and what it said.
+    """
+    growth: dict[str, int] = {}
+    running: set[tuple[str | None, str]] = set()
+    for row in rows:
+        if row.predicted is not None and row.kind == "process":
+            growth[row.gpu.uuid] = growth.get(row.gpu.uuid, 0) + max(0, row.predicted - (row.now or 0))
+            running.add((row.preset, row.gpu.uuid))
+    if panel is not None and panel.estimate is not None and panel.process is None and panel.gpu is not None:
+        uuid = panel.gpu.uuid
+        if (panel.preset.key, uuid) not in running:
+            growth[uuid] = growth.get(uuid, 0) + panel.estimate.process
+    return tuple(_bar(sample, gpu, growth, chosen, answered) for gpu in sample.gpus)
+
+
+def _bar(
+    sample: Sample,
+    gpu: Gpu,
+    growth: Mapping[str, int],
+    chosen: Gpu | None,
+    answered: Mapping[str, tuple[float, Gpu]],
+) -> Bar:
+    used = gpu.memory.used
+    predicted = used + growth[gpu.uuid] if used is not None and gpu.uuid in growth else None
+    is_chosen = chosen is not None and chosen.uuid == gpu.uuid
+    if gpu.state == "ok" or gpu.uuid not in answered:
+        return Bar(gpu, predicted, is_chosen)
+    at, last = answered[gpu.uuid]
+    return Bar(gpu, None, is_chosen, last, sample.taken_at - at)
+
+
+def series(sample: Sample, history: History, chosen: Row | None, predicted: int | None, span: int) -> Series | None:
+    """The chosen process's memory over the last `span` seconds (0: since it was first seen)."""
+    track = history.tracks.get(chosen.id) if chosen is not None and isinstance(chosen.id, ProcessKey) else None
+    if chosen is None or track is None:
+        return None
+    end = sample.taken_at if track.gone_at is None else min(sample.taken_at, track.gone_at)
+    start = end - span if span else track.first_seen
+    first = max(0, bisect_right(track.times, start) - 1)
+    last = bisect_right(track.times, end)
+    highest = max(chosen.peak or 0, predicted or 0)
+    name = printable(track.process.command or track.process.name or "")
+    return Series(
+        title=f"pid {track.process.pid} · {name}",
+        times=track.times[first:last],
+        values=track.values[first:last],
+        start=start,
+        end=max(end, start + 1),
+        ceiling=ceiling(highest, chosen.gpu.memory.total),
+        predicted=predicted,
+    )
+
+
+def ceiling(highest: int, total: int | None) -> int:
+    """The top of the graph's scale in bytes: a round size above `highest`, or the card's total where that is near.
+
+    It depends on the peak and the prediction only, so the scale stands still while the memory goes up and down.
+    """
+    wanted = highest * HEADROOM
+    found = next((int(size) for size in _CEILINGS if size >= wanted), int(wanted))
+    if total is not None and highest <= total < found:
+        return total
+    return found
+
+
+def row_for_panel(preset: str, chosen: Row | None, every: Iterable[Row]) -> Row | None:
+    """The row that a preset is set beside: the chosen one, or another on the same GPU that does run the preset."""
+    if chosen is None or chosen.preset == preset:
+        return chosen
+    same = (row for row in every if row.preset == preset and row.gpu.uuid == chosen.gpu.uuid and row.kind == "process")
+    return next(same, chosen)
+
+
+def panel(
+    found: PresetFile,
+    workload: Workload,
+    *,
+    row: Row | None,
+    sample: Sample | None,
+    predictor: Predictor,
+    changed: frozenset[str],
+    jobs: Jobs = nobody,
+) -> Panel:
+    """The estimate panel for a preset, on the GPU of `row` and beside its process where that runs the preset."""
+    gpu = row.gpu if row is not None else _first_gpu(sample)
+    device = device_for(row, sample)
+    answer = predictor.ask(workload, device)
+    search = predictor.largest_batch(workload, device)
+    traced = predictor.traced(workload, device)
+    estimate = answer.estimate or traced
+    runs = row is not None and row.preset == found.key
+    process = row.process if row is not None and runs else None
+    now = row.now if row is not None and runs else None
+    comparison = None
+    if estimate is not None:
+        observed = told_ledger(jobs, row) if row is not None and runs else Ledger()
+        comparison = compare(found.key, estimate, observed, now)
+    return Panel(
+        preset=found,
+        workload=workload,
+        gpu=gpu,
+        device=device,
+        estimate=estimate,
+        comparison=comparison,
+        process=process,
+        changed=changed,
+        room=_room(gpu, now),
+        batch=search.found if search is not None else None,
+        search=search if search is not None and search.found is None else None,
+        problem=answer.problem,
+        uncalibrated=_before(predictor.plain(workload, device).estimate, answer.estimate),
+        traced=traced,
+        rules=predictor.rules(workload, device),
+    )
+
+
+def _before(plain: Estimate | None, now: Estimate | None) -> Estimate | None:
+    """What an estimate was before it was corrected; None where it was not."""
+    return None if plain is now else plain
+
+
+def device_for(chosen: Row | None, sample: Sample | None) -> Device:
+    """The chosen row's card, or the first that answers, or a usual one where there is none."""
+    gpu = chosen.gpu if chosen is not None else _first_gpu(sample)
+    return device_of(gpu) if gpu is not None else CARDS[DEFAULT_CARD]
+
+
+def _first_gpu(sample: Sample | None) -> Gpu | None:
+    gpus = sample.gpus if sample is not None else ()
+    return next((gpu for gpu in gpus if gpu.state == "ok"), gpus[0] if gpus else None)
+
+
+def _room(gpu: Gpu | None, own: int | None) -> int | None:
+    """Bytes that `gpu` has for a process that holds `own` of them now."""
+    if gpu is None or gpu.memory.total is None or gpu.memory.used is None:
+        return None
+    return gpu.memory.total - (gpu.memory.reserved or 0) - gpu.memory.used + (own or 0)

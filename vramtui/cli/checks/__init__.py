@@ -1,1 +1,0 @@
-"""What `vramtui doctor` looks at: one file for each part of the machine, one function for each check."""

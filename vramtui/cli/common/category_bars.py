@@ -1,0 +1,79 @@
+"""Stacked bars of memory by category: in the categories' colours where there are any, told apart by letters always."""
+
+import os
+import sys
+from collections.abc import Collection, Mapping
+
+from vramtui.core.base.colours import DARK
+
+MARKS = {
+    "weights": "W",
+    "gradients": "G",
+    "optimizer": "O",
+    "activations": "A",
+    "kv_cache": "K",
+    "inputs": "I",
+    "workspaces": "S",
+    "temporaries": "T",
+}
+NAMES = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer",
+    "activations": "activations",
+    "kv_cache": "KV cache",
+    "inputs": "inputs",
+    "workspaces": "workspaces",
+    "temporaries": "temporaries",
+}
+REST = "·"
+_OFF = "\x1b[0m"
+
+
+class Bars:
+    """Draws bars. Colours are left out where the output is no terminal or NO_COLOR is set."""
+
+    def __init__(self, *, colour: bool | None = None) -> None:
+        asked = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self.colour = asked if colour is None else colour
+        self.invisible = len(self.mark("weights")) - 1
+
+    def bar(self, categories: Mapping[str, int], peak: int, top: int, width: int) -> str:
+        """What is held in letters, and dots up to the phase's own peak; `width` columns are `top` bytes.
+
+        Each boundary is rounded by itself, so that a bar's length is that of its sum.
+        """
+        text, drawn, total = "", 0, 0
+        for category, letter in MARKS.items():
+            total += categories.get(category, 0)
+            cells = round(total * width / top) - drawn
+            drawn += cells
+            text += self._painted(category, letter * cells) if cells else ""
+        return text + REST * (round(max(peak, total) * width / top) - drawn)
+
+    def mark(self, category: str) -> str:
+        """The letter of a category."""
+        return self._painted(category, MARKS[category])
+
+    def legend(self, categories: Collection[str], width: int, *, peaks: bool = True) -> str:
+        """What the letters mean, in lines of at most `width` columns."""
+        known = [(f"{letter} {NAMES[name]}", name) for name, letter in MARKS.items() if name in categories]
+        lines, room = [""], width
+        for text, name in [*known, *([(f"{REST} up to the phase's peak", "")] if peaks else [])]:
+            if len(text) > room:
+                lines.append("")
+                room = width
+            shown = f"{self.mark(name)}{text[1:]}" if name else text
+            lines[-1] += f"{shown}  "
+            room -= len(text) + 2
+        return "\n".join(line.rstrip() for line in lines)
+
+    def strong(self, text: str) -> str:
+        """A heading."""
+        return f"\x1b[1m{text}{_OFF}" if self.colour else text
+
+    def _painted(self, category: str, text: str) -> str:
+        if not self.colour:
+            return text
+        red, green, blue = bytes.fromhex(DARK[category.replace("_", "-")].removeprefix("#"))
+        return f"\x1b[38;2;0;0;0;48;2;{red};{green};{blue}m{text}{_OFF}"

@@ -1,0 +1,38 @@
+"""Exit codes, and how an error that is meant for a person leaves the program."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.text import printable
+
+NO = 1
+BAD_INPUT = 2
+NO_SOURCE = 3
+
+
+def leave(code: int, sentence: str) -> NoReturn:
+    """Say one sentence on standard error and end with `code`."""
+    lines = map(printable, sentence.split("\n"))  # it may quote a file
+    sys.stderr.write("vramtui: " + "\n".join(lines) + "\n")
+    raise SystemExit(code)
+
+
+@contextmanager
+def spoken_errors() -> Iterator[None]:
+    """Turn the errors that carry a sentence into that sentence and an exit code; a closed pipe ends in silence."""
+    try:
+        yield
+    except UserError as error:
+        leave(BAD_INPUT, str(error))
+    except SourceFailed as error:
+        leave(NO_SOURCE, " ".join(filter(None, (error.message, error.hint))))
+    except BrokenPipeError:
+        # The reader has had enough (`| head`). Python would complain again when it flushes at exit.
+        sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - it must outlive this function
+        raise SystemExit(0) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None

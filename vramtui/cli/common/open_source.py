@@ -1,0 +1,95 @@
+"""Which source a command looks through, and what is to be said about the choice."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.text import printable
+from vramtui.core.observation.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.records.recording.growing_recording import GrowingRecording
+    from vramtui.records.recording.writer import Recording
+
+DEMO = "This is the built-in demo, its GPUs are not real"
+
+
+class Opened(msgspec.Struct, frozen=True):
+    """A source, the sentence to show above it, the recording that it plays, and what its jobs tell (each or None)."""
+
+    source: Source
+    banner: str | None = None
+    recording: "Recording | GrowingRecording | None" = None
+    jobs: "Callable[[], tuple[ObservedJob, ...]] | None" = None
+
+
+def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False, at_once: bool = False) -> Opened:
+    """The source the options ask for; this machine's GPUs by default.
+
+    Args:
+        demo: the built-in host.
+        replay: a recording.
+        fall_back: show the demo, and say why, where this machine's GPUs cannot be read.
+        at_once: take a long recording as soon as its beginning is read; the rest is then read when somebody asks.
+
+    Raises:
+        UserError: both were asked for, or the recording cannot be read.
+        SourceFailed: this machine's GPUs cannot be read and there is no falling back.
+    """
+    if demo and replay is not None:
+        raise UserError("--demo and --replay show different things; give one of them")
+    if replay is not None:
+        return _open_growing(replay) if at_once else _open_recording(replay)
+    if demo:
+        return _demo(f"{DEMO}.")
+    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
+
+    try:
+        return Opened(pick_source())
+    except SourceFailed as error:
+        if not fall_back:
+            raise
+        return _demo(" ".join(filter(None, (f"{DEMO}: {error.message}", error.hint))))
+
+
+def _demo(banner: str) -> Opened:
+    from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - only where it is shown
+
+    demo = DemoSource()
+
+    def jobs() -> "tuple[ObservedJob, ...]":
+        from vramtui.cli.common.demo_probe import told_by  # noqa: PLC0415 - estimators take time to load
+
+        return told_by(demo)
+
+    return Opened(demo, banner, jobs=jobs)
+
+
+def _open_growing(path: Path) -> Opened:
+    from vramtui.records.recording.growing_recording import open_recording  # noqa: PLC0415 - only where it is shown
+
+    return _replayed(path, open_recording(path))
+
+
+def _open_recording(path: Path) -> Opened:
+    from vramtui.cli.common.progress import ReadingProgress  # noqa: PLC0415 - only where it is shown
+    from vramtui.records.recording.writer import read_recording  # noqa: PLC0415 - only where it is shown
+
+    progress = ReadingProgress(path)
+    try:
+        recording = read_recording(path, progress)
+    finally:
+        progress.clear()
+    return _replayed(path, recording)
+
+
+def _replayed(path: Path, recording: "Recording | GrowingRecording") -> Opened:
+    from vramtui.sources.replay import ReplaySource  # noqa: PLC0415 - only where it is shown
+
+    notes = " ".join((f"replay of {printable(path.name)}", *recording.warnings))
+    return Opened(ReplaySource(recording.samples, times=recording.times), notes, recording)

@@ -1,0 +1,1 @@
+"""`vramtui` alone: what the dashboard is handed by the command line."""

@@ -1,0 +1,142 @@
+"""Past runs for the demo: real predictions of bundled presets, and observations that were made up.
+
+All of it follows from a seed and the moment it is asked for, so a picture of it is always the same.
+"""
+
+import random
+
+import msgspec
+
+from vramtui.core.base.units import MIB
+from vramtui.core.estimate.devices import card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.run import Ending, Kept, Run
+from vramtui.core.runs.run_identity import run_key
+from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.presets import PresetLibrary
+
+HOUR, DAY = 3600.0, 86400.0
+DRIVER = "580.95.05"
+CONTEXT = 524 * MIB
+PIECE = 2 * MIB
+
+
+class _Job(msgspec.Struct, frozen=True):
+    """Something that somebody ran: which preset on which card, how many times, and its command."""
+
+    preset: str
+    gpu: str
+    times: int
+    command: str
+    hours: float
+    probed: bool = False
+
+
+JOBS = (
+    _Job("llama-3.1-8b-lora", "H200", 5, "python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4", 3.2, True),
+    _Job("gpt2-124m", "H200", 4, "python train_gpt2.py --size 124M", 0.8, True),
+    _Job("bert-base-mlm", "L40S", 3, "python run_mlm.py --model bert-base-uncased", 2.1),
+    _Job("gemma-2-2b-full", "H200", 2, "torchrun train.py --model google/gemma-2-2b", 5.5),
+    _Job("flan-t5-xl-infer", "L40S", 2, "python summarize.py --model google/flan-t5-xl", 0.3),
+    _Job("bert-large-classify", "L40S", 1, "python classify.py --model bert-large-uncased", 0.9),
+)
+# Of every run that is not listed the end was good.
+ENDINGS: dict[int, Ending] = {4: "out_of_memory", 11: "failed"}
+
+
+def demo_runs(now: float, host: str) -> tuple[Kept, ...]:
+    """Runs of the last fortnight before `now` (seconds since the epoch), the latest first; the first still runs."""
+    library, chance = PresetLibrary(), random.Random(5)
+    order = [job for job in JOBS for _ in range(job.times)]
+    chance.shuffle(order)
+    made: list[Run] = []
+    at = now
+    for number, job in enumerate(order):
+        at -= job.hours * HOUR * (0.9 + 0.2 * chance.random())
+        made.append(_run(number, job, library.get(job.preset), at, host=host, chance=chance))
+        at -= chance.random() * DAY * 1.3
+    made[0] = msgspec.structs.replace(made[0], ended_at=None, ending="running", exit_code=None, seen_until=now)
+    return tuple(Kept(len(made) - at, run) for at, run in enumerate(made))
+
+
+def _run(number: int, job: _Job, found: PresetFile, at: float, *, host: str, chance: random.Random) -> Run:
+    device = card(job.gpu)
+    workload = found.preset.workload
+    estimate = ANALYTIC.estimate(workload, device)
+    builtins = msgspec.to_builtins(workload)
+    observed = _observed(estimate, chance, probed=job.probed)
+    lasts = job.hours * HOUR * (0.97 + 0.06 * chance.random())
+    ending = ENDINGS.get(number, "exited")
+    if ending != "exited":
+        lasts *= 0.02
+    pid, uuid = 4000 + 173 * number, f"GPU-5eed000{number % 4}-0000-4000-8000-00000000000{number % 4}"
+    codes: dict[Ending, int] = {"exited": 0, "failed": 1, "out_of_memory": 1}
+    times, values = _series(lasts, observed.process or 0, chance)
+    return Run(
+        key=run_key(host, uuid, pid, at),
+        source="run" if job.probed else "watched",
+        host=host,
+        gpu_uuid=uuid,
+        gpu_name=f"NVIDIA {job.gpu}",
+        pid=pid,
+        command=job.command,
+        started_at=at,
+        ended_at=at + lasts,
+        ending=ending,
+        exit_code=codes[ending] if job.probed else None,
+        preset=found.key,
+        model_kind=str(builtins["model"]["kind"]),
+        run_kind=str(builtins["run"]["kind"]),
+        workload=builtins,
+        method=estimate.method,
+        peak_phase=estimate.peak_phase,
+        predicted=estimate.ledger,
+        observed=observed,
+        peak_how="probe" if job.probed else "sampled",
+        times=times,
+        values=values,
+        versions={"driver": DRIVER, "torch": "2.9.0"} if job.probed else {"driver": DRIVER},
+    )
+
+
+def _observed(estimate: Estimate, chance: random.Random, *, probed: bool) -> Ledger:
+    """What might have been seen: near the prediction, with more or less cached."""
+    predicted = estimate.ledger
+    allocated = round((predicted.allocated or 0) * (0.985 + 0.02 * chance.random()))
+    reserved = (
+        max(allocated // PIECE + 1, round((predicted.reserved or 0) * (0.96 + 0.05 * chance.random()) / PIECE)) * PIECE
+    )
+    context = CONTEXT + chance.randrange(-6, 8) * MIB
+    if not probed:
+        return Ledger(process=reserved + context)
+    states = (predicted.weights or 0) + (predicted.gradients or 0) + (predicted.optimizer or 0)
+    return Ledger(
+        weights=predicted.weights,
+        gradients=predicted.gradients,
+        optimizer=predicted.optimizer,
+        activations=max(0, allocated - states),
+        allocated=allocated,
+        cached=reserved - allocated,
+        reserved=reserved,
+        context=context,
+        process=reserved + context,
+    )
+
+
+def _series(lasts: float, peak: int, chance: random.Random) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Memory as a job takes it: context, weights as they load, the first steps, then the cache full and given back."""
+    times, values = [0.0], [CONTEXT]
+    for part in range(1, 9):
+        times.append(8.0 + 3 * part)
+        values.append(CONTEXT + round((peak - CONTEXT) * 0.25 * part / 8))
+    for share, seconds in ((0.72, 40.0), (0.94, 44.0), (1.0, 60.0)):
+        times.append(seconds)
+        values.append(round(peak * share))
+    at = 60.0
+    while (at := at + lasts / 7) < lasts - lasts / 14:
+        times += [at, at + lasts / 60]
+        values += [round(peak * (0.4 + 0.1 * chance.random())), peak]
+    kept = [(time, value) for time, value in zip(times, values, strict=True) if time < lasts]
+    return tuple(time for time, _ in kept), tuple(value for _, value in kept)

@@ -1,0 +1,127 @@
+"""Past runs as the dashboard's History screen asks for them: those of the history, or the demo's."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from vramtui.cli.common.paths import run_history
+from vramtui.cli.common.snapshot_settings import folder_of
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.settings import SnapshotSettings
+
+if TYPE_CHECKING:
+    from vramtui.core.runs.run import Kept
+    from vramtui.records.run_history import RunHistory
+
+
+class Saver(Protocol):
+    """Who knows how snapshots are saved now."""
+
+    settings: SnapshotSettings
+
+
+MOST = 10_000
+DEMO_HOST = "demo-gpu01"
+
+
+def past_runs(saver: Saver, *, demo: bool, made_up: bool) -> "PastRuns | DemoPast":
+    """The history's, or those that the demo makes up.
+
+    Args:
+        saver: knows how snapshots are saved.
+        demo: the demo was asked for.
+        made_up: its GPUs are shown, asked for or not; a history that there is goes before made-up runs then.
+    """
+    if demo or (made_up and not run_history().path.exists()):
+        return DemoPast(time.time(), saver)
+    return PastRuns(run_history, saver)
+
+
+def _report(kept: "Kept", settings: SnapshotSettings) -> list[str]:
+    """Write one where snapshots go, in those of their formats that a past run can have."""
+    from vramtui.cli.history.run_estimates import report_of  # noqa: PLC0415 - when the first report is asked for
+    from vramtui.records.export.run_report import FORMATS, save_report  # noqa: PLC0415 - as above
+
+    wanted = [kind for kind in settings.formats if kind in FORMATS]
+    return [str(path) for path in save_report(report_of(kept), folder_of(settings), wanted or FORMATS)]
+
+
+def _written(path: Path) -> tuple[int, int] | None:
+    """When a file was written last, and its size; None where there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
+
+
+class PastRuns:
+    """The history's.
+
+    Args:
+        open_history: where runs are kept.
+        saver: knows how snapshots are saved; reports follow.
+    """
+
+    note = ""
+    host = ""
+
+    def __init__(self, open_history: "Callable[[], RunHistory]", saver: Saver) -> None:
+        self._open_history = open_history
+        self._saver = saver
+
+    def stamp(self) -> object:
+        """Size and time of the database's files; they change with every write."""
+        path = self._open_history().path
+        return [_written(path), _written(path.with_name(f"{path.name}-wal"))]
+
+    def runs(self) -> "tuple[Kept, ...]":
+        """The latest of them."""
+        return self._open_history().runs(limit=MOST)
+
+    def forget(self, number: int) -> None:
+        """Remove one for good."""
+        if not self._open_history().forget(number):
+            raise UserError(f"run {number} is not in the history any more")
+
+    def report(self, kept: "Kept") -> list[str]:
+        """Write one to files."""
+        return _report(kept, self._saver.settings)
+
+
+class DemoPast:
+    """The demo's: made anew at every start, and never written down.
+
+    Args:
+        now: seconds since the epoch.
+        saver: knows how snapshots are saved; reports follow.
+    """
+
+    note = "the demo's, not real"
+    host = DEMO_HOST
+
+    def __init__(self, now: float, saver: Saver) -> None:
+        self._now = now
+        self._saver = saver
+        self._runs: tuple[Kept, ...] | None = None
+
+    def stamp(self) -> object:
+        """How many are left."""
+        return len(self.runs())
+
+    def runs(self) -> "tuple[Kept, ...]":
+        """A fortnight of somebody's work."""
+        if self._runs is None:
+            from vramtui.cli.dashboard.demo_runs import demo_runs  # noqa: PLC0415 - estimators take time to load
+
+            self._runs = demo_runs(self._now, self.host)
+        return self._runs
+
+    def forget(self, number: int) -> None:
+        """Remove one until the next start."""
+        self._runs = tuple(kept for kept in self.runs() if kept.id != number)
+
+    def report(self, kept: "Kept") -> list[str]:
+        """Write one to files."""
+        return _report(kept, self._saver.settings)

@@ -1,0 +1,45 @@
+"""Where the dashboard's snapshots go and in which formats; what is chosen there is kept in the settings."""
+
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.observation.snapshot import Snapshot
+from vramtui.core.schema.settings import SnapshotSettings
+
+
+class SnapshotSaver:
+    """Writes snapshots as the settings say, and takes other settings.
+
+    Args:
+        settings: what holds at first.
+        config: the settings file, in which choices are kept.
+    """
+
+    def __init__(self, settings: SnapshotSettings, config: Path) -> None:
+        self.settings = settings
+        self._config = config
+
+    def __call__(self, snapshot: Snapshot, svg: str) -> list[str]:
+        """Write a snapshot and its picture; the paths of what was written.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        from vramtui.cli.common.versions import versions  # noqa: PLC0415 - when the first snapshot is taken
+        from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
+
+        folder = Path(self.settings.folder).expanduser() if self.settings.folder else Path.cwd()
+        whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
+        return [str(path) for path in save_snapshot(whole, folder, self.settings.formats, svg=svg)]
+
+    def choose(self, settings: SnapshotSettings) -> None:
+        """Save like this from now on, also in later starts.
+
+        Raises:
+            UserError: the settings cannot be kept; they hold for this start all the same.
+        """
+        from vramtui.presets.settings import write_settings  # noqa: PLC0415 - only where something is chosen
+
+        self.settings = settings
+        write_settings(self._config, {"snapshot.folder": settings.folder, "snapshot.formats": settings.formats})

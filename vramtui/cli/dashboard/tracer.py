@@ -1,0 +1,125 @@
+"""The dashboard's tracer: a child process, and a folder in which its answers are kept."""
+
+import os
+import threading
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel
+from vramtui.core.schema.workload import Workload
+
+if TYPE_CHECKING:
+    from vramtui.app.timeline.tracer import Traced
+    from vramtui.estimators.traced.process.results import Progress
+
+KEPT = 200
+
+
+class ChildTracer:
+    """Traces for the dashboard; torch stays in the child.
+
+    Args:
+        folder: where traces are kept. Those of code in files are not, for files change.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._refusals: dict[Workload, str] = {}
+
+    def refusal(self, workload: Workload) -> str:
+        """As Tracer.refusal; found out once for each workload."""
+        if workload not in self._refusals:
+            self._refusals[workload] = _refusal(workload)
+        return self._refusals[workload]
+
+    def recall(self, workload: Workload, device: Device) -> "Traced | None":
+        """As Tracer.recall; a file that cannot be read is none."""
+        path = self._path(workload, device)
+        if path is None or not path.is_file():
+            return None
+        from vramtui.app.timeline.tracer import Traced  # noqa: PLC0415 - loaded already, when the dashboard asks
+        from vramtui.estimators.traced.estimator import estimate_of  # noqa: PLC0415 - only where a trace was kept
+        from vramtui.estimators.traced.process.results import TraceResult  # noqa: PLC0415 - as above
+
+        try:
+            result = msgspec.json.decode(path.read_bytes(), type=TraceResult)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return Traced(estimate_of(result, workload), result)
+
+    def trace(
+        self,
+        workload: Workload,
+        device: Device,
+        progress: "Callable[[Progress], None]",
+        cancel: threading.Event,
+    ) -> "Traced | None":
+        """As Tracer.trace, on a card of this kind that has all the memory one could ask for."""
+        from vramtui.app.timeline.tracer import Traced  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.estimator import (  # noqa: PLC0415 - only where a trace is asked for
+            NO_LIMIT,
+            STEPS,
+            estimate_of,
+            request_of,
+        )
+        from vramtui.estimators.traced.process.run import TraceCancelled  # noqa: PLC0415 - as above
+        from vramtui.estimators.traced.process.run import trace as run  # noqa: PLC0415 - as above
+
+        request = request_of(workload, msgspec.structs.replace(device, total_memory=NO_LIMIT))
+        try:
+            result = run(msgspec.structs.replace(request, steps=STEPS), progress=progress, cancel=cancel)
+        except TraceCancelled:
+            return None
+        self._keep(self._path(workload, device), msgspec.json.encode(result))
+        return Traced(estimate_of(result, workload), result)
+
+    def _path(self, workload: Workload, device: Device) -> Path | None:
+        """Where a trace is kept: by workload, card, and the versions that made it."""
+        if isinstance(workload.model, (TorchModel, HuggingFaceModel)):
+            return None
+        import hashlib  # noqa: PLC0415 - not for the first paint
+
+        versions = tuple(map(_version, ("vramtui", "torch", "transformers")))
+        told = msgspec.json.encode((workload, device.name, device.capability, versions), order="deterministic")
+        return self._folder / f"{hashlib.sha256(told).hexdigest()[:32]}.json"
+
+    def _keep(self, path: Path | None, answer: bytes) -> None:
+        """Write whole or not at all; a full disk loses only the keeping. The oldest make room."""
+        if path is None:
+            return
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            draft = path.with_suffix(f".{os.getpid()}")
+            draft.write_bytes(answer)
+            draft.replace(path)
+            kept = sorted(self._folder.glob("*.json"), key=lambda found: found.stat().st_mtime)
+            for old in kept[:-KEPT]:
+                old.unlink(missing_ok=True)
+        except OSError:
+            return
+
+
+def _refusal(workload: Workload) -> str:
+    from vramtui.estimators.traced.estimator import request_of  # noqa: PLC0415 - when the Timeline is first shown
+
+    try:
+        request_of(workload, Device(name="any", capability=(9, 0), total_memory=1))
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+@cache
+def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - not for the first paint
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

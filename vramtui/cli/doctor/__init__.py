@@ -1,0 +1,1 @@
+"""`vramtui doctor`: one file for each part of the machine, one function for each check."""

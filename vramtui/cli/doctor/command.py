@@ -1,0 +1,68 @@
+"""`vramtui doctor`: what stands between this program and this machine's GPUs."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.common.console import PIPE_WIDTH, plain_console, print_json
+from vramtui.cli.common.exit_codes import NO, spoken_errors
+from vramtui.cli.doctor.check import Finding
+
+CANNOT_WORK = 2
+LIMIT = 8.0  # seconds for all checks together, which are asked at once
+UNFIT = "It cannot work as it is: begin with the first that failed."
+MARKS = {"ok": ("✓", "ok"), "warning": ("!", "warn"), "failed": ("✗", "FAIL"), "unknown": ("?", "?")}
+
+
+def doctor(
+    json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that a check may take.")] = LIMIT,
+) -> None:
+    """Check the driver, permissions, terminal, folders and torch, each with a next step.
+
+    Exit code 0: all is well. 1: it works, and something is not shown. 2: it cannot work as it is.
+    """
+    with spoken_errors():
+        from vramtui.cli.doctor import driver, machine, software  # noqa: PLC0415 - only here
+        from vramtui.cli.doctor.check import ask_all  # noqa: PLC0415 - only here
+
+        findings = ask_all((*driver.CHECKS, *machine.CHECKS, *software.CHECKS), timeout)
+        code = exit_code(findings)
+        if json:
+            print_json({"schema": 1, "exit": code, "checks": findings})
+        else:
+            _print(findings, code)
+        sys.stdout.flush()
+    raise SystemExit(code)
+
+
+def exit_code(findings: list[Finding]) -> int:
+    """2 when a check failed, 1 when one warns, else 0; what is not known does not count.
+
+    NVML's failure is a warning where nvidia-smi answers in its place.
+    """
+    found = {finding.check: finding.verdict for finding in findings}
+    if found.get("nvml") == "failed" and found.get("nvidia-smi") == "ok":
+        found["nvml"] = "warning"
+    verdicts = set(found.values())
+    return CANNOT_WORK if "failed" in verdicts else NO if "warning" in verdicts else 0
+
+
+def _print(findings: list[Finding], code: int) -> None:
+    from rich.table import Table  # noqa: PLC0415 - rich takes 40 ms to load, which JSON answers need not pay
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    plain = (sys.stdout.encoding or "").lower().replace("-", "") != "utf8"
+    colours = {"ok": "green", "warning": "yellow", "failed": "bold red", "unknown": "dim"}
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for finding in findings:
+        text = Text(finding.message)
+        if finding.hint:
+            text.append(f"\n{finding.hint}", style="dim")
+        grid.add_row(Text(MARKS[finding.verdict][plain], style=colours[finding.verdict]), Text(finding.check), text)
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    console = plain_console(width)
+    console.print(grid)
+    said = {0: "All is well.", NO: "It works; see the warnings above.", CANNOT_WORK: UNFIT}
+    console.print(said[code])

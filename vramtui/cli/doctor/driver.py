@@ -1,0 +1,151 @@
+"""The driver: whether it can be talked to, and what it keeps to itself."""
+
+import os
+from pathlib import Path
+
+from vramtui.cli.doctor.check import Check, Finding
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Absence, Gpu, Sample
+
+DEVICES = Path("/dev")
+PATIENCE = 4.0
+# What a person misses most when the driver does not tell it.
+WANTED = ("memory", "processes", "utilization", "power_watts")
+REASONS = {
+    Absence.NOT_SUPPORTED: "not supported",
+    Absence.NO_PERMISSION: "no permission",
+    Absence.LOST: "lost",
+    Absence.DRIVER_TOO_OLD: "the driver is too old",
+    Absence.NO_ANSWER: "no answer",
+    Absence.FAILED: "failed",
+}
+
+
+def nvml() -> Finding:
+    """Whether NVML opens, and what it says of itself."""
+    sample = _sample()
+    host = sample.host
+    if not sample.gpus:
+        problem = sample.problems[0] if sample.problems else None
+        message = printable(problem.message) if problem else "the driver lists no GPU"
+        return Finding(check="nvml", verdict="failed", message=message, hint=problem.hint if problem else "")
+    names = sorted({printable(gpu.name) for gpu in sample.gpus})
+    count = f"{len(sample.gpus)} GPU{'s' if len(sample.gpus) > 1 else ''}"
+    driver = f"driver {host.driver_version or 'of unknown version'}, CUDA {host.cuda_version or 'unknown'}"
+    return Finding(check="nvml", verdict="ok", message=f"{count} ({', '.join(names)}), {driver}")
+
+
+def gpus() -> Finding:
+    """Whether every GPU answers, and answers everything that matters."""
+    sample = _sample()
+    if not sample.gpus:
+        return Finding(check="gpus", verdict="unknown", message="there is no GPU to ask")
+    broken = [f"GPU {gpu.index}: {printable(gpu.reason) or gpu.state}" for gpu in sample.gpus if gpu.state != "ok"]
+    if broken:
+        hint = "See `dmesg | grep -i xid`; `nvidia-smi --gpu-reset` or a reboot brings a lost GPU back."
+        return Finding(check="gpus", verdict="warning", message="; ".join(broken), hint=hint)
+    lacking = [text for gpu in sample.gpus for text in _lacking(gpu)]
+    if lacking:
+        hint = "What is unknown stays a dash; under MIG, vGPU and WSL the driver does not tell it."
+        return Finding(check="gpus", verdict="warning", message="; ".join(lacking), hint=hint)
+    unsure = [str(gpu.index) for gpu in sample.gpus if not gpu.processes_trusted]
+    if unsure:
+        return Finding(
+            check="gpus",
+            verdict="warning",
+            message=f"the process list of GPU {', '.join(unsure)} is scrambled",
+            hint="This driver's list has another layout than it says (510 to 550): upgrade the driver.",
+        )
+    return Finding(check="gpus", verdict="ok", message="all answer: memory, processes, utilisation and power")
+
+
+def _lacking(gpu: Gpu) -> list[str]:
+    return [
+        f"GPU {gpu.index}: {field.replace('_watts', '')} {REASONS[gpu.absent[field]]}"
+        for field in WANTED
+        if field in gpu.absent
+    ]
+
+
+def nvidia_smi() -> Finding:
+    """Whether the second way to the driver is there."""
+    from vramtui.sources.nvidia_smi.source import NvidiaSmiSource  # noqa: PLC0415 - loads what other checks do not need
+
+    try:
+        sample = NvidiaSmiSource().read()
+    except SourceFailed as error:
+        message = f"{error.message.rstrip('.')}; it is used only where NVML cannot be loaded"
+        return Finding(check="nvidia-smi", verdict="warning", message=message, hint=error.hint)
+    return Finding(check="nvidia-smi", verdict="ok", message=f"answers for {len(sample.gpus)} GPUs")
+
+
+def permissions() -> Finding:
+    """Whether this user may open the driver's device files."""
+    files = sorted(DEVICES.glob("nvidia[0-9]*")) + [
+        path for name in ("nvidiactl", "nvidia-uvm", "dxg") if (path := DEVICES / name).exists()
+    ]
+    if not files:
+        hint = "Load the driver; in a container, pass the devices in with --gpus all."
+        return Finding(check="permissions", verdict="warning", message="there are no /dev/nvidia* files", hint=hint)
+    denied = [path.name for path in files if not os.access(path, os.R_OK | os.W_OK)]
+    if denied:
+        hint = "Join the group that owns them (`ls -l /dev/nvidia*`), often `video` or `render`."
+        return Finding(check="permissions", verdict="failed", message=f"no access to {', '.join(denied)}", hint=hint)
+    return Finding(check="permissions", verdict="ok", message=f"{len(files)} device files can be opened")
+
+
+def accounting() -> Finding:
+    """Whether the driver keeps exact peaks of every process."""
+    from vramtui.sources.nvml.accounting import accounting_modes  # noqa: PLC0415 - loads pynvml
+
+    modes = accounting_modes()
+    off = [str(index) for index, mode in modes.items() if mode is False]
+    unknown = [str(index) for index, mode in modes.items() if mode is None]
+    if off:
+        hint = "`sudo nvidia-smi --accounting-mode=1` lets the driver keep exact peaks; without it they are sampled."
+        return Finding(check="accounting", verdict="warning", message=f"off on GPU {', '.join(off)}", hint=hint)
+    if unknown or not modes:
+        where = f"GPU {', '.join(unknown)} does" if unknown else "the driver does"
+        message = f"{where} not tell; peaks are sampled"
+        return Finding(check="accounting", verdict="warning", message=message)
+    return Finding(check="accounting", verdict="ok", message="on: the driver keeps exact peaks")
+
+
+def _sample() -> Sample:
+    from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - loads pynvml, which may be the very problem
+
+    return NvmlSource(patience=PATIENCE).read()
+
+
+def _first(check: Check) -> Check:
+    """The check, with a driver that cannot be talked to as its finding."""
+
+    def ask() -> Finding:
+        try:
+            return check.ask()
+        except SourceFailed as error:
+            return Finding(check=check.id, verdict="failed", message=error.message.rstrip("."), hint=error.hint)
+
+    return Check(check.id, ask)
+
+
+def _later(check: Check) -> Check:
+    """The check, which has nothing to add where the driver cannot be talked to."""
+
+    def ask() -> Finding:
+        try:
+            return check.ask()
+        except SourceFailed:
+            return Finding(check=check.id, verdict="unknown", message="NVML has to open first")
+
+    return Check(check.id, ask)
+
+
+CHECKS = (
+    _first(Check("nvml", nvml)),
+    _later(Check("gpus", gpus)),
+    Check("nvidia-smi", nvidia_smi),
+    Check("permissions", permissions),
+    _later(Check("accounting", accounting)),
+)

@@ -1,0 +1,79 @@
+"""The machine around the driver: containers, terminals, folders."""
+
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from vramtui.cli.doctor.check import Check, Finding
+
+NARROWEST, LOWEST = 80, 24
+
+
+def namespaces() -> Finding:
+    """Whether the driver's pids mean the same processes here."""
+    from vramtui.sources.host.pid_namespace import PidNamespace  # noqa: PLC0415 - only here
+
+    if not PidNamespace().private:
+        return Finding(check="namespaces", verdict="ok", message="the host's own process ids are seen")
+    hint = "Start the container with --pid=host to see names, users and commands of all processes."
+    message = "this is a pid namespace of its own: processes outside it appear without a name"
+    return Finding(check="namespaces", verdict="warning", message=message, hint=hint)
+
+
+def terminal() -> Finding:
+    """What the terminal can show."""
+    if not sys.stdout.isatty():
+        return Finding(check="terminal", verdict="unknown", message="the output is not a terminal")
+    size = shutil.get_terminal_size()
+    name = os.environ.get("TERM", "")
+    if name in ("", "dumb", "unknown"):
+        hint = "Set TERM, for instance to xterm-256color."
+        return Finding(check="terminal", verdict="failed", message=f"TERM is {name or 'not set'!r}", hint=hint)
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    colours = _colours(name)
+    told = f"{name}, {size.columns}x{size.lines}, {colours}"
+    if encoding != "utf8":
+        hint = "Set LANG to a UTF-8 locale, for instance C.UTF-8; until then lines are drawn in ASCII."
+        return Finding(check="terminal", verdict="warning", message=f"{told}, encoding {encoding or '?'}", hint=hint)
+    if size.columns < NARROWEST or size.lines < LOWEST:
+        hint = f"The screen is made for {NARROWEST}x{LOWEST} and more."
+        return Finding(check="terminal", verdict="warning", message=f"{told}: it is small", hint=hint)
+    return Finding(check="terminal", verdict="ok", message=told)
+
+
+def _colours(name: str) -> str:
+    if "NO_COLOR" in os.environ:
+        return "no colours (NO_COLOR)"
+    if os.environ.get("COLORTERM", "").lower() in ("truecolor", "24bit"):
+        return "16 million colours"
+    return "256 colours" if "256" in name else "16 colours"
+
+
+def folders() -> Finding:
+    """Whether presets, settings and records can be kept."""
+    from vramtui.cli.common.paths import config_dir, data_dir  # noqa: PLC0415 - only here
+
+    chosen = {"config": config_dir(), "data": data_dir()}
+    locked = [f"{kind} folder {path}" for kind, path in chosen.items() if not _writable(path)]
+    if locked:
+        hint = "Let this user write there, or set VRAMTUI_CONFIG_DIR and VRAMTUI_DATA_DIR."
+        message = f"cannot write to the {' and the '.join(locked)}"
+        return Finding(check="folders", verdict="warning", message=message, hint=hint)
+    told = ", ".join(f"{kind} in {path}" for kind, path in chosen.items())
+    return Finding(check="folders", verdict="ok", message=told)
+
+
+def _writable(path: Path) -> bool:
+    """Whether files can be made in `path`, or in the folder that it would be made in."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    try:
+        with tempfile.TemporaryFile(dir=path):
+            return True
+    except OSError:
+        return False
+
+
+CHECKS = (Check("namespaces", namespaces), Check("terminal", terminal), Check("folders", folders))

@@ -1,0 +1,126 @@
+"""`vramtui estimate`: what a preset should need, part by part, and whether a card holds it."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from vramtui.cli.common.console import print_json
+from vramtui.cli.common.exit_codes import NO, spoken_errors
+from vramtui.cli.estimate.corrected import Corrected, side_by_side, uncalibrated_lines
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import parse_size
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device, card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.preset import PresetFile
+
+
+def estimate(
+    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.")],
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help=f"The card to fit: {', '.join(list(CARDS)[-6:])} …")] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory to fit: 24GiB.")] = None,
+    method: Annotated[
+        str | None, typer.Option(help="analytic (the default), rules, rules:ID, traced (runs it), or all but traced.")
+    ] = None,
+    calibrated: Annotated[
+        bool, typer.Option("--calibrated", help="Corrected by what this host's own finished runs teach.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
+) -> None:
+    """What a preset should need, part by part. Exit code 1 when --gpu or --memory cannot hold it."""
+    with spoken_errors():
+        found = changed_preset(preset, settings or [])
+        device = chosen_device(gpu, memory)
+        asked = gpu is not None or memory is not None
+        made = _made(found, device, method, calibrated=calibrated)
+        estimates = side_by_side(made)
+        if json:
+            from vramtui.cli.estimate.json_document import estimate_document  # noqa: PLC0415 - only where it is asked for
+
+            print_json(estimate_document(found, made, device if asked else None))
+        else:
+            from vramtui.cli.estimate.text import print_estimates  # noqa: PLC0415 - as above
+
+            print_estimates(found, estimates, device, asked=asked)
+            sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
+        if asked and not all(fits(one, device) for one in deciding([one.now for one in made])):
+            raise typer.Exit(NO)
+
+
+def _made(found: PresetFile, device: Device, method: str | None, *, calibrated: bool) -> list[Corrected]:
+    estimates = estimates_of(found, device, method)
+    if not calibrated:
+        return [Corrected(one, one) for one in estimates]
+    from vramtui.cli.estimate.calibrated import corrected  # noqa: PLC0415 - only where it is asked for
+
+    return corrected(estimates, found, device)
+
+
+def changed_preset(name_or_path: str, settings: list[str]) -> PresetFile:
+    """The preset called so, with `--set` applied.
+
+    Raises:
+        UserError: there is no such preset, it is broken, or a setting is wrong.
+    """
+    from vramtui.presets import PresetLibrary, apply_overrides  # noqa: PLC0415 - takes time to load
+
+    found = PresetLibrary().get(name_or_path)
+    return msgspec.structs.replace(found, preset=apply_overrides(found.preset, settings))
+
+
+def chosen_device(gpu: str | None, memory: str | None) -> Device:
+    """The card that --gpu names, with the memory that --memory says.
+
+    Raises:
+        UserError: the card is not known or the size is none.
+    """
+    device = card(gpu or DEFAULT_CARD)
+    if memory is None:
+        return device
+    size = parse_size(memory)
+    if size <= 0:
+        raise UserError(f"--memory {memory} is no memory at all")
+    name = device.name if gpu else "a card"
+    return msgspec.structs.replace(device, name=f"{name} of {memory}", total_memory=size)
+
+
+def estimates_of(found: PresetFile, device: Device, method: str | None) -> list[Estimate]:
+    """One estimate, or several side by side with analytic first.
+
+    Raises:
+        UserError: the method is not known or does not know such a workload.
+    """
+    from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - estimators take time to load
+
+    with named(found):
+        return estimates_by(method, found.preset.workload, device)
+
+
+@contextmanager
+def named(found: PresetFile) -> Iterator[None]:
+    """Put the preset's file before what an estimator has to say about it."""
+    from vramtui.presets.reading import shown  # noqa: PLC0415 - takes time to load
+
+    try:
+        yield
+    except UserError as error:
+        if str(error).startswith("--"):
+            raise
+        raise UserError(f"{shown(Path(found.path))}: {error}") from None
+
+
+def fits(one: Estimate, device: Device) -> bool:
+    """Whether the whole process stays within the card's memory."""
+    return one.process <= device.total_memory
+
+
+def deciding(estimates: list[Estimate]) -> list[Estimate]:
+    """The estimates that the exit code goes by: analytic where it is among them, or else all."""
+    return [one for one in estimates if one.method == "analytic"] or estimates

@@ -1,0 +1,67 @@
+"""The JSON document of `vramtui estimate`."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from vramtui.cli.estimate.corrected import Corrected
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.schema.preset import PresetFile
+
+
+def estimate_document(found: PresetFile, made: Sequence[Corrected], device: Device | None) -> dict[str, object]:
+    """Every estimate with its parts in bytes; `fits` and `spare` are null unless a card or a size was named.
+    `uncalibrated` is the Ledger before a correction, null where there was none.
+    """
+    return {
+        "schema": 1,
+        "preset": found.key,
+        "device": None if device is None else _device(device),
+        "estimates": [_corrected(one, device) for one in made],
+    }
+
+
+def _device(device: Device) -> dict[str, object]:
+    return {
+        "name": device.name,
+        "capability": ".".join(map(str, device.capability)),
+        "total_memory": device.total_memory,
+    }
+
+
+def _corrected(one: Corrected, device: Device | None) -> dict[str, object]:
+    before = None if one.now is one.plain else msgspec.to_builtins(one.plain.ledger)
+    return {**_estimate(one.now, device), "uncalibrated": before}
+
+
+def _estimate(one: Estimate, device: Device | None) -> dict[str, object]:
+    spare = None if device is None else device.total_memory - one.process
+    return {
+        "method": one.method,
+        "parts": [_part(part) for part in one.parts],
+        "allocated": one.ledger.allocated,
+        "reserved": one.ledger.reserved,
+        "process": one.ledger.process,
+        "peak_phase": one.peak_phase,
+        "peak_step": one.peak_step,
+        "assumptions": list(one.assumptions),
+        "error": one.error,
+        "fits": None if spare is None else spare >= 0,
+        "spare": spare,
+        "ledger": msgspec.to_builtins(one.ledger),
+        "timeline": msgspec.to_builtins(one.timeline),
+    }
+
+
+def _part(part: Part) -> dict[str, object]:
+    return {
+        "name": part.name,
+        "line": part.line,
+        "bytes": part.bytes,
+        "at_peak": part.at_peak,
+        "formula": part.formula,
+        "source": part.source,
+        "lifetime": part.lifetime,
+        "count": part.count,
+    }

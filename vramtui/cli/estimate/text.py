@@ -1,0 +1,146 @@
+"""`vramtui estimate` for people: every part with its arithmetic, as one would check it on paper."""
+
+import os
+import shutil
+import sys
+import textwrap
+
+import msgspec
+
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_percent
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
+from vramtui.core.estimate.ledger import TITLES, TOTALS
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.preset import PresetFile
+
+PIPE_WIDTH = 160
+NARROWEST = 40
+BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
+NUMBERS = "{size:>10}  {exact:>16}  {peak:>10}  "
+
+
+def print_estimates(found: PresetFile, estimates: list[Estimate], device: Device, *, asked: bool) -> None:
+    """One estimate in full, or several as a table with one line each."""
+    print(_strong(f"{printable(found.preset.name)}  ({printable(found.key)})"))
+    values = {key: value for key, value in msgspec.to_builtins(found.preset.run).items() if value is not None}
+    _print_wrapped("", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
+    if found.preset.workload.parallel is not None:
+        usual = msgspec.to_builtins(Parallel())
+        shared = msgspec.to_builtins(found.preset.workload.parallel)
+        chosen = [f"{key} {_plain(value)}" for key, value in shared.items() if value != usual[key]]
+        _print_wrapped("", f"parallel: {', '.join(chosen) or 'one card'}")
+    if len(estimates) == 1:
+        _print_one(estimates[0])
+    else:
+        _print_beside(found, estimates)
+    print()
+    for one in estimates if asked else ():
+        print(verdict(one, device))
+    if not asked:
+        major, minor = device.capability
+        print(f"Reckoned for compute capability {major}.{minor} ({device.name}); name yours with --gpu.")
+
+
+def verdict(one: Estimate, device: Device) -> str:
+    """Whether it fits, in a sentence."""
+    spare = device.total_memory - one.process
+    room = f"{format_bytes(one.process)} of {format_bytes(device.total_memory)}"
+    if spare >= 0:
+        return f"{one.method}: fits {device.name} with {format_bytes(spare)} to spare ({room})"
+    return f"{one.method}: does not fit {device.name}, {format_bytes(-spare)} too much ({room})"
+
+
+def _print_one(one: Estimate) -> None:
+    step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
+    print(f"{one.method}: allocated peaks in {PHASE_TITLES[one.peak_phase]}{step}\n")
+    name_width = max([len(printable(part.name)) for part in one.parts] + [len("context")])
+    sources = list(dict.fromkeys(part.source for part in one.parts))
+    numbers = NUMBERS.format(size="SIZE", exact="BYTES", peak="AT PEAK")
+    arithmetic = "ARITHMETIC [SOURCE]" if name_width + 2 + len(numbers) + NARROWEST <= _columns() else ""
+    print(_strong(f"{'PART':<{name_width}}  {numbers}{arithmetic}".rstrip()))
+    for part in one.parts:
+        _print_part(part, name_width, sources.index(part.source) + 1)
+    print("─" * (name_width + len(numbers)))
+    for line in TOTALS:
+        size = one.ledger.bytes_of(line)
+        exact = UNKNOWN if size is None else f"{size:,}"
+        print(
+            _strong(f"{TITLES[line]:<{name_width}}  " + NUMBERS.format(size=_size(size), exact=exact, peak="")).rstrip()
+        )
+    print()
+    if one.timeline:
+        _print_timeline(one)
+    for number, source in enumerate(sources, 1):
+        _print_wrapped(f"[{number}] ", source)
+    for assumption in one.assumptions:
+        _print_wrapped("- ", assumption)
+    if one.error is not None:
+        print(f"Stated error of the process total: ±{format_percent(one.error).removeprefix('+')}")
+
+
+def _print_part(part: Part, name_width: int, source: int) -> None:
+    alive = UNKNOWN if part.at_peak == 0 else _size(part.at_peak)
+    numbers = NUMBERS.format(size=_size(part.bytes), exact=f"{part.bytes:,}", peak=alive)
+    start = f"{printable(part.name):<{name_width}}  {numbers}"
+    columns = _columns()
+    if len(start) + NARROWEST <= columns:
+        _print_wrapped(start, f"{part.formula} [{source}]")
+    else:
+        print(start.rstrip())
+        _print_wrapped("    ", f"{part.formula} [{source}]")
+
+
+def _print_beside(found: PresetFile, estimates: list[Estimate]) -> None:
+    measured = found.preset.measured
+    truth = measured.process if measured else None
+    base = truth or estimates[0].process
+    width = max([len(one.method) for one in estimates] + [len("measured")])
+    heads = "".join(f"  {TITLES[line].upper():>10}" for line in TOTALS)
+    than = "MEASURED" if truth else estimates[0].method.upper()
+    print()
+    print(_strong(f"{'METHOD':<{width}}{heads}  {'Δ ' + than:>10}  PEAK"))
+    for one in estimates:
+        sizes = "".join(f"  {_size(one.ledger.bytes_of(line)):>10}" for line in TOTALS)
+        off = format_percent(one.process / base - 1) if base and one.process != base else ""
+        print(f"{one.method:<{width}}{sizes}  {off:>10}  {PHASE_TITLES[one.peak_phase]}")
+    if measured is not None:
+        sizes = "".join(f"  {_size(getattr(measured, line)):>10}" for line in TOTALS)
+        print(f"{'measured':<{width}}{sizes}  {'':>10}  {printable(measured.where)}")
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict):
+        return f"({', '.join(f'{key} {_plain(part)}' for key, part in value.items())})"
+    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def _print_timeline(one: Estimate) -> None:
+    print(_strong(f"{'STEP':>4}  {'AT THE END OF':<16}{'ALLOCATED':>19}  {'PEAK WITHIN IT':>19}"))
+    for moment in one.timeline:
+        title = PHASE_TITLES[moment.phase]
+        print(f"{moment.step + 1:>4}  {title:<16}{moment.allocated:>19,}  {moment.peak_allocated:>19,}")
+    print()
+
+
+def _size(size: int | None) -> str:
+    return format_bytes(size, 2)
+
+
+def _print_wrapped(start: str, text: str) -> None:
+    """`text` beside `start`, continued below itself at the terminal's edge."""
+    indent = " " * len(start)
+    print(
+        textwrap.fill(
+            printable(text), _columns(), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
+        )
+    )
+
+
+def _columns() -> int:
+    return max(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, NARROWEST)
+
+
+def _strong(text: str) -> str:
+    return f"{BOLD}{text}{PLAIN}" if sys.stdout.isatty() and not os.environ.get("NO_COLOR") else text

@@ -1,0 +1,90 @@
+"""`vramtui fit --over A --over B`: a map of what fits, over two numbers of a job."""
+
+import re
+
+from vramtui.cli.common.console import print_table
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.planner.grid import Axis, Grid, plan_grid
+
+MOST_VALUES = 400
+COLUMNS, ROWS = 10, 20
+_RANGE = re.compile(r"([\w.]+)=(\d+):(\d+)(?::(\d+))?")
+
+
+def axes_of(over: list[str]) -> tuple[Axis, Axis]:
+    """The two axes, the first across and the second down.
+
+    Raises:
+        UserError: there are not two, or one is not written KEY=FROM:TO or KEY=FROM:TO:STEP.
+    """
+    if len(over) != 2:
+        raise UserError("a map needs --over twice: --over run.batch_size=1:32 --over run.sequence_length=512:8192:512")
+    first, second = (_axis(text) for text in over)
+    if first[0] == second[0]:
+        raise UserError(f"--over {first[0]} is given twice; a map needs two different numbers")
+    return first, second
+
+
+def _axis(text: str) -> Axis:
+    match = _RANGE.fullmatch(text)
+    if match is None:
+        raise UserError(f"--over {text} is not written KEY=FROM:TO or KEY=FROM:TO:STEP, as run.batch_size=1:32")
+    start, stop, step = int(match[2]), int(match[3]), int(match[4] or 1)
+    if step < 1 or start < 1 or stop < start or (stop - start) // step >= MOST_VALUES:
+        raise UserError(f"--over {text} has to rise from 1 or more, in at most {MOST_VALUES} values")
+    return match[1], range(start, stop + 1, step)
+
+
+def map_of(found: PresetFile, device: Device, over: list[str]) -> Grid:
+    """The map.
+
+    Raises:
+        UserError: `over` is wrong, or names no numbers of the preset.
+    """
+    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
+
+    across, down = axes_of(over)
+    return plan_grid(ANALYTIC, found.preset.workload, device, across, down)
+
+
+def map_document(found: PresetFile, device: Device, grid: Grid) -> dict[str, object]:
+    """The map as JSON has it: a row of bytes for each value of `down`, null where it is refused."""
+    return {
+        "schema": 1,
+        "preset": found.key,
+        "device": {"name": device.name, "total_memory": device.total_memory},
+        "across": {"key": grid.across[0], "values": list(grid.across[1])},
+        "down": {"key": grid.down[0], "values": list(grid.down[1])},
+        "process": [list(row) for row in grid.sizes],
+        "fits": [list(row) for row in grid.fits],
+        "exact": grid.exact,
+    }
+
+
+def print_map(found: PresetFile, device: Device, grid: Grid) -> None:
+    """GiB of the process for some of the values, what does not fit in brackets, and the largest of each row."""
+    room = format_bytes(device.total_memory)
+    print(f"{found.preset.name} on {device.name}: GiB of the process; [in brackets] is over {room}")
+    (across, xs), (down, ys) = grid.across, grid.down
+    columns, rows = _some(len(xs), COLUMNS), _some(len(ys), ROWS)
+    headings = (f"{down} \\ {across}", *(f"{xs[x]:,}" for x in columns), "LARGEST")
+    lines = []
+    for y in rows:
+        cells = (_cell(grid.sizes[y][x], fits=grid.fits[y][x]) for x in columns)
+        fitting = sum(grid.fits[y])
+        lines.append((f"{ys[y]:,}", *cells, f"{xs[fitting - 1]:,}" if fitting else UNKNOWN))
+    print_table(headings, lines, right=tuple(range(len(headings))))
+
+
+def _cell(size: int | None, *, fits: bool) -> str:
+    return UNKNOWN if size is None else f"{format_gib(size)} " if fits else f"[{format_gib(size)}]"
+
+
+def _some(count: int, most: int) -> list[int]:
+    """At most `most` places of `count`, evenly chosen, the last among them."""
+    if count <= most:
+        return list(range(count))
+    return [round(number * (count - 1) / (most - 1)) for number in range(most)]

@@ -1,0 +1,1 @@
+"""`vramtui history` and `vramtui report`."""

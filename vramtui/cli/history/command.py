@@ -1,0 +1,142 @@
+"""`vramtui history`: past runs, predicted against observed, and how far the predictions were off."""
+
+import platform
+import re
+import sys
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, get_args
+
+import typer
+
+from vramtui.cli.common.console import print_json
+from vramtui.cli.common.exit_codes import spoken_errors
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import printable
+from vramtui.core.runs.run import Kept, spreads
+from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filtered, in_order
+
+if TYPE_CHECKING:
+    from vramtui.core.runs.calibration import Calibration, Learnt
+
+ALL = 1 << 30
+_AGO = re.compile(r"(\d+) *(m|h|d|w)")
+_SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
+
+
+def history(
+    run: Annotated[int | None, typer.Argument(metavar="[RUN]", help="One run by its number.")] = None,
+    preset: Annotated[str, typer.Option(help="Only runs of presets whose name holds this.")] = "",
+    gpu: Annotated[str, typer.Option(help="Only runs on GPUs whose name or uuid holds this.")] = "",
+    host: Annotated[str, typer.Option(help="Only runs on hosts whose name holds this.")] = "",
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs from then on: 7d, 12h, 2026-11-20.")] = "",
+    failed: Annotated[bool, typer.Option("--failed", help="Only runs that broke off.")] = False,
+    sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"By {', '.join(RUN_COLUMNS)}.")] = "when",
+    reverse: Annotated[bool, typer.Option("--reverse", help="The other order.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="The first so many.")] = 50,
+    calibration: Annotated[
+        bool, typer.Option("--calibration", help="What this host's runs (or --host's) teach about constants.")
+    ] = False,
+    forget: Annotated[int | None, typer.Option(metavar="RUN", help="Remove one run for good.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
+) -> None:
+    """Past runs: what was predicted, what was observed, and how far they were apart."""
+    with spoken_errors():
+        from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
+        from vramtui.cli.history import text as history_text  # noqa: PLC0415 - only here
+
+        kept_in = run_history()
+        if forget is not None:
+            gone = kept_in.run(forget)
+            kept_in.forget(forget)
+            sys.stdout.write(f"Run {forget} is forgotten: {history_text.in_a_line(gone.run)}\n")
+            return
+        if calibration:
+            _print_calibration(kept_in.runs(limit=ALL), host or platform.node(), json=json)
+            return
+        if run is not None:
+            kept = [kept_in.run(run)]
+        else:
+            wanted = RunFilter(preset=preset, gpu=gpu, host=host, since=_moment(since), failed=failed)
+            kept = in_order(filtered(kept_in.runs(limit=ALL), wanted), _column(sort), reverse=reverse)[:limit]
+        if json:
+            print_json(document(kept))
+        elif run is not None:
+            history_text.print_run(kept[0])
+        else:
+            history_text.print_list(kept, some_kept=bool(kept) or bool(kept_in.runs(limit=1)))
+
+
+def document(kept: list[Kept]) -> dict[str, object]:
+    """What `--json` prints."""
+    import msgspec  # noqa: PLC0415 - only here
+
+    rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in kept]
+    return {"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in kept))}
+
+
+def _print_calibration(kept: tuple[Kept, ...], host: str, *, json: bool) -> None:
+    from vramtui.cli.history.text import print_calibration  # noqa: PLC0415 - only here
+    from vramtui.core.runs.calibration import calibrate  # noqa: PLC0415 - as above
+
+    found = calibrate((entry.run for entry in kept), host)
+    if json:
+        print_json(calibration_document(found))
+    else:
+        print_calibration(found)
+
+
+def calibration_document(found: "Calibration") -> dict[str, object]:
+    """What `--calibration --json` prints: contexts in bytes, shares as reserved over allocated."""
+    from vramtui.core.runs.calibration import ENOUGH  # noqa: PLC0415 - only here
+
+    return {
+        "schema": 1,
+        "host": found.host,
+        "enough": ENOUGH,
+        "contexts": [
+            {"gpu_name": one.gpu_name, "driver": one.driver, **_figures(one.seen, whole=True)} for one in found.contexts
+        ],
+        "cached_shares": [
+            {
+                "method": one.method,
+                "model_kind": one.model_kind,
+                "run_kind": one.run_kind,
+                **_figures(one.seen, whole=False),
+            }
+            for one in found.shares
+        ],
+    }
+
+
+def _figures(seen: "Learnt", *, whole: bool) -> dict[str, object]:
+    figures = {"median": seen.median, "lowest": seen.lowest, "highest": seen.highest}
+    return {
+        "runs": seen.runs,
+        "enough": seen.enough,
+        **{name: round(value) if whole else value for name, value in figures.items()},
+    }
+
+
+def _column(text: str) -> RunColumn:
+    for column in get_args(RunColumn):
+        if text == column:
+            return column  # type: ignore[no-any-return]  # get_args does not know that these are the Literal's own
+    raise UserError(f"--sort {text} is no column{nearest(text, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}")
+
+
+def _moment(text: str) -> float | None:
+    """Seconds since the epoch of `7d`, `12h` ago or of a local date and time.
+
+    Raises:
+        UserError: it is neither.
+    """
+    if not text:
+        return None
+    ago = _AGO.fullmatch(text.strip())
+    if ago is not None:
+        return time.time() - int(ago[1]) * _SECONDS[ago[2]]
+    try:
+        return datetime.fromisoformat(text.strip()).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise UserError(f"--since {printable(text)} is no time; write it like 7d, 12h, 30m or 2026-11-20") from None

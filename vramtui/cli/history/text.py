@@ -1,0 +1,142 @@
+"""`vramtui history` for people: the list, one run, how far predictions were off, and what the runs teach."""
+
+import sys
+import time
+from collections.abc import Sequence
+
+from vramtui.cli.common.console import print_table
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_gib, format_percent
+from vramtui.core.estimate.comparison import Row, compare_ledgers
+from vramtui.core.estimate.ledger import TITLES
+from vramtui.core.runs.calibration import ENOUGH, Calibration, Learnt
+from vramtui.core.runs.run import Kept, Run, Spread, spreads
+from vramtui.core.runs.run_list import BARS, ending_words, errors_of, histogram, preset_values
+
+HEADINGS = ("RUN", "WHEN", "HOST", "GPU", "PRESET", "METHOD", "PREDICTED", "OBSERVED", "Δ", "ENDED", "COMMAND")
+NUMBERS = (0, 6, 7, 8)
+LONGEST_BAR = 40
+EMPTY = (
+    "No run is kept yet: `vramtui run --preset NAME -- COMMAND` keeps one, and so does the dashboard for every job"
+    " that runs a preset.\n"
+)
+
+
+def print_list(kept: Sequence[Kept], *, some_kept: bool) -> None:
+    """A line for each run, and how far off they were; `some_kept` when the history holds others that are not asked
+    for.
+    """
+    if not kept:
+        sys.stdout.write("None of the runs that are kept is such a one.\n" if some_kept else EMPTY)
+        return
+    print_table(HEADINGS, [_row(entry) for entry in kept], right=NUMBERS)
+    sys.stdout.write("PREDICTED and OBSERVED are peaks of the process in GiB.\n")
+    runs = tuple(entry.run for entry in kept)
+    for spread in spreads(runs):
+        _print_spread(spread, runs)
+
+
+def print_run(entry: Kept) -> None:
+    """Everything that is kept of one."""
+    run = entry.run
+    lasted = None if run.ended_at is None else run.ended_at - run.started_at
+    facts = {
+        "command": printable(run.command) or UNKNOWN,
+        "when": f"{when(run.started_at)}{f', for {format_duration(lasted)}' if lasted is not None else ''}",
+        "where": f"{printable(run.host)}, {printable(run.gpu_name)} ({printable(run.gpu_uuid)}), pid {run.pid}",
+        "ended": ending_words(run, time.time()),
+        "preset": f"{printable(run.preset)}, method {run.method}, peak expected in {run.peak_phase or UNKNOWN}",
+        "peak": f"learnt from: {run.peak_how}",
+        "versions": ", ".join(f"{printable(name)} {printable(known)}" for name, known in run.versions.items())
+        or UNKNOWN,
+    }
+    for name, text in facts.items():
+        sys.stdout.write(f"{name:<8} {text}\n")
+    rows = [_sides(row) for row in compare_ledgers(run.predicted, run.observed)]
+    print_table(("PART", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
+    for table, told in preset_values(run):
+        sys.stdout.write(f"{table}: {printable(told)}\n")
+    sys.stdout.write(f"`vramtui report {entry.id}` writes it to files, with its memory over time.\n")
+
+
+def print_calibration(found: Calibration) -> None:
+    """What a host's runs teach, also where they are too few yet."""
+    host = printable(found.host)
+    if not found.contexts and not found.shares:
+        sys.stdout.write(
+            f"No finished run on {host} tells anything yet: `vramtui run -- COMMAND` learns the CUDA context's size and"
+            " how much PyTorch keeps cached.\n"
+        )
+        return
+    sys.stdout.write(f"What the finished runs on {host} teach; {ENOUGH} are needed to go by:\n")
+    rows = [
+        ("CUDA context", f"{printable(one.gpu_name)}, driver {printable(one.driver)}", *_bytes_of(one.seen))
+        for one in found.contexts
+    ] + [
+        ("reserved / allocated", f"{one.method}, {one.model_kind} models, {one.run_kind}", *_shares_of(one.seen))
+        for one in found.shares
+    ]
+    print_table(("CONSTANT", "OF", "RUNS", "MEDIAN", "LOWEST", "HIGHEST", "USED"), rows, right=(2, 3, 4, 5))
+    sys.stdout.write("`vramtui estimate --calibrated` goes by it.\n")
+
+
+def in_a_line(run: Run) -> str:
+    """When, where and what, for one sentence."""
+    return f"{when(run.started_at)}, {printable(run.host)}, {printable(run.preset) or 'no preset'}, pid {run.pid}"
+
+
+def when(at: float) -> str:
+    """A moment in local time."""
+    try:
+        return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))
+    except (OverflowError, ValueError, OSError):
+        return UNKNOWN
+
+
+def _print_spread(spread: Spread, runs: tuple[Run, ...]) -> None:
+    """The median and the extremes, and a bar for each stretch of errors between them."""
+    kind = f" on {spread.model_kind} models" if spread.model_kind else ""
+    widest = f"{format_percent(spread.lowest)} to {format_percent(spread.highest)}"
+    count = f"{spread.runs} finished run{'s' if spread.runs > 1 else ''}"
+    sys.stdout.write(f"\n{spread.method}{kind}: median {format_percent(spread.median)}, {widest} ({count})\n")
+    counts = histogram(errors_of(runs, spread.method, spread.model_kind))
+    most = max(counts)
+    shown = [at for at, number in enumerate(counts) if number]
+    for title, number in list(zip(BARS, counts, strict=True))[shown[0] : shown[-1] + 1]:
+        bar = "█" * (round(LONGEST_BAR * number / most) if most > LONGEST_BAR else number)
+        sys.stdout.write(f"  {title:>13}  {bar}{f' {number}' if number else ''}\n")
+
+
+def _row(entry: Kept) -> tuple[str, ...]:
+    run = entry.run
+    return (
+        str(entry.id),
+        when(run.started_at),
+        printable(run.host),
+        printable(run.gpu_name),
+        printable(run.preset) or UNKNOWN,
+        run.method or UNKNOWN,
+        format_gib(run.predicted.process),
+        format_gib(run.observed.process),
+        UNKNOWN if run.error is None else format_percent(run.error),
+        ending_words(run, time.time()),
+        printable(run.command),
+    )
+
+
+def _sides(row: Row) -> tuple[str, str, str, str]:
+    observed = f"with {TITLES[row.within]}" if row.within else format_bytes(row.observed, 2)
+    return TITLES[row.line], format_bytes(row.predicted, 2), observed, format_percent(row.fraction)
+
+
+def _bytes_of(seen: Learnt) -> tuple[str, ...]:
+    sizes = (format_bytes(round(size)) for size in (seen.median, seen.lowest, seen.highest))
+    return (str(seen.runs), *sizes, _used(seen))
+
+
+def _shares_of(seen: Learnt) -> tuple[str, ...]:
+    return (str(seen.runs), *(f"{share:.3f}" for share in (seen.median, seen.lowest, seen.highest)), _used(seen))
+
+
+def _used(seen: Learnt) -> str:
+    return "yes" if seen.enough else f"not yet, {ENOUGH - seen.runs} more"

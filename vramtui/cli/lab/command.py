@@ -1,0 +1,121 @@
+"""`vramtui lab`: classic experiments on PyTorch's memory, predicted, and measured where there is a card."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vramtui.cli.common.console import print_json, print_table
+from vramtui.cli.common.exit_codes import NO, spoken_errors
+from vramtui.cli.trace.command import chosen_device
+from vramtui.core.estimate.devices import DEFAULT_CARD
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from vramtui.estimators.lab.catalogue import Experiment
+    from vramtui.estimators.lab.runner import Outcome
+
+
+def lab(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="Which experiment, or all; a list of them when absent.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="The card to predict for: A100, H200 …; the one here when absent.")
+    ] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw it too.")] = False,
+    predict_only: Annotated[bool, typer.Option("--predict-only", help="Leave a card that is here alone.")] = False,
+    separate_lt_workspace: Annotated[
+        bool, typer.Option(help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
+) -> None:
+    """Small experiments on what PyTorch's memory does: predicted to the byte, and measured beside it on a GPU.
+
+    Exit code 1 when a measured figure differs from the predicted one.
+    """
+    with spoken_errors():
+        from vramtui.estimators.lab.catalogue import EXPERIMENTS, chosen  # noqa: PLC0415 - only this command
+
+        if name is None:
+            _list(tuple(EXPERIMENTS.values()), json=json)
+            return
+        outcomes = []
+        for experiment in chosen(name):
+            outcomes.append(
+                _perform(experiment, device, measured=not predict_only, separate_lt_workspace=separate_lt_workspace)
+            )
+            if not json:
+                _print(outcomes[-1], plot=plot)
+        if json:
+            print_json({"schema": 1, "experiments": [document(outcome) for outcome in outcomes]})
+        if any(outcome.exact is False for outcome in outcomes):
+            raise typer.Exit(NO)
+
+
+def _list(experiments: "Sequence[Experiment]", *, json: bool) -> None:
+    if json:
+        listed = [{"name": one.key, "title": one.title, "lesson": one.lesson} for one in experiments]
+        print_json({"schema": 1, "experiments": listed})
+        return
+    print_table(("NAME", "EXPERIMENT"), [(one.key, one.title) for one in experiments])
+    print("\nvramtui lab NAME runs one, vramtui lab all every one; --plot draws.")
+
+
+def _perform(experiment: "Experiment", device: str | None, *, measured: bool, separate_lt_workspace: bool) -> "Outcome":
+    from vramtui.estimators.lab import runner as running  # noqa: PLC0415 - only this command needs it
+
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[K{experiment.key} …")
+        sys.stderr.flush()
+    try:
+        return running.perform(
+            experiment,
+            chosen_device(device or DEFAULT_CARD, None),
+            measurer=running.measure if measured else None,
+            named=device is not None,
+            separate_lt_workspace=separate_lt_workspace,
+        )
+    finally:
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def document(outcome: "Outcome") -> dict[str, object]:
+    """One experiment of what `--json` prints."""
+    import msgspec  # noqa: PLC0415 - only where JSON is asked for
+
+    device, facts = outcome.device, outcome.facts
+    return {
+        "name": outcome.experiment.key,
+        "title": outcome.experiment.title,
+        "device": device.name,
+        "capability": device.capability,
+        "torch": outcome.torch,
+        "measured_on": None if facts is None else msgspec.to_builtins(facts),
+        "exact": outcome.exact,
+        "rows": [
+            {
+                "run": row.run,
+                "label": row.label,
+                "predicted": _figures(row.predicted),
+                "measured": None if row.measured is None else _figures(row.measured),
+                "difference": row.difference,
+            }
+            for row in outcome.rows
+        ],
+        "phases": msgspec.to_builtins(outcome.phases),
+    }
+
+
+def _figures(figures: object) -> dict[str, int]:
+    names = ("allocated", "reserved", "peak_allocated", "peak_reserved")
+    return {name: getattr(figures, name) for name in names}
+
+
+def _print(outcome: "Outcome", *, plot: bool) -> None:
+    from vramtui.cli.lab.text import print_outcome  # noqa: PLC0415 - only where it is asked for
+
+    print_outcome(outcome, plot=plot)

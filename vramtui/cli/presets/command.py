@@ -1,0 +1,156 @@
+"""`vramtui presets`: which there are, what one says, whether files are right, and new and changed ones."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.common.console import print_json, print_table
+from vramtui.cli.common.exit_codes import BAD_INPUT, spoken_errors
+from vramtui.core.base.text import printable
+from vramtui.core.schema.preset import Preset, PresetFile
+
+presets = typer.Typer(no_args_is_help=True, help="List, show, check and write presets.")
+ROOM_FOR_ALL = 110
+
+
+@presets.command("list")
+def list_presets(
+    json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False,
+) -> None:
+    """Every preset, your own before the bundled ones."""
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
+
+    with spoken_errors():
+        library = PresetLibrary()
+        found = library.all()
+        if json:
+            print_json({"schema": 1, "presets": [_entry(preset) for preset in found]})
+        else:
+            columns = columns_in(_width())
+            print_table(columns, [[_row(preset)[column] for column in columns] for preset in found])
+        for problem in library.problems:
+            sys.stderr.write(f"vramtui: {problem}\n")
+
+
+@presets.command()
+def show(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")]) -> None:
+    """A preset's file: its path, then its text."""
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
+
+    with spoken_errors():
+        found = PresetLibrary().get(name)
+        text = Path(found.path).read_text(encoding="utf-8-sig")
+        typer.echo(f"# {printable(found.path)}")
+        for line in text.split("\n"):
+            typer.echo("\t".join(map(printable, line.rstrip("\r").split("\t"))))
+
+
+@presets.command()
+def check(
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="TOML files or folders of them; all known presets by default.")
+    ] = None,
+) -> None:
+    """Whether files are presets: a sentence with file, line and key for each mistake, and exit code 2."""
+    with spoken_errors():
+        count, problems = _check(files or [])
+        for problem in problems:
+            sys.stderr.write(f"vramtui: {problem}\n")
+        if problems:
+            raise typer.Exit(BAD_INPUT)
+        typer.echo(f"{count} {'preset is' if count == 1 else 'presets are'} right")
+
+
+@presets.command()
+def new(
+    name: Annotated[str, typer.Argument(help="What to call it.")],
+    source: Annotated[
+        str, typer.Option("--from", metavar="SOURCE", help="config.json, *.safetensors, *.gguf, or another preset.")
+    ],
+) -> None:
+    """A preset of your own from a model's file or another preset; never over one that is there."""
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
+    from vramtui.presets.draft.creation import create_preset  # noqa: PLC0415 - only this command writes one
+
+    with spoken_errors():
+        typer.echo(printable(str(create_preset(PresetLibrary(), name, source))))
+
+
+@presets.command()
+def edit(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")]) -> None:
+    """Open a preset in $VISUAL or $EDITOR and check it afterwards; a bundled one as a copy of your own."""
+    from vramtui.cli.presets.edit import edit_preset  # noqa: PLC0415 - only this command edits one
+
+    with spoken_errors():
+        raise typer.Exit(edit_preset(name, _try_out))
+
+
+def columns_in(width: int) -> tuple[str, ...]:
+    """The list's columns in a terminal of `width` columns; a narrow one needs its room for the titles."""
+    return ("NAME", "MODEL", "RUN", "FROM", "TITLE") if width >= ROOM_FOR_ALL else ("NAME", "RUN", "TITLE")
+
+
+def _width() -> int:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else ROOM_FOR_ALL
+
+
+def _check(files: list[Path]) -> tuple[int, list[str]]:
+    from vramtui.presets import PresetLibrary, check_file, preset_files  # noqa: PLC0415 - as above
+
+    problems = []
+    if files:
+        paths = [path for given in files for path in (preset_files(given) if given.is_dir() else (given,))]
+        if not paths:
+            problems.append(f"{printable(str(files[0]))} holds no TOML files")
+    else:
+        library = PresetLibrary()
+        paths = list(library.files())
+        problems += library.doubles
+    return len(paths), [*problems, *(problem for path in paths for problem in check_file(path, _try_out))]
+
+
+def _try_out(preset: Preset) -> None:
+    """Estimate it, which finds what no single key is wrong with: heads that do not divide, a sequence too long.
+
+    On a card that holds anything: a server that no usual card holds is not wrong for it.
+    """
+    import msgspec  # noqa: PLC0415 - as above
+
+    from vramtui.core.estimate.devices import DEFAULT_CARD, card  # noqa: PLC0415 - as above
+    from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel  # noqa: PLC0415 - as above
+    from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as above
+
+    if isinstance(preset.model, (HuggingFaceModel, TorchModel)):
+        return  # known only by running it, which nobody has asked for
+
+    boundless = msgspec.structs.replace(card(DEFAULT_CARD), total_memory=1 << 50)
+    estimates_by(None, preset.workload, boundless)
+
+
+def _entry(found: PresetFile) -> dict[str, object]:
+    return {
+        "name": found.key,
+        "title": found.preset.name,
+        "path": found.path,
+        "bundled": found.bundled,
+        "model_kind": _kind(found.preset.model),
+        "run_kind": _kind(found.preset.run),
+    }
+
+
+def _row(found: PresetFile) -> dict[str, str]:
+    return {
+        "NAME": printable(found.key),
+        "MODEL": _kind(found.preset.model),
+        "RUN": _kind(found.preset.run),
+        "FROM": "bundled" if found.bundled else "yours",
+        "TITLE": printable(found.preset.name),
+    }
+
+
+def _kind(part: object) -> str:
+    """The tag that stands for a Struct's type in a preset."""
+    return str(type(part).__struct_config__.tag)  # type: ignore[attr-defined]  # every Struct has it

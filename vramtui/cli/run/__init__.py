@@ -1,0 +1,1 @@
+"""`vramtui run` and `vramtui attach`."""

@@ -1,0 +1,128 @@
+"""`vramtui run`: a job as it is, with PyTorch's own figures beside the driver's, and a report at its end."""
+
+import os
+import platform
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vramtui.cli.common.exit_codes import leave, spoken_errors
+from vramtui.core.base.errors import SourceFailed, UserError
+
+if TYPE_CHECKING:
+    from vramtui.cli.run.child import Mask
+    from vramtui.cli.run.monitor import GpuWatch
+    from vramtui.cli.run.results import Finished, Seen
+    from vramtui.sources.probe_listener import ProbeListener
+
+
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job, as it is.")],
+    preset: Annotated[str | None, typer.Option(help="What it is predicted by: a preset's name or a path.")] = None,
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the GPUs while it runs.")] = None,
+    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between looks at the GPUs.")] = 1.0,
+) -> None:
+    """Run a training job unchanged and see its memory from the inside: parts, phases, peaks.
+
+    Its terminal, signals and exit code are its own. What vramtui has to say comes at the end, on standard error.
+    """
+    with spoken_errors():
+        from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
+        from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
+
+        mask = hold_signals()
+        found = None if preset is None else changed_preset(preset, [])
+        watch = _watch(interval, record)
+        mark = secrets.token_hex(8)
+        listener = _listener(mark)
+        if record is not None and watch is not None and listener is not None:
+            from vramtui.cli.run.recorded_predictions import RunRecorded  # noqa: PLC0415 - only where it is recorded
+
+            watch.beside = RunRecorded(listener.jobs, found)
+        try:
+            code, started_at = _run(command, listener, watch, mark, mask)
+        except NotStarted as error:
+            leave(error.code, str(error))
+        finally:
+            if watch is not None:
+                watch.close()
+            if listener is not None:
+                listener.close()
+        from vramtui.cli.run.results import Finished, seen_in  # noqa: PLC0415 - not while the job waits to start
+
+        finished = Finished(
+            command=tuple(command),
+            code=code,
+            started_at=started_at,
+            ended_at=time.time(),
+            jobs=() if listener is None else listener.jobs(),
+            preset=found,
+        )
+        seen = seen_in(finished, watch)
+        _report(finished, seen, watch)
+        raise SystemExit(code)
+
+
+def _run(
+    command: list[str], listener: "ProbeListener | None", watch: "GpuWatch | None", mark: str, mask: "Mask"
+) -> tuple[int, float]:
+    from vramtui.cli.run.child import Child, probed_environment  # noqa: PLC0415 - only here
+
+    environment = dict(os.environ)
+    if listener is not None:
+        environment = probed_environment(environment, str(listener.path), mark)
+    started_at = time.time()
+    child = Child(command, environment, mask)
+    if watch is not None:
+        watch.start()
+    return child.wait(), started_at
+
+
+def _listener(mark: str) -> "ProbeListener | None":
+    from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - only here
+
+    try:
+        return ProbeListener(f"run-{os.getpid()}", run=mark)
+    except SourceFailed as error:
+        sys.stderr.write(f"vramtui: the job runs without a probe. {error.message} {error.hint}\n")
+        return None
+
+
+def _watch(interval: float, record: Path | None) -> "GpuWatch | None":
+    """The driver's side. A job may run where there is no driver; a recording cannot be made there.
+
+    Raises:
+        SourceFailed: it has to be recorded, and there is nothing to record.
+        UserError: the recording cannot be written.
+    """
+    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
+    from vramtui.cli.run.monitor import GpuWatch  # noqa: PLC0415 - only here
+
+    try:
+        source = open_source(demo=False, replay=None).source
+    except SourceFailed:
+        if record is not None:
+            raise
+        return None
+    return GpuWatch(source, interval, record)
+
+
+def _report(finished: "Finished", seen: "tuple[Seen, ...]", watch: "GpuWatch | None") -> None:
+    """Say it, and keep it. The job has ended: nothing that goes wrong here may change its exit code."""
+    from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
+    from vramtui.cli.run.history_entry import kept_runs  # noqa: PLC0415 - only here
+    from vramtui.cli.run.report import print_report  # noqa: PLC0415 - only here
+
+    try:
+        print_report(finished, seen, watch)
+        history = run_history()
+        for kept in kept_runs(finished, seen, platform.node(), watch):
+            history.keep(kept)
+    except UserError as error:
+        sys.stderr.write(f"vramtui: {error}\n")
+    except BrokenPipeError:
+        pass

@@ -1,0 +1,140 @@
+"""Why a job ran out of memory, and what would have been small enough."""
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from vramtui.cli.run.monitor import GpuWatch
+from vramtui.cli.run.results import Finished, Seen
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_bytes, parse_size
+from vramtui.core.estimate.estimate import PHASE_TITLES
+from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import Process
+
+# PyTorch's own sentence, for builds that tell a watcher nothing when they give up.
+_SIZE = r"([\d.]+ (?:[KMGT]iB|bytes))"
+_ASKED = re.compile(rf"Tried to allocate {_SIZE}")
+_FREE = re.compile(rf"of which {_SIZE} is free")
+_ALLOCATED = re.compile(rf"{_SIZE} is allocated by PyTorch")
+_CACHED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
+MOST_OTHERS = 5
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """The allocation that could not be made, in bytes: what was asked, free, allocated, and cached but of no use."""
+
+    when: str = ""
+    asked: int | None = None
+    free: int | None = None
+    allocated: int | None = None
+    cached: int | None = None
+
+
+def failure_of(one: Seen) -> Failure | None:
+    """What the process died of, if it was memory."""
+    oom = one.out_of_memory
+    if oom is not None:
+        cached = None
+        if oom.reserved is not None and oom.allocated is not None:
+            cached = max(0, oom.reserved - oom.allocated)
+        when = f" in {'' if oom.phase is None else PHASE_TITLES[oom.phase] + ' of '}step {oom.step}"
+        return Failure(when=when, asked=oom.asked, free=oom.free, allocated=oom.allocated, cached=cached)
+    return _from_message(one.job, one.counters.index)
+
+
+def oom_lines(one: Seen, finished: Finished, watch: GpuWatch | None) -> Iterator[str]:
+    """The report's part on it; nothing where the process did not die of memory."""
+    failure = failure_of(one)
+    if failure is None:
+        return
+    yield f"\n{printable(one.title)} ran out of memory{failure.when}"
+    yield f"  asked for                  {format_bytes(failure.asked, 2)}"
+    yield f"  free on the card           {format_bytes(failure.free, 2)}"
+    yield f"  allocated                  {format_bytes(failure.allocated, 2)}"
+    yield f"  cached but unusable        {format_bytes(failure.cached, 2)}{_fragmented(failure)}"
+    pids = frozenset(job.pid for job in finished.jobs)
+    others = () if watch is None or one.gpu is None else watch.others(one.gpu.uuid, pids)
+    for other in others[:MOST_OTHERS]:
+        yield f"  also on the card           {_other(other)}"
+    if len(others) > MOST_OTHERS:
+        yield f"                             and {len(others) - MOST_OTHERS} more"
+    yield from _advice(one, finished, others)
+
+
+def _fragmented(failure: Failure) -> str:
+    if not failure.cached or failure.asked is None or failure.cached + (failure.free or 0) < failure.asked:
+        return ""
+    return "  (enough, but in pieces: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may help)"
+
+
+def _other(process: Process) -> str:
+    name = printable(process.command or process.name or "?")[:60]
+    return f"{format_bytes(process.used_memory, 2)}  pid {process.pid} {printable(process.user or '?')} {name}"
+
+
+def _advice(one: Seen, finished: Finished, others: tuple[Process, ...]) -> Iterator[str]:
+    """What change of the preset the planner would have made."""
+    if finished.preset is None:
+        yield "  with --preset NAME this report says which change of the job would have fitted"
+        return
+    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
+
+    taken = sum(process.used_memory or 0 for process in others)
+    room = max(1, one.device.total_memory - taken)
+    device = msgspec.structs.replace(one.device, total_memory=room)
+    try:
+        plan = Planner(ANALYTIC, finished.preset.preset.workload, device).plan()
+    except UserError as error:
+        yield f"  {printable(finished.preset.key)} cannot be planned for: {printable(str(error))}"
+        return
+    had = f"of the {format_bytes(room, 1)} that it could have"
+    if plan.cheapest is None:
+        yield f"  no set of changes to {printable(finished.preset.key)} makes it fit into {format_bytes(room, 1)}"
+    elif not plan.cheapest:
+        yield f"  the preset should need {format_bytes(plan.process)} {had}: the job is larger than its preset says"
+    else:
+        yield f"  what would have fitted: {' and '.join(lever.name for lever in plan.cheapest)}, which takes"
+        yield f"  {format_bytes(plan.cheapest_process)} {had}:"
+        for lever in plan.cheapest:
+            for key, value in lever.changes.items():
+                yield f"    {key} = {_toml(value)}"
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{key} = {_toml(part)}" for key, part in value.items()) + " }"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    return str(value)
+
+
+def _from_message(job: ObservedJob, device: int) -> Failure | None:
+    if job.end is None or not job.end.out_of_memory:
+        return None
+    text = job.end.message
+    if f"GPU {device} " not in text and len(job.peaks) > 1:
+        return None
+    return Failure(
+        asked=_size(_ASKED, text),
+        free=_size(_FREE, text),
+        allocated=_size(_ALLOCATED, text),
+        cached=_size(_CACHED, text),
+    )
+
+
+def _size(pattern: "re.Pattern[str]", text: str) -> int | None:
+    found = pattern.search(text)
+    if found is None:
+        return None
+    try:
+        return parse_size(found[1].replace(" bytes", ""))
+    except UserError:
+        return None

@@ -1,0 +1,159 @@
+"""What `vramtui run` says when the job has ended, on standard error: predicted against observed."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+
+from vramtui.cli.common.console import print_table
+from vramtui.cli.run.monitor import GpuWatch
+from vramtui.cli.run.oom import oom_lines
+from vramtui.cli.run.results import Finished, Seen
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_percent
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment, Phase
+from vramtui.core.estimate.ledger import Ledger, Line
+from vramtui.core.observation.probe_messages import FIRST_STEPS
+
+PHASES: tuple[Phase, ...] = ("build", "input", "forward", "backward", "step")
+STATES: tuple[tuple[str, tuple[Line, ...]], ...] = (
+    ("weights", ("weights",)),
+    ("gradients", ("gradients",)),
+    ("optimizer", ("optimizer", "master_weights")),
+)
+TOTALS: tuple[tuple[str, Line], ...] = (
+    ("allocated", "allocated"),
+    ("reserved", "reserved"),
+    ("CUDA context", "context"),
+    ("process", "process"),
+)
+NOTHING = "no process of it used CUDA through PyTorch, so there is nothing to report"
+
+
+def print_report(finished: Finished, seen: tuple[Seen, ...], watch: GpuWatch | None) -> None:
+    """The whole report."""
+    with redirect_stdout(sys.stderr):
+        print(f"\nvramtui: {_ending(finished)}")
+        if not seen:
+            print(f"vramtui: {NOTHING}")
+        if len(seen) > 1:
+            print_table(
+                ("PROCESS", "ALLOCATED", "RESERVED", "PROCESS PEAK", "PEAKED IN"), [*map(_row, seen)], right=(1, 2, 3)
+            )
+        for one in _telling(seen):
+            _print_one(one, finished)
+        for one in seen:
+            for line in oom_lines(one, finished, watch):
+                print(line)
+        if watch is not None and watch.problem and seen:
+            print(f"note: {printable(watch.problem)}")
+
+
+def _ending(finished: Finished) -> str:
+    command = printable(shlex.join(finished.command))
+    shown = command if len(command) <= 80 else command[:79] + "…"
+    lasted = format_duration(finished.ended_at - finished.started_at)
+    return f"{shown} ended with {finished.code} after {lasted}{_steps(finished)}"
+
+
+def _steps(finished: Finished) -> str:
+    beats = [job.beat for job in finished.jobs if job.beat is not None and job.beat.step]
+    if not beats:
+        return ""
+    most = max(beats, key=lambda beat: beat.step)
+    pace = "" if most.step_seconds is None else f" of {1e3 * most.step_seconds:,.1f} ms"
+    return f", {most.step:,} step{'s' if most.step > 1 else ''}{pace}"
+
+
+def _telling(seen: tuple[Seen, ...]) -> tuple[Seen, ...]:
+    """Ranks of one job are much alike: the largest is told in full."""
+    return (max(seen, key=lambda one: one.counters.reserved_peak or 0),) if seen else ()
+
+
+def _row(one: Seen) -> tuple[str, ...]:
+    return (
+        printable(one.title),
+        format_bytes(one.ledger.allocated),
+        format_bytes(one.ledger.reserved),
+        format_bytes(one.ledger.process),
+        _where(one.peak),
+    )
+
+
+def _where(peak: tuple[str, int] | None) -> str:
+    return UNKNOWN if peak is None else f"{PHASE_TITLES.get(peak[0], peak[0])} of step {peak[1]}"  # type: ignore[call-overload]  # a probe's phases are among them
+
+
+def _print_one(one: Seen, finished: Finished) -> None:
+    estimate = one.estimate
+    against = f" against {printable(finished.preset.key)}" if finished.preset is not None else ""
+    print(f"\n{printable(one.title)}{against}")
+    print_table(("PEAK", "PREDICTED", "OBSERVED", "Δ"), list(_parts(one.ledger, estimate)), right=(1, 2, 3))
+    rows = list(_phases(one, estimate))
+    if rows:
+        headings = ("PHASE", "STEP", "ITS END: PREDICTED", "OBSERVED", "Δ", "ITS PEAK: PREDICTED", "OBSERVED", "Δ")
+        print_table(headings, rows, right=range(1, 8))
+    print(_peak_sentence(one, estimate))
+    if finished.preset is not None and estimate is None:
+        print(f"note: {printable(finished.preset.key)} cannot be estimated for this card")
+    if one.counters.num_alloc_retries:
+        times = one.counters.num_alloc_retries
+        print(f"note: the cache had to be emptied for room {f'{times:,} times' if times > 1 else 'once'}")
+
+
+def _parts(observed: Ledger, estimate: Estimate | None) -> Iterator[tuple[str, ...]]:
+    """Each part at its own largest; the rest is what allocated peaks at beyond them, on both sides."""
+    predicted_states = observed_states = 0
+    for title, lines in STATES:
+        predicted = None if estimate is None else sum(part.bytes for part in estimate.parts if part.line in lines)
+        seen = observed.bytes_of(lines[0])
+        predicted_states += predicted or 0
+        observed_states += seen or 0
+        yield _compared(title, predicted, seen)
+    rest = None if estimate is None else max(0, estimate.allocated - predicted_states)
+    known = observed.allocated is not None and observed.weights is not None
+    seen_rest = max(0, (observed.allocated or 0) - observed_states) if known else None
+    yield _compared("activations and the rest", rest, seen_rest)
+    for title, line in TOTALS:
+        yield _compared(title, None if estimate is None else estimate.ledger.bytes_of(line), observed.bytes_of(line))
+
+
+def _compared(title: str, predicted: int | None, observed: int | None) -> tuple[str, ...]:
+    return title, format_bytes(predicted, 2), format_bytes(observed, 2), _off(predicted, observed)
+
+
+def _off(predicted: int | None, observed: int | None) -> str:
+    return UNKNOWN if not predicted or observed is None else format_percent(observed / predicted - 1)
+
+
+def _phases(one: Seen, estimate: Estimate | None) -> Iterator[tuple[str, ...]]:
+    timeline = {} if estimate is None else {(moment.phase, moment.step): moment for moment in estimate.timeline}
+    for step in range(FIRST_STEPS):
+        ends = one.job.phase_ends(one.counters.index, step)
+        for phase in PHASES:
+            end = ends.get(phase)
+            if end is None:
+                continue
+            expected: Moment | None = timeline.get((phase, step))
+            held, peak = (None, None) if expected is None else (expected.allocated, expected.peak_allocated)
+            yield (
+                PHASE_TITLES[phase],
+                str(step),
+                format_bytes(held, 2),
+                format_bytes(end.allocated, 2),
+                _off(held, end.allocated),
+                format_bytes(peak, 2),
+                format_bytes(end.peak_allocated, 2),
+                _off(peak, end.peak_allocated),
+            )
+
+
+def _peak_sentence(one: Seen, estimate: Estimate | None) -> str:
+    observed = "allocated peaked" if one.peak is None else f"allocated peaked in {_where(one.peak)}"
+    observed += f" at {format_bytes(one.ledger.allocated, 2)}"
+    if estimate is None:
+        return observed
+    step = "" if estimate.peak_step is None else f" of step {estimate.peak_step}"
+    return (
+        f"{observed}; predicted in {PHASE_TITLES[estimate.peak_phase]}{step} at {format_bytes(estimate.allocated, 2)}"
+    )

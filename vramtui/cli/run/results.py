@@ -1,0 +1,119 @@
+"""What a finished run came to: what probes told of each process, what the driver showed, what a preset says."""
+
+import msgspec
+
+from vramtui.cli.run.monitor import GpuWatch
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.probe_messages import Counters, ObservedJob, OutOfMemory, ProbeDevice
+from vramtui.core.observation.readings import Gpu
+from vramtui.core.observation.snapshot import device_of
+from vramtui.core.schema.preset import PresetFile
+
+
+class Finished(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that ended: its exit code as a shell gives it, times in seconds since the epoch, and who told what."""
+
+    command: tuple[str, ...]
+    code: int
+    started_at: float
+    ended_at: float
+    jobs: tuple[ObservedJob, ...]
+    preset: PresetFile | None = None
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """One process on one GPU.
+
+    Attributes:
+        told: the device as the job knows it, and `gpu` as the driver does; None where neither said.
+        counters: PyTorch's own peaks.
+        ledger: the observed side, its process line from the driver.
+        device: the card that a prediction is made for.
+        estimate: that prediction; None without a preset or where it cannot be estimated.
+    """
+
+    job: ObservedJob
+    counters: Counters
+    told: ProbeDevice | None = None
+    gpu: Gpu | None = None
+    ledger: Ledger
+    device: Device
+    estimate: Estimate | None = None
+
+    @property
+    def title(self) -> str:
+        """Which process and which card, in words."""
+        hello = self.job.hello
+        rank = "" if hello is None or hello.rank is None else f"rank {hello.rank}, "
+        number = self.counters.index if self.gpu is None else self.gpu.index
+        name = "" if self.told is None else f" {self.told.name}"
+        return f"{rank}pid {self.job.pid} on GPU {number}{name}"
+
+    @property
+    def peak(self) -> tuple[str, int] | None:
+        """The phase and step in which allocated was highest; None where that was not noted."""
+        known = [end for end in self.job.moments if end.device == self.counters.index and end.peak_allocated]
+        highest = max(known, key=lambda end: end.peak_allocated or 0, default=None)
+        if highest is None or highest.peak_allocated != self.counters.allocated_peak:
+            return None
+        return highest.phase, highest.step
+
+    @property
+    def out_of_memory(self) -> OutOfMemory | None:
+        """The last time that the allocator gave up, if the process may have died of it."""
+        died = self.job.end is None or self.job.end.out_of_memory
+        mine = [oom for oom in self.job.ooms if oom.device == self.counters.index]
+        return mine[-1] if mine and died else None
+
+
+def seen_in(finished: Finished, watch: GpuWatch | None) -> tuple[Seen, ...]:
+    """Every process that used CUDA through PyTorch, by rank."""
+    rows = [
+        _seen(finished, job, counters, watch)
+        for job in finished.jobs
+        for counters in job.peaks.values()
+        if counters.reserved_peak
+    ]
+    return tuple(sorted(rows, key=lambda seen: (_rank(seen.job), seen.job.pid, seen.counters.index)))
+
+
+def _rank(job: ObservedJob) -> int:
+    return job.hello.rank if job.hello is not None and job.hello.rank is not None else 1 << 30
+
+
+def _seen(finished: Finished, job: ObservedJob, counters: Counters, watch: GpuWatch | None) -> Seen:
+    devices = () if job.hello is None else job.hello.devices
+    told = next((device for device in devices if device.index == counters.index), None)
+    gpu = None
+    if watch is not None:
+        gpu = watch.gpu(None if told is None else told.uuid, counters.index)
+    device = _device(told, gpu)
+    process = None if watch is None or gpu is None else watch.peak(gpu.uuid, job.pid)
+    ledger = job.ledger(counters.index)
+    if process is not None and ledger.reserved is not None and process >= ledger.reserved:
+        ledger = msgspec.structs.replace(ledger, context=process - ledger.reserved, process=process)
+    return Seen(
+        job=job,
+        counters=counters,
+        told=told,
+        gpu=gpu,
+        ledger=ledger,
+        device=device,
+        estimate=_estimate(finished.preset, device),
+    )
+
+
+def _device(told: ProbeDevice | None, gpu: Gpu | None) -> Device:
+    if told is not None:
+        return Device(name=told.name, capability=told.capability, total_memory=told.total_memory)
+    return CARDS[DEFAULT_CARD] if gpu is None else device_of(gpu)
+
+
+def _estimate(preset: PresetFile | None, device: Device) -> Estimate | None:
+    if preset is None:
+        return None
+    from vramtui.estimators.predict import Predictor  # noqa: PLC0415 - estimators take time to load
+
+    return Predictor()(preset, device)

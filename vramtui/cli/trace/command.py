@@ -1,0 +1,149 @@
+"""`vramtui trace`: run a training script on a card that is not there, and see its memory."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+import typer
+
+from vramtui.cli.common.console import print_json
+from vramtui.cli.common.exit_codes import BAD_INPUT, NO, leave, spoken_errors
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import parse_size
+from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
+
+if TYPE_CHECKING:
+    from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
+    from vramtui.estimators.traced.process.run import TraceFailed
+
+
+def trace(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE.py[:FUNCTION] | PRESET",
+            help="A script, one function of it that takes no arguments, or a preset.",
+        ),
+    ],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="For the script.")] = None,
+    device: Annotated[str, typer.Option(help="The card to stand in for: H200, A100, T4 …")] = DEFAULT_CARD,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The card's memory: 24GiB.")] = None,
+    steps: Annotated[int, typer.Option(min=1, help="End after this many optimizer steps.")] = 3,
+    alloc_conf: Annotated[
+        str, typer.Option("--alloc-conf", metavar="CONF", help="What PYTORCH_CUDA_ALLOC_CONF would say.")
+    ] = "",
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a preset's value: run.batch_size=8.")
+    ] = None,
+    separate_lt_workspace: Annotated[
+        bool, typer.Option(help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.")
+    ] = False,
+    show_output: Annotated[
+        bool, typer.Option("--show-output", help="Let what the code prints through, to standard error.")
+    ] = False,
+    timeout: Annotated[float | None, typer.Option(min=1, help="Give up after this many seconds.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
+) -> None:
+    """Run PyTorch code on fake tensors as if the card were there, and show its memory phase by phase.
+
+    The code runs, in a process of its own, up to the end of the last step: it is your own code, with all it does.
+    Exit code 1 when it does not fit the card.
+    """
+    with spoken_errors():
+        from vramtui.estimators.traced.process.run import require  # noqa: PLC0415 - only this command needs it
+
+        require()
+        request = msgspec.structs.replace(
+            _what_to_run(target, arguments or [], settings or [], chosen_device(device, memory)),
+            steps=steps,
+            alloc_conf=alloc_conf,
+            separate_lt_workspace=separate_lt_workspace,
+        )
+        result = _run(request, timeout, show_output=show_output, quiet=json)
+        _answer(result, json=json)
+        if result.out_of_memory is not None:
+            leave(NO, printable(_here(result.out_of_memory)))
+
+
+def _answer(result: "TraceResult", *, json: bool) -> None:
+    if json:
+        print_json(document(result))
+    else:
+        from vramtui.cli.trace.text import print_result  # noqa: PLC0415 - only where it is asked for
+
+        print_result(result)
+
+
+def document(result: "TraceResult") -> dict[str, object]:
+    """What `--json` prints: the result, with the fine trace as `[event, allocated, reserved]`."""
+    built: dict[str, object] = msgspec.to_builtins(result)
+    built["series"] = [[point.event, point.allocated, point.reserved] for point in result.series]
+    return built
+
+
+def chosen_device(name: str, memory: str | None) -> Device:
+    """The card called so, with the memory that --memory says.
+
+    Raises:
+        UserError: the card is not known or the size is none.
+    """
+    found = card(name)
+    if memory is None:
+        return found
+    size = parse_size(memory)
+    if size <= 0:
+        raise UserError(f"--memory {memory} is no memory at all")
+    return msgspec.structs.replace(found, total_memory=size)
+
+
+def _what_to_run(target: str, arguments: list[str], settings: list[str], device: Device) -> "TraceRequest":
+    from vramtui.estimators.traced.process.results import TraceRequest  # noqa: PLC0415 - only this command needs it
+    from vramtui.estimators.traced.process.run import is_file_target, split_target  # noqa: PLC0415 - as above
+
+    if is_file_target(target):
+        if settings:
+            raise UserError("--set changes a preset, and a Python file is none; give it arguments after --")
+        path, function = split_target(target)
+        return TraceRequest(path=path, function=function, arguments=tuple(arguments), device=device)
+    from vramtui.cli.estimate.command import changed_preset, named  # noqa: PLC0415 - takes time to load
+    from vramtui.estimators.traced.estimator import request_of  # noqa: PLC0415 - as above
+
+    found = changed_preset(target, settings)
+    with named(found):
+        return request_of(found.preset.workload, device, tuple(arguments))
+
+
+def _run(request: "TraceRequest", timeout: float | None, *, show_output: bool, quiet: bool) -> "TraceResult":
+    from vramtui.cli.trace.text import ProgressLine  # noqa: PLC0415 - only this command needs it
+    from vramtui.estimators.traced.process.run import TraceFailed  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.process.run import trace as run  # noqa: PLC0415 - as above
+
+    line = ProgressLine()
+    try:
+        return run(request, progress=None if quiet else line, timeout=timeout, show_output=show_output)
+    except TraceFailed as failed:
+        line.clear()
+        _tell(failed)
+        leave(BAD_INPUT, printable(_here(str(failed))))
+    finally:
+        if not quiet:
+            line.clear()
+
+
+def _here(sentence: str) -> str:
+    """Paths below the working directory as people write them."""
+    return sentence.replace(f"{Path.cwd()}{os.sep}", "")
+
+
+def _tell(failed: "TraceFailed") -> None:
+    """What the code printed last, and the user's own lines that led to the error."""
+    from vramtui.cli.trace.text import short_line  # noqa: PLC0415 - only where something failed
+
+    for text in failed.said:
+        sys.stderr.write(f"{printable(text)}\n")
+    for frame in failed.frames:
+        place, word, rest = frame.partition(" in ")
+        sys.stderr.write(f"  {printable(short_line(place) + word + rest)}\n")

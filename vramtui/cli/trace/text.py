@@ -1,0 +1,172 @@
+"""`vramtui trace` for people: a row for each phase with a bar of what is held, and what the peak is made of."""
+
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+
+from vramtui.cli.common.category_bars import NAMES, Bars
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import GIB, KIB, MIB, format_bytes
+from vramtui.estimators.traced.process.results import Held, Progress, TraceResult, TraceRow
+
+PIPE_WIDTH = 120
+NARROWEST = 60
+MOST_STEPS = 6
+GAP = "  "
+
+
+def print_result(result: TraceResult) -> None:
+    """The timeline, the peak and its largest allocations, and what the figures leave out."""
+    width = columns()
+    bars = Bars()
+    print(
+        f"{result.device}, compute capability {'.'.join(map(str, result.capability))}, "
+        f"{format_bytes(result.total_memory)}; torch {result.torch}\n"
+    )
+    print_timeline(result.timeline, width, bars)
+    _print_peak(result, width, bars)
+    for sentence in result.warnings:
+        print(textwrap.fill(printable(f"note: {sentence}"), width, subsequent_indent="  ", break_on_hyphens=False))
+
+
+def print_timeline(rows: tuple[TraceRow, ...], width: int, bars: Bars) -> None:
+    """One line for each phase's end, its bar as long as its own peak."""
+    top = max((row.peak_allocated for row in rows), default=0) or 1
+    unit, name = unit_of(top)
+    figures = [
+        (row.phase, str(row.step) if row.step >= 0 else "", *(_number(size, unit) for size in _sizes(row)))
+        for row in rows
+    ]
+    headings = ("PHASE", "STEP", "ALLOCATED", "PEAK", "RESERVED")
+    widths = [max(map(len, column)) for column in zip(headings, *figures, strict=True)]
+    room = width - sum(widths) - len(GAP) * len(widths)
+    print(bars.strong(f"{_aligned(headings, widths)}{GAP}{name} HELD AT ITS END"))
+    left_out = _like_those_around(rows)
+    step = -1
+    for row, cells in zip(rows, figures, strict=True):
+        if row.step in left_out:
+            if row.step == left_out.start and step != row.step:
+                print(f"\n… {len(left_out)} steps more")
+            step = row.step
+            continue
+        if row.step > max(step, 0):
+            print()
+        step = row.step
+        print(f"{_aligned(cells, widths)}{GAP}{bars.bar(row.categories, row.peak_allocated, top, room)}".rstrip())
+    seen = {category for row in rows for category, size in row.categories.items() if size}
+    print(f"\n{bars.legend(seen, width)}\n")
+
+
+def _like_those_around(rows: tuple[TraceRow, ...]) -> range:
+    """Steps in the middle of many, which a table need not show."""
+    last = max((row.step for row in rows), default=0)
+    return range(MOST_STEPS // 2 + 1, last) if last >= MOST_STEPS else range(0)
+
+
+def _sizes(row: TraceRow) -> tuple[int, int, int]:
+    return row.allocated, row.peak_allocated, row.reserved
+
+
+def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
+    numbers = (f"{cell:>{width}}" for cell, width in zip(cells[1:], widths[1:], strict=True))
+    return GAP.join((f"{cells[0]:<{widths[0]}}", *numbers))
+
+
+def _number(size: int, unit: int) -> str:
+    return f"{size / unit:.2f}"
+
+
+def unit_of(top: int) -> tuple[int, str]:
+    """The unit for a table whose largest figure is `top` bytes, and its name."""
+    return next(((unit, name) for unit, name in ((GIB, "GiB"), (MIB, "MiB")) if top >= unit), (KIB, "KiB"))
+
+
+def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
+    where = f"{result.peak_phase} of step {result.peak_step}" if result.peak_step >= 0 else result.peak_phase
+    print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)} in {where}"))
+    for category, size in sorted(result.peak_categories.items(), key=lambda pair: -pair[1]):
+        if size:
+            share = f"{100 * size / result.peak_allocated:.0f} %"
+            print(f"  {bars.mark(category)} {NAMES[category]:<12}{format_bytes(size, 2):>12}{share:>7}")
+    print(f"Peak reserved {format_bytes(result.peak_reserved, 2)}")
+    print(
+        f"Process {format_bytes(result.process, 2)}, a CUDA context of about {format_bytes(result.context)} included\n"
+    )
+    print_largest(result.largest, width, bars)
+
+
+def print_largest(largest: tuple[Held, ...], width: int, bars: Bars) -> None:
+    """The largest allocations that are alive at the peak, with what made them."""
+    rows = [
+        (
+            format_bytes(held.bytes, 2),
+            f"{bars.mark(held.category)} {NAMES[held.category]}",
+            printable(held.module) or _operator(held.operator),
+            printable(short_line(held.line)),
+        )
+        for held in largest
+    ]
+    size = max([len(row[0]) for row in rows] + [4])
+    module = max([len(row[2]) for row in rows] + [6])
+    line = max([len(row[3]) for row in rows] + [4])
+    kind = max(len(name) for name in NAMES.values()) + 2
+    room = width - size - kind - 3 * len(GAP)
+    line = min(line, max(room // 2, room - module))
+    module = min(module, room - line)
+    # A preset's own job has no lines that are anyone's.
+    last = "LINE" if any(row[3] for row in rows) else ""
+    print(bars.strong(f"{'SIZE':>{size}}{GAP}{'WHAT':<{kind}}{GAP}{'MADE IN':<{module}}{GAP}{last}".rstrip()))
+    for bytes_, what, made, at in rows:
+        colour_width = kind + bars.invisible
+        end = _shortened(at, line)
+        print(
+            f"{bytes_:>{size}}{GAP}{what:<{colour_width}}{GAP}{_shortened(made, module):<{module}}{GAP}{end}".rstrip()
+        )
+    print()
+
+
+def _operator(name: str) -> str:
+    """`aten._to_copy.default` as `_to_copy`."""
+    return name.removeprefix("aten.").removesuffix(".default")
+
+
+def _shortened(text: str, width: int) -> str:
+    """The end of a path or module tells more than its beginning."""
+    return text if len(text) <= width else "…" + text[len(text) - width + 1 :]
+
+
+def short_line(line: str) -> str:
+    """`FILE:LINE`, the file relative to the working directory where it is below it."""
+    path, colon, number = line.rpartition(":")
+    if not colon:
+        return line
+    try:
+        return f"{Path(path).relative_to(Path.cwd())}:{number}"
+    except (ValueError, OSError):
+        return line
+
+
+def columns() -> int:
+    """The width to draw to."""
+    return max(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, NARROWEST)
+
+
+class ProgressLine:
+    """One line on standard error that is written over, where that is a terminal."""
+
+    def __init__(self) -> None:
+        self.shown = sys.stderr.isatty()
+
+    def __call__(self, progress: Progress) -> None:
+        """Show the phase that ended last."""
+        if self.shown:
+            step = f" of step {progress.step}" if progress.step >= 0 else ""
+            sys.stderr.write(f"\r\x1b[Ktracing: {progress.phase}{step}, {format_bytes(progress.allocated)}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Leave no trace."""
+        if self.shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()

@@ -1,0 +1,1 @@
+"""Units, safe text, errors and colours."""

@@ -1,0 +1,69 @@
+"""Bytes and times as text, and sizes read back from text. Nothing else in the core knows a unit."""
+
+import re
+
+from vramtui.core.base.errors import UserError
+
+KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
+UNKNOWN = "–"
+
+_BINARY = (("TiB", TIB), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB))
+_SUFFIXES = {
+    "": 1, "b": 1,
+    "k": KIB, "m": MIB, "g": GIB, "t": TIB,
+    "kib": KIB, "mib": MIB, "gib": GIB, "tib": TIB,
+    "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12,
+}  # fmt: skip
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", re.IGNORECASE)
+
+
+def format_bytes(count: int | None, digits: int = 1) -> str:
+    """A byte count in the largest binary unit that keeps it at or above 1: `15.0 GiB`, `8.1 MiB`, `512 B`."""
+    if count is None:
+        return UNKNOWN
+    for suffix, unit in _BINARY:
+        if abs(count) >= unit:
+            return f"{count / unit:.{digits}f} {suffix}"
+    return f"{count} B"
+
+
+def format_gib(count: int | None, digits: int = 1) -> str:
+    """A byte count as a bare number of GiB, for columns whose heading holds the unit."""
+    return UNKNOWN if count is None else f"{count / GIB:.{digits}f}"
+
+
+def format_percent(fraction: float | None, digits: int = 1) -> str:
+    """A signed percentage with a true minus sign: `+2.5 %`, `−0.5 %`, `0.0 %`."""
+    if fraction is None:
+        return UNKNOWN
+    text = f"{abs(fraction) * 100:.{digits}f} %"
+    if float(text[:-2]) == 0:
+        return text
+    return ("+" if fraction > 0 else "−") + text
+
+
+def format_duration(seconds: float | None) -> str:
+    """A span of time in the two largest units: `42 s`, `3 m 05 s`, `2 h 14 m`, `3 d 04 h`."""
+    if seconds is None:
+        return UNKNOWN
+    whole = max(0, int(seconds))
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} m {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} m"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def parse_size(text: str) -> int:
+    """Bytes from text such as `24GiB`, `24 GB`, `512`, `1.5g`; a bare letter means the binary unit.
+
+    Raises:
+        UserError: the text is not a size.
+    """
+    match = _SIZE.fullmatch(text)
+    unit = _SUFFIXES.get(match[2].lower()) if match else None
+    if match is None or unit is None:
+        raise UserError(f"{text!r} is not a size; write it like 24GiB, 512MiB or 80GB")
+    return round(float(match[1]) * unit)

@@ -1,0 +1,1 @@
+"""What was predicted: ledgers, estimates, comparisons, cards."""

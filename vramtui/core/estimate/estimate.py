@@ -1,0 +1,118 @@
+"""What an estimator answers: parts that explain themselves, three totals, and when each peaks."""
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.ledger import Ledger, Line
+from vramtui.core.schema.workload import Workload
+
+Phase = Literal[
+    "build", "input", "forward", "backward", "step", "zero_grad", "delete", "clear", "prefill", "decode", "serve"
+]
+PHASE_TITLES: dict[Phase, str] = {
+    "build": "build",
+    "input": "input",
+    "forward": "forward",
+    "backward": "backward",
+    "step": "optimizer step",
+    "zero_grad": "zero_grad",
+    "delete": "delete",
+    "clear": "clear workspaces",
+    "prefill": "prefill",
+    "decode": "decode",
+    "serve": "serving",
+}
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One named piece of memory.
+
+    Attributes:
+        name: short and unique within its estimate.
+        line: the Ledger line it belongs to.
+        bytes: its own full size.
+        at_peak: how much of it is alive when the allocated total peaks; these sum to the process total.
+        formula: the arithmetic in words and numbers, as a person would check it.
+        source: where the formula comes from.
+        lifetime: from when to when it is held, in words.
+        count: how many blocks of the allocator it takes (0 when it is outside the allocator).
+    """
+
+    name: str
+    line: Line
+    bytes: int
+    at_peak: int
+    formula: str
+    source: str
+    lifetime: str
+    count: int = 0
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The end of one phase of one step: what is allocated and reserved then, and the phase's own peaks, in bytes.
+
+    A method that does not follow the allocator's segments leaves the reserved figures None.
+    """
+
+    phase: Phase
+    step: int
+    allocated: int
+    reserved: int | None = None
+    peak_allocated: int
+    peak_reserved: int | None = None
+    categories: dict[str, int] = {}
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A prediction for one process.
+
+    Attributes:
+        method: `analytic`, `traced`, or `rules:ID`.
+        parts: every part; `at_peak` sums over the parts of a line to that line of the ledger.
+        ledger: the parts alive at the peak of allocated, and the three peak totals.
+        peak_phase: the phase in which allocated peaks.
+        peak_step: the first step (from 0) in which it does; None when there are no steps.
+        timeline: what is held at the end of each phase, where the method knows it.
+        assumptions: what was taken for granted, a sentence each.
+        error: the stated relative error of the process total, as a fraction; None when it was never measured.
+    """
+
+    method: str
+    parts: tuple[Part, ...]
+    ledger: Ledger
+    peak_phase: Phase
+    peak_step: int | None = None
+    timeline: tuple[Moment, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    error: float | None = None
+
+    @property
+    def allocated(self) -> int:
+        """Peak of `torch.cuda.memory_allocated` in bytes."""
+        return self.ledger.allocated or 0
+
+    @property
+    def reserved(self) -> int | None:
+        """Peak of `torch.cuda.memory_reserved` in bytes; None where the method has no word on it, as most rules."""
+        return self.ledger.reserved
+
+    @property
+    def process(self) -> int:
+        """Peak of what NVML shows for the process, in bytes."""
+        return self.ledger.process or 0
+
+
+class Estimator(Protocol):
+    """Anything that turns a Workload on a Device into an Estimate."""
+
+    name: str
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        """Predict.
+
+        Raises:
+            UserError: the workload is contradictory, or of a kind this estimator does not know.
+        """
+        ...

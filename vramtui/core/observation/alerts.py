@@ -1,0 +1,210 @@
+"""What is about to go wrong, each said once when it begins and not again until it was over."""
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.base.units import format_bytes, format_duration
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
+from vramtui.core.observation.history import History, Track
+from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
+from vramtui.core.observation.trend import Trend, trend_of
+
+Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost"]
+KINDS: tuple[Kind, ...] = ("will_not_fit", "growth", "over", "held_by_exited", "lost")
+Seconds = Annotated[float, Meta(ge=0, le=1e6)]
+DEFAULT_ERROR = 0.08
+GROWTH_EVERY = 5.0  # seconds
+
+
+class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The `[alerts]` table of the config file.
+
+    Attributes:
+        kinds: which alerts there are.
+        after: seconds that something has to last before it is said.
+        until: seconds that it has to be over before it can be said again.
+        horizon: seconds ahead within which growth has to reach the limit.
+        held: bytes that exited processes may hold.
+        bell: ring the terminal's bell.
+        notification: ask the terminal for a desktop notification (OSC 9).
+        command: a command to run, with the sentence in VRAMTUI_ALERT; nothing is run when absent.
+    """
+
+    kinds: tuple[Kind, ...] = KINDS
+    after: Seconds = 2.0
+    until: Seconds = 10.0
+    horizon: Seconds = 3600.0
+    held: Annotated[int, Meta(ge=0)] = 256 << 20
+    bell: bool = False
+    notification: bool = False
+    command: str | None = None
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Something a person should know now. `gpu_index`, and `process` where one is to blame, say where."""
+
+    kind: Kind
+    gpu_uuid: str
+    gpu_index: int
+    process: ProcessKey | None
+    sentence: str
+    since: float
+
+
+Place = tuple[Kind, str, ProcessKey | None]
+
+
+class _State(msgspec.Struct):
+    """One place where something was wrong: since when, last when, and whether it was said."""
+
+    began: float
+    last: float
+    alert: Alert
+    said: bool = False
+
+
+class Alerts:
+    """Watches samples go by.
+
+    Args:
+        rules: what is worth an alert.
+    """
+
+    def __init__(self, rules: AlertRules | None = None) -> None:
+        self.rules = rules or AlertRules()
+        self._states: dict[Place, _State] = {}
+        self._growing: dict[str, tuple[float, list[Alert]]] = {}
+
+    @property
+    def standing(self) -> tuple[Alert, ...]:
+        """What is wrong now, the oldest first."""
+        return tuple(state.alert for state in self._states.values() if state.said)
+
+    def update(
+        self, sample: Sample, history: History, predicted: Mapping[ProcessKey, Estimate | None]
+    ) -> tuple[Alert, ...]:
+        """Look at a sample that the history has taken already.
+
+        Args:
+            sample: the moment.
+            history: all that was seen before.
+            predicted: the estimate for each matched process.
+
+        Returns:
+            What begins now, to be said once.
+        """
+        now = sample.taken_at
+        begins: list[Alert] = []
+        for alert in self._found(sample, history, predicted):
+            place = (alert.kind, alert.gpu_uuid, alert.process)
+            state = self._states.get(place)
+            if state is None:
+                state = self._states[place] = _State(now, now, alert)
+            state.last = now
+            state.alert = msgspec.structs.replace(alert, since=state.began)
+            if not state.said and now - state.began >= self._patience(alert.kind):
+                state.said = True
+                begins.append(state.alert)
+        for place in [place for place, state in self._states.items() if self._is_over(state, now)]:
+            del self._states[place]
+        return tuple(begins)
+
+    def _patience(self, kind: Kind) -> float:
+        return 0.0 if kind == "lost" else self.rules.after
+
+    def _is_over(self, state: _State, now: float) -> bool:
+        """What was never said is forgotten at once; what was said has to stay away for a while."""
+        return state.last < now - (self.rules.until if state.said else 0.0)
+
+    def _found(
+        self, sample: Sample, history: History, predicted: Mapping[ProcessKey, Estimate | None]
+    ) -> Iterable[Alert]:
+        for gpu in sample.gpus:
+            for alert in self._of_gpu(sample, gpu, history, predicted):
+                if alert.kind in self.rules.kinds:
+                    yield alert
+
+    def _of_gpu(
+        self, sample: Sample, gpu: Gpu, history: History, predicted: Mapping[ProcessKey, Estimate | None]
+    ) -> Iterable[Alert]:
+        if gpu.state == "lost":
+            yield _alert("lost", gpu, None, f"GPU {gpu.index} is lost: {gpu.reason or 'it does not answer'}")
+        if gpu.state != "ok":
+            return
+        held = sum([row.used_memory or 0 for row in gpu.processes if row.state == "exited"])
+        if held > self.rules.held:
+            sentence = f"exited processes still hold {format_bytes(held)} of GPU {gpu.index}"
+            yield _alert("held_by_exited", gpu, None, sentence)
+        here = history.here(sample.host.name, gpu.uuid)
+        for row in gpu.processes if predicted else ():
+            track = here.get(row.pid)
+            estimate = predicted.get(track.key) if track is not None else None
+            if track is not None and estimate is not None and row.state != "exited":
+                yield from _against_prediction(gpu, track.key, track, estimate)
+        yield from self._growths(sample, gpu, here, predicted)
+
+    def _growths(
+        self, sample: Sample, gpu: Gpu, here: Mapping[int, Track], predicted: Mapping[ProcessKey, Estimate | None]
+    ) -> Iterable[Alert]:
+        """What grows: looked into now and then, for there may be thousands of processes and trends take a minute."""
+        since, found = self._growing.get(gpu.uuid, (float("-inf"), []))
+        if not since <= sample.taken_at < since + GROWTH_EVERY:
+            found = []
+            for row in gpu.processes:
+                track = here.get(row.pid)
+                if track is None or track.peak is None or row.used_memory is None or row.state == "exited":
+                    continue
+                estimate = predicted.get(track.key)
+                # What grows is at its peak, and growth up to what was predicted is no news.
+                if row.used_memory < track.peak.bytes or (estimate is not None and _most(track) <= estimate.process):
+                    continue
+                found += self._growth(gpu, track.key, track, sample.taken_at)
+            self._growing[gpu.uuid] = (sample.taken_at, found)
+        yield from found
+
+    def _growth(self, gpu: Gpu, key: ProcessKey, track: Track, now: float) -> Iterable[Alert]:
+        free = gpu.memory.free
+        trend = trend_of(track.times, track.values, now)
+        if free is None or trend is None:
+            return
+        soonest, latest = trend.reaches(free)
+        if soonest > self.rules.horizon:
+            return
+        yield _alert("growth", gpu, key, _growing(gpu, key, trend, soonest, latest))
+
+
+def _against_prediction(gpu: Gpu, key: ProcessKey, track: Track, estimate: Estimate | None) -> Iterable[Alert]:
+    used, free = track.last_used, gpu.memory.free
+    if estimate is None or not estimate.process or used is None:
+        return
+    allowed = DEFAULT_ERROR if estimate.error is None else estimate.error
+    peak = _most(track)
+    if peak > estimate.process * (1 + allowed):
+        sentence = f"pid {key.pid} holds {format_bytes(peak - estimate.process)} more than predicted"
+        yield _alert("over", gpu, key, sentence)
+    to_come = estimate.process - peak
+    # Cached memory counts as used, so what is still to come has to be free.
+    if free is not None and to_come > free and peak < estimate.process * (1 - allowed):
+        phase = PHASE_TITLES[estimate.peak_phase]
+        sentence = (
+            f"pid {key.pid} will need {format_bytes(to_come)} more in {phase}; "
+            f"GPU {gpu.index} has {format_bytes(free)} free"
+        )
+        yield _alert("will_not_fit", gpu, key, sentence)
+
+
+def _most(track: Track) -> int:
+    return max(track.last_used or 0, track.peak.bytes if track.peak else 0)
+
+
+def _growing(gpu: Gpu, key: ProcessKey, trend: Trend, soonest: float, latest: float) -> str:
+    when = f"{format_duration(soonest)} to {format_duration(latest)}"
+    a_minute = format_bytes(round(trend.slope * 60))
+    return f"pid {key.pid} grows by {a_minute} a minute: GPU {gpu.index} is full in {when}"
+
+
+def _alert(kind: Kind, gpu: Gpu, process: ProcessKey | None, sentence: str) -> Alert:
+    return Alert(kind=kind, gpu_uuid=gpu.uuid, gpu_index=gpu.index, process=process, sentence=sentence, since=0.0)

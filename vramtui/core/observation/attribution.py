@@ -1,0 +1,52 @@
+"""Why bytes of a GPU are nobody's: what is known to stand in the way of attributing them."""
+
+from vramtui.core.observation.readings import Absence, Gpu, Host
+
+_MPS_SERVER = "nvidia-cuda-mps"  # as much of its name as the kernel keeps
+
+
+def causes(gpu: Gpu, host: Host | None) -> tuple[str, ...]:
+    """What the unattributed bytes of a GPU may be, each a phrase, as far as something is known to hide their owner.
+
+    Only what the readings show is named. Empty where they show nothing: then it is the driver's own, managed memory
+    that has come to lie on the device, or what a process left when it ended, and there is no telling which.
+
+    Args:
+        gpu: as it was read.
+        host: the machine it is in, if known.
+    """
+    found = []
+    if "processes" in gpu.absent:
+        found.append("every process, as none is told")
+    silent = [row.used_memory for row in gpu.processes].count(None)
+    if silent:
+        found.append(f"{silent} process{'es' if silent > 1 else ''} listed without a size")
+    if "processes.graphics" in gpu.absent:
+        found.append("graphics clients, as they are not told")
+    if host is not None and host.private_pids and "unseen" not in [row.state for row in gpu.processes]:
+        found.append("processes outside this container")
+    names = {row.name or row.command for row in gpu.processes}
+    if any(name is not None and _MPS_SERVER in name for name in names):
+        found.append("clients of its MPS server")
+    if gpu.mig_used is not None:
+        found.append("what MIG keeps for itself")
+    if gpu.absent.get("memory.reserved") is Absence.DRIVER_TOO_OLD:
+        found.append("the driver itself, which is too old to tell that apart")
+    return tuple(found)
+
+
+def overlap(gpu: Gpu, grown: int | None) -> str:
+    """Why the processes of a GPU hold more than is in use on it, as far as that can be known: a phrase.
+
+    The driver is asked for a card's bytes and for its processes' one after the other. What a process grew in between
+    is not more than what it grew since the look before; what goes beyond that is counted for several at once.
+
+    Args:
+        gpu: as it was read, with fewer than no unattributed bytes.
+        grown: bytes by which its processes grew since the look before; None where there was none.
+    """
+    if grown is None:
+        return "counted more than once: processes share it, or one grew between two readings"
+    if grown + (gpu.unattributed or 0) >= 0:
+        return "a process grew between two readings"
+    return "counted more than once: processes share it"

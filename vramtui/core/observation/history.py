@@ -1,0 +1,276 @@
+"""Every process ever seen: its memory over time and its lifetime peak, kept after it is gone."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
+
+SERIES_LIMIT = 3600
+SERIES_LEAST = 120
+POINTS = 1 << 20
+KEEP_EXITED = 4096
+BREAK = 1.0  # seconds without a look after which a process is no longer looked at closely
+
+
+class Look(msgspec.Struct, frozen=True, gc=False):
+    """What one process held, in bytes, at a moment between two samples (seconds since the epoch).
+
+    `interval` is how many seconds had passed since the look before.
+    """
+
+    key: ProcessKey
+    at: float
+    used: int
+    interval: float
+
+
+class Peak(msgspec.Struct, frozen=True, kw_only=True):
+    """The most a process was seen to hold, in bytes, and when. `how`: `sampled`, `accounting` or `probe`.
+
+    `interval` is how many seconds lay between the looks when a sampled one was seen; None while there was but one.
+    What lasts for less can be higher and not be seen.
+    """
+
+    bytes: int
+    at: float
+    how: str = "sampled"
+    interval: float | None = None
+
+
+class Track:
+    """One process's memory over time. Points are kept only where the value changes; when they are too many, every
+    two neighbours become the larger of them, so a peak is never lost.
+
+    Attributes:
+        closely: from when until when it was looked at closely, in seconds since the epoch; None where it never was.
+        process: its latest reading.
+        gone_at: when it was first missed on a device that answered; None while it is there.
+    """
+
+    __slots__ = (
+        "closely",
+        "first_seen",
+        "gone_at",
+        "key",
+        "last_seen",
+        "last_used",
+        "peak",
+        "process",
+        "times",
+        "values",
+    )
+
+    def __init__(self, key: ProcessKey, process: Process, at: float) -> None:
+        self.key = key
+        self.process = process
+        self.times = array("d")
+        self.values = array("q")
+        self.first_seen = at
+        self.last_seen = at
+        self.last_used: int | None = None
+        self.gone_at: float | None = None
+        self.peak: Peak | None = None
+        self.closely: tuple[float, float] | None = None
+
+    def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT, interval: float | None = None) -> None:
+        """Note that the process held `used` bytes (None: not known) at time `at`; keep at most `limit` points.
+
+        `interval` is how many seconds ago the look before was.
+        """
+        self.last_seen = at
+        self.gone_at = None
+        if used is None or used == self.last_used:
+            return
+        self.last_used = used
+        peak, values = self.peak, self.values
+        if peak is None or used > peak.bytes:
+            self.peak = Peak(bytes=used, at=at, interval=interval)
+        self.times.append(at)
+        values.append(used)
+        if len(values) > limit:
+            self._thin()
+
+    @property
+    def close_since(self) -> float | None:
+        """Since when it has been looked at closely until now; None where it is not."""
+        if self.closely is None or self.last_seen - self.closely[1] > BREAK:
+            return None
+        return self.closely[0]
+
+    def grown(self, since: float) -> int:
+        """By how many bytes it went beyond what it held at that time, in seconds since the epoch."""
+        place = bisect_right(self.times, since)
+        later = self.values[place:]
+        return max(0, max(later) - (self.values[place - 1] if place else 0)) if later else 0
+
+    def look(self, look: Look, limit: int = SERIES_LIMIT) -> None:
+        """Note a close look. One that is older than what is known already is left out."""
+        if look.at < self.last_seen:
+            return
+        if self.closely is None or look.at - self.closely[1] > BREAK:
+            self.closely = (look.at, look.at)
+        else:
+            self.closely = (self.closely[0], look.at)
+        if self.gone_at is None:
+            self.add(look.at, look.used, limit, round(look.interval, 1))
+
+    def note_peak(self, peak: Peak) -> None:
+        """Take a peak learnt in another way. An equal one counts as better known; a smaller one is out of date."""
+        if self.peak is None or peak.bytes > self.peak.bytes:
+            self.peak = peak
+        elif peak.bytes == self.peak.bytes and self.peak.how == "sampled":
+            self.peak = Peak(bytes=peak.bytes, at=self.peak.at, how=peak.how)
+
+    def note_interval(self, interval: float) -> None:
+        """Say how far apart the looks are, where the first one had nothing to go by."""
+        if self.peak is not None and self.peak.interval is None and self.peak.how == "sampled":
+            self.peak = msgspec.structs.replace(self.peak, interval=interval)
+
+    def _thin(self) -> None:
+        times, values = array("d"), array("q")
+        for i in range(0, len(self.values) - 1, 2):
+            j = i if self.values[i] >= self.values[i + 1] else i + 1
+            times.append(self.times[j])
+            values.append(self.values[j])
+        if len(self.values) % 2:
+            times.append(self.times[-1])
+            values.append(self.values[-1])
+        self.times, self.values = times, values
+
+
+class History:
+    """All tracks by process. The one value in the core that changes: it belongs to whoever feeds it.
+
+    A sample costs one look-up by pid for each process: keys are made for new processes only. The more processes,
+    the fewer points each may keep, so that thousands of them for a day still take some tens of megabytes.
+    """
+
+    def __init__(self) -> None:
+        self._tracks: dict[ProcessKey, Track] = {}
+        self._here: dict[tuple[str, str], dict[int, Track]] = {}
+        self._gone: dict[ProcessKey, Track] = {}
+        self._looked: dict[str, tuple[float, float | None]] = {}
+
+    @property
+    def tracks(self) -> Mapping[ProcessKey, Track]:
+        """Every process seen, also those that have exited."""
+        return self._tracks
+
+    def here(self, host: str, gpu_uuid: str) -> Mapping[int, Track]:
+        """The tracks of the processes on one device, by pid."""
+        return self._here.get((host, gpu_uuid), {})
+
+    def pace(self, host: str) -> float | None:
+        """Seconds between the latest two samples of a host; None after the first."""
+        return self._looked.get(host, (0.0, None))[1]
+
+    def grown(self, host: str, gpu_uuid: str) -> int | None:
+        """Bytes by which the processes on one device grew since the sample before the last; None where there is none.
+
+        Of one that went up and down in between (which close looks show) its highest counts.
+        """
+        at, gap = self._looked.get(host, (0.0, None))
+        if gap is None:
+            return None
+        # `gap` is told to a tenth of a second.
+        return sum(track.grown(at - gap + 0.06) for track in self.here(host, gpu_uuid).values())
+
+    def exited(self, since: float) -> Iterator[Track]:
+        """The processes that have gone at or after `since`, the latest first."""
+        for track in reversed(self._gone.values()):
+            if track.gone_at is None or track.gone_at < since:
+                return
+            yield track
+
+    def add(self, sample: Sample) -> None:
+        """Take one sample. A process that is no longer listed on a device that answered has exited; on a device
+        that did not answer nothing is concluded.
+        """
+        self._step(sample)
+        limit = self._limit()
+        for gpu in sample.gpus:
+            if gpu.state == "ok" and "processes" not in gpu.absent:
+                self._add_gpu(sample, gpu, limit)
+        self._forget()
+
+    def add_looks(self, looks: Iterable[Look], sample: Sample) -> None:
+        """Take close looks from before `sample`, and before `add` takes that.
+
+        The driver names processes by their pids alone. A look counts only where `sample` does not show that the pid
+        has meanwhile become another process's.
+        """
+        looks, limit = list(looks), self._limit()
+        pids = {look.key.pid for look in looks}
+        rows = ((gpu.uuid, row) for gpu in sample.gpus for row in gpu.processes if row.pid in pids) if pids else ()
+        now = {(uuid, row.pid): row.started_at for uuid, row in rows}
+        for look in looks:
+            key = look.key
+            track = self.here(key.host, key.gpu_uuid).get(key.pid)
+            if track is None or track.key != key:
+                continue
+            if now.get((key.gpu_uuid, key.pid), key.started_at) == key.started_at:
+                track.look(look, limit)
+
+    def _limit(self) -> int:
+        return min(SERIES_LIMIT, max(SERIES_LEAST, POINTS // (len(self._tracks) + 1)))
+
+    def _step(self, sample: Sample) -> None:
+        last = self._looked.get(sample.host.name)
+        gap = None if last is None else round(float(sample.taken_at - last[0]), 1)
+        if gap is None or gap > 0:
+            self._looked[sample.host.name] = (sample.taken_at, gap)
+        if last is not None and last[1] is None and gap:
+            for key, track in self._tracks.items():
+                if key.host == sample.host.name:
+                    track.note_interval(gap)
+
+    def _add_gpu(self, sample: Sample, gpu: Gpu, limit: int) -> None:
+        here = self._here.setdefault((sample.host.name, gpu.uuid), {})
+        at, pace = sample.taken_at, self.pace(sample.host.name)
+        find = here.get
+        for process in gpu.processes:
+            track = find(process.pid)
+            if track is not None and track.process is process:
+                # A source gives the very same reading again while nothing of it changes.
+                track.last_seen = at
+                if process.used_memory == track.last_used:
+                    continue
+            elif track is None or track.key.started_at != process.started_at:
+                track = self._arrive(sample, gpu, process, here)
+            track.process = process
+            if process.peak_memory is not None:
+                track.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
+            track.add(at, process.used_memory, limit, pace)
+        listed = {process.pid for process in gpu.processes}
+        if len(here) > len(listed):
+            for pid in here.keys() - listed:
+                track = here.pop(pid)
+                if pid in gpu.final_peaks:
+                    track.note_peak(Peak(bytes=gpu.final_peaks[pid], at=at, how="accounting"))
+                self._leave(track, at)
+
+    def _arrive(self, sample: Sample, gpu: Gpu, process: Process, here: dict[int, Track]) -> Track:
+        former = here.get(process.pid)
+        if former is not None:
+            self._leave(former, sample.taken_at)
+        key = process_key(sample.host.name, gpu, process)
+        track = self._tracks.get(key)
+        if track is None:
+            track = self._tracks[key] = Track(key, process, sample.taken_at)
+        track.gone_at = None
+        self._gone.pop(key, None)
+        here[process.pid] = track
+        return track
+
+    def _leave(self, track: Track, at: float) -> None:
+        track.gone_at = at
+        self._gone[track.key] = track
+
+    def _forget(self) -> None:
+        while len(self._gone) > KEEP_EXITED:
+            key = next(iter(self._gone))
+            del self._gone[key]
+            del self._tracks[key]

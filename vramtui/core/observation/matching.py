@@ -1,0 +1,143 @@
+"""Which preset a process is a run of: chosen by hand, or by the preset's own `[match]`."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from operator import attrgetter
+
+import msgspec
+
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
+from vramtui.core.observation.regex_prefilter import required_words
+from vramtui.core.schema.preset import Match, PresetFile
+
+SEARCHED = 4096
+_Rules = tuple[tuple[int, tuple[str, ...], str], ...]
+_Texts = tuple[tuple[str, str | None], ...]
+_Facts = tuple[int, float | None, str | None, str | None, str | None]
+_facts: Callable[[Process], _Facts] = attrgetter("pid", "started_at", "command", "name", "user")
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """A preset that can know its process by itself, of which no more has been read."""
+
+    key: str
+    bundled: bool
+    match: Match
+
+
+class Matcher:
+    """Matches processes to presets and remembers the answers, so that a sample costs little more than its new
+    processes.
+
+    A choice by hand wins (None there means: no preset, whatever `[match]` says). Among presets that match by
+    themselves, the user's own come before bundled ones, then the order of their keys decides; so the answer does
+    not depend on the order of processes or files.
+    """
+
+    def __init__(self, presets: Iterable[PresetFile]) -> None:
+        known = {found.key: found for found in presets}
+        candidates = [Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match]
+        self._prepare(candidates, known.get)
+
+    @classmethod
+    def of_candidates(cls, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None]) -> "Matcher":
+        """One that reads a preset, with `get`, when a process is found that runs it."""
+        made = cls(())
+        made._prepare(candidates, get)
+        return made
+
+    def _prepare(self, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None]) -> None:
+        ordered = sorted(candidates, key=lambda one: (one.bundled, one.key))
+        self._get = get
+        self._rules = [(one.key, _rules(one.match)) for one in ordered]
+        self._answers: dict[tuple[str | None, str | None, str | None, str], PresetFile | None] = {}
+        self._seen: dict[tuple[str, str], tuple[list[_Facts], dict[ProcessKey, PresetFile]]] = {}
+
+    def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> dict[ProcessKey, PresetFile]:
+        """The preset of every process in `sample` that has one."""
+        matched: dict[ProcessKey, PresetFile] = {}
+        if not self._rules and not by_hand:
+            return matched
+        seen = {}
+        host = sample.host.name
+        for gpu in sample.gpus:
+            # Compared in one go: on most cards nobody comes or goes, and there may be thousands of processes.
+            facts = list(map(_facts, gpu.processes))
+            last = self._seen.get((host, gpu.uuid))
+            if last is None or last[0] != facts:
+                last = (facts, self._match(host, gpu))
+            seen[host, gpu.uuid] = last
+            matched.update(last[1])
+        self._seen = seen
+        for key in by_hand.keys() & _keys_of(sample, by_hand):
+            matched.pop(key, None)
+            chosen = self._get(by_hand[key] or "")
+            if chosen is not None:
+                matched[key] = chosen
+        return matched
+
+    def _match(self, host: str, gpu: Gpu) -> dict[ProcessKey, PresetFile]:
+        found = ((process, self._search(gpu, process)) for process in gpu.processes)
+        return {process_key(host, gpu, process): preset for process, preset in found if preset is not None}
+
+    def _search(self, gpu: Gpu, process: Process) -> PresetFile | None:
+        """The first preset whose own rules hold. Jobs are started in hundreds: each distinct text is searched once."""
+        text = (process.command, process.name, process.user, gpu.name)
+        if text not in self._answers:
+            if len(self._answers) > 1 << 16:
+                self._answers.clear()
+            texts = _texts(gpu, process)
+            self._answers[text] = next((found for found in self._found(texts) if found is not None), None)
+        return self._answers[text]
+
+    def _found(self, texts: _Texts) -> Iterable[PresetFile | None]:
+        return (self._get(key) for key, rules in self._rules if _hold(rules, texts))
+
+
+def _keys_of(sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> set[ProcessKey]:
+    """Keys of the processes in `sample` that share a pid with a choice made by hand."""
+    pids = {key.pid for key in by_hand}
+    if not pids:
+        return set()
+    return {
+        process_key(sample.host.name, gpu, process)
+        for gpu in sample.gpus
+        for process in gpu.processes
+        if process.pid in pids
+    }
+
+
+def matches(match: Match, gpu: Gpu, process: Process) -> bool:
+    """Whether every rule of `match` holds; a match without rules holds for nothing."""
+    return _hold(_rules(match), _texts(gpu, process))
+
+
+def _rules(match: Match) -> _Rules:
+    given = enumerate((match.command, match.user, match.gpu))
+    return tuple((number, required_words(pattern), pattern) for number, pattern in given if pattern is not None)
+
+
+def _texts(gpu: Gpu, process: Process) -> _Texts:
+    """What the rules are searched in, and that in lower case where it is ASCII. A hostile command line is bounded
+    before a pattern runs over it.
+    """
+    texts = ((process.command or process.name or "")[:SEARCHED], process.user or "", gpu.name)
+    return tuple((text, text.lower() if text.isascii() else None) for text in texts)
+
+
+def _hold(rules: _Rules, texts: _Texts) -> bool:
+    for number, words, pattern in rules:  # loops, not `all(...)`: this runs for every process and every preset
+        text, plain = texts[number]
+        if plain is not None:
+            for word in words:
+                if word not in plain:
+                    return False
+        if _searcher(pattern)(text) is None:
+            return False
+    return bool(rules)
+
+
+@cache
+def _searcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
+    return re.compile(pattern).search

@@ -1,0 +1,228 @@
+"""What a probe inside a training job tells: its messages as they arrive, and what they amount to for one process.
+
+Bytes are as PyTorch's allocator counts them. Everything here was written by another process: numbers are bounded,
+texts are cut, and a text passes `vramtui.core.base.text.printable` before it is shown.
+"""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.estimate.estimate import Phase
+from vramtui.core.estimate.ledger import Ledger
+
+FIRST_STEPS = 3  # of which every moment is kept: memory peaks in them for the first time
+LATEST = 64  # moments kept beyond those
+
+Count = Annotated[int, Meta(ge=0, lt=1 << 62)]
+Index = Annotated[int, Meta(ge=0, lt=4096)]
+Pid = Annotated[int, Meta(gt=0, lt=1 << 31)]
+Time = Annotated[float, Meta(ge=0, lt=1e12)]
+Text = Annotated[str, Meta(max_length=4096)]
+Watched = Literal["build", "input", "forward", "backward", "step"]
+Sizes = Annotated[dict[Annotated[str, Meta(max_length=64)], Count], Meta(max_length=256)]
+
+
+class ProbeDevice(msgspec.Struct, frozen=True, kw_only=True):
+    """A CUDA device as the job numbers it; `uuid` is the driver's, with or without its `GPU-`."""
+
+    index: Index
+    name: Text
+    total_memory: Count
+    capability: tuple[Index, Index]
+    uuid: Annotated[str, Meta(max_length=64)] | None = None
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """`torch.cuda.memory_stats` of one device: bytes now and at their peaks, and how often the allocator failed."""
+
+    index: Index
+    allocated: Count | None = None
+    allocated_peak: Count | None = None
+    reserved: Count | None = None
+    reserved_peak: Count | None = None
+    active: Count | None = None
+    active_peak: Count | None = None
+    inactive_split: Count | None = None
+    inactive_split_peak: Count | None = None
+    num_alloc_retries: Count | None = None
+    num_ooms: Count | None = None
+
+
+class PhaseEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one phase of one step on one device, in bytes.
+
+    The phase's own peaks are known only when they were higher than all before; or else they are None.
+    """
+
+    at: Time
+    phase: Watched
+    step: Count
+    device: Index
+    allocated: Count | None = None
+    reserved: Count | None = None
+    peak_allocated: Count | None = None
+    peak_reserved: Count | None = None
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What every message says: its format's version, who sent it, and when (seconds since the epoch)."""
+
+    v: Literal[1]
+    pid: Pid
+    at: Time
+
+
+class Hello(Message, frozen=True, kw_only=True, tag="hello"):
+    """Who this is. `run` is the mark of the `vramtui run` that started it."""
+
+    run: Text | None = None
+    command: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
+    python: Text = ""
+    torch: Text = ""
+    devices: Annotated[tuple[ProbeDevice, ...], Meta(max_length=64)] = ()
+    rank: Count | None = None
+    local_rank: Count | None = None
+    world_size: Count | None = None
+
+
+class Beat(Message, frozen=True, kw_only=True, tag="beat"):
+    """How it is now.
+
+    Attributes:
+        phase: None in a step that is not watched, because that would cost it too much.
+        parts: bytes by part, then by torch's name of the device.
+    """
+
+    phase: Watched | None = None
+    step: Count
+    step_seconds: Time | None = None
+    lost: Count = 0
+    devices: Annotated[tuple[Counters, ...], Meta(max_length=64)] = ()
+    parts: dict[Literal["weights", "gradients", "optimizer"], Sizes] = {}
+    moments: Annotated[tuple[PhaseEnd, ...], Meta(max_length=1024)] = ()
+
+
+class OutOfMemory(Message, frozen=True, kw_only=True, tag="oom"):
+    """The allocator gave up: what was asked for, what the driver had free, and what PyTorch held, in bytes."""
+
+    device: Index
+    asked: Count
+    free: Count | None = None
+    allocated: Count | None = None
+    reserved: Count | None = None
+    inactive_split: Count | None = None
+    phase: Watched | None = None
+    step: Count
+
+
+class End(Message, frozen=True, kw_only=True, tag="end"):
+    """Its last words: the exception that ends it, if one does."""
+
+    error: Text | None = None
+    message: Text = ""
+    out_of_memory: bool = False
+
+
+AnyMessage = Hello | Beat | OutOfMemory | End
+
+
+class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one process has told so far.
+
+    Attributes:
+        hello: who it is; None when that message was lost.
+        beat: the latest.
+        peaks: the most that each counter of a device ever said, by the device's index.
+        parts: the most that each part took, by part and device.
+        moments: the ends of phases: all of the first steps, and the latest.
+        ooms: how often the allocator gave up, each time.
+        end: its last words; `gone` when the connection ended, with or without them.
+    """
+
+    pid: int
+    hello: Hello | None = None
+    beat: Beat | None = None
+    peaks: dict[int, Counters] = {}
+    parts: dict[str, dict[str, int]] = {}
+    moments: tuple[PhaseEnd, ...] = ()
+    ooms: tuple[OutOfMemory, ...] = ()
+    end: End | None = None
+    gone: bool = False
+
+    def heard(self, message: AnyMessage) -> "ObservedJob":
+        """This job after one more message of it."""
+        if isinstance(message, Hello):
+            return msgspec.structs.replace(self, hello=message)
+        if isinstance(message, OutOfMemory):
+            return msgspec.structs.replace(self, ooms=(*self.ooms, message)[-LATEST:])
+        if isinstance(message, End):
+            return msgspec.structs.replace(self, end=message)
+        return self._beaten(message)
+
+    def ledger(self, device: int) -> Ledger:
+        """The observed side for one device: parts where they are known, and the peaks of the allocator's totals.
+
+        What is allocated beyond weights, gradients and optimizer is called activations: from outside of the job's own
+        code there is no telling what else it is.
+        """
+        peak = self.peaks.get(device, Counters(index=device))
+        sizes = {part: self.parts.get(part, {}).get(f"cuda:{device}") for part in ("weights", "gradients", "optimizer")}
+        rest = None
+        if peak.allocated_peak is not None and sizes["weights"] is not None:
+            rest = max(0, peak.allocated_peak - sum(size or 0 for size in sizes.values()))
+        cached = None
+        if peak.reserved_peak is not None and peak.allocated_peak is not None:
+            cached = max(0, peak.reserved_peak - peak.allocated_peak)
+        return Ledger(
+            weights=sizes["weights"],
+            gradients=sizes["gradients"],
+            optimizer=sizes["optimizer"],
+            activations=rest,
+            allocated=peak.allocated_peak,
+            cached=cached,
+            reserved=peak.reserved_peak,
+        )
+
+    def phase_ends(self, device: int, step: int) -> dict[Phase, PhaseEnd]:
+        """The last end of each phase in one step."""
+        return {end.phase: end for end in self.moments if end.device == device and end.step == step}
+
+    def _beaten(self, beat: Beat) -> "ObservedJob":
+        peaks = dict(self.peaks)
+        for counters in beat.devices:
+            before = peaks.get(counters.index)
+            peaks[counters.index] = counters if before is None else _highest(before, counters)
+        parts = {part: dict(sizes) for part, sizes in self.parts.items()}
+        for part, sizes in beat.parts.items():
+            most = parts.setdefault(part, {})
+            for device, size in sizes.items():
+                most[device] = max(size, most.get(device, 0))
+        moments = latest_moments(self.moments, beat.moments)
+        return msgspec.structs.replace(self, beat=beat, peaks=peaks, parts=parts, moments=moments)
+
+
+def latest_moments(known: tuple[PhaseEnd, ...], more: tuple[PhaseEnd, ...]) -> tuple[PhaseEnd, ...]:
+    """What is kept of the ends of phases: all of the first steps, and the latest."""
+    every = (*known, *more)
+    first = [end for end in every if end.step < FIRST_STEPS][: LATEST * FIRST_STEPS]
+    later = [end for end in every if end.step >= FIRST_STEPS][-LATEST:]
+    return (*first, *later)
+
+
+def _highest(one: Counters, other: Counters) -> Counters:
+    pairs = ((name, getattr(one, name), getattr(other, name)) for name in Counters.__struct_fields__)
+    return Counters(**{name: a if b is None else b if a is None else max(a, b) for name, a, b in pairs})
+
+
+_decoder: "msgspec.json.Decoder[AnyMessage]" = msgspec.json.Decoder(AnyMessage)
+
+
+def decode_message(data: bytes) -> AnyMessage:
+    """One message of a probe.
+
+    Raises:
+        msgspec.DecodeError: it is none (which UnicodeDecodeError also tells).
+    """
+    return _decoder.decode(data)

@@ -1,0 +1,135 @@
+"""Everything known at one moment, as it is taken away: sample, peaks, predictions and comparisons."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.comparison import Comparison, compare
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.history import History, Peak
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
+from vramtui.core.schema.preset import PresetFile
+
+EstimateFor = Callable[[PresetFile, Device], Estimate | None]
+ToldOf = Callable[[Gpu, Process], Ledger | None]
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """One process on one GPU and all that is known of it; `gone_at` when it has exited (seconds since the epoch).
+
+    `values` are the bytes it held from each of `times` on (seconds since the epoch), as far as they were seen.
+    """
+
+    key: ProcessKey
+    gpu_index: int
+    process: Process
+    peak: Peak | None = None
+    gone_at: float | None = None
+    preset: str | None = None
+    estimate: Estimate | None = None
+    comparison: Comparison | None = None
+    times: tuple[float, ...] = ()
+    values: tuple[int, ...] = ()
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """A moment to take away. `versions` names the programs and drivers behind the figures."""
+
+    sample: Sample
+    holdings: tuple[Holding, ...]
+    versions: dict[str, str]
+
+
+def device_of(gpu: Gpu) -> Device:
+    """The card an estimate for `gpu` is made for; what the driver does not tell is taken from the default card."""
+    fallback = CARDS[DEFAULT_CARD]
+    memory, total = gpu.memory, gpu.memory.total
+    if total is None and memory.unified and memory.free is not None:
+        total = memory.free + (memory.used or 0)
+        total -= total % GIB  # it goes up and down all the time, and each size is another card to make estimates for
+    return Device(
+        name=gpu.name,
+        capability=gpu.compute_capability or fallback.capability,
+        total_memory=fallback.total_memory if total is None else total - (gpu.memory.reserved or 0),
+    )
+
+
+def estimates_of(
+    sample: Sample | None, matched: Mapping[ProcessKey, PresetFile], estimate: EstimateFor
+) -> dict[ProcessKey, Estimate | None]:
+    """The estimate for each matched process in `sample`, made for the card that it runs on."""
+    gpus = {gpu.uuid: gpu for gpu in sample.gpus} if sample is not None else {}
+    return {
+        key: estimate(found, device_of(gpus[key.gpu_uuid])) for key, found in matched.items() if key.gpu_uuid in gpus
+    }
+
+
+def observed_ledger(peak: int | None, told: Ledger | None = None) -> Ledger:
+    """What is seen of a process from outside, its `peak` in bytes, beside what it tells of itself.
+
+    What it holds beyond PyTorch's reserved is the context, with whatever other libraries took. A peak that was sampled
+    may have missed the moment: one below reserved says nothing about the context.
+    """
+    ledger = told or Ledger()
+    beyond = 0 if peak is None or ledger.reserved is None else peak - ledger.reserved
+    return msgspec.structs.replace(ledger, process=peak, context=beyond if beyond > 0 else ledger.context)
+
+
+def nothing_told(gpu: Gpu, process: Process) -> Ledger | None:
+    """No process tells anything of itself."""
+    del gpu, process
+    return None
+
+
+def take_snapshot(
+    sample: Sample,
+    history: History,
+    matched: Mapping[ProcessKey, PresetFile],
+    estimate: EstimateFor,
+    versions: dict[str, str],
+    *,
+    told: ToldOf = nothing_told,
+) -> Snapshot:
+    """Put together what is known of every process in `sample`; `told` is what each says of itself."""
+    holdings = tuple(
+        _holding(gpu, process, sample=sample, history=history, matched=matched, estimate=estimate, told=told)
+        for gpu in sample.gpus
+        for process in gpu.processes
+    )
+    return Snapshot(sample=sample, holdings=holdings, versions=versions)
+
+
+def _holding(
+    gpu: Gpu,
+    process: Process,
+    *,
+    sample: Sample,
+    history: History,
+    matched: Mapping[ProcessKey, PresetFile],
+    estimate: EstimateFor,
+    told: ToldOf,
+) -> Holding:
+    key = process_key(sample.host.name, gpu, process)
+    track = history.tracks.get(key)
+    peak = track.peak if track else None
+    found = matched.get(key)
+    predicted = estimate(found, device_of(gpu)) if found else None
+    comparison = None
+    if found and predicted:
+        observed = observed_ledger(peak.bytes if peak else process.used_memory, told(gpu, process))
+        comparison = compare(found.key, predicted, observed, process.used_memory)
+    return Holding(
+        key=key,
+        gpu_index=gpu.index,
+        process=process,
+        peak=peak,
+        gone_at=track.gone_at if track else None,
+        preset=found.key if found else None,
+        estimate=predicted,
+        comparison=comparison,
+        times=(*track.times, track.last_seen) if track and track.times else (),
+        values=(*track.values, track.values[-1]) if track and track.times else (),
+    )

@@ -1,0 +1,38 @@
+"""The seam between the program and the world: anything that can be asked for a Sample."""
+
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
+
+from vramtui.core.observation.readings import Sample
+
+
+class Source(Protocol):
+    """NVML, nvidia-smi, a recording, the demo: the program cannot tell them apart."""
+
+    name: str
+
+    def read(self) -> Sample:
+        """What there is to see now. May block for as long as the driver does; called from one thread only.
+
+        A device or metric that fails is part of the Sample (a state, an absence, a problem).
+
+        Raises:
+            SourceFailed: nothing at all can be said.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of what the source holds. Never blocks."""
+        ...
+
+
+@runtime_checkable
+class CloseSource(Source, Protocol):
+    """A source that can also look at the processes of one device alone, often and at little cost."""
+
+    def look(self, gpu_uuid: str) -> Mapping[int, int]:
+        """Bytes by pid on that device; empty where there is nothing to say. Never raises.
+
+        May block for as long as the driver does; called from one thread only, which need not be that of `read`.
+        """
+        ...

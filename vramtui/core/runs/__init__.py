@@ -1,0 +1,1 @@
+"""Past runs: what the history keeps, and what it teaches."""

@@ -1,0 +1,128 @@
+"""Lists of past runs: which of them, in which order, and how their errors are spread."""
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import Literal, get_args
+
+import msgspec
+
+from vramtui.core.base.units import UNKNOWN, format_duration
+from vramtui.core.runs.run import Kept, Run
+
+RunColumn = Literal["when", "host", "gpu", "preset", "predicted", "observed", "error", "ended"]
+RUN_COLUMNS: tuple[RunColumn, ...] = get_args(RunColumn)
+FROM_THE_LARGEST = ("when", "predicted", "observed", "error")
+FAILED = ("failed", "out_of_memory", "killed")
+TABLES = ("model", "run", "parallel", "rule")
+STALE = 180.0  # seconds without a word after which a run that was never seen to end is no longer said to go on
+# Where one bar of a histogram ends and the next begins: observed over predicted, less one.
+EDGES = (-0.2, -0.1, -0.05, -0.02, 0.02, 0.05, 0.1, 0.2)
+BARS = ("below −20 %", "−20 to −10 %", "−10 to −5 %", "−5 to −2 %", "within 2 %", "+2 to +5 %", "+5 to +10 %",
+        "+10 to +20 %", "above +20 %")  # fmt: skip
+
+
+class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs: texts that a name must hold whatever its case, the earliest start (seconds since the epoch), only
+    those that broke off. `words` must each stand somewhere in the run.
+    """
+
+    preset: str = ""
+    gpu: str = ""
+    host: str = ""
+    since: float | None = None
+    failed: bool = False
+    words: str = ""
+
+    def takes(self, run: Run) -> bool:
+        """Whether `run` is one of them."""
+        if self.since is not None and run.started_at < self.since:
+            return False
+        if self.failed and run.ending not in FAILED:
+            return False
+        named = ((self.preset, run.preset), (self.gpu, f"{run.gpu_name} {run.gpu_uuid}"), (self.host, run.host))
+        if not all(wanted.casefold() in name.casefold() for wanted, name in named):
+            return False
+        text = " ".join((run.host, run.gpu_name, run.preset, run.method, run.command, str(run.pid), run.ending))
+        return all(word in text.casefold() for word in self.words.casefold().split())
+
+
+def filtered(runs: Iterable[Kept], wanted: RunFilter) -> list[Kept]:
+    """The runs that `wanted` takes, in their order."""
+    return [kept for kept in runs if wanted.takes(kept.run)]
+
+
+def in_order(runs: Iterable[Kept], column: RunColumn, *, reverse: bool = False) -> list[Kept]:
+    """Sorted by a column: the latest, the largest and the farthest off first, names from A; unknown values last."""
+    key = _KEYS[column]
+    known: list[Kept] = []
+    unknown: list[Kept] = []
+    for kept in runs:
+        (unknown if key(kept.run) is None else known).append(kept)
+    falls = column in FROM_THE_LARGEST
+    known.sort(key=lambda kept: key(kept.run), reverse=falls != reverse)  # type: ignore[arg-type, return-value]  # all of one type, None is out
+    return known + unknown
+
+
+def histogram(errors: Iterable[float]) -> tuple[int, ...]:
+    """How many errors fall into each of BARS."""
+    counts = [0] * (len(EDGES) + 1)
+    for error in errors:
+        counts[bisect_right(EDGES, error)] += 1
+    return tuple(counts)
+
+
+def errors_of(runs: Iterable[Run], method: str, model_kind: str) -> list[float]:
+    """The errors of finished runs of one kind."""
+    mine = (run for run in runs if run.finished and (run.method, run.model_kind) == (method, model_kind))
+    return [run.error for run in mine if run.error is not None]
+
+
+def ending_words(run: Run, now: float) -> str:
+    """How it ended, as far as is known: `exited`, `failed (1)`, `running`, `last seen 2 h 14 m ago`."""
+    if run.ending == "running":
+        age = now - run.last_known
+        return "running" if age < STALE else f"last seen {format_duration(age)} ago"
+    if run.ending == "exited" and run.exit_code is None:
+        return "ended"
+    word = run.ending.replace("_", " ")
+    return f"{word} ({run.exit_code})" if run.exit_code else word
+
+
+def lasted_words(run: Run) -> str:
+    """How long it ran; unknown of one that nobody saw end."""
+    return UNKNOWN if run.ended_at is None else format_duration(run.ended_at - run.started_at)
+
+
+def preset_values(run: Run) -> tuple[tuple[str, str], ...]:
+    """The preset's exact values: each table's name, and its keys and values in one line, as TOML spells them."""
+    found = []
+    for table in TABLES:
+        values = run.workload.get(table) or {}
+        told = ", ".join(f"{key} = {_spelt(value)}" for key, value in values.items() if value is not None)
+        if told:
+            found.append((table, told))
+    return tuple(found)
+
+
+def _spelt(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key} = {_spelt(part)}' for key, part in value.items())}}}"
+    return f"[{', '.join(map(_spelt, value))}]" if isinstance(value, (list, tuple)) else str(value)
+
+
+def _nearness(run: Run) -> float | None:
+    return None if run.error is None else abs(run.error)
+
+
+_KEYS: dict[RunColumn, Callable[[Run], float | str | None]] = {
+    "when": lambda run: run.started_at,
+    "host": lambda run: run.host,
+    "gpu": lambda run: run.gpu_name,
+    "preset": lambda run: run.preset or None,
+    "predicted": lambda run: run.predicted.process,
+    "observed": lambda run: run.observed.process,
+    "error": _nearness,
+    "ended": lambda run: run.ending,
+}

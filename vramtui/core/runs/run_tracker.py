@@ -1,0 +1,163 @@
+"""What the history of runs is told of the jobs that somebody watches: which, when, and what is known of each."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
+
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.history import History, Track
+from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
+from vramtui.core.observation.snapshot import EstimateFor, device_of
+from vramtui.core.runs.run import Ending, Run
+from vramtui.core.runs.run_identity import run_key, with_peak
+from vramtui.core.schema.preset import PresetFile
+
+EVERY = 60.0  # seconds between two words on a job that goes on
+MOST_POINTS = 600
+# The job that runs as a pid on a GPU with that uuid, and its own number for the GPU; None where none tells anything.
+Told = Callable[[int, str], "tuple[ObservedJob, int] | None"]
+
+
+class _Entry(msgspec.Struct):
+    """A job that is being kept. `kept_at` is when the latest word on it went out."""
+
+    gpu: Gpu
+    host: Host
+    preset: PresetFile
+    kept_at: float
+
+
+class Watched:
+    """Follows the processes that run a preset and says when there is something to keep of them.
+
+    Args:
+        predict: the estimate for a preset's own values on a card.
+        told: finds what a job itself tells.
+    """
+
+    def __init__(self, predict: EstimateFor, told: Told) -> None:
+        self._predict = predict
+        self._told = told
+        self._entries: dict[ProcessKey, _Entry] = {}
+
+    def update(self, sample: Sample, history: History, matched: Mapping[ProcessKey, PresetFile]) -> list[Run]:
+        """What to keep after `sample`, which `history` has taken: each job when it is first seen, once a minute while
+        it goes on, when it gets another preset, and when it is gone.
+
+        `matched` has the preset of each process in `sample` that has one.
+        """
+        self._arrive(sample, history, matched)
+        due: list[Run] = []
+        for key, entry in list(self._entries.items()):
+            track = history.tracks.get(key)
+            if track is None or _is_let_go(track, key, sample, matched):
+                del self._entries[key]
+            elif track.gone_at is not None:
+                due.append(self._run(track, entry))
+                del self._entries[key]
+            elif sample.taken_at - entry.kept_at >= EVERY:
+                entry.kept_at = sample.taken_at
+                due.append(self._run(track, entry))
+        return due
+
+    def rest(self, history: History) -> list[Run]:
+        """The last word on every job that goes on while the watching ends."""
+        tracks = ((history.tracks.get(key), entry) for key, entry in self._entries.items())
+        return [self._run(track, entry) for track, entry in tracks if track is not None]
+
+    def _arrive(self, sample: Sample, history: History, matched: Mapping[ProcessKey, PresetFile]) -> None:
+        gpus = {gpu.uuid: gpu for gpu in sample.gpus}
+        for key, preset in matched.items():
+            gpu, entry = gpus.get(key.gpu_uuid), self._entries.get(key)
+            if gpu is None or key not in history.tracks:
+                continue
+            if entry is None:
+                self._entries[key] = _Entry(gpu, sample.host, preset, float("-inf"))
+                continue
+            entry.gpu = gpu
+            if entry.preset != preset:
+                entry.preset, entry.kept_at = preset, float("-inf")
+
+    def _run(self, track: Track, entry: _Entry) -> Run:
+        key, process, preset = track.key, track.process, entry.preset
+        started_at = track.first_seen if key.started_at is None else key.started_at
+        estimate = self._predict(preset, device_of(entry.gpu))
+        told = self._told(key.pid, key.gpu_uuid)
+        workload = msgspec.to_builtins(preset.preset.workload)
+        times, values = thinned(track.times, track.values)
+        return Run(
+            key=run_key(key.host, key.gpu_uuid, key.pid, started_at),
+            source="watched",
+            host=key.host,
+            gpu_uuid=key.gpu_uuid,
+            gpu_name=entry.gpu.name,
+            pid=key.pid,
+            command=process.command or process.name or "",
+            started_at=started_at,
+            ended_at=track.gone_at,
+            seen_until=track.last_seen,
+            ending=_ending(track, told),
+            preset=preset.key,
+            model_kind=str(workload["model"].get("kind", "")),
+            run_kind=str(workload["run"].get("kind", "")),
+            workload=workload,
+            method="" if estimate is None else estimate.method,
+            peak_phase="" if estimate is None else estimate.peak_phase,
+            predicted=Ledger() if estimate is None else estimate.ledger,
+            peak_how=_how(track, told),
+            observed=_observed(track, told),
+            times=tuple(at - started_at for at in times),
+            values=tuple(values),
+            versions=_versions(entry.host, told),
+        )
+
+
+def thinned(times: Sequence[float], values: Sequence[int], most: int = MOST_POINTS) -> tuple[list[float], list[int]]:
+    """At most `most` points of a series: of two neighbours the larger value stays, so that no peak is lost."""
+    kept = list(zip(times, values, strict=True))
+    while len(kept) > most:
+        pairs = (kept[i : i + 2] for i in range(0, len(kept), 2))
+        kept = [max(pair, key=lambda point: point[1]) for pair in pairs]
+    return [at for at, _ in kept], [value for _, value in kept]
+
+
+def _is_let_go(track: Track, key: ProcessKey, sample: Sample, matched: Mapping[ProcessKey, PresetFile]) -> bool:
+    """Whether a process that is there runs no preset any more: somebody has said so, or its preset has gone."""
+    return key not in matched and track.gone_at is None and track.last_seen >= sample.taken_at
+
+
+def _observed(track: Track, told: "tuple[ObservedJob, int] | None") -> Ledger:
+    """The process as the driver shows it, and what the job itself tells."""
+    peak = track.peak.bytes if track.peak is not None else None
+    if told is None:
+        return Ledger(process=peak)
+    ledger = told[0].ledger(told[1])
+    # A process line below the allocator's own peak was read too early: it says nothing of the peak.
+    return ledger if peak is None or peak < (ledger.reserved or 0) else with_peak(ledger, peak)
+
+
+def _how(track: Track, told: "tuple[ObservedJob, int] | None") -> str:
+    if told is not None and told[0].ledger(told[1]).reserved is not None:
+        return "probe"
+    return track.peak.how if track.peak is not None else "sampled"
+
+
+def _ending(track: Track, told: "tuple[ObservedJob, int] | None") -> Ending:
+    if track.gone_at is None:
+        return "running"
+    end = None if told is None else told[0].end
+    if end is not None and end.out_of_memory:
+        return "out_of_memory"
+    return "failed" if end is not None and end.error else "exited"
+
+
+def _versions(host: Host, told: "tuple[ObservedJob, int] | None") -> dict[str, str]:
+    hello = None if told is None else told[0].hello
+    known = {
+        "driver": host.driver_version,
+        "cuda": host.cuda_version,
+        "torch": hello.torch if hello is not None else None,
+        "python": hello.python if hello is not None else None,
+    }
+    return {name: value for name, value in known.items() if value}

@@ -1,0 +1,1 @@
+"""What a preset may say: models, runs, parallelism; and the settings file."""

@@ -1,0 +1,192 @@
+"""Transformers that are no decoders, and what diffusion runs on; named as their published configs name them."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.schema.common_types import Activation, Count, Norm, Pixels, Probability, Tokens
+
+NotNegative = Annotated[int, Meta(ge=0, le=2**40)]
+
+
+class EncoderModel(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="encoder"
+):
+    """An encoder: text (BERT, RoBERTa) or images in patches (ViT, CLIP's towers).
+
+    Attributes:
+        hidden_size: width of the residual stream.
+        num_hidden_layers: number of blocks.
+        num_attention_heads: heads, each hidden_size / heads wide.
+        intermediate_size: width of the MLP; 4 x hidden_size when absent.
+        vocab_size: rows of the word embedding; absent for images.
+        type_vocab_size: rows of the token type embedding (BERT).
+        max_position_embeddings: rows of the position embedding, for text.
+        image_size: height and width of an image; its presence makes the input images.
+        patch_size: height and width of a patch.
+        num_channels: channels of an image.
+        class_token: one more position that stands for the whole image.
+        norm_first: norms before attention and MLP (ViT) instead of after the sum (BERT).
+        norm_before: a norm after the embeddings (BERT, CLIP).
+        norm_after: a norm after the last block (ViT, CLIP).
+        patch_bias: a bias on the patch embedding (ViT; not CLIP).
+        hidden_act: the MLP's activation function.
+        causal: each token sees only those before it (CLIP's text tower).
+        pooler: a linear layer of hidden_size over the first token (BERT).
+        projection_dim: a linear layer without bias to this width over the pooled output (CLIP).
+        head: `mlm` predicts words as BERT does, `classes` has num_labels outputs, `none` ends with the last block.
+        num_labels: outputs of a classifier.
+        hidden_dropout: dropout after embeddings, attention and MLP.
+        attention_dropout: dropout on the attention's weights.
+        parameters: the exact count; checked against the shapes when given.
+    """
+
+    hidden_size: Count
+    num_hidden_layers: Count
+    num_attention_heads: Count
+    intermediate_size: Count | None = None
+    vocab_size: Count | None = None
+    type_vocab_size: NotNegative = 0
+    max_position_embeddings: Tokens | None = None
+    image_size: Pixels | None = None
+    patch_size: Pixels = 16
+    num_channels: Count = 3
+    class_token: bool = True
+    norm_first: bool = False
+    norm_before: bool = True
+    norm_after: bool = False
+    patch_bias: bool = True
+    hidden_act: Activation = "gelu"
+    causal: bool = False
+    pooler: bool = False
+    projection_dim: Count | None = None
+    head: Literal["mlm", "classes", "none"] = "none"
+    num_labels: Count = 2
+    hidden_dropout: Probability = 0.0
+    attention_dropout: Probability = 0.0
+    parameters: Count | None = None
+
+
+class EncoderDecoderModel(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="encoder-decoder"
+):
+    """An encoder and a decoder that looks at it (T5, BART, Whisper).
+
+    Attributes:
+        d_model: width of the residual stream.
+        encoder_layers: blocks of the encoder.
+        decoder_layers: blocks of the decoder.
+        num_attention_heads: heads in each attention.
+        d_ff: width of the MLPs.
+        vocab_size: rows of the word embedding, which encoder and decoder share.
+        d_kv: width of one head; d_model / heads when absent (T5 differs).
+        gated_mlp: gate and up projections (T5 v1.1, Flan-T5).
+        hidden_act: the MLP's activation function.
+        norm: the kind of norm.
+        bias: biases on the linear layers.
+        key_bias: the keys' projection has a bias too, where others have; Whisper's has none.
+        relative_attention_num_buckets: rows of T5's relative positions, in the first block of each side.
+        max_source_positions: learned or stored positions of the encoder.
+        max_target_positions: learned or stored positions of the decoder.
+        source_positions_trained: whether the encoder's positions get gradients (BART) or are fixed (Whisper).
+        position_offset: rows added to each table of positions (2 in BART).
+        norm_embeddings: a norm after the embeddings of each side (BART).
+        final_norm: a norm after the last block of each side (T5, Whisper).
+        num_mel_bins: channels of a spectrogram, read by two convolutions (Whisper); absent for text.
+        tie_word_embeddings: the output layer is the embedding.
+        final_bias: a fixed bias on the logits (BART), a buffer.
+        dropout: dropout after embeddings, attention and MLP.
+        parameters: the exact count; checked against the shapes when given.
+    """
+
+    d_model: Count
+    encoder_layers: Count
+    decoder_layers: Count
+    num_attention_heads: Count
+    d_ff: Count
+    vocab_size: Count
+    d_kv: Count | None = None
+    gated_mlp: bool = False
+    hidden_act: Activation = "relu"
+    norm: Norm = "rmsnorm"
+    bias: bool = False
+    key_bias: bool = True
+    relative_attention_num_buckets: NotNegative = 0
+    max_source_positions: Count | None = None
+    max_target_positions: Count | None = None
+    source_positions_trained: bool = True
+    position_offset: NotNegative = 0
+    norm_embeddings: bool = False
+    final_norm: bool = True
+    num_mel_bins: Count | None = None
+    tie_word_embeddings: bool = True
+    final_bias: bool = False
+    dropout: Probability = 0.0
+    parameters: Count | None = None
+
+
+class UNetModel(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="unet"):
+    """A conditioned UNet as in diffusers' UNet2DConditionModel (Stable Diffusion 1.x, 2.x, SDXL).
+
+    Attributes:
+        block_out_channels: channels of each level.
+        layers_per_block: residual blocks of each level on the way down; one more on the way up.
+        transformer_layers_per_block: transformer blocks after each residual block, by level; 0 for none.
+        attention_head_dim: heads of each level (diffusers' misnomer), or a single number for all.
+        cross_attention_dim: width of the text's embedding.
+        sample_size: height and width of the latents.
+        in_channels: channels of the latents.
+        out_channels: channels of the answer.
+        text_length: tokens of the text.
+        mid_transformer_layers: transformer blocks in the middle; as in the last level with any when absent.
+        use_linear_projection: linear layers instead of 1x1 convolutions around the transformer blocks.
+        addition_embed_dim: width of what SDXL adds to the time embedding; absent elsewhere.
+        parameters: the exact count; checked against the shapes when given.
+    """
+
+    block_out_channels: tuple[Count, ...]
+    layers_per_block: Count = 2
+    transformer_layers_per_block: tuple[NotNegative, ...]
+    attention_head_dim: tuple[Count, ...]
+    cross_attention_dim: Count
+    sample_size: Count = 64
+    in_channels: Count = 4
+    out_channels: Count = 4
+    text_length: Tokens = 77
+    mid_transformer_layers: NotNegative | None = None
+    use_linear_projection: bool = False
+    addition_embed_dim: Count | None = None
+    parameters: Count | None = None
+
+
+class DiffusionTransformerModel(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="dit"
+):
+    """A diffusion transformer: double-stream blocks over image and text, then single-stream ones (FLUX).
+
+    Attributes:
+        num_layers: double-stream blocks, each with its own weights for image and text.
+        num_single_layers: single-stream blocks over both together.
+        num_attention_heads: heads, each `attention_head_dim` wide.
+        attention_head_dim: width of one head.
+        in_channels: channels of a packed latent.
+        joint_attention_dim: width of the text's embedding.
+        pooled_projection_dim: width of the pooled text embedding.
+        guidance_embeds: a second embedding of the guidance scale.
+        sample_size: height and width of the image in pixels; a packed latent covers 16 x 16 of them.
+        text_length: tokens of the text.
+        parameters: the exact count; checked against the shapes when given.
+    """
+
+    num_layers: NotNegative
+    num_single_layers: NotNegative
+    num_attention_heads: Count
+    attention_head_dim: Count = 128
+    in_channels: Count = 64
+    joint_attention_dim: Count = 4096
+    pooled_projection_dim: Count = 768
+    guidance_embeds: bool = False
+    sample_size: Pixels = 1024
+    text_length: Tokens = 512
+    parameters: Count | None = None

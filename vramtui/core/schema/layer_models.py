@@ -1,0 +1,152 @@
+"""Models given layer by layer: any list of layers, and convolutional nets from a table of stages."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.schema.common_types import Count, Pixels, Probability
+
+Shape = Annotated[tuple[Count, ...], Meta(min_length=1, max_length=4)]
+Padding = Annotated[int, Meta(ge=0, le=2**20)]
+Times = Annotated[int, Meta(ge=1, le=10000)]
+
+
+class Linear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="linear"):
+    """A linear layer over the last dimension; its input width follows from the layer before."""
+
+    out_features: Count
+    bias: bool = True
+
+
+class Conv2d(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="conv"):
+    """A convolution over (channels, height, width)."""
+
+    out_channels: Count
+    kernel_size: Count
+    stride: Count = 1
+    padding: Padding = 0
+    groups: Count = 1
+    bias: bool = True
+
+
+class Norm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="norm"):
+    """A norm: over the batch for each channel, over groups of channels, or over the last dimension.
+
+    `manual` is a layer norm written in single operators: mean, variance, quotient, scale and shift.
+    """
+
+    norm: Literal["batch", "layer", "group", "rms", "manual"] = "layer"
+    groups: Count = 32
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="activation"):
+    """An activation function; `inplace` writes its result over its input."""
+
+    act: Literal["relu", "gelu", "silu", "sigmoid", "tanh", "leaky_relu", "softmax"] = "relu"
+    inplace: bool = False
+
+
+class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="pooling"):
+    """Pooling over (height, width); `global` averages everything to one number for each channel."""
+
+    pool: Literal["max", "avg", "global"] = "max"
+    kernel_size: Count = 2
+    stride: Count | None = None
+    padding: Padding = 0
+
+
+class Dropout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="dropout"):
+    """Dropout; nothing is kept when the probability is 0."""
+
+    probability: Probability = 0.5
+
+
+class Embedding(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="embedding"
+):
+    """A table of vectors, looked up by whole numbers."""
+
+    num_embeddings: Count
+    embedding_dim: Count
+
+
+class SelfAttention(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="attention"
+):
+    """Self-attention over (tokens, width) with q, k, v and output projections."""
+
+    num_heads: Count
+    bias: bool = True
+    causal: bool = False
+
+
+class Flatten(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="flatten"):
+    """All dimensions of a sample as one."""
+
+
+Layer = Linear | Conv2d | Norm | Act | Pool | Dropout | Embedding | SelfAttention | Flatten
+
+
+class Repeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="repeat"):
+    """Some layers several times in a row; with `residual` what goes in is added to what comes out."""
+
+    layers: tuple[Layer, ...]
+    times: Times = 1
+    residual: bool = False
+
+
+class SequentialModel(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="sequential"
+):
+    """Any list of layers.
+
+    Attributes:
+        input_shape: one sample's shape without the batch: (features), (tokens, features), (channels, height, width);
+            for an embedding the number of tokens.
+        layers: the layers in order.
+        loss: `cross_entropy` over classes in the last dimension, `mse` against a target of the output's shape, or the
+            `sum` of the output.
+        cudnn: convolutions by cuDNN; without it PyTorch lays the patches of one sample out in a matrix.
+        parameters: the exact count; checked against the layers when given.
+    """
+
+    input_shape: Shape
+    layers: tuple[Layer | Repeat, ...]
+    loss: Literal["cross_entropy", "mse", "sum"] = "cross_entropy"
+    cudnn: bool = True
+    parameters: Count | None = None
+
+
+class Stage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One stage of a residual net: `blocks` of `channels`, the first of which strides."""
+
+    blocks: Times
+    channels: Count
+    stride: Count = 1
+
+
+class ConvNetModel(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="convnet"
+):
+    """A residual net (ResNet) from a table of stages.
+
+    Attributes:
+        stages: the stages in order.
+        block: `basic` is two 3x3 convolutions, `bottleneck` 1x1, 3x3, 1x1 with four times the channels at its end.
+        num_classes: rows of the last linear layer.
+        image_size: height and width of an image.
+        num_channels: channels of an image.
+        embedding_size: channels of the first convolution (7x7, stride 2), which a max pooling follows.
+        cudnn: convolutions by cuDNN; without it PyTorch lays the patches of one sample out in a matrix.
+        parameters: the exact count; checked against the stages when given.
+    """
+
+    stages: tuple[Stage, ...]
+    block: Literal["basic", "bottleneck"] = "bottleneck"
+    num_classes: Count = 1000
+    image_size: Pixels = 224
+    num_channels: Count = 3
+    embedding_size: Count = 64
+    cudnn: bool = True
+    parameters: Count | None = None

@@ -1,0 +1,82 @@
+"""A Preset: a workload with a name, how to recognise its process, and what was measured of it."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import Model, RuleModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.rule_inputs import RuleInputs
+from vramtui.core.schema.workload import Run, Workload
+
+Peak = Annotated[int, Meta(extra={"unit": "bytes"})]
+
+
+class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How to know the job among processes: every rule given must hold. `command` and `user` are regular
+    expressions searched for in the process's command line and user name; `gpu` in the card's name.
+
+    Attributes:
+        command: a regular expression to be found in the process's command line.
+        user: a regular expression to be found in its user's name.
+        gpu: a regular expression to be found in its card's name.
+    """
+
+    command: str | None = None
+    user: str | None = None
+    gpu: str | None = None
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """True peaks in bytes, and where they were measured (card, driver, torch, date).
+
+    Attributes:
+        allocated: the peak of torch.cuda.memory_allocated.
+        reserved: the peak of torch.cuda.memory_reserved.
+        process: the peak of the whole process, as nvidia-smi shows it.
+        where: card, driver, torch and date.
+    """
+
+    allocated: Peak | None = None
+    reserved: Peak | None = None
+    process: Peak | None = None
+    where: str
+
+
+class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One TOML file. `name` is the title people read; the file's stem is what commands call it by.
+
+    Attributes:
+        name: the title people read.
+        notes: anything worth knowing, of the data or of how it is started.
+    """
+
+    name: str
+    notes: str = ""
+    model: Model
+    run: Run
+    parallel: Parallel | None = None
+    rule: RuleInputs | None = None
+    match: Match | None = None
+    measured: Measured | None = None
+
+    def __post_init__(self) -> None:
+        """Raises UserError for a model of kind `rule` without a rule."""
+        if isinstance(self.model, RuleModel) and self.rule is None:
+            raise UserError('model.kind = "rule" goes with a [rule] table, and there is none')
+
+    @property
+    def workload(self) -> Workload:
+        """What an estimator may look at."""
+        return Workload(model=self.model, run=self.run, parallel=self.parallel, rule=self.rule)
+
+
+class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A preset as found: `key` is the name commands use, `path` the file, `bundled` whether it came with us."""
+
+    key: str
+    path: str
+    bundled: bool
+    preset: Preset

@@ -1,0 +1,63 @@
+"""What each published rule takes: the `[rule]` table of a preset, told apart by its `id`.
+
+A rule either reads an ordinary model and run, or its own published inputs, which stand here. A preset that has only
+the latter says `[model] kind = "rule"` (see `RuleModel`), so that every other estimator meets a kind of model it does
+not know rather than a missing one.
+"""
+
+from vramtui.core.schema.rule_inputs.states import AccelerateRule, DeepspeedRule, ZeroRule
+from vramtui.core.schema.rule_inputs.steps import BlocksRule, LayerNormRule, LinearRule, MlpRule, OptimizerTimelineRule
+from vramtui.core.schema.rule_inputs.thumb import (
+    BatchPoint,
+    BytesPerParameterRule,
+    Gpt2ResidualRule,
+    KvCacheRule,
+    LinearInBatchRule,
+    LoraCalculatorRule,
+    Resnet50Rule,
+)
+from vramtui.core.schema.rule_inputs.transformers import ActivationsRule, EleutherRule, EncoderDecoderRule, MegatronRule
+
+RuleInputs = (
+    BlocksRule
+    | LinearRule
+    | MlpRule
+    | LayerNormRule
+    | OptimizerTimelineRule
+    | BytesPerParameterRule
+    | Gpt2ResidualRule
+    | Resnet50Rule
+    | EncoderDecoderRule
+    | LoraCalculatorRule
+    | KvCacheRule
+    | LinearInBatchRule
+    | AccelerateRule
+    | EleutherRule
+    | ActivationsRule
+    | MegatronRule
+    | ZeroRule
+    | DeepspeedRule
+)
+
+__all__ = [
+    "AccelerateRule",
+    "ActivationsRule",
+    "BatchPoint",
+    "BlocksRule",
+    "BytesPerParameterRule",
+    "DeepspeedRule",
+    "EleutherRule",
+    "EncoderDecoderRule",
+    "Gpt2ResidualRule",
+    "KvCacheRule",
+    "LayerNormRule",
+    "LinearInBatchRule",
+    "LinearRule",
+    "LoraCalculatorRule",
+    "MegatronRule",
+    "MlpRule",
+    "OptimizerTimelineRule",
+    "Resnet50Rule",
+    "RuleInputs",
+    "ZeroRule",
+]

@@ -1,0 +1,163 @@
+"""Formulas for a transformer's shapes, as tools and papers have them."""
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.rule_inputs.base import Ranks, RuleTable, Size, Tokens
+
+
+class EncoderDecoderRule(RuleTable, frozen=True, kw_only=True, tag="encoder-decoder"):
+    """A transformer as in Vaswani et al. 2017, trained in fp32 with Adam.
+
+    Attributes:
+        position: `learned` has parameters, `sinusoidal` a constant table, `none` neither.
+        tie_word_embeddings: the output projection shares the target's embedding.
+        d_model: width of the residual stream.
+        d_ff: width of the MLPs.
+        num_heads: heads in each attention.
+        encoder_layers: blocks of the encoder.
+        decoder_layers: blocks of the decoder.
+        source_vocab_size: rows of the source's embedding.
+        target_vocab_size: rows of the target's embedding.
+        batch_size: pairs of sequences in a batch.
+        source_length: tokens of each source.
+        target_length: tokens of each target.
+        bias: biases on the linear layers.
+        max_length: rows of the table of positions; the longer of the two sequences when absent.
+    """
+
+    d_model: Size
+    d_ff: Size
+    num_heads: Size
+    encoder_layers: Size
+    decoder_layers: Size
+    source_vocab_size: Size
+    target_vocab_size: Size
+    batch_size: Size
+    source_length: Tokens
+    target_length: Tokens
+    bias: bool = True
+    position: Literal["learned", "sinusoidal", "none"] = "sinusoidal"
+    max_length: Tokens | None = None
+    tie_word_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises UserError for heads that do not divide and for sequences longer than the position table."""
+        if self.d_model % self.num_heads:
+            raise UserError(f"rule.num_heads = {self.num_heads} does not divide rule.d_model = {self.d_model}")
+        if self.max_length is not None and self.max_length < max(self.source_length, self.target_length):
+            raise UserError(f"rule.max_length = {self.max_length} is less than the longer of the two sequences")
+
+
+class EleutherRule(RuleTable, frozen=True, kw_only=True, tag="eleutherai"):
+    """Options of calc_transformer_mem.py, with its defaults.
+
+    Attributes:
+        num_hidden_layers: number of blocks.
+        hidden_size: width of the residual stream.
+        num_attention_heads: query heads.
+        sequence_length: tokens in each sequence.
+        batch_size: sequences that one GPU sees.
+        vocab_size: rows of the embedding.
+        ffn_expansion_factor: width of the MLP over that of the residual stream.
+        mlp_linears: linear layers in each MLP; 3 where it is gated.
+        kv_size_ratio: key/value heads over query heads.
+        phase: training, or inference.
+        output_tokens: tokens generated, for inference.
+        checkpointing: activations are made again in the backward pass.
+        partition_activations: kept activations are shared by the tensor ranks.
+        zero_stage: 0 shares nothing, 1 optimizer states, 2 gradients as well, 3 weights as well.
+        gpus: GPUs in all.
+        tensor_parallel: ranks that each hold a part of every matrix.
+        pipeline_parallel: ranks that each hold some layers.
+        mixed_precision: half-precision weights with fp32 copies in the optimizer.
+    """
+
+    num_hidden_layers: Size
+    hidden_size: Size
+    num_attention_heads: Size
+    sequence_length: Tokens = 2048
+    batch_size: Size = 1
+    vocab_size: Size = 51200
+    ffn_expansion_factor: Annotated[float, Meta(gt=0.0, le=1024.0)] = 4.0
+    mlp_linears: Annotated[int, Meta(ge=1, le=8)] = 2
+    kv_size_ratio: Annotated[float, Meta(gt=0.0, le=1.0)] = 1.0
+    phase: Literal["train", "infer"] = "train"
+    output_tokens: Tokens = 1
+    checkpointing: bool = False
+    partition_activations: bool = False
+    zero_stage: Annotated[int, Meta(ge=0, le=3)] = 1
+    gpus: Ranks = 1
+    tensor_parallel: Ranks = 1
+    pipeline_parallel: Ranks = 1
+    mixed_precision: bool = True
+
+
+class ActivationsRule(RuleTable, frozen=True, kw_only=True, tag="activation-recomputation"):
+    """Korthikanti et al. 2022, Table 2.
+
+    Attributes:
+        hidden_size: width of the residual stream.
+        num_hidden_layers: number of blocks.
+        num_attention_heads: query heads.
+        sequence_length: tokens in each sequence.
+        batch_size: the micro-batch.
+        tensor_parallel: ranks that each hold a part of every matrix.
+        sequence_parallel: norms and dropouts are split along the sequence.
+        recompute: which activations are made again in the backward pass.
+    """
+
+    hidden_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    sequence_length: Tokens
+    batch_size: Size
+    tensor_parallel: Ranks = 1
+    sequence_parallel: bool = False
+    recompute: Literal["none", "selective", "full"] = "selective"
+
+
+class MegatronRule(RuleTable, frozen=True, kw_only=True, tag="megatron"):
+    """Arguments of Megatron-LM's theoretical memory report (dense models, one pipeline stage's worst shard).
+
+    Attributes:
+        hidden_size: width of the residual stream.
+        num_hidden_layers: number of blocks.
+        num_attention_heads: query heads.
+        ffn_hidden_size: width of the MLP.
+        padded_vocab_size: rows of the embedding, padding included.
+        sequence_length: tokens in each sequence.
+        batch_size: the micro-batch.
+        num_query_groups: key/value heads; as many as query heads when absent.
+        kv_channels: width of one head; hidden_size / heads when absent.
+        swiglu: gate and up projections beside the down projection.
+        rmsnorm: RMS norms, which have no bias.
+        tie_word_embeddings: the output layer is the embedding.
+        tensor_parallel: ranks that each hold a part of every matrix.
+        pipeline_parallel: ranks that each hold some layers.
+        data_parallel: replicas that see different batches.
+        distributed_optimizer: optimizer states are shared by the replicas.
+        sequence_parallel: norms and dropouts are split along the sequence.
+        recompute: which activations are made again in the backward pass.
+    """
+
+    hidden_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    ffn_hidden_size: Size
+    padded_vocab_size: Size
+    sequence_length: Tokens
+    batch_size: Size
+    num_query_groups: Size | None = None
+    kv_channels: Size | None = None
+    swiglu: bool = False
+    rmsnorm: bool = False
+    tie_word_embeddings: bool = True
+    tensor_parallel: Ranks = 1
+    pipeline_parallel: Ranks = 1
+    data_parallel: Ranks = 1
+    distributed_optimizer: bool = False
+    sequence_parallel: bool = True
+    recompute: Literal["none", "selective"] = "selective"

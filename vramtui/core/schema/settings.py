@@ -1,0 +1,63 @@
+"""A person's settings: the config file's tables."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.observation.alerts import AlertRules
+
+ThemeName = Literal["vramtui-dark", "vramtui-light", "vramtui-ansi"]
+Format = Literal["json", "csv", "md", "svg", "html"]
+CONFIG = "config.toml"
+FORMATS: tuple[Format, ...] = ("json", "csv", "md", "svg", "html")
+
+
+class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[dashboard]`.
+
+    Attributes:
+        interval: seconds between looks at the GPUs.
+        theme: the colours to begin with; what suits the terminal when absent.
+        preset: the preset in the estimate panel from the beginning.
+        read_only: nothing is ever done to a process.
+        calibration: estimates go by what this host's own runs teach, from the beginning.
+    """
+
+    interval: Annotated[float, Meta(ge=0.1, le=3600)] = 1.0
+    theme: ThemeName | None = None
+    preset: str | None = None
+    read_only: bool = False
+    calibration: bool = False
+
+
+class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[snapshot]`.
+
+    Attributes:
+        folder: where snapshots go; the folder that the program was started in when absent.
+        formats: what is written.
+    """
+
+    folder: str | None = None
+    formats: Annotated[tuple[Format, ...], Meta(min_length=1)] = FORMATS
+
+
+class RecordingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[recording]`.
+
+    Attributes:
+        folder: where the dashboard's recordings go; `recordings` in the data folder when absent.
+    """
+
+    folder: str | None = None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole file. `keys` has, for a binding's id (the help names them), the key or keys that do it instead."""
+
+    dashboard: DashboardSettings = DashboardSettings()
+    snapshot: SnapshotSettings = SnapshotSettings()
+    recording: RecordingSettings = RecordingSettings()
+    alerts: AlertRules = AlertRules()
+    keys: dict[str, str] = {}

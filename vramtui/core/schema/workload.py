@@ -1,0 +1,177 @@
+"""A Workload: everything an estimator may look at. These Structs are also the schema of a preset's tables."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.schema.common_types import Tokens
+from vramtui.core.schema.decoder_models import Model
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.rule_inputs import RuleInputs
+from vramtui.core.schema.stored_weights import Stored
+
+Positive = Annotated[int, Meta(ge=1, le=2**40)]
+NotNegative = Annotated[int, Meta(ge=0, le=2**40)]
+NewTokens = Annotated[int, Meta(ge=0, le=2**40, extra={"unit": "tokens"})]
+Fraction = Annotated[float, Meta(ge=0.0, le=1.0)]
+PositiveFraction = Annotated[float, Meta(gt=0.0, le=1.0)]
+PositiveNumber = Annotated[float, Meta(gt=0.0)]
+
+Precision = Literal[
+    "fp32", "tf32", "bf16-mixed", "fp16-mixed", "fp8-mixed", "bf16", "fp16", "bf16-master", "fp16-master"
+]
+Optimizer = Literal[
+    "sgd",
+    "momentum",
+    "adam",
+    "adamw",
+    "amsgrad",
+    "rmsprop",
+    "adagrad",
+    "adafactor",
+    "lion",
+    "muon",
+    "adamw_8bit",
+    "paged_adamw_32bit",
+    "paged_adamw_8bit",
+]
+OptimizerImplementation = Literal["foreach", "fused", "loop"]
+Attention = Literal["eager", "flash", "efficient", "cudnn"]
+Checkpointing = Literal["none", "full", "selective"]
+CrossEntropy = Literal["full", "chunked", "fused"]
+CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
+CacheImplementation = Literal["dynamic", "static"]
+Quantization = Literal[
+    "int8", "int4", "nf4", "nf4-double", "fp8",
+    "q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "iq4_xs",
+    "q3_k_m", "q4_k_m", "q5_k_m",
+]  # fmt: skip
+
+
+class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Low-rank adapters beside frozen weights (Hu et al. 2021; names as in peft's LoraConfig).
+
+    Attributes:
+        rank: width of the adapters' inner dimension.
+        target_modules: linear layers that get one, by the last part of their names.
+        dropout: dropout on the adapters' input.
+        use_dora: weights split into magnitude and direction (Liu et al. 2024).
+    """
+
+    rank: Positive
+    target_modules: tuple[str, ...]
+    dropout: Fraction = 0.0
+    use_dora: bool = False
+
+
+class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="train"):
+    """One training job.
+
+    Attributes:
+        batch_size: the micro-batch one GPU sees.
+        sequence_length: tokens in each sequence; of the source where there are two.
+        target_length: tokens of the target, for encoder-decoders; as many as the source when absent.
+        precision: what weights, products and states are kept in; `-mixed` is torch.autocast over fp32 weights,
+            `-master` half-precision weights with fp32 copies in the optimizer.
+        optimizer: which optimizer.
+        optimizer_implementation: all tensors at once, one kernel for all, or one after another.
+        attention: spelt out, or one of torch's fused kernels.
+        checkpointing: which activations are made again in the backward pass: of whole blocks, or only the attention's
+            scores (`selective`).
+        gradient_accumulation_steps: micro-batches to one optimizer step.
+        cross_entropy: over all logits at once, in chunks of tokens that are made again for backward, or fused with the
+            output layer so that the gradient is made in the forward pass.
+        max_grad_norm: gradients are clipped to this norm; not at all when absent.
+        frozen_layers: blocks from the bottom, with the embeddings, that get no gradients.
+        quantization: how the frozen weights beside adapters are kept (QLoRA).
+        lora: adapters.
+    """
+
+    batch_size: Positive = 1
+    sequence_length: Tokens | None = None
+    target_length: Tokens | None = None
+    precision: Precision = "bf16-mixed"
+    optimizer: Optimizer = "adamw"
+    optimizer_implementation: OptimizerImplementation = "foreach"
+    attention: Attention = "flash"
+    checkpointing: Checkpointing = "none"
+    gradient_accumulation_steps: Positive = 1
+    cross_entropy: CrossEntropy = "full"
+    max_grad_norm: PositiveNumber | None = None
+    frozen_layers: NotNegative = 0
+    quantization: Quantization | None = None
+    lora: Lora | None = None
+
+
+class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="infer"):
+    """Generation: a prompt and new tokens after it, for each sequence of the batch; or one forward pass.
+
+    Attributes:
+        batch_size: sequences, images or samples at once.
+        sequence_length: tokens of the prompt; of the source where there are two.
+        new_tokens: tokens generated after it.
+        precision: what weights and products are kept in.
+        quantization: how the weights of linear layers are kept instead.
+        kv_cache: what keys and values are kept in; the precision's type when absent.
+        cache_implementation: grown by concatenation, or allocated for the whole length at once.
+        attention: spelt out, or one of torch's fused kernels.
+        draft: a smaller model that proposes tokens (speculative decoding).
+    """
+
+    batch_size: Positive = 1
+    sequence_length: Tokens | None = None
+    new_tokens: NewTokens = 0
+    precision: Precision = "bf16"
+    quantization: Quantization | None = None
+    kv_cache: CacheType | None = None
+    cache_implementation: CacheImplementation = "dynamic"
+    attention: Attention = "flash"
+    draft: Model | None = None
+
+
+class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="serve"):
+    """A server that holds a model and a pool of keys and values.
+
+    Attributes:
+        engine: `vllm` takes a share of the card; `llama.cpp` what model and context need.
+        gpu_memory_utilization: the share of the card vLLM takes.
+        max_model_len: the longest sequence; llama.cpp's context, over all its sequences.
+        max_num_seqs: sequences at once.
+        max_num_batched_tokens: tokens in one pass; llama.cpp's micro-batch (512) when absent there.
+        precision: what weights and products are kept in.
+        quantization: how the weights of linear layers are kept instead.
+        kv_cache: what keys and values are kept in; the precision's type when absent.
+        block_size: tokens in one page of the cache.
+        enforce_eager: no CUDA graphs.
+        gpu_layers: blocks on the card, for llama.cpp; all when absent.
+        stored: what the model's file really holds, where it was looked at.
+    """
+
+    engine: Literal["vllm", "llama.cpp"] = "vllm"
+    gpu_memory_utilization: PositiveFraction = 0.9
+    max_model_len: Tokens | None = None
+    max_num_seqs: Positive = 256
+    max_num_batched_tokens: Tokens | None = None
+    precision: Precision = "bf16"
+    quantization: Quantization | None = None
+    kv_cache: CacheType | None = None
+    block_size: Tokens = 16
+    enforce_eager: bool = False
+    gpu_layers: NotNegative | None = None
+    stored: Stored | None = None
+
+
+Run = TrainRun | InferRun | ServeRun
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A model and what is done with it, on one GPU or one of several.
+
+    `rule` holds a published rule's own inputs, where a preset gives them.
+    """
+
+    model: Model
+    run: Run
+    parallel: Parallel | None = None
+    rule: RuleInputs | None = None

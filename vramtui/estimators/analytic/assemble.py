@@ -1,0 +1,176 @@
+"""From moments to an Estimate: the fullest moment, the parts alive in it, and the timeline."""
+
+import msgspec
+
+from vramtui.core.base.units import MIB, format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
+from vramtui.core.estimate.ledger import CATEGORIES, Line, ledger_from_parts
+from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.context import cuda_context_bytes, cuda_context_spread
+
+SEGMENT = 2 * MIB
+# Share of what is not weights, gradients or optimizer state that stays cached beyond the peak of allocated, as the
+# median over recorded runs of transformers has it; benchmarks/accuracy.py prints how far it is off for each. Where
+# blocks are run again in the backward pass more stays: each comes back in pieces that fit the holes less well.
+CACHED_SHARE = 0.16
+RECOMPUTED_SHARE = 0.3
+LASTING: frozenset[Line] = frozenset({"weights", "gradients", "optimizer", "master_weights", "kv_cache", "workspaces"})
+
+
+class Fact(msgspec.Struct, frozen=True, kw_only=True):
+    """What a part is, without how much of it is alive when. `bytes` is its own full size."""
+
+    line: Line
+    bytes: int
+    formula: str
+    source: str
+    lifetime: str
+    count: int = 0
+
+
+class Moments:
+    """Named bytes at one moment after another. `end` marks the last moment of a phase."""
+
+    def __init__(self) -> None:
+        self.noted: list[tuple[Phase, int, dict[str, int], bool]] = []
+
+    def note(self, phase: Phase, step: int, held: dict[str, int], *, end: bool = True) -> None:
+        """At some moment of `phase` these parts are alive with these bytes."""
+        self.noted.append((phase, step, held, end))
+
+    def fullest(self) -> tuple[Phase, int, dict[str, int]]:
+        """The moment that holds most; of equal ones the first."""
+        phase, step, held, _ = max(self.noted, key=lambda moment: sum(moment[2].values()))
+        return phase, step, held
+
+    def largest(self) -> dict[str, int]:
+        """The most that each name ever holds."""
+        most: dict[str, int] = {}
+        for _, _, held, _ in self.noted:
+            for name, size in held.items():
+                if size > most.get(name, 0):
+                    most[name] = size
+        return most
+
+
+def assemble(
+    moments: Moments,
+    facts: dict[str, Fact],
+    device: Device,
+    assumptions: tuple[str, ...] = (),
+    other: int = 0,
+    *,
+    share: float = CACHED_SHARE,
+) -> Estimate:
+    """Put the estimate together.
+
+    Args:
+        moments: what is alive when, by name.
+        facts: what each of those names is.
+        device: the card.
+        assumptions: what was taken for granted, in sentences.
+        other: bytes outside the allocator.
+        share: of what comes and goes, how much stays cached beyond the peak of allocated.
+    """
+    phase, step, held = moments.fullest()
+    most = moments.largest()
+    leaves = dict.fromkeys(CATEGORIES, 0)
+    for name, size in held.items():
+        line = facts[name].line
+        if line in leaves:
+            leaves[line] += size
+    allocated = sum(leaves.values())
+    timeline = _timeline(moments, facts, share)
+    # Segments stay when a moment that needed more of them is over, even if it was not the fullest.
+    reserved = max(moment.peak_reserved or 0 for moment in timeline)
+    context = cuda_context_bytes(device.capability)
+    parts = [_part(name, fact, held.get(name, 0), most.get(name, 0)) for name, fact in facts.items() if most.get(name)]
+    parts += _outer_parts(allocated, reserved, context, device, share)
+    return Estimate(
+        method="analytic",
+        parts=tuple(parts),
+        ledger=ledger_from_parts(leaves, reserved=reserved, context=context, other=other),
+        peak_phase=phase,
+        peak_step=step,
+        timeline=timeline,
+        assumptions=assumptions,
+        error=0.08,
+    )
+
+
+def cached_share(run: TrainRun) -> float:
+    """How much of what comes and goes in a training job stays cached beyond the peak of allocated."""
+    return RECOMPUTED_SHARE if run.checkpointing == "full" else CACHED_SHARE
+
+
+def reserved_for(allocated: int, passing: int, share: float) -> int:
+    """Bytes in segments when `allocated` peaks, `passing` of which come and go."""
+    return -(-(allocated + int(passing * share)) // SEGMENT) * SEGMENT
+
+
+def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:
+    return Part(
+        name=name,
+        line=fact.line,
+        bytes=max(fact.bytes, most),
+        at_peak=at_peak,
+        formula=fact.formula,
+        source=fact.source,
+        lifetime=fact.lifetime,
+        count=fact.count,
+    )
+
+
+def _outer_parts(allocated: int, reserved: int, context: int, device: Device, share: float) -> list[Part]:
+    cached = reserved - allocated
+    major, minor = device.capability
+    return [
+        Part(
+            name="cached",
+            line="cached",
+            bytes=cached,
+            at_peak=cached,
+            formula=f"{share:.0%} of what comes and goes, in segments of 2 MiB",
+            source="median over recorded PyTorch runs; the caching allocator keeps freed blocks",
+            lifetime="from the first peak on",
+        ),
+        Part(
+            name="cuda context",
+            line="context",
+            bytes=context,
+            at_peak=context,
+            formula=f"{format_bytes(context, 0)} on capability {major}.{minor}, give or take "
+            f"{format_bytes(cuda_context_spread(device.capability), 0)}",
+            source="NVML's process memory less torch's reserved, public measurements",
+            lifetime="the whole run",
+        ),
+    ]
+
+
+def _timeline(moments: Moments, facts: dict[str, Fact], share: float) -> tuple[Moment, ...]:
+    """One Moment per phase and step: what is held at its end, and the phase's own peak. Reserved never shrinks."""
+    rows: list[Moment] = []
+    reserved = peak = 0
+    for phase, step, held, end in moments.noted:
+        lines = dict.fromkeys(CATEGORIES, 0)
+        for name, size in held.items():
+            lines[facts[name].line] += size  # type: ignore[index] # moments hold only the allocator's parts
+        total = sum(lines.values())
+        peak = max(peak, total)
+        passing = sum(size for line, size in lines.items() if line not in LASTING)
+        reserved = max(reserved, reserved_for(total, passing, share))
+        if end:
+            rows.append(
+                Moment(
+                    phase=phase,
+                    step=step,
+                    allocated=total,
+                    reserved=reserved,
+                    peak_allocated=peak,
+                    peak_reserved=reserved,
+                    categories={line: size for line, size in lines.items() if size},
+                )
+            )
+            peak = total
+    return tuple(rows)

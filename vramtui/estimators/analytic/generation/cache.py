@@ -1,0 +1,99 @@
+"""How generate() keeps keys and values: growing, made whole at once, or quantised."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import InferRun
+from vramtui.estimators.analytic.ops.decoder_builder import Cache
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.kv_cache import CACHE_BITS, CacheLayers, shape_words
+from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
+
+# The newest tokens of a quantised cache, which stay as they are until there are so many (transformers, QuantizedLayer).
+RESIDUAL = 128
+
+
+class Kept(msgspec.Struct, frozen=True, kw_only=True):
+    """A cache for `batch` sequences of `length` tokens in the end.
+
+    Attributes:
+        width: bytes of a number, and of the newest where the others are quantised.
+        bits: of a quantised number.
+        fixed: whether the whole length is allocated at once.
+        new: tokens after the prompt.
+    """
+
+    batch: int
+    length: int
+    width: int
+    bits: float | None = None
+    fixed: bool = False
+    new: int = 0
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is as long as its tokens."""
+        return not self.fixed
+
+    def before(self, past: int, window: int | None) -> Cache:
+        """The cache of one layer with `past` tokens behind it."""
+        if self.fixed:
+            whole = self.length if window is None else min(self.length, window)
+            return Cache(past=past, width=self.width, fixed=whole)
+        seen = past if window is None else min(past, window - 1)
+        return Cache(past=seen, width=self.width, bits=self.bits)
+
+    def layer(self, model: TransformerModel, kind: CacheLayers, length: int) -> int:
+        """Bytes that one layer of `kind` keeps of `length` tokens: two tensors."""
+        tokens = kind.kept(self.length if self.fixed else length)
+        return sum(self._tensor(numbers, tokens) for numbers in _each(model, kind))
+
+    def _tensor(self, numbers: int, tokens: int) -> int:
+        numel = self.batch * numbers * tokens
+        if self.bits is None:
+            return rounded(numel * self.width)
+        newest = self.batch * numbers * min(self.new, RESIDUAL - 1, tokens)
+        packed = numel - newest
+        return rounded(-(-int(packed * self.bits) // 8)) + rounded(newest * self.width)
+
+    def formula(self, model: TransformerModel, kinds: tuple[CacheLayers, ...]) -> str:
+        """The arithmetic in words."""
+        each = f"{shape_words(model)} x {self.width if self.bits is None else self.bits / 8:g} B"
+        terms = [f"{kind.count} layers x {self.batch} x {kind.kept(self.length):,} tokens x {each}" for kind in kinds]
+        return " + ".join(terms) + (", allocated for the whole length at once" if self.fixed else "")
+
+    @property
+    def growth(self) -> str:
+        """What a new token needs for a moment."""
+        if self.bits is not None:
+            return "one layer's keys or values unpacked, and once more with the new ones"
+        return "one layer's keys or values again: torch.cat makes the longer ones before the old ones go"
+
+
+def kept_cache(run: InferRun, compute: int, length: int) -> Kept:
+    """The cache that `run` asks for.
+
+    Raises:
+        UserError: a cache allocated at once cannot be quantised.
+    """
+    fixed = run.cache_implementation == "static"
+    kind = run.kv_cache
+    packed = kind is not None and kind not in DTYPE_BYTES
+    if fixed and packed:
+        raise UserError(f"run.kv_cache = {kind!r} is a cache that grows; leave run.cache_implementation = 'dynamic'")
+    return Kept(
+        batch=run.batch_size,
+        length=length,
+        width=compute if kind is None or packed else DTYPE_BYTES[kind],
+        bits=CACHE_BITS[kind] if kind is not None and packed else None,
+        fixed=fixed,
+        new=max(run.new_tokens - 1, 0),
+    )
+
+
+def _each(model: TransformerModel, kind: CacheLayers) -> tuple[int, int]:
+    """Numbers of a token in a layer's two tensors: keys and values, or MLA's latent and rotary part."""
+    if model.kv_lora_rank is not None:
+        return model.kv_lora_rank, model.qk_rope_head_dim or 0
+    return kind.numbers // 2, kind.numbers // 2

@@ -1,0 +1,246 @@
+"""Generation: weights, the KV cache, and the fullest moment of the prefill and of a token after it."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import InferRun
+from vramtui.estimators.analytic.assemble import Fact, Moments, assemble
+from vramtui.estimators.analytic.generation.cache import Kept, kept_cache
+from vramtui.estimators.analytic.generation.parts import passing_facts, summed
+from vramtui.estimators.analytic.models.decoder import Decoder
+from vramtui.estimators.analytic.models.decoder_program import buffers_of, masked_setting, stretches, window_note
+from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Setting
+from vramtui.estimators.analytic.parallel.pipeline import part_of, received
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
+from vramtui.estimators.analytic.sizes.job import sequence_of
+from vramtui.estimators.analytic.sizes.kv_cache import CacheLayers, cache_layers, cache_source
+from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
+from vramtui.estimators.analytic.sizes.partition import ALONE, Share, place_of, share_tensors, telling_shares
+from vramtui.estimators.analytic.sizes.precision import recipe
+from vramtui.estimators.analytic.sizes.quantization import quantizes
+from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
+from vramtui.estimators.analytic.tape.passes import prefilled
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.training.parts import model_facts
+
+NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
+SLID = "after the prompt a sliding layer still holds all of it; the first new token cuts it to the window"
+HELD = "held through the pass"
+DRAFT, DRAFT_CACHE = "draft weights", "draft kv cache"
+
+
+class Generation:
+    """One call of generate(): the prompt at once, then one token after another with a cache that keeps up."""
+
+    def __init__(self, share: Share, run: InferRun, device: Device, draft: "Generation | None" = None) -> None:
+        self.share, self.run, self.device, self.draft = share, run, device, draft
+        self.model = part_of(share)
+        self.sequence = sequence_of(share.model, run)
+        self.recipe = recipe(run.precision, lora=False)
+        self.kernel = kernel_of(self.model, run.attention, run.precision, device.capability)
+        self.length = self.sequence + max(run.new_tokens - 1, 0)
+        self.kept: Kept = kept_cache(run, self.recipe.compute, self.length)
+        self.tokens = run.batch_size * self.sequence
+        buffers = buffers_of(share.model, self.recipe, eager=run.attention == "eager")
+        self.prompt = self._stages(self.sequence, 0)
+        self.program = Program(
+            frozen=share_tensors(share),
+            trained=(),
+            recipe=self.recipe,
+            quantization=run.quantization,
+            layers=share.model.num_hidden_layers,
+            stages=self.prompt,
+            buffers=buffers[0],
+            buffers_formula=buffers[1],
+            inputs=rounded(8 * self.tokens),
+            inputs_formula=f"token ids, {run.batch_size} x {self.sequence:,} x 8 B",
+        )
+        self.weights = self.program.weights
+        self.workspace = workspace_bytes(device.capability)
+
+    def estimate(self, ranks: int = 1) -> Estimate:
+        """Follow the prefill and the last token, for which the cache is longest."""
+        moments = Moments()
+        built = {"weights": self.weights.bytes, "weight tails": self.weights.tails, "buffers": self.program.buffers}
+        if self.draft is not None:
+            built[DRAFT] = self.draft.weights.bytes + self.draft.weights.tails
+        moments.note("build", 0, built)
+        fed = built | {"inputs": self.program.inputs}
+        if self.draft is not None:
+            fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
+        working = fed | {"workspaces": self.workspace}
+        prefill, within = prefilled(self.prompt), {HELD: self._held(self.sequence, 0)}
+        moments.note("prefill", 0, summed(fed, prefill.early, within), end=False)
+        moments.note("prefill", 0, summed(working, prefill.late, within), end=False)
+        moments.note("prefill", 0, summed(working, prefill.end))
+        stages = list(self.prompt)
+        if self.run.new_tokens > 1:
+            cache = {KV_CACHE: self.cache_bytes(self.length)}
+            last = self._stages(1, self.length - 1)
+            stages += last
+            within = {HELD: self._held(1, self.length - 1)}
+            moments.note("decode", 0, summed(working, cache, prefilled(last).late, within), end=False)
+            moments.note("decode", 0, summed(working, cache))
+        facts = self._facts(stages)
+        estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))
+        return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks))) if ranks > 1 else estimate
+
+    def _stages(self, sequence: int, past: int) -> list[Stage]:
+        """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""
+        setting = Setting(
+            recipe=self.recipe,
+            capability=self.device.capability,
+            batch=self.run.batch_size,
+            sequence=sequence,
+            eager=self.run.attention == "eager",
+            kernel=self.kernel,
+            packed=self.run.quantization,
+            cache=self.kept.before(past, None),
+        )
+        writer = Decoder(self.model, setting)
+        numel = setting.tokens * self.model.hidden_size
+        stages = [Stage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
+        for first, count, routed in stretches(self.model, set()):
+            start = self.share.first + first
+            for kind in self._kinds(start, start + count):
+                windowed = msgspec.structs.replace(setting, cache=self.kept.before(past, kind.window))
+                if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
+                    windowed = masked_setting(self.model, self.run, windowed, self.device)
+                tape = Decoder(self.model, windowed).block(tracked=False, routed=routed)
+                stages.append(Stage(tape, kind.count))
+        return [*stages, Stage(writer.answer())] if self.share.ends else stages
+
+    def _held(self, sequence: int, past: int) -> int:
+        """What transformers' forward() keeps in its variables: embeddings, what they know positions by, a mask.
+
+        generate() numbers the positions of every sequence by itself, and says of each token whether it is padding.
+        """
+        model, width = self.share.model, self.recipe.stream
+        if model.implementation == "plain":
+            return 0
+        turned = model.qk_rope_head_dim if model.kv_lora_rank is not None else model.head_size
+        rows = self.run.batch_size * sequence
+        tables = 2 * rounded(rows * (turned or 0) * width) if model.position == "rope" else 0
+        stream = rounded(self.run.batch_size * sequence * model.hidden_size * width)
+        if model.position == "learned":
+            tables = rounded(rows * model.hidden_size * width)
+            # GPT-2's block still has its attention's output in a variable while the MLP runs.
+            tables += stream if model.fused_qkv and self.run.attention != "eager" else 0
+        told = rounded(8 * rows) + rounded(8 * self.run.batch_size * (sequence + past))
+        return stream + tables + told + self._mask(sequence, sequence + past)
+
+    def _mask(self, queries: int, keys: int) -> int:
+        """The mask that is written out: in the compute type for eager attention, as booleans where layers slide.
+
+        These are one for all sequences where nothing is padding.
+        """
+        window = self.share.model.sliding_window
+        if self.run.attention == "eager":
+            return rounded(self.run.batch_size * queries * keys * self.recipe.compute)
+        return rounded(queries * keys) if window is not None and keys >= window else 0
+
+    def _kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
+        """Layers that slide before those that do not, which hold more."""
+        return tuple(reversed(cache_layers(self.share.model, first, stop)))
+
+    def cache_bytes(self, length: int) -> int:
+        """Keys and values of `length` tokens in every layer, each in a tensor of its own."""
+        kinds = self._kinds(self.share.first, self.share.stop)
+        return sum(kind.count * self.kept.layer(self.share.model, kind, length) for kind in kinds)
+
+    def _facts(self, stages: list[Stage]) -> dict[str, Fact]:
+        model = self.share.model
+        kinds = self._kinds(self.share.first, self.share.stop)
+        cache = Fact(
+            line="kv_cache",
+            bytes=0,
+            formula=self.kept.formula(model, kinds),
+            source=cache_source(model),
+            lifetime="one generation",
+            count=2 * self.share.layers,
+        )
+        growth = Fact(
+            line="temporaries",
+            bytes=0,
+            formula=self.kept.growth,
+            source="transformers, cache_utils.py",
+            lifetime="within each new token",
+        )
+        held = Fact(
+            line="activations",
+            bytes=0,
+            formula=f"embeddings of {self.tokens:,} tokens, sines and cosines (or embeddings) of as many "
+            "positions, their numbers, what is padding; a mask where the kernel has none of its own",
+            source="transformers, modeling_llama.py, LlamaModel.forward: its variables",
+            lifetime="a whole pass",
+        )
+        named = {KV_CACHE: cache, GROWTH: growth, HELD: held}
+        passing = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
+        return model_facts(self.program, self.weights) | named | self._draft_facts() | passing
+
+    def _draft_facts(self) -> dict[str, Fact]:
+        draft = self.draft
+        if draft is None:
+            return {}
+        own = draft._facts(draft.prompt)  # noqa: SLF001 - of its own kind
+        source = "Leviathan et al. 2022 (arXiv 2211.17192)"
+        return {
+            DRAFT: msgspec.structs.replace(own["weights"], source=source),
+            DRAFT_CACHE: msgspec.structs.replace(own[KV_CACHE], source=source),
+        }
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = [*NOTES, *kernel_note(self.model, self.run.attention, self.kernel)]
+        notes += window_note(self.model, self.run.attention, self.sequence)
+        sliding = self.share.model.sliding_window is not None and self.sequence > (self.share.model.sliding_window or 0)
+        if sliding and self.kept.grows:
+            notes.append(SLID)
+        if self.run.quantization is not None:
+            left = sorted({t.module for t in self.program.frozen if not quantizes(t, self.run.quantization)})
+            notes.append(f"not in {self.run.quantization}: {', '.join(left)}")
+        if self.draft is not None:
+            notes.append("the draft model answers before the model does, and its cache stays")
+        return tuple(notes)
+
+
+def estimate_inference(model: TransformerModel, run: InferRun, device: Device, parallel: Parallel = ALONE) -> Estimate:
+    """The estimate for `generate()`; of several ranks that of the one that holds most.
+
+    Raises:
+        UserError: the workload contradicts itself.
+    """
+    if parallel.zero_stage or parallel.strategy == "fsdp" or parallel.context > 1:
+        raise UserError(
+            "parallel.zero_stage, strategy and context share what is trained; split a model that only "
+            "answers by parallel.tensor or parallel.pipeline"
+        )
+    draft = None
+    if run.draft is not None:
+        draft = _draft(run, device)
+    ranks = parallel.ranks // parallel.data
+    found = [
+        (share, Generation(share, run, device, draft).estimate(ranks)) for share in telling_shares(model, parallel)
+    ]
+    worst, estimate = max(found, key=lambda pair: pair[1].process)
+    if parallel.ranks == 1:
+        return estimate
+    others = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in found if share != worst)
+    where = f"bytes of one card of {parallel.ranks}; worst rank: {place_of(worst)}"
+    note = where + (f"; beside it {others}" if others else "")
+    return msgspec.structs.replace(estimate, assumptions=(note, *estimate.assumptions), error=None)
+
+
+def _draft(run: InferRun, device: Device) -> Generation:
+    """The draft model beside the same prompts, in the same precision."""
+    if not isinstance(run.draft, TransformerModel):
+        raise UserError("run.draft has to be a decoder (kind = 'transformer'): it proposes tokens")
+    alone = msgspec.structs.replace(run, draft=None, quantization=None)
+    (share,) = telling_shares(run.draft, ALONE)
+    return Generation(share, alone, device)

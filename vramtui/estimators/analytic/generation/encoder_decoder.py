@@ -1,0 +1,106 @@
+"""Generation by an encoder-decoder: the source once, then one token of the target after another."""
+
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.encoder_models import EncoderDecoderModel
+from vramtui.core.schema.workload import InferRun
+from vramtui.estimators.analytic.assemble import Fact, Moments, assemble
+from vramtui.estimators.analytic.generation.parts import passing_facts, summed
+from vramtui.estimators.analytic.models.encoder_decoder import EncoderDecoder
+from vramtui.estimators.analytic.models.encoder_decoder_blocks import Side
+from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Cache
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
+from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
+from vramtui.estimators.analytic.sizes.tensor_bytes import held
+from vramtui.estimators.analytic.tape.meter import Held as Bytes
+from vramtui.estimators.analytic.tape.passes import prefilled
+from vramtui.estimators.analytic.training.parts import model_facts
+
+STARTS = "the decoder starts from one token for each sample, without beams"
+
+
+class Transcription:
+    """One call of generate(): encoder, the first token, and the last, for which the decoder's cache is longest."""
+
+    def __init__(self, model: EncoderDecoderModel, run: InferRun, device: Device) -> None:
+        self.model, self.run, self.device = model, run, device
+        self.writer = EncoderDecoder(model, run, device)
+        self.width = DTYPE_BYTES[run.kv_cache] if run.kv_cache else self.writer.net.recipe.compute
+        self.writer.encoder()
+        self.first = len(self.writer.net.stages)
+        self.writer.decoder(Side(tokens=1, source=self.writer.source, cache=Cache(width=self.width)))
+        self.program = self.writer.program(0)
+
+    def estimate(self) -> Estimate:
+        """Follow the three passes."""
+        recipe, stages = self.program.recipe, self.program.stages
+        weights, workspace = held(self.program.frozen, recipe.frozen), workspace_bytes(self.device.capability)
+        moments = Moments()
+        built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": self.program.buffers}
+        moments.note("build", 0, built)
+        fed = built | {"inputs": self.program.inputs}
+        working = fed | {"workspaces": workspace}
+        encoded = prefilled(stages[: self.first])
+        moments.note("prefill", 0, summed(fed, encoded.early), end=False)
+        moments.note("prefill", 0, summed(working, encoded.late), end=False)
+        after = summed(working, encoded.end)
+        begun = prefilled(stages[self.first :])
+        moments.note("prefill", 0, summed(after, begun.late), end=False)
+        moments.note("prefill", 0, summed(after, begun.end))
+        if self.run.new_tokens > 1:
+            cached = summed(after, {KV_CACHE: self._cache(self.run.new_tokens)})
+            moments.note("decode", 0, summed(cached, self._last()), end=False)
+            moments.note("decode", 0, cached)
+        facts = {
+            **model_facts(self.program, weights),
+            **passing_facts(self.program, stages, workspace, f"{self.run.batch_size} samples"),
+            **self._cache_facts(),
+        }
+        return assemble(moments, facts, self.device, (*self.program.notes, STARTS))
+
+    def _last(self) -> Bytes:
+        """The fullest moment of the last token's pass, the cache apart."""
+        writer = EncoderDecoder(self.model, self.run, self.device)
+        past = self.run.new_tokens - 1
+        writer.decoder(Side(tokens=1, source=writer.source, cache=Cache(past=past, width=self.width)))
+        return prefilled(writer.net.stages).late
+
+    def _each(self) -> int:
+        return self.model.d_kv or self.model.d_model // self.model.num_attention_heads
+
+    def _cache(self, length: int) -> int:
+        """Keys and values of every decoder layer, of the target so far and of the source, each in its own tensor."""
+        wide = self.run.batch_size * self.model.num_attention_heads * self._each() * self.width
+        return 2 * self.model.decoder_layers * (rounded(wide * length) + rounded(wide * self.writer.source))
+
+    def _cache_facts(self) -> dict[str, Fact]:
+        model, run = self.model, self.run
+        return {
+            KV_CACHE: Fact(
+                line="kv_cache",
+                bytes=0,
+                formula=f"2 x {model.decoder_layers} layers x {run.batch_size} x ({max(run.new_tokens, 1):,} of the "
+                f"target + {self.writer.source:,} of the source) x {model.num_attention_heads} heads x {self._each()} "
+                f"x {self.width} B",
+                source="transformers, cache_utils.py, EncoderDecoderCache",
+                lifetime="one generation",
+                count=4 * model.decoder_layers,
+            ),
+            GROWTH: Fact(
+                line="temporaries",
+                bytes=0,
+                formula="one layer's keys or values again: torch.cat makes the longer ones before the old ones go",
+                source="transformers, cache_utils.py, DynamicLayer.update",
+                lifetime="within each new token",
+            ),
+        }
+
+
+def estimate_generation(model: EncoderDecoderModel, run: InferRun, device: Device) -> Estimate:
+    """The estimate for `generate()` of an encoder-decoder.
+
+    Raises:
+        UserError: the workload contradicts itself.
+    """
+    return Transcription(model, run, device).estimate()

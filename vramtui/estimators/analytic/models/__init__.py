@@ -1,0 +1,1 @@
+"""Kinds of models as programs of operators."""

@@ -1,0 +1,170 @@
+"""A decoder-only transformer that is trained, as a program."""
+
+from itertools import pairwise
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import Attention, InferRun, TrainRun
+from vramtui.estimators.analytic.models.decoder import Decoder
+from vramtui.estimators.analytic.ops.decoder_builder import Setting
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.job import sequence_of
+from vramtui.estimators.analytic.sizes.kv_cache import cache_layers
+from vramtui.estimators.analytic.sizes.parameters import (
+    Tensor,
+    adapter_tensors,
+    embedding_tensors,
+    head_tensors,
+    layer_tensors,
+    model_tensors,
+)
+from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
+from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import Stage
+
+
+def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> Program:
+    """The program of a decoder-only transformer that is trained.
+
+    Raises:
+        UserError: the workload contradicts itself.
+    """
+    _check(model, run)
+    base = model_tensors(model)
+    kept = recipe(run.precision, lora=run.lora is not None)
+    kernel = kernel_of(model, run.attention, run.precision, device.capability)
+    setting = Setting(
+        recipe=kept,
+        capability=device.capability,
+        batch=run.batch_size,
+        sequence=sequence_of(model, run),
+        eager=run.attention == "eager",
+        kernel=kernel,
+        lora=run.lora,
+        packed=run.quantization,
+        cross_entropy=run.cross_entropy,
+        selective=run.checkpointing == "selective",
+    )
+    frozen, trained = _split(model, run, base)
+    buffers, buffers_formula = buffers_of(model, setting.recipe, eager=setting.eager)
+    sequence = setting.sequence
+    return Program(
+        frozen=frozen,
+        trained=trained,
+        recipe=setting.recipe,
+        quantization=run.quantization,
+        layers=model.num_hidden_layers,
+        stages=_stages(model, run, setting, device),
+        inputs=2 * rounded(8 * setting.tokens),
+        inputs_formula=f"token ids and labels, {run.batch_size} x {setting.sequence:,} x 8 B each",
+        buffers=buffers,
+        buffers_formula=buffers_formula,
+        notes=(*kernel_note(model, run.attention, kernel), *window_note(model, run.attention, sequence), *_notes(run)),
+    )
+
+
+def _check(model: TransformerModel, run: TrainRun) -> None:
+    if run.quantization is not None and run.lora is None:
+        raise UserError(f"run.quantization = {run.quantization!r} keeps weights that cannot be trained; add [run.lora]")
+    if run.frozen_layers > model.num_hidden_layers:
+        raise UserError(
+            f"run.frozen_layers = {run.frozen_layers} is more than model.num_hidden_layers = {model.num_hidden_layers}"
+        )
+    if run.frozen_layers and run.lora is not None:
+        raise UserError("run.frozen_layers and [run.lora] contradict each other: adapters freeze every layer already")
+
+
+def _split(model: TransformerModel, run: TrainRun, base: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], ...]:
+    """The frozen tensors and the trained ones."""
+    if run.lora is not None:
+        return base, adapter_tensors(model, run.lora)
+    if not run.frozen_layers:
+        return (), base
+    first, layers = run.frozen_layers, model.num_hidden_layers
+    below = (*embedding_tensors(model), *layer_tensors(model, 0, first))
+    return below, (*layer_tensors(model, first, layers), *head_tensors(model))
+
+
+def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: Device) -> list[Stage]:
+    """Stretches of equal blocks: below the first gradient, the first one with it, dense ones, ones with experts.
+
+    Where sliding layers get a mask they come before those that look back all the way, whatever the order.
+    """
+    frozen = msgspec.structs.replace(setting, below=True)
+    start = Decoder(model, frozen if run.frozen_layers else setting).embeddings()
+    stages = [Stage(start)]
+    masked = masks(model, run.attention, setting.sequence, setting.sequence)
+    for first, count, routed in stretches(model, _cuts(run)):
+        below = first < run.frozen_layers
+        tracked = not below and (first > run.frozen_layers or not (run.frozen_layers or run.lora))
+        here = frozen if below else setting
+        kinds = [(count, here)]
+        if masked:
+            sliding = masked_setting(model, run, here, device)
+            layers = reversed(cache_layers(model, first, first + count))
+            kinds = [(kind.count, here if kind.window is None else sliding) for kind in layers]
+        for alike, kind in kinds:
+            tape = Decoder(model, kind).block(tracked=tracked, routed=routed)
+            stages.append(Stage(tape, alike, checkpointed=run.checkpointing == "full" and not below))
+    stages.append(Stage(Decoder(model, setting).loss()))
+    return stages
+
+
+def _cuts(run: TrainRun) -> set[int]:
+    """Where blocks begin to differ: no gradient flows back to the input of the first block with one."""
+    first = run.frozen_layers
+    return {first, first + 1} if first or run.lora is not None else set()
+
+
+def stretches(model: TransformerModel, cuts: set[int]) -> list[tuple[int, int, bool]]:
+    """Runs of equal blocks as (first, count, with experts); a run also ends where a cut is."""
+    found: list[tuple[int, int, bool]] = []
+    edges = {0, model.num_hidden_layers, *cuts}
+    if model.num_experts is not None:
+        edges.add(min(model.first_k_dense_replace, model.num_hidden_layers))
+    ordered = sorted(edge for edge in edges if edge <= model.num_hidden_layers)
+    for first, after in pairwise(ordered):
+        found.append((first, after - first, model.routes(first)))
+    return found
+
+
+def window_note(model: TransformerModel, attention: Attention, sequence: int) -> tuple[str, ...]:
+    """What the package flash-attn would leave out, where transformers makes a mask of a sliding window."""
+    if not masks(model, attention, sequence, sequence):
+        return ()
+    note = (
+        "each sliding layer makes a mask of tokens x tokens for torch's kernel, beside which shared key/value heads "
+        "are repeated; the flash-attn package needs neither"
+    )
+    return (note,)
+
+
+def masked_setting(model: TransformerModel, run: TrainRun | InferRun, setting: Setting, device: Device) -> Setting:
+    """The setting of layers that slide, whose kernel gets a mask."""
+    kernel = kernel_of(model, run.attention, run.precision, device.capability, masked=True)
+    return msgspec.structs.replace(setting, kernel=kernel, masked=True)
+
+
+def _notes(run: TrainRun) -> tuple[str, ...]:
+    notes = []
+    if run.checkpointing == "selective" and run.attention != "eager":
+        notes.append("selective checkpointing changes nothing here: fused attention keeps no scores to make again")
+    return tuple(notes)
+
+
+def buffers_of(model: TransformerModel, precision: Recipe, *, eager: bool) -> tuple[int, str]:
+    """What the modelling code registers beside its parameters, in bytes and in words."""
+    if model.implementation == "plain":
+        if not eager:
+            return 0, "none"
+        layers, positions = model.num_hidden_layers, model.max_position_embeddings or 0
+        size = layers * rounded(positions * positions * precision.weights)
+        return size, f"{layers} causal masks of {positions:,} x {positions:,} x {precision.weights} B"
+    if model.position != "rope":
+        return 0, "none"
+    half = model.head_size // 2
+    return 2 * rounded(half * 4), f"rotary frequencies, twice {half} x 4 B"

@@ -1,0 +1,259 @@
+"""Encoders of text and images (BERT, ViT, CLIP's towers; Devlin et al. 2019, Dosovitskiy et al. 2021, Radford et al.
+2021) as transformers has them.
+"""
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.encoder_models import EncoderModel
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
+from vramtui.estimators.analytic.ops.loss import class_loss, cross_entropy
+from vramtui.estimators.analytic.ops.module_builder import Image, Net, Part
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.tape import Tensor
+
+
+class Encoder:
+    """Writes one encoder.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+
+    def __init__(self, model: EncoderModel, run: TrainRun | InferRun, device: Device) -> None:
+        self.model = model
+        self.run = run
+        self.sequence = tokens_of(model, run)
+        self.net = Net(run, device)
+        self.tokens = run.batch_size * self.sequence
+        self.ffn = model.intermediate_size or 4 * model.hidden_size
+
+    def program(self) -> Program:
+        """Embeddings, blocks, head."""
+        model, net = self.model, self.net
+        if model.image_size is None:
+            self._words()
+        else:
+            self._patches(model.image_size)
+        block = net.part(STREAM, times=model.num_hidden_layers, layer=True)
+        block.done(self._block(block, block.follow()), checkpointed=True)
+        self._end()
+        text = model.image_size is None
+        if model.max_position_embeddings and text:
+            tables = 2 if model.type_vocab_size else 1
+            net.buffers = tables * rounded(8 * model.max_position_embeddings)
+        inputs, words = self._inputs()
+        return net.program(
+            inputs=inputs,
+            inputs_formula=words,
+            layers=model.num_hidden_layers,
+            buffers_formula="ids of positions and token types, 8 B each",
+            notes=self._notes(),
+        )
+
+    def _inputs(self) -> tuple[int, str]:
+        model, batch = self.model, self.run.batch_size
+        labels = 0
+        if self.net.training and model.head != "none":
+            labels = rounded(8 * (self.tokens if model.head == "mlm" else batch))
+        said = ", and their labels" if labels else ""
+        if model.image_size is None:
+            return rounded(8 * self.tokens) + labels, f"{batch} x {self.sequence:,} token ids of 8 B{said}"
+        size = rounded(batch * model.num_channels * model.image_size**2 * self.net.recipe.stream)
+        side = model.image_size
+        return size + labels, f"{batch} images of {model.num_channels} x {side} x {side}{said}"
+
+    def _notes(self) -> tuple[str, ...]:
+        notes = ["no padding mask is given to the attention"]
+        if self.net.training and self.model.head == "none":
+            notes.append("the model has no head, so the loss is a plain sum of its output")
+        if self.model.image_size is not None:
+            notes.append("cuDNN's workspace for the patch embedding is not counted")
+        return tuple(notes)
+
+    def _words(self) -> None:
+        """Words, token types and positions, summed one after the other."""
+        model, part = self.model, self.net.part(EMBEDDINGS)
+        d, wide = model.hidden_size, self.tokens * model.hidden_size
+        words = part.embedding(model.vocab_size or 0, d, wide, "word_embeddings", tied=model.head == "mlm")
+        x, made = words, [words]
+        if model.type_vocab_size:
+            kinds = part.embedding(model.type_vocab_size, d, wide, "token_type_embeddings")
+            x = part.add(x, kinds, "words and token types")
+            made.append(kinds)
+        if model.max_position_embeddings:
+            table = part.own("position_embeddings", model.max_position_embeddings, d)
+            places = part.looked_up(self.sequence * d, "position_embeddings", table)
+            x = part.add(x, places, "embeddings")
+            made.append(places)
+        part.tape.touch(*made)
+        self._started(part, x)
+
+    def _patches(self, side: int) -> None:
+        """Patches by a convolution, the class token before them, positions added."""
+        model, part = self.model, self.net.part(EMBEDDINGS)
+        d, batch = model.hidden_size, self.net.batch
+        image = Image(model.num_channels, side, side)
+        x = part.tape.take_in(batch * image.numel, self.net.recipe.stream)
+        x, _ = part.convolution(
+            x, image, d, model.patch_size, "patch_embeddings", stride=model.patch_size, bias=model.patch_bias
+        )
+        if model.class_token:
+            token = part.own("cls_token", 1, 1, d)
+            joined = part.tape.new(
+                self.tokens * d, max(x.width, part.parameter), "class token and patches", tracked=True
+            )
+            part.tape.op([x], [joined], flows=[(x, joined.width != x.width)], into=token)
+            x = joined
+        table = part.own("position_embeddings", 1, self.sequence, d)
+        out = part.tape.new(x.numel, max(x.width, part.parameter), "embeddings", tracked=self.net.training)
+        part.tape.op([x], [out], flows=[(x, False)], into=table)
+        self._started(part, out)
+
+    def _started(self, part: Part, x: Tensor) -> None:
+        if self.model.norm_before:
+            x = part.normed(x, self.model.hidden_size, "embeddings_norm")
+        x = self._dropped(part, x, "embedding dropout")
+        if self.model.head != "mlm":  # predicting words takes more than the blocks, which are through by then
+            part.outlive(x)
+        part.done(x)
+
+    def _dropped(self, part: Part, x: Tensor, label: str) -> Tensor:
+        return part.dropout(x, self.model.hidden_dropout if self.net.training else 0.0, label)
+
+    def _block(self, part: Part, x: Tensor) -> Tensor:
+        """One layer: norms before attention and MLP, or after each sum."""
+        d = self.model.hidden_size
+        for write, name in ((self._attention, "attention_norm"), (self._mlp, "mlp_norm")):
+            part.tape.group = NORMS
+            normed = part.normed(x, d, name) if self.model.norm_first else x
+            y = self._dropped(part, write(part, normed), "dropout")
+            part.tape.touch(normed)
+            part.tape.group = STREAM
+            x = part.add(y, x, "residual stream")
+            part.tape.group = NORMS
+            x = x if self.model.norm_first else part.normed(x, d, name)
+        return x
+
+    def _attention(self, part: Part, x: Tensor) -> Tensor:
+        model, part.tape.group = self.model, ATTENTION
+        d = model.hidden_size
+        q, k, v = (part.dense(x, d, d, name) for name in ("q_proj", "k_proj", "v_proj"))
+        each = d // model.num_attention_heads
+        heads = Heads(
+            batch=self.net.batch,
+            queries=self.sequence,
+            keys=self.sequence,
+            heads=model.num_attention_heads,
+            kv_heads=model.num_attention_heads,
+            head_dim=each,
+            value_dim=each,
+            dropout=model.attention_dropout if self.net.training else 0.0,
+        )
+        if self.net.eager:
+            out = spelled_attention(part, heads, q, k, v, plain=not model.norm_first, masked=model.causal)
+        else:
+            out = fused_attention(part, heads, q, k, v)
+        if model.norm_first:
+            y = part.dense(out, d, d, "o_proj")
+            part.tape.touch(q, k, v)
+            return y
+        part.tape.touch(q, k, v)
+        return part.dense(out, d, d, "o_proj")
+
+    def _mlp(self, part: Part, x: Tensor) -> Tensor:
+        d, part.tape.group = self.model.hidden_size, MLP
+        y = part.activation(part.dense(x, d, self.ffn, "fc1"), self.model.hidden_act)
+        return part.dense(y, self.ffn, d, "fc2")
+
+    def _end(self) -> None:
+        """The last norm, what pools, the head and the loss."""
+        model, part = self.model, self.net.part(NORMS)
+        x, d = part.follow(), model.hidden_size
+        image = model.image_size is not None
+        whole = not (image and model.norm_before)
+        if model.norm_after and whole:
+            x = part.normed(x, d, "last_norm")
+        part.tape.group = HEAD
+        if model.head == "mlm":
+            x = self._words_predicted(part, x)
+        elif model.pooler or model.projection_dim or model.head == "classes" or not whole:
+            x = self._pooled(part, x, norm=model.norm_after and not whole)
+        loss = self.net.training
+        if loss and model.head == "none":
+            class_loss(part, x, "sum")
+        elif loss:
+            cross_entropy(part, x, upcast=False)
+        part.done(None if loss else x)
+
+    def _pooled(self, part: Part, x: Tensor, *, norm: bool) -> Tensor:
+        model, d = self.model, self.model.hidden_size
+        x = part.first_token(x, d)
+        if norm:
+            x = part.normed(x, d, "last_norm")
+        if model.pooler:
+            x = part.pointwise(part.dense(x, d, d, "pooler"), "tanh", saves="output")
+            x = self._dropped(part, x, "pooler dropout")
+        if model.projection_dim:
+            x = part.dense(x, d, model.projection_dim, "projection", bias=False)
+        if model.head == "classes":
+            x = part.dense(x, model.projection_dim or d, model.num_labels, "classifier")
+        return x
+
+    def _words_predicted(self, part: Part, x: Tensor) -> Tensor:
+        """BERT's head: a linear layer, activation and norm, then the word embedding with a bias of its own."""
+        model, d, words = self.model, self.model.hidden_size, self.model.vocab_size or 0
+        x = part.activation(part.dense(x, d, d, "transform"), model.hidden_act)
+        x = part.normed(x, d, "transform_norm")
+        part.own("decoder", words)
+        return part.linear(x, d, words, "output layer", bias=True, trained=self.net.training)
+
+
+def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:
+    """Positions of one sample.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+    _check(model)
+    if isinstance(run, InferRun) and run.new_tokens:
+        raise UserError(f"run.new_tokens = {run.new_tokens}, but an encoder generates nothing; leave it out")
+    if model.image_size is not None:
+        if run.sequence_length is not None:
+            raise UserError(
+                f"run.sequence_length = {run.sequence_length}, but the model reads images; its positions follow from "
+                "model.image_size and model.patch_size"
+            )
+        return (model.image_size // model.patch_size) ** 2 + model.class_token
+    sequence = run.sequence_length or model.max_position_embeddings
+    if sequence is None:
+        raise UserError("run.sequence_length is missing, and the model gives no max_position_embeddings instead")
+    if model.max_position_embeddings and sequence > model.max_position_embeddings:
+        raise UserError(
+            f"run.sequence_length = {sequence} is longer than model.max_position_embeddings = "
+            f"{model.max_position_embeddings}, and learned positions cannot be stretched"
+        )
+    return sequence
+
+
+def _check(model: EncoderModel) -> None:
+    heads = model.num_attention_heads
+    if model.hidden_size % heads:
+        raise UserError(f"model.num_attention_heads = {heads} does not divide model.hidden_size = {model.hidden_size}")
+    if (model.image_size is None) == (model.vocab_size is None):
+        raise UserError("an encoder reads words (model.vocab_size) or images (model.image_size): give one of the two")
+    if model.image_size is not None and model.image_size % model.patch_size:
+        raise UserError(f"model.patch_size = {model.patch_size} does not divide model.image_size = {model.image_size}")
+    if model.head == "mlm" and model.vocab_size is None:
+        raise UserError("model.head = 'mlm' predicts words, and the model has none: give model.vocab_size")
+
+
+def encoder_program(model: EncoderModel, run: TrainRun | InferRun, device: Device) -> Program:
+    """The program of an encoder.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+    return Encoder(model, run, device).program()

@@ -1,0 +1,210 @@
+"""Encoder-decoders (T5, Raffel et al. 2020; BART, Lewis et al. 2020; Whisper, Radford et al. 2022) as transformers has
+them.
+"""
+
+from math import prod
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.encoder_models import EncoderDecoderModel
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.models.encoder_decoder_blocks import Blocks, Side
+from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, STREAM, Cache
+from vramtui.estimators.analytic.ops.loss import cross_entropy
+from vramtui.estimators.analytic.ops.module_builder import Image, Net, Part
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+
+NOTES = ("source and target have no padding, so no mask is kept for it",)
+T5_IN_FP16 = "transformers keeps the MLP's second layer of a T5 in fp32 when it loads it in fp16; that is not counted"
+
+
+class EncoderDecoder:
+    """Writes both sides of one model.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+
+    def __init__(self, model: EncoderDecoderModel, run: TrainRun | InferRun, device: Device) -> None:
+        self.model = model
+        self.source, self.target = lengths(model, run)
+        self.net = Net(run, device)
+        self.batch = run.batch_size
+        self.t5 = model.relative_attention_num_buckets > 0
+        self.heard = model.num_mel_bins is not None
+        self.notes = (*NOTES, T5_IN_FP16) if self.t5 and run.precision == "fp16" else NOTES
+
+    def encoder(self) -> None:
+        """Embeddings or convolutions, blocks, last norm."""
+        model, part = self.model, self.net.part(EMBEDDINGS)
+        blocks = Blocks(model, self.net, Side(tokens=self.source))
+        if model.num_mel_bins is not None:
+            x = self._heard(part, model.num_mel_bins)
+        else:
+            table = part.own("shared", model.vocab_size, model.d_model)
+            x = part.looked_up(self.batch * self.source * model.d_model, "words", 0, back_scratch=table)
+        x = self._positioned(part, x, self.source, model.max_source_positions, encoder=True)
+        part.outlive(x, 2 if model.norm_embeddings else 1)  # BART's words and positions
+        part.done(blocks.drop(part, x, "embedding dropout"))
+        self._stack(blocks, model.encoder_layers, decoder=False)
+        if model.final_norm:
+            part = self.net.part(STREAM)
+            x = blocks.norm(part, part.follow(), "encoder's last norm")
+            part.done(blocks.drop(part, x, "encoder's last dropout") if self.t5 else x)
+
+    def decoder(self, side: Side) -> None:
+        """Embeddings, blocks, last norm, output layer; the loss in training."""
+        model, net, part = self.model, self.net, self.net.part(EMBEDDINGS)
+        if net.training:
+            part.keep(part.follow())
+        shape = (model.vocab_size, model.d_model)
+        table = part.own("shared", *shape) if self.heard else rounded(prod(shape) * part.parameter)
+        table, tied = table if net.training else 0, model.tie_word_embeddings
+        numel = self.batch * side.tokens * model.d_model
+        x = part.looked_up(numel, "words", 0 if tied else table, back_scratch=table if tied else 0)
+        x = self._positioned(part, x, side.tokens, model.max_target_positions, encoder=False)
+        blocks = Blocks(model, net, side)
+        part.outlive(x)
+        part.done(blocks.drop(part, x, "embedding dropout"))
+        self._stack(blocks, model.decoder_layers, decoder=True)
+        self._answer(blocks)
+
+    def _heard(self, part: Part, bins: int) -> Tensor:
+        """A spectrogram through two convolutions over time, the second of which halves it."""
+        d, frames = self.model.d_model, 2 * self.source
+        x = part.tape.take_in(self.batch * bins * frames, self.net.recipe.stream)
+        x = part.activation(part.filtered(x, Image(d, 1, frames), "conv1", (d, bins, 3)), "gelu")
+        return part.activation(part.filtered(x, Image(d, 1, self.source), "conv2", (d, d, 3)), "gelu")
+
+    def _positioned(self, part: Part, x: Tensor, tokens: int, rows: int | None, *, encoder: bool) -> Tensor:
+        """Positions are looked up for each sample in BART's encoder and in Whisper's decoder, else for all at once."""
+        model, d = self.model, self.model.d_model
+        if rows is not None:
+            trained = model.source_positions_trained or not encoder
+            into = part.own("embed_positions", rows + model.position_offset, d, trained=trained)
+            each = self.batch if encoder != self.heard else 1
+            x = part.add(x, part.looked_up(each * tokens * d, "positions", into), "embeddings")
+        return part.normed(x, d, "layernorm_embedding") if model.norm_embeddings else x
+
+    def _stack(self, blocks: Blocks, layers: int, *, decoder: bool) -> None:
+        """The first block holds T5's relative positions; the last is the first to give the encoder a gradient."""
+        first = int(self.t5)
+        last = int(decoder and self.net.training and layers > first)
+        spans = ((first, True, layers == first), (layers - first - last, False, False), (last, False, True))
+        for count, bucketed, fresh in spans:
+            if not count:
+                continue
+            part = self.net.part(STREAM, times=count, layer=True)
+            x = part.follow()
+            encoded = self._encoded(part, fresh=fresh) if decoder else None
+            part.done(blocks.block(part, x, encoded, bucketed=bucketed), checkpointed=True)
+
+    def _encoded(self, part: Part, *, fresh: bool) -> Tensor:
+        """What the encoder answered, which stands outside; its gradient grows from the last block to the first."""
+        numel = self.batch * self.source * self.model.d_model
+        storage = Storage(numel, self.net.recipe.stream, STREAM, "encoder's answer")
+        storage.borrowed = True
+        encoded = Tensor(storage, numel, storage.width, tracked=self.net.training)
+        if fresh:
+            part.tape.outside.append(encoded)
+        else:
+            encoded.gradient = [storage.size, 1]
+        return encoded
+
+    def _answer(self, blocks: Blocks) -> None:
+        model, part = self.model, self.net.part(STREAM)
+        x = part.follow()
+        if model.final_norm:
+            x = blocks.norm(part, x, "decoder's last norm")
+        part.tape.group = HEAD
+        x = blocks.drop(part, x, "decoder's last dropout") if self.t5 else x
+        if not model.tie_word_embeddings:
+            part.own("lm_head", model.vocab_size, model.d_model)
+        logits = part.linear(x, model.d_model, model.vocab_size, "output layer", trained=self.net.training)
+        if model.final_bias:
+            logits = part.pointwise(logits, "logits and bias", saves="nothing", width=self.net.recipe.stream)
+        if self.net.training:
+            cross_entropy(part, logits, upcast=False)
+        else:
+            part.tape.touch(logits, part.cast(logits, 4, "logits in fp32"))
+        part.done(None)
+
+    def program(self, target: int) -> Program:
+        """What has been written, with `target` ids for each sample beside the source."""
+        model, net = self.model, self.net
+        if model.num_mel_bins is None:
+            source = rounded(8 * self.batch * self.source)
+            words = f"{self.batch} x {self.source:,} token ids of 8 B"
+        else:
+            frames = 2 * self.source
+            source = rounded(self.batch * model.num_mel_bins * frames * net.recipe.stream)
+            words = f"{self.batch} spectrograms of {model.num_mel_bins} x {frames:,}"
+        net.buffers = rounded(net.recipe.weights * model.vocab_size) if model.final_bias else 0
+        return net.program(
+            inputs=source + rounded(8 * self.batch * target),
+            inputs_formula=f"{words}, {target:,} target ids each",
+            layers=model.encoder_layers + model.decoder_layers,
+            buffers_formula="a fixed bias on the logits",
+            notes=self.notes,
+        )
+
+
+def lengths(model: EncoderDecoderModel, run: TrainRun | InferRun) -> tuple[int, int]:
+    """Positions of the source, and of the target that is trained or generated.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+    check_shapes(model)
+    source, fixed = run.sequence_length, model.max_source_positions
+    if model.num_mel_bins is not None and source not in {None, fixed}:
+        raise UserError(
+            f"run.sequence_length = {source}, but every spectrogram fills model.max_source_positions = {fixed}; leave "
+            "it out"
+        )
+    source = source or fixed
+    if source is None:
+        raise UserError("run.sequence_length is missing: the tokens of the source")
+    if fixed is not None and source > fixed:
+        raise UserError(f"run.sequence_length = {source} is longer than model.max_source_positions = {fixed}")
+    most = model.max_target_positions
+    if isinstance(run, InferRun):
+        named, target = "run.new_tokens", max(run.new_tokens, 1)
+    else:
+        named = "run.target_length"
+        target = run.target_length or (min(source, most) if most and model.num_mel_bins is None else most or source)
+    if most is not None and target > most:
+        raise UserError(f"{named} = {target} is longer than model.max_target_positions = {most}")
+    return source, target
+
+
+def check_shapes(model: EncoderDecoderModel) -> None:
+    """Refuse shapes that cannot be.
+
+    Raises:
+        UserError: a sentence naming the keys that contradict each other.
+    """
+    heads = model.num_attention_heads
+    if model.d_kv is None and model.d_model % heads:
+        raise UserError(
+            f"model.num_attention_heads = {heads} does not divide model.d_model = {model.d_model}; change one of them "
+            "or give model.d_kv"
+        )
+    if model.num_mel_bins is not None and model.max_source_positions is None:
+        raise UserError("model.num_mel_bins makes the source a spectrogram, which needs model.max_source_positions")
+
+
+def encoder_decoder_program(model: EncoderDecoderModel, run: TrainRun | InferRun, device: Device) -> Program:
+    """The program of an encoder-decoder: one training step, or one pass with a single token of the target.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+    writer = EncoderDecoder(model, run, device)
+    writer.encoder()
+    tokens = writer.target if writer.net.training else 1
+    cache = None if writer.net.training else Cache(width=writer.net.recipe.compute)
+    writer.decoder(Side(tokens=tokens, source=writer.source, cache=cache))
+    return writer.program(tokens)

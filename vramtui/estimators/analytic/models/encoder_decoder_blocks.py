@@ -1,0 +1,174 @@
+"""The parts of an encoder-decoder's blocks on a tape: attention to itself or to the encoder, MLPs, norms."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from vramtui.core.schema.encoder_models import EncoderDecoderModel
+from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM, Cache
+from vramtui.estimators.analytic.ops.module_builder import Net, Part
+from vramtui.estimators.analytic.ops.t5_attention import biased_attention
+from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+
+CROSS = "activations: cross-attention"
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One pass through the encoder's blocks or the decoder's.
+
+    Attributes:
+        tokens: positions in this pass; `source` those of the encoder, where the decoder looks at them.
+        cache: what stands in the decoder's cache already; None where nothing is kept.
+    """
+
+    tokens: int
+    source: int | None = None
+    cache: Cache | None = None
+
+    @property
+    def keys(self) -> int:
+        """Positions that the attention to itself looks at."""
+        return self.tokens + (self.cache.past if self.cache else 0)
+
+
+class Blocks:
+    """Writes blocks of one side."""
+
+    def __init__(self, model: EncoderDecoderModel, net: Net, side: Side) -> None:
+        self.model, self.net, self.side = model, net, side
+        self.head = model.d_kv or model.d_model // model.num_attention_heads
+        self.wide = model.num_attention_heads * self.head
+
+    def drop(self, part: Part, x: Tensor, label: str) -> Tensor:
+        """Dropout, in training."""
+        return part.dropout(x, self.model.dropout if self.net.training else 0.0, label)
+
+    def norm(self, part: Part, x: Tensor, label: str) -> Tensor:
+        """The model's kind of norm."""
+        part.tape.group = NORMS
+        return part.normed(x, self.model.d_model, label, rms=self.model.norm != "layernorm")
+
+    def block(self, part: Part, x: Tensor, encoded: Tensor | None, *, bucketed: bool = False) -> Tensor:
+        """Attention to itself, to the encoder where there is one, and the MLP, each with norm and residual.
+
+        The relative positions of all blocks are held in the `bucketed` one, T5's first.
+        """
+        x = self._around(part, x, "self_attention", lambda y: self._itself(part, y, bucketed=bucketed))
+        if encoded is not None:
+            x = self._around(part, x, "cross_attention", lambda y: self._cross(part, y, encoded))
+        return self._around(part, x, "mlp", lambda y: self._mlp(part, y))
+
+    def _around(self, part: Part, x: Tensor, name: str, write: Callable[[Tensor], Tensor]) -> Tensor:
+        """T5 and Whisper norm first, BART after the sum."""
+        first = self.model.final_norm
+        normed = self.norm(part, x, f"{name}_norm") if first else x
+        y = self.drop(part, write(normed), f"{name} dropout")
+        part.tape.touch(normed)
+        part.tape.group = STREAM
+        x = part.add(x, y, "residual stream")
+        return x if first else self.norm(part, x, f"{name}_norm")
+
+    def _mlp(self, part: Part, x: Tensor) -> Tensor:
+        model, part.tape.group = self.model, MLP
+        d, f, bias = model.d_model, model.d_ff, model.bias
+        y = part.activation(part.dense(x, d, f, "fc1", bias=bias), model.hidden_act)
+        if model.gated_mlp:
+            y = part.multiply(y, part.dense(x, d, f, "gate", bias=bias), "gate x up")
+        y = self.drop(part, y, "MLP's inner dropout")
+        if model.relative_attention_num_buckets:  # T5 raises what autocast lowered to the type of the weights
+            y = part.cast(y, part.parameter, "fc2 input in the weights' type")
+        out = part.dense(y, f, d, "fc2", bias=bias)
+        part.tape.touch(y)
+        return out
+
+    def _itself(self, part: Part, x: Tensor, *, bucketed: bool) -> Tensor:
+        part.tape.group = ATTENTION
+        q, k, v = self._query(part, x, ""), self._kept(part, x, "k_proj"), self._kept(part, x, "v_proj")
+        if bucketed:
+            part.own(
+                "relative_attention_bias", self.model.relative_attention_num_buckets, self.model.num_attention_heads
+            )
+        heads = self._heads(self.side.keys)
+        if self.model.relative_attention_num_buckets and not self.net.eager:
+            out = biased_attention(part, heads, q, k, v, first=bucketed, causal=self.side.source is not None)
+        else:
+            out = self._attend(part, heads, q, k, v, masked=self.side.source is not None)
+        return self._out(part, out, (q, k, v), "")
+
+    def _cross(self, part: Part, x: Tensor, encoded: Tensor) -> Tensor:
+        part.tape.group = CROSS
+        source, cache = self.side.source or 0, self.side.cache
+        q = self._query(part, x, "cross_")
+        if cache is not None and cache.past:
+            for name in ("k_proj", "v_proj"):
+                self._own(part, f"cross_{name}", self._biased(name))
+            storage = Storage(self.net.batch * source * self.wide, cache.width, CROSS, "keys and values of the source")
+            storage.borrowed = True
+            k = v = Tensor(storage, storage.numel, storage.width, tracked=False)
+        else:
+            k, v = (self._kept(part, encoded, name, "cross_") for name in ("k_proj", "v_proj"))
+        heads = self._heads(source)
+        if self.model.relative_attention_num_buckets and not self.net.eager:
+            out = biased_attention(part, heads, q, k, v, first=False, causal=False, cross=True)
+        else:
+            out = self._attend(part, heads, q, k, v, masked=False)
+        return self._out(part, out, (q, k, v), "cross_")
+
+    def _own(self, part: Part, name: str, bias: bool) -> None:
+        part.own(name, self.wide, self.model.d_model)
+        if bias:
+            part.own(name, self.wide)
+
+    def _biased(self, name: str) -> bool:
+        return self.model.bias and (name != "k_proj" or self.model.key_bias)
+
+    def _query(self, part: Part, x: Tensor, prefix: str) -> Tensor:
+        """Whisper scales queries and lays queries, keys and values out head by head."""
+        q = part.dense(x, self.model.d_model, self.wide, f"{prefix}q_proj", bias=self.model.bias)
+        if self.model.num_mel_bins is not None:
+            q = part.pointwise(q, "queries, scaled", saves="nothing")
+            q = part.pointwise(q, "queries, by head", saves="nothing")
+        return q
+
+    def _kept(self, part: Part, x: Tensor, name: str, prefix: str = "") -> Tensor:
+        """Keys or values, put into the cache where there is one."""
+        y = part.dense(x, self.model.d_model, self.wide, f"{prefix}{name}", bias=self._biased(name))
+        if self.model.num_mel_bins is not None:
+            y = part.pointwise(y, f"{name}, by head", saves="nothing")
+        cache = self.side.cache
+        if cache is None:
+            return y
+        past = 0 if prefix else cache.past
+        numel = y.numel + self.net.batch * past * self.wide
+        out = part.tape.new(numel, cache.width, "keys or values", tracked=False, group=GROWTH if past else KV_CACHE)
+        part.tape.op([y], [out])
+        if not past:
+            part.tape.hold(out)
+        return part.cast(out, y.width, "cache in the compute type")
+
+    def _heads(self, keys: int) -> Heads:
+        return Heads(
+            batch=self.net.batch,
+            queries=self.side.tokens,
+            keys=keys,
+            heads=self.model.num_attention_heads,
+            kv_heads=self.model.num_attention_heads,
+            head_dim=self.head,
+            value_dim=self.head,
+            dropout=self.model.dropout if self.net.training else 0.0,
+        )
+
+    def _attend(self, part: Part, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, masked: bool) -> Tensor:
+        if self.net.eager:
+            return spelled_attention(part, heads, q, k, v, plain=True, masked=masked)
+        out = fused_attention(part, heads, q, k, v)
+        laid_out_as_queries = self.net.recipe.compute == 2  # flash's and cuDNN's kernels do so, the one for fp32 not
+        if self.model.num_mel_bins is not None and laid_out_as_queries and heads.queries > 1:
+            out = part.pointwise(out, "attention output, in rows", saves="nothing")
+        return out
+
+    def _out(self, part: Part, out: Tensor, alive: tuple[Tensor, ...], prefix: str) -> Tensor:
+        y = part.dense(out, self.wide, self.model.d_model, f"{prefix}o_proj", bias=self.model.bias)
+        part.tape.touch(*alive)
+        return y

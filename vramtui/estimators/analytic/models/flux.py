@@ -1,0 +1,116 @@
+"""Diffusion transformers with two streams (FLUX; Esser et al. 2024) as diffusers' FluxTransformer2DModel has them."""
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.models.flux_blocks import Streams
+from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, NORMS, STREAM
+from vramtui.estimators.analytic.ops.loss import class_loss
+from vramtui.estimators.analytic.ops.module_builder import Net
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+
+STEPS = 256  # sinusoids of a time step
+NOTES = ("the text encoders and the VAE are not counted: they belong to the pipeline, not to the transformer",)
+
+
+class DiffusionTransformer:
+    """Writes one transformer.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+
+    def __init__(self, model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> None:
+        check(model, run)
+        self.model = model
+        self.net = Net(run, device)
+        self.streams = Streams(model, self.net)
+
+    def program(self) -> Program:
+        """Embeddings, blocks of two streams, blocks of one, the answer."""
+        model, net, streams = self.model, self.net, self.streams
+        self._start()
+        for count, write in ((model.num_layers, streams.double), (model.num_single_layers, streams.single)):
+            if count:
+                net.repeat(STREAM, count, write)
+        self._end()
+        width, batch = net.recipe.stream, net.batch
+        image = rounded(batch * streams.image * model.in_channels * width)
+        inputs = image * (2 if net.training else 1) + rounded(batch * model.pooled_projection_dim * width)
+        inputs += rounded(batch * model.text_length * model.joint_attention_dim * width) + rounded(batch * width)
+        inputs += (rounded(batch * width) if model.guidance_embeds else 0) + rounded(3 * streams.image * width)
+        return net.program(
+            inputs=inputs + rounded(3 * model.text_length * width),
+            inputs_formula=f"{batch} latents of {streams.image:,} x {model.in_channels}, text of {model.text_length} x "
+            f"{model.joint_attention_dim}, positions, steps{', noise' if net.training else ''}",
+            layers=model.num_layers + model.num_single_layers,
+            notes=NOTES,
+        )
+
+    def _start(self) -> None:
+        """Steps, guidance and pooled text as one vector; latents and text in the width of the blocks."""
+        model, net, streams = self.model, self.net, self.streams
+        part, d = net.part(EMBEDDINGS), streams.width
+        widths = [(STEPS, "timestep_embedder"), (model.pooled_projection_dim, "text_embedder")]
+        widths += [(STEPS, "guidance_embedder")] if model.guidance_embeds else []
+        for inner, name in widths:
+            x = part.activation(part.dense(self._given(net.batch * inner), inner, d, f"{name}_1"), "silu")
+            part.dense(x, d, d, f"{name}_2")
+        turns = part.tape.new(2 * streams.tokens * model.attention_head_dim, 4, "rotary positions", tracked=False)
+        part.tape.op([], [turns])
+        part.tape.hold(turns)
+        image = part.dense(
+            self._given(net.batch * streams.image * model.in_channels), model.in_channels, d, "x_embedder"
+        )
+        words = self._given(net.batch * model.text_length * model.joint_attention_dim)
+        text = part.dense(words, model.joint_attention_dim, d, "context_embedder")
+        part.done(streams.together(part, image, text))
+
+    def _given(self, numel: int) -> Tensor:
+        """A tensor that the batch holds."""
+        storage = Storage(numel, self.net.recipe.stream, EMBEDDINGS, "input")
+        storage.borrowed = True
+        return Tensor(storage, numel, storage.width, tracked=False)
+
+    def _end(self) -> None:
+        model, net, streams = self.model, self.net, self.streams
+        part = net.part(NORMS)
+        x = part.follow()
+        image = part.tape.view(x, net.batch * streams.image * streams.width)
+        part.tape.op([x], [image], flows=[(x, True)])
+        part.own("norm_out", 2 * streams.width, streams.width)
+        part.own("norm_out", 2 * streams.width)
+        y = streams.modulated(part, image)
+        part.tape.group = HEAD
+        y = part.dense(y, streams.width, model.in_channels, "proj_out")
+        if net.training:
+            class_loss(part, part.cast(y, 4, "answer in fp32"), "mse")
+        part.done(None if net.training else y)
+
+
+def check(model: DiffusionTransformerModel, run: TrainRun | InferRun) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        UserError: a sentence naming the keys that contradict each other.
+    """
+    if model.sample_size % 16:
+        raise UserError(f"model.sample_size = {model.sample_size} is not a multiple of 16, the pixels of one latent")
+    if not model.num_layers + model.num_single_layers:
+        raise UserError("model.num_layers and model.num_single_layers are both 0; a transformer needs a block")
+    if run.sequence_length is not None:
+        raise UserError("run.sequence_length is for text; a diffusion transformer's own is model.text_length")
+    if isinstance(run, InferRun) and run.new_tokens:
+        raise UserError(f"run.new_tokens = {run.new_tokens}, but a diffusion transformer generates no tokens")
+
+
+def dit_program(model: DiffusionTransformerModel, run: TrainRun | InferRun, device: Device) -> Program:
+    """The program of a diffusion transformer: one step of its training, or one answer for a batch of latents.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+    return DiffusionTransformer(model, run, device).program()

@@ -1,0 +1,158 @@
+"""FLUX's blocks on a tape: image and text side by side with weights of their own, then as one sequence.
+
+Both streams stand in one block of memory between the blocks, image and text one behind the other.
+"""
+
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel
+from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS, STREAM
+from vramtui.estimators.analytic.ops.module_builder import Net, Part
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.tape.tape import Tensor
+
+
+class Streams:
+    """Writes the blocks of one transformer."""
+
+    def __init__(self, model: DiffusionTransformerModel, net: Net) -> None:
+        self.model, self.net = model, net
+        self.width = model.num_attention_heads * model.attention_head_dim
+        self.image = (model.sample_size // 16) ** 2
+        self.tokens = self.image + model.text_length
+
+    def together(self, part: Part, image: Tensor, text: Tensor) -> Tensor:
+        """Both streams as one tensor."""
+        tracked = image.tracked or text.tracked
+        out = part.tape.new(image.numel + text.numel, image.width, "image and text", tracked=tracked)
+        part.tape.op([image, text], [out], flows=[(image, True), (text, True)])
+        return out
+
+    def double(self, part: Part, x: Tensor) -> Tensor:
+        """A block in which image and text have weights of their own and meet in the attention."""
+        sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
+        given = [part.tape.view(x, size) for size in sizes]
+        part.tape.op([x], given, flows=[(x, True)])
+        names = ("", "context_")
+        for name in names:
+            self._vector(part, f"{name}norm1", 6)
+        normed = [self.modulated(part, stream) for stream in given]
+        answers = self._meet(part, normed)
+        outs, stream = [], part.tape.new(x.numel, x.width, "image and text", tracked=x.tracked)
+        for number, (name, before, answer) in enumerate(zip(names, given, answers, strict=True)):
+            part.tape.group = STREAM
+            y = part.add(before, self._gated(part, answer), "residual stream")
+            again = self.modulated(part, y)
+            z = self._gated(part, self._mlp(part, again, name))
+            out = part.tape.view(stream, sizes[number])
+            out.tracked = y.tracked or z.tracked
+            part.tape.op([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
+            outs.append(out)
+        part.tape.touch(*normed, *answers)
+        stream.tracked = any(out.tracked for out in outs)
+        part.tape.op(outs, [stream], flows=[(out, True) for out in outs])
+        return stream
+
+    def single(self, part: Part, x: Tensor) -> Tensor:
+        """A block over both together: attention and MLP side by side, one projection behind them."""
+        d = self.width
+        residual = part.pointwise(x, "image behind text", saves="nothing")
+        self._vector(part, "norm", 3)
+        normed = self.modulated(part, residual)
+        part.tape.group = MLP
+        inner = part.activation(part.dense(normed, d, 4 * d, "proj_mlp"), "gelu_pytorch_tanh")
+        part.tape.group = ATTENTION
+        q, k, v = self._projected(part, normed, "")
+        out = self._attend(part, q, k, v)
+        joined = part.tape.new(out.numel + inner.numel, out.width, "attention and MLP", tracked=out.tracked)
+        part.tape.op([out, inner], [joined], flows=[(out, True), (inner, True)])
+        part.tape.group = STREAM
+        y = part.dense(joined, 5 * d, d, "proj_out")
+        y = self._gated(part, y)
+        part.tape.touch(joined)
+        z = part.add(residual, y, "residual stream")
+        part.tape.touch(normed, out, inner)
+        return z
+
+    def modulated(self, part: Part, x: Tensor) -> Tensor:
+        """A layer norm without weights, scaled and shifted by what the step says."""
+        part.tape.group = NORMS
+        normed = part.layer_norm(x, self.width, "norm", trained=False)
+        scaled = part.tape.new(normed.numel, normed.width, "scaled", tracked=normed.tracked or self.net.trains)
+        full = rounded(normed.numel * normed.width)
+        part.tape.op(
+            [normed], [scaled], saves=[normed] if self.net.trains else [], flows=[(normed, True)], back_scratch=full
+        )
+        return part.pointwise(scaled, "scaled and shifted", saves="nothing")
+
+    def _gated(self, part: Part, x: Tensor) -> Tensor:
+        """Times a vector that says how much of it counts."""
+        if not self.net.trains:
+            out = part.pointwise(x, "gated", saves="nothing")
+            part.reads_outside()
+            return out
+        return part.pointwise(x, "gated", saves="input", back_scratch=rounded(x.numel * x.width))
+
+    def _vector(self, part: Part, name: str, count: int) -> None:
+        """The linear layer from the step's vector to `count` vectors that scale, shift and gate."""
+        into = part.own(name, count * self.width, self.width) + part.own(name, count * self.width)
+        out = part.tape.new(self.net.batch * count * self.width, self.net.recipe.compute, name, tracked=False)
+        part.tape.op([], [out], into=into, gemm=True)
+
+    def _mlp(self, part: Part, x: Tensor, name: str) -> Tensor:
+        d, part.tape.group = self.width, MLP
+        y = part.activation(part.dense(x, d, 4 * d, f"{name}ff_in"), "gelu_pytorch_tanh")
+        y = part.dense(y, 4 * d, d, f"{name}ff_out")
+        part.tape.touch(x)
+        return y
+
+    def _projected(self, part: Part, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries and keys, each normed over a head, and values. Autocast norms in fp32, and leaves them so."""
+        d, each = self.width, self.model.attention_head_dim
+        modules = ("add_q_proj", "add_k_proj", "add_v_proj") if name else ("to_q", "to_k", "to_v")
+        q, k, v = (part.dense(x, d, d, module) for module in modules)
+        for letter in ("q", "k"):
+            part.own(f"{name}norm_{letter}", each)
+        trained = self.net.trains
+        if part.autocast is not None:
+            q, k = (part.cast(t, 4, "norm's input in fp32") for t in (q, k))
+        q, k = (part.fused_rms_norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
+        return q, k, v
+
+    def _meet(self, part: Part, normed: list[Tensor]) -> list[Tensor]:
+        """Attention over both streams; a batch of one is cut apart without a copy."""
+        part.tape.group = ATTENTION
+        d = self.width
+        image, text = (self._projected(part, x, name) for x, name in zip(normed, ("", "add_"), strict=True))
+        q, k, v = (self.together(part, a, b) for a, b in zip(image, text, strict=True))
+        out = self._attend(part, q, k, v)
+        part.tape.touch(*text)
+        parts = [part.tape.view(out, x.numel) for x in normed]
+        part.tape.op([out], parts, flows=[(out, True)])
+        if self.net.batch > 1:
+            parts = [part.pointwise(x, "attention output, cut", saves="nothing") for x in parts]
+        return [part.dense(x, d, d, name) for x, name in zip(parts, ("to_out", "to_add_out"), strict=True)]
+
+    def _attend(self, part: Part, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        q, k = self._turned(part, q), self._turned(part, k)
+        heads = Heads(
+            batch=self.net.batch,
+            queries=self.tokens,
+            keys=self.tokens,
+            heads=self.model.num_attention_heads,
+            kv_heads=self.model.num_attention_heads,
+            head_dim=self.model.attention_head_dim,
+            value_dim=self.model.attention_head_dim,
+        )
+        if self.net.eager:
+            out = spelled_attention(part, heads, q, k, v, plain=True, masked=False)
+        else:
+            out = fused_attention(part, heads, q, k, v)
+        out = part.cast(out, q.width, "attention output in the queries' type")
+        part.tape.touch(q, k, v)
+        return out
+
+    def _turned(self, part: Part, x: Tensor) -> Tensor:
+        """Rotary positions in fp32: two products and a rotated copy on the way."""
+        full = rounded(x.numel * 4)
+        scratch = 3 * full + (rounded(x.numel * x.width) if x.width < 4 else 0)
+        return part.pointwise(x, "rotated", saves="nothing", scratch=scratch, back_scratch=2 * full)

@@ -1,0 +1,92 @@
+"""Which program belongs to which kind of model, and how many parameters each has."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.decoder_models import (
+    ConvNetModel,
+    HuggingFaceModel,
+    Model,
+    SequentialModel,
+    TorchModel,
+    TransformerModel,
+)
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.models.decoder_program import decoder_training
+from vramtui.estimators.analytic.models.encoder import encoder_program
+from vramtui.estimators.analytic.models.encoder_decoder import encoder_decoder_program
+from vramtui.estimators.analytic.models.flux import dit_program
+from vramtui.estimators.analytic.models.resnet import resnet_program
+from vramtui.estimators.analytic.models.sequential import layer_list_program
+from vramtui.estimators.analytic.models.unet import unet_program
+from vramtui.estimators.analytic.sizes.parameters import model_tensors
+from vramtui.estimators.analytic.tape.program import Program
+
+PROGRAMS: dict[type, Callable[..., Program]] = {
+    SequentialModel: layer_list_program,
+    ConvNetModel: resnet_program,
+    EncoderModel: encoder_program,
+    EncoderDecoderModel: encoder_decoder_program,
+    UNetModel: unet_program,
+    DiffusionTransformerModel: dit_program,
+}
+ANY_CARD = Device(name="any", capability=(8, 0), total_memory=0)
+
+
+def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Program:
+    """The tensors and passes of `model` under `run`; a decoder that generates has its own, in `inference`.
+
+    Raises:
+        UserError: the workload contradicts itself, or the kind of model is not modelled.
+    """
+    if isinstance(model, TransformerModel) and isinstance(run, TrainRun):
+        return decoder_training(model, run, device)
+    write = PROGRAMS.get(type(model))
+    if write is not None:
+        return write(model, run, device)
+    kind = type(model).__struct_config__.tag
+    if isinstance(model, (HuggingFaceModel, TorchModel)):
+        raise UserError(f"the analytic estimator has no shapes for a model of kind {kind!r}: it is known by tracing it")
+    raise UserError(f"the analytic estimator does not know models of kind {kind!r}; try --method rules")
+
+
+def parameter_count(model: Model) -> int:
+    """Parameters of the model, tied weights counted once, as model cards count them.
+
+    Raises:
+        UserError: the shapes contradict each other, or the kind of model has no shapes.
+    """
+    if isinstance(model, TransformerModel):
+        tensors = model_tensors(model)
+        return sum(tensor.numel * tensor.count for tensor in tensors)
+    return _written(model)
+
+
+@lru_cache(maxsize=64)
+def _written(model: Model) -> int:
+    """Parameters counted while a model's shortest pass is written, since they are noted where they are used."""
+    short = isinstance(model, (EncoderModel, EncoderDecoderModel)) and not _fixed(model)
+    run = InferRun(precision="fp32", sequence_length=1 if short else None)
+    return sum(tensor.numel * tensor.count for tensor in program_of(model, run, ANY_CARD).frozen)
+
+
+def _fixed(model: EncoderModel | EncoderDecoderModel) -> bool:
+    """Whether the length of what comes in follows from the model, as with images and spectrograms."""
+    return (model.image_size if isinstance(model, EncoderModel) else model.num_mel_bins) is not None
+
+
+def check_parameters(model: Model) -> None:
+    """Hold the card's count against the shapes.
+
+    Raises:
+        UserError: they differ.
+    """
+    given = getattr(model, "parameters", None)
+    counted = parameter_count(model) if given is not None else None
+    if given != counted:
+        raise UserError(
+            f"model.parameters = {given:,} but the shapes give {counted:,}; one of the sizes is not the card's"
+        )

@@ -1,0 +1,99 @@
+"""Residual nets from a table of stages (He et al. 2015; the block as torchvision has it), as a program."""
+
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.layer_models import Act, Conv2d, ConvNetModel, Norm, Pool, Stage
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.models.sequential import LayerList, convolution_notes
+from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
+from vramtui.estimators.analytic.ops.loss import cross_entropy
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.precision import recipe
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import Stage as Passed
+from vramtui.estimators.analytic.tape.tape import Tensor
+
+WIDER = {"basic": 1, "bottleneck": 4}
+
+
+def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device) -> Program:
+    """The program of a residual net.
+
+    Raises:
+        UserError: the image is too small for the stages.
+    """
+    training = isinstance(run, TrainRun)
+    precision = recipe(run.precision, lora=False)
+    writer = LayerList(run.batch_size, precision, device.capability, cudnn=model.cudnn, eager=False)
+    writer.shape = (model.num_channels, model.image_size, model.image_size)
+    image = rounded(run.batch_size * model.num_channels * model.image_size**2 * precision.stream)
+    stem = Conv2d(out_channels=model.embedding_size, kernel_size=7, stride=2, padding=3, bias=False)
+    relu = Act(inplace=True)
+    first = (stem, Norm(norm="batch"), relu, Pool(kernel_size=3, stride=2, padding=1))
+    writer.add(first, checkpointed=False)
+    for stage in model.stages:
+        _stage(writer, model, stage, checkpointed=isinstance(run, TrainRun) and run.checkpointing == "full")
+    tape, ops, x = writer.open()
+    last = LayerOps(ops, writer.batch, writer.parameters, cudnn=model.cudnn)
+    x, shape = last.pool(x, writer.shape, Pool(pool="global"))
+    x, _ = last.linear(x, (shape[0],), model.num_classes, bias=True)
+    if training:
+        cross_entropy(ops, x, upcast=False)
+    tape.close(None if training else x)
+    writer.stages.append(Passed(tape))
+    parameters = tuple(writer.parameters)
+    return Program(
+        frozen=() if training else parameters,
+        trained=parameters if training else (),
+        recipe=precision,
+        stages=writer.stages,
+        inputs=image + (rounded(8 * run.batch_size) if training else 0),
+        inputs_formula=f"{run.batch_size} images of {model.num_channels} x {model.image_size} x {model.image_size}, "
+        "and their classes",
+        buffers=writer.buffers,
+        buffers_formula="running means, variances and counters of the batch norms",
+        notes=convolution_notes(cudnn=model.cudnn, parameters=parameters),
+    )
+
+
+def _stage(writer: LayerList, model: ConvNetModel, stage: Stage, *, checkpointed: bool) -> None:
+    """The first block changes the shape; the others are all alike."""
+    _block(writer, model, stage, stage.stride, times=1, checkpointed=checkpointed)
+    if stage.blocks > 1:
+        _block(writer, model, stage, 1, times=stage.blocks - 1, checkpointed=checkpointed)
+
+
+def _block(
+    writer: LayerList, model: ConvNetModel, stage: Stage, stride: int, *, times: int, checkpointed: bool
+) -> None:
+    tape, ops, x = writer.open()
+    layers = LayerOps(ops, writer.batch, writer.parameters, cudnn=model.cudnn, times=times)
+    given = writer.shape
+    y, shape = x, given
+    convolutions = _convolutions(model, stage, stride)
+    for number, conv in enumerate(convolutions, 1):
+        y, shape = _normed(layers, y, shape, conv)
+        if number < len(convolutions):
+            y = layers.activation(y, Act(inplace=True))
+    if shape != given:
+        x, _ = _normed(layers, x, given, Conv2d(out_channels=shape[0], kernel_size=1, stride=stride, bias=False))
+    total = tape.view(y)
+    tape.op([y, x], [total], flows=[(y, False), (x, False)])
+    total = layers.activation(total, Act(inplace=True))
+    writer.shape = shape
+    tape.close(total)
+    writer.buffers += layers.buffers
+    writer.stages.append(Passed(tape, times, checkpointed=checkpointed))
+
+
+def _convolutions(model: ConvNetModel, stage: Stage, stride: int) -> tuple[Conv2d, ...]:
+    wide = stage.channels * WIDER[model.block]
+    three = Conv2d(out_channels=stage.channels, kernel_size=3, stride=stride, padding=1, bias=False)
+    if model.block == "basic":
+        return three, Conv2d(out_channels=stage.channels, kernel_size=3, padding=1, bias=False)
+    one = Conv2d(out_channels=stage.channels, kernel_size=1, bias=False)
+    return one, three, Conv2d(out_channels=wide, kernel_size=1, bias=False)
+
+
+def _normed(layers: LayerOps, x: Tensor, shape: Shape, conv: Conv2d) -> tuple[Tensor, Shape]:
+    y, shape = layers.conv(x, shape, conv)
+    return layers.norm(y, shape, Norm(norm="batch")), shape

@@ -1,0 +1,221 @@
+"""A model given as a list of layers, as a program."""
+
+from math import prod
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.layer_models import (
+    Act,
+    Conv2d,
+    Dropout,
+    Embedding,
+    Flatten,
+    Layer,
+    Linear,
+    Norm,
+    Pool,
+    Repeat,
+    SelfAttention,
+    SequentialModel,
+)
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
+from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.ops.loss import class_loss
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.parameters import Tensor as Parameter
+from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+
+GROUP = "activations"
+
+
+class LayerList:
+    """Writes a list of layers, one tape for each stretch that does not repeat and one for each that does."""
+
+    def __init__(self, batch: int, precision: Recipe, capability: tuple[int, int], *, cudnn: bool, eager: bool) -> None:
+        self.batch = batch
+        self.recipe = precision
+        self.capability = capability
+        self.cudnn = cudnn
+        self.eager = eager
+        self.parameters: list[Parameter] = []
+        self.stages: list[Stage] = []
+        self.buffers = 0
+        self.shape: Shape = ()
+        self.tracked = False
+
+    def operators(self, tape: Tape) -> Operators:
+        """Operators that write on `tape`."""
+        return Operators(
+            tape,
+            autocast=self.recipe.compute if self.recipe.autocast else None,
+            parameter=self.recipe.weights,
+            frozen=self.recipe.frozen,
+            capability=self.capability,
+        )
+
+    def open(self) -> tuple[Tape, Operators, Tensor]:
+        """A tape that goes on where the last one ended, or takes the batch in."""
+        tape = Tape(GROUP)
+        numel = self.batch * prod(self.shape)
+        if not self.stages:
+            return tape, self.operators(tape), tape.take_in(numel, self.recipe.stream)
+        last = self.stages[-1].tape.output
+        assert last is not None
+        return tape, self.operators(tape), tape.enter(numel, last.width, tracked=last.tracked)
+
+    def add(self, layers: tuple[Layer, ...], *, times: int = 1, residual: bool = False, checkpointed: bool) -> None:
+        """Run `layers` so many times; the first time by itself, since what comes in may be of another type.
+
+        Raises:
+            UserError: a layer does not take what comes in, or a repeated stretch changes the shape.
+        """
+        self._stretch(layers, times=1, residual=residual, checkpointed=checkpointed)
+        if times > 1:
+            self._stretch(layers, times=times - 1, residual=residual, checkpointed=checkpointed)
+
+    def _stretch(self, layers: tuple[Layer, ...], *, times: int, residual: bool, checkpointed: bool) -> None:
+        tape, ops, x = self.open()
+        before = self.shape
+        writer = LayerOps(ops, self.batch, self.parameters, cudnn=self.cudnn, times=times)
+        y = x
+        for layer in layers:
+            y = self._layer(writer, y, layer)
+        if (residual or times > 1) and self.shape != before:
+            raise UserError(f"model.layers: a repeated or residual stretch turns {before} into {self.shape}")
+        if residual:
+            y = ops.add(x, y, "sum")
+        if y is x:
+            y = ops.pointwise(x, "copy", saves="nothing")
+        tape.close(y)
+        self.buffers += writer.buffers
+        self.stages.append(Stage(tape, times, checkpointed=checkpointed))
+
+    def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:
+        ops, shape = writer.ops, self.shape
+        match layer:
+            case Linear():
+                x, self.shape = writer.linear(x, shape, layer.out_features, bias=layer.bias)
+            case Conv2d():
+                x, self.shape = writer.conv(x, shape, layer)
+            case Pool():
+                x, self.shape = writer.pool(x, shape, layer)
+            case Norm():
+                x = writer.norm(x, shape, layer)
+            case Act():
+                x = writer.activation(x, layer)
+            case Dropout():
+                x = ops.dropout(x, layer.probability, "dropout")
+            case Flatten():
+                self.shape = (prod(shape),)
+            case Embedding():
+                x = self._embedding(writer, x, layer)
+            case SelfAttention():
+                x = self._attention(writer, x, layer)
+        return x
+
+    def _embedding(self, writer: LayerOps, x: Tensor, layer: Embedding) -> Tensor:
+        if len(self.shape) != 1:
+            raise UserError(f"model.layers: an embedding looks up (tokens,), and here the shape is {self.shape}")
+        into = writer.own("embedding", layer.num_embeddings, layer.embedding_dim)
+        self.shape = (self.shape[0], layer.embedding_dim)
+        out = writer.ops.tape.new(self.batch * prod(self.shape), self.recipe.stream, "embedding", tracked=True)
+        writer.ops.tape.op([x], [out], into=into)
+        return out
+
+    def _attention(self, writer: LayerOps, x: Tensor, layer: SelfAttention) -> Tensor:
+        if len(self.shape) != 2 or self.shape[1] % layer.num_heads:
+            raise UserError(
+                f"model.layers: attention of {layer.num_heads} heads needs (tokens, width) that they divide, and here "
+                f"the shape is {self.shape}"
+            )
+        ops, (tokens, width) = writer.ops, self.shape
+        joined, _ = writer.linear(x, self.shape, 3 * width, bias=layer.bias)
+        q, k, v = (ops.tape.view(joined, self.batch * tokens * width) for _ in range(3))
+        ops.tape.op([joined], [q, k, v], flows=[(joined, True)])
+        heads = Heads(
+            batch=self.batch,
+            queries=tokens,
+            keys=tokens,
+            heads=layer.num_heads,
+            kv_heads=layer.num_heads,
+            head_dim=width // layer.num_heads,
+            value_dim=width // layer.num_heads,
+        )
+        if self.eager:
+            out = spelled_attention(ops, heads, q, k, v, plain=True, masked=layer.causal)
+        else:
+            out = fused_attention(ops, heads, q, k, v)
+        out, _ = writer.linear(out, self.shape, width, bias=layer.bias)
+        ops.tape.touch(q, k, v)
+        return out
+
+
+def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device: Device) -> Program:
+    """The program of a list of layers.
+
+    Raises:
+        UserError: the layers do not fit together.
+    """
+    training = isinstance(run, TrainRun)
+    precision = recipe(run.precision, lora=False)
+    writer = LayerList(run.batch_size, precision, device.capability, cudnn=model.cudnn, eager=run.attention == "eager")
+    writer.shape = model.input_shape
+    checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
+    loose: list[Layer] = []
+    for layer in model.layers:
+        if not isinstance(layer, Repeat):
+            loose.append(layer)
+            continue
+        if loose:
+            writer.add(tuple(loose), checkpointed=False)
+            loose = []
+        writer.add(layer.layers, times=layer.times, residual=layer.residual, checkpointed=checkpointed)
+    if loose:
+        writer.add(tuple(loose), checkpointed=False)
+    targets = _loss(writer, model) if training else 0
+    parameters = tuple(writer.parameters)
+    looked_up = isinstance(_first(model), Embedding)
+    batch = rounded(run.batch_size * prod(model.input_shape) * (8 if looked_up else precision.stream))
+    return Program(
+        frozen=() if training else parameters,
+        trained=parameters if training else (),
+        recipe=precision,
+        stages=writer.stages,
+        inputs=batch + targets,
+        inputs_formula=f"{run.batch_size} samples of {' x '.join(map(str, model.input_shape))}, and their targets",
+        buffers=writer.buffers,
+        buffers_formula="running means, variances and counters of the batch norms",
+        notes=convolution_notes(cudnn=model.cudnn, parameters=parameters),
+    )
+
+
+def convolution_notes(*, cudnn: bool, parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
+    """What is not known about convolutions."""
+    if not cudnn or not any(parameter.module == "conv" for parameter in parameters):
+        return ()
+    return ("cuDNN's workspaces are not counted: which algorithm it picks, and what that takes, is known only to it",)
+
+
+def _first(model: SequentialModel) -> Layer:
+    layer = model.layers[0] if model.layers else None
+    while isinstance(layer, Repeat):
+        layer = layer.layers[0] if layer.layers else None
+    if layer is None:
+        raise UserError("model.layers is empty")
+    return layer
+
+
+def _loss(writer: LayerList, model: SequentialModel) -> int:
+    """Write the loss; bytes of the targets."""
+    tape, ops, x = writer.open()
+    class_loss(ops, x, model.loss)
+    tape.close(None)
+    writer.stages.append(Stage(tape))
+    if model.loss == "cross_entropy":
+        return rounded(8 * writer.batch * prod(writer.shape[:-1]))
+    return rounded(x.numel * x.width) if model.loss == "mse" else 0

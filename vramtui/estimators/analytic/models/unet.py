@@ -1,0 +1,249 @@
+"""Conditioned UNets (Rombach et al. 2022, Podell et al. 2023) as diffusers' UNet2DConditionModel has them."""
+
+from collections.abc import Iterator
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.encoder_models import UNetModel
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.models.unet_blocks import GROUPS, RESNETS, SAMPLING, Spatial, resnet
+from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD
+from vramtui.estimators.analytic.ops.loss import class_loss
+from vramtui.estimators.analytic.ops.module_builder import Image, Net, Part
+from vramtui.estimators.analytic.ops.skip_connections import Skip
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.tape import Tensor
+
+NOTES = (
+    "cuDNN's workspaces are not counted: which algorithm it picks, and what that takes, is known only to it",
+    "the text encoder and the VAE are not counted: they belong to the pipeline, not to the UNet",
+)
+
+
+class UNet:
+    """Writes one UNet.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+
+    def __init__(self, model: UNetModel, run: TrainRun | InferRun, device: Device) -> None:
+        check(model, run)
+        self.model = model
+        self.net = Net(run, device)
+        self.heads = _each(model.attention_head_dim, len(model.block_out_channels))
+        self.image = Image(model.in_channels, model.sample_size, model.sample_size)
+        self.skips: list[tuple[Skip, int]] = []
+        self.pending: Skip | None = None
+        self.held: list[Tensor] = []
+        self.plain = self.net.training and not self.net.recipe.autocast
+
+    def program(self) -> Program:
+        """Down, through the middle, and up again."""
+        model, net = self.model, self.net
+        self._start()
+        for level in range(len(model.block_out_channels)):
+            self._down(level)
+        self._middle()
+        for level in reversed(range(len(model.block_out_channels))):
+            self._up(level)
+        self._end()
+        size, width = self.net.batch * model.sample_size**2, net.recipe.stream
+        inputs = rounded(size * model.in_channels * width)
+        inputs += rounded(net.batch * model.text_length * model.cross_attention_dim * width) + rounded(8 * net.batch)
+        inputs += rounded(net.batch * (model.addition_embed_dim or 0) * width)
+        inputs += rounded(size * model.out_channels * width) if net.training else 0
+        side = model.sample_size
+        return net.program(
+            inputs=inputs,
+            inputs_formula=f"{net.batch} latents of {model.in_channels} x {side} x {side}, text of {model.text_length} "
+            f"x {model.cross_attention_dim}, steps{', noise' if net.training else ''}",
+            layers=sum(model.transformer_layers_per_block),
+            notes=NOTES,
+        )
+
+    def _open(self, group: str) -> tuple[Part, Tensor]:
+        part = self.net.part(group, layer=True)
+        x = part.follow()
+        if self.pending is not None:
+            self.pending.read(part)
+        return part, x
+
+    def _close(self, part: Part, x: Tensor, *, checkpointed: bool = False) -> None:
+        """The stage that came after a skip's own is the first to read it."""
+        if self.pending is not None:
+            self.pending.set_aside(part)
+            self.pending = None
+        part.done(x, checkpointed=checkpointed)
+
+    def _remember(self) -> None:
+        """What the last stage hands on is needed on the way up too; a checkpoint keeps it for itself."""
+        x = self._last()
+        kept = self.net.training and (self.net.checkpointed or (self.plain and x.tracked))
+        self.pending = Skip(x, SAMPLING, kept=kept)
+        self.skips.append((self.pending, self.image.channels))
+
+    def _start(self) -> None:
+        """The time embedding, what SDXL adds to it, and the first convolution."""
+        model, net = self.model, self.net
+        first = model.block_out_channels[0]
+        wide = 4 * first
+        part = net.part(EMBEDDINGS)
+        for inner, name in ((first, "time_embedding"), (model.addition_embed_dim, "add_embedding")):
+            if inner is not None:
+                x = part.tape.new(net.batch * inner, net.recipe.stream, f"{name} input", tracked=False)
+                part.tape.op([], [x])
+                x = part.activation(part.dense(x, inner, wide, f"{name}_1"), "silu")
+                part.dense(x, wide, wide, f"{name}_2")
+        x = part.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
+        x, self.image = part.convolution(x, self.image, first, 3, "conv_in")
+        part.done(x)
+        self._remember()
+
+    def _resnet(self, channels: int, *, checkpointed: bool = True) -> None:
+        part, x = self._open(RESNETS)
+        x = resnet(part, x, self.image, channels, 4 * self.model.block_out_channels[0])
+        self.image = Image(channels, self.image.height, self.image.width)
+        self._close(part, x, checkpointed=checkpointed)
+
+    def _join(self, waiting: Skip, channels: int) -> None:
+        """What comes from below and the skip, one behind the other."""
+        part, x = self._open(SAMPLING)
+        self.image = Image(self.image.channels + channels, self.image.height, self.image.width)
+        joined = part.tape.new(self.net.batch * self.image.numel, x.width, "joined with the skip", tracked=x.tracked)
+        part.tape.op([x], [joined], flows=[(x, True), (waiting.tensor, True)])
+        self._close(part, joined)
+
+    def _attend(self, level: int, layers: int) -> None:
+        """The transformer after a residual block, where there is one."""
+        if not layers:
+            return
+        spatial = Spatial(self.model, self.net, self.image, self.heads[level])
+        part, x = self._open(GROUPS)
+        if layers == 1 and not self.net.checkpointed:
+            self._close(part, spatial.whole(part, x))
+            return
+        residual = Skip(x, GROUPS, kept=self.plain and x.tracked)
+        residual.read(part)
+        inner = spatial.into(part, x)
+        residual.set_aside(part)
+        self._close(part, inner)
+        self.net.repeat(GROUPS, layers, spatial.block)
+        part = self.net.part(GROUPS, layer=True)
+        part.done(spatial.out_of(part, part.follow(), residual.tensor))
+
+    def _down(self, level: int) -> None:
+        model = self.model
+        for _ in range(model.layers_per_block):
+            self._resnet(model.block_out_channels[level])
+            self._attend(level, model.transformer_layers_per_block[level])
+            self._remember()
+        if level < len(model.block_out_channels) - 1:
+            part, x = self._open(SAMPLING)
+            x, self.image = part.convolution(x, self.image, self.image.channels, 3, "downsampler", stride=2)
+            self._close(part, x)
+            self._remember()
+
+    def _last(self) -> Tensor:
+        output = self.net.stages[-1].tape.output
+        assert output is not None
+        return output
+
+    def _middle(self) -> None:
+        model = self.model
+        layers = model.mid_transformer_layers
+        if layers is None:
+            layers = next((count for count in reversed(model.transformer_layers_per_block) if count), 0)
+        channels = model.block_out_channels[-1]
+        self._resnet(channels, checkpointed=False)
+        self._attend(len(model.block_out_channels) - 1, layers)
+        self._resnet(channels)
+
+    def _up(self, level: int) -> None:
+        """A level holds what came from below and all of its skips until it is through."""
+        model, held = self.model, []
+        if not self.net.training:
+            below = Skip(self._last(), SAMPLING, kept=False)
+            self.pending = below
+            held.append(below.tensor)
+        for _ in range(model.layers_per_block + 1):
+            waiting, channels = self.skips.pop()
+            held.append(waiting.tensor)
+            self._join(waiting, channels)
+            self._resnet(model.block_out_channels[level])
+            self._attend(level, model.transformer_layers_per_block[level])
+        self.held = held
+        if level:
+            part, x = self._open(SAMPLING)
+            self.image = Image(self.image.channels, 2 * self.image.height, 2 * self.image.width)
+            numel = self.net.batch * self.image.numel
+            larger = part.tape.new(numel, x.width, "interpolated", tracked=x.tracked)
+            part.tape.op([x], [larger], flows=[(x, True)])
+            x, self.image = part.convolution(larger, self.image, self.image.channels, 3, "upsampler")
+            part.tape.touch(*held)
+            self._close(part, x)
+
+    def _end(self) -> None:
+        model, channels = self.model, self.model.block_out_channels[0]
+        part, x = self._open(HEAD)
+        x = part.activation(part.group_norm(x, channels, 32, "conv_norm_out"), "silu")
+        x, _ = part.convolution(x, self.image, model.out_channels, 3, "conv_out")
+        if self.net.training:
+            class_loss(part, part.cast(x, 4, "answer in fp32"), "mse")
+        part.tape.touch(*self.held)
+        part.done(None if self.net.training else x)
+
+
+def _each(given: tuple[int, ...], levels: int) -> tuple[int, ...]:
+    return given * levels if len(given) == 1 else given
+
+
+def _problems(model: UNetModel, run: TrainRun | InferRun) -> Iterator[str]:
+    channels = model.block_out_channels
+    levels = len(channels)
+    if not levels:
+        yield "model.block_out_channels is empty"
+        return
+    if len(model.transformer_layers_per_block) != levels:
+        yield (
+            f"model.transformer_layers_per_block has {len(model.transformer_layers_per_block)} numbers, but "
+            f"model.block_out_channels has {levels} levels; give one for each"
+        )
+        return
+    if len(model.attention_head_dim) not in {1, levels}:
+        yield (
+            f"model.attention_head_dim has {len(model.attention_head_dim)} numbers, but model.block_out_channels has "
+            f"{levels} levels; give one for each, or one for all"
+        )
+        return
+    for width, heads in zip(channels, _each(model.attention_head_dim, levels), strict=True):
+        if width % 32:
+            yield f"model.block_out_channels: {width} is not a multiple of the group norms' 32 groups"
+        if width % heads:
+            yield f"model.attention_head_dim: {heads} heads do not divide the {width} channels of their level"
+    if model.sample_size % (1 << (levels - 1)):
+        yield f"model.sample_size = {model.sample_size} cannot be halved {levels - 1} times, once for each level below"
+    if run.sequence_length is not None:
+        yield "run.sequence_length is for text; a UNet's own is model.text_length"
+    if isinstance(run, InferRun) and run.new_tokens:
+        yield f"run.new_tokens = {run.new_tokens}, but a UNet generates no tokens; leave it out"
+
+
+def check(model: UNetModel, run: TrainRun | InferRun) -> None:
+    """Refuse what cannot be.
+
+    Raises:
+        UserError: a sentence naming the keys that contradict each other.
+    """
+    for problem in _problems(model, run):
+        raise UserError(problem)
+
+
+def unet_program(model: UNetModel, run: TrainRun | InferRun, device: Device) -> Program:
+    """The program of a UNet: one step of its training, or one answer for each of a batch of latents.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+    return UNet(model, run, device).program()

@@ -1,0 +1,122 @@
+"""A UNet's residual blocks and the transformers between them, on a tape (diffusers' ResnetBlock2D, Transformer2DModel,
+BasicTransformerBlock).
+"""
+
+from vramtui.core.schema.encoder_models import UNetModel
+from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
+from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS
+from vramtui.estimators.analytic.ops.module_builder import Image, Net, Part
+from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+
+RESNETS, GROUPS, SAMPLING, CROSS = (
+    "activations: residual blocks",
+    "activations: transformers",
+    "activations: skips and sampling",
+    "activations: cross-attention",
+)
+NORM_GROUPS = 32
+
+
+def resnet(part: Part, x: Tensor, given: Image, channels: int, times: int) -> Tensor:
+    """Two convolutions with norms, the time embedding of width `times` added between; the sum is divided by 1."""
+    y = part.activation(part.group_norm(x, given.channels, NORM_GROUPS, "norm1"), "silu")
+    y, image = part.convolution(y, given, channels, 3, "conv1")
+    into = part.own("time_emb_proj", channels, times) + part.own("time_emb_proj", channels)
+    steps = part.tape.new(part.net.batch * channels, y.width, "time embedding, projected", tracked=part.net.trains)
+    part.tape.op([], [steps], into=into, gemm=True)
+    added = part.tape.new(y.numel, y.width, "with the time embedding", tracked=y.tracked)
+    part.tape.op([y, steps], [added], flows=[(y, False), (steps, True)])
+    y = part.activation(part.group_norm(added, channels, NORM_GROUPS, "norm2"), "silu")
+    y, _ = part.convolution(y, image, channels, 3, "conv2")
+    if given.channels != channels:
+        x, _ = part.convolution(x, given, channels, 1, "conv_shortcut")
+    return part.pointwise(part.add(x, y, "sum"), "sum, divided", saves="nothing")
+
+
+class Spatial:
+    """Writes one transformer over the positions of an image."""
+
+    def __init__(self, model: UNetModel, net: Net, image: Image, heads: int) -> None:
+        self.model, self.net, self.image, self.heads = model, net, image, heads
+        self.tokens = image.height * image.width
+        self.numel = net.batch * image.numel
+
+    def whole(self, part: Part, x: Tensor) -> Tensor:
+        """A transformer of one block."""
+        return self.out_of(part, self.block(part, self.into(part, x)), x)
+
+    def into(self, part: Part, x: Tensor) -> Tensor:
+        """A group norm and a projection; positions in rows are a view, but a linear layer asks for a copy."""
+        d = self.image.channels
+        y = part.group_norm(x, d, NORM_GROUPS, "norm")
+        if self.model.use_linear_projection:
+            return part.dense(part.pointwise(y, "positions in rows", saves="nothing"), d, d, "proj_in")
+        return part.convolution(y, self.image, d, 1, "proj_in")[0]
+
+    def out_of(self, part: Part, x: Tensor, residual: Tensor) -> Tensor:
+        """Back to an image, with what came in added."""
+        d = self.image.channels
+        if self.model.use_linear_projection:
+            y = part.pointwise(part.dense(x, d, d, "proj_out"), "image", saves="nothing")
+        else:
+            y, _ = part.convolution(part.pointwise(x, "image", saves="nothing"), self.image, d, 1, "proj_out")
+        return part.add(y, residual, "transformer's answer")
+
+    def block(self, part: Part, x: Tensor) -> Tensor:
+        """Attention to itself, to the text, and a gated MLP, each after a norm.
+
+        The block's function holds its input, and each attention's answer until the next one stands.
+        """
+        given, held = x, x
+        for group, write in ((ATTENTION, self._itself), (CROSS, self._text), (MLP, self._mlp)):
+            part.tape.group = NORMS
+            normed = part.normed(x, self.image.channels, "norm")
+            part.tape.group = group
+            y = write(part, normed)
+            part.tape.touch(normed, held)
+            held = y
+            part.tape.group = GROUPS
+            x = part.add(y, x, "residual stream")
+        part.tape.touch(given)
+        return x
+
+    def _itself(self, part: Part, x: Tensor) -> Tensor:
+        d = self.image.channels
+        q, k, v = (part.dense(x, d, d, name, bias=False) for name in ("to_q", "to_k", "to_v"))
+        return self._attend(part, q, k, v, self.tokens)
+
+    def _text(self, part: Part, x: Tensor) -> Tensor:
+        d, wide, length = self.image.channels, self.model.cross_attention_dim, self.model.text_length
+        storage = Storage(self.net.batch * length * wide, self.net.recipe.stream, CROSS, "text")
+        storage.borrowed = True
+        text = Tensor(storage, storage.numel, storage.width, tracked=False)
+        q = part.dense(x, d, d, "to_q", bias=False)
+        k, v = (part.dense(text, wide, d, name, bias=False) for name in ("to_k", "to_v"))
+        return self._attend(part, q, k, v, length)
+
+    def _attend(self, part: Part, q: Tensor, k: Tensor, v: Tensor, keys: int) -> Tensor:
+        each = self.image.channels // self.heads
+        heads = Heads(
+            batch=self.net.batch,
+            queries=self.tokens,
+            keys=keys,
+            heads=self.heads,
+            kv_heads=self.heads,
+            head_dim=each,
+            value_dim=each,
+        )
+        if self.net.eager:
+            out = spelled_attention(part, heads, q, k, v, plain=True, masked=False)
+        else:
+            out = fused_attention(part, heads, q, k, v)
+        y = part.dense(out, self.image.channels, self.image.channels, "to_out")
+        part.tape.touch(q, k, v)
+        return part.pointwise(y, "attention's answer, divided", saves="nothing")
+
+    def _mlp(self, part: Part, x: Tensor) -> Tensor:
+        """GEGLU: one projection to twice 4 d, of which one half is the gate."""
+        d = self.image.channels
+        both = part.dense(x, d, 8 * d, "ff_proj")
+        value, gate = (part.tape.view(both, 4 * self.numel) for _ in range(2))
+        part.tape.op([both], [value, gate], flows=[(both, True)])
+        return part.dense(part.multiply(value, part.activation(gate, "gelu"), "gated"), 4 * d, d, "ff_out")

@@ -1,0 +1,219 @@
+"""Attention on a tape: torch's fused kernels, or the matrix of scores spelt out."""
+
+import msgspec
+
+from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.kernel_workspaces import (
+    efficient_attention_backward_scratch,
+    fused_attention_backward_scratch,
+)
+from vramtui.estimators.analytic.tape.checkpointing import nested
+from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
+
+
+class Heads(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes of one attention.
+
+    Attributes:
+        queries: positions that ask; `keys` positions that are looked at.
+        head_dim: width of queries and keys; `value_dim` of values.
+        masked: whether a kernel is handed a mask, as one of numbers, rather than told that later tokens do not count.
+    """
+
+    batch: int
+    queries: int
+    keys: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_dim: int
+    dropout: float = 0.0
+    masked: bool = False
+
+    @property
+    def scores(self) -> int:
+        """Elements of the matrix of scores."""
+        return self.batch * self.heads * self.queries * self.keys
+
+    @property
+    def out(self) -> int:
+        """Elements of the answer."""
+        return self.batch * self.queries * self.heads * self.value_dim
+
+
+def fused_attention(
+    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, efficient: bool = False
+) -> Tensor:
+    """scaled_dot_product_attention's fused kernels: they save q, k, v, the answer and one number for each row.
+
+    In fp32 it is always the memory-efficient one, which has no shared key/value heads: these are repeated before.
+    """
+    q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    tape, efficient = ops.tape, efficient or q.width == 4
+    per_head = heads.batch * heads.keys * heads.heads
+    mask = [_in_numbers(tape, heads, q.width)] if heads.masked else []
+    scratch, length, seeds = 0, heads.queries, []
+    if efficient:
+        k = _repeated(tape, k, per_head * heads.head_dim, "keys")
+        v = _repeated(tape, v, per_head * heads.value_dim, "values")
+        length = -(-heads.queries // 32) * 32
+        scratch = efficient_attention_backward_scratch(
+            heads.batch * heads.heads, heads.queries, (heads.head_dim, heads.value_dim), q.width, ops.capability
+        )
+    else:
+        seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
+        scratch = fused_attention_backward_scratch(heads.batch, heads.heads, heads.queries, heads.head_dim)
+        if heads.kv_heads < heads.heads:
+            scratch += rounded(per_head * heads.head_dim * q.width) + rounded(per_head * heads.value_dim * q.width)
+    out = tape.new(heads.out, q.width, "attention output", tracked=q.tracked or k.tracked or v.tracked)
+    rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
+    tape.op(
+        [q, k, v, *mask],
+        [out],
+        saves=[q, k, v, out, *mask],
+        beside=[rows, *seeds],
+        flows=[(q, True), (k, True), (v, True)],
+        back_scratch=scratch,
+    )
+    return out
+
+
+def _in_numbers(tape: Tape, heads: Heads, width: int) -> Tensor:
+    """A mask of booleans as one of zeros and minus infinity, which each layer makes for itself."""
+    numel = heads.batch * heads.queries * heads.keys
+    mask = tape.new(numel, width, "mask in numbers", tracked=False)
+    tape.op([], [mask], scratch=rounded(numel))
+    return mask
+
+
+def shared_out(tape: Tape, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Heads]:
+    """Keys and values repeated for each query head that shares them, as transformers does beside a mask."""
+    per_head = heads.batch * heads.keys * heads.heads
+    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
+    v = _repeated(tape, v, per_head * heads.value_dim, "values")
+    return k, v, msgspec.structs.replace(heads, kv_heads=heads.heads, masked=True)
+
+
+def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """scaled_dot_product_attention where no fused kernel takes the call: in fp32, with a mask and the scores.
+
+    Shared key/value heads are repeated, queries and keys scaled before their product
+    (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math).
+    """
+    tape, per_head = ops.tape, heads.batch * heads.keys * heads.heads
+    width = q.width if ops.autocast is None else ops.autocast
+    q, k, v = (ops.cast(t, 4, f"{name} in fp32") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    q = ops.pointwise(q, "queries, scaled", saves="nothing")
+    mask = tape.new(heads.queries * heads.keys, 4, "mask", tracked=False)
+    tape.op([], [mask], scratch=2 * rounded(heads.queries * heads.keys))
+    k = _repeated(tape, k, per_head * heads.head_dim, "keys")
+    v = _repeated(tape, v, per_head * heads.value_dim, "values")
+    scaled = ops.pointwise(k, "keys, scaled", saves="nothing")
+    q = _contiguous(tape, q, q.numel, "queries, contiguous")
+    scores = _product(tape, q, scaled, heads.scores, "scores")
+    full = rounded(heads.scores * 4)
+    weights = ops.pointwise(scores, "softmax", saves="output", scratch=full + rounded(heads.scores), back_scratch=full)
+    tape.touch(scores)
+    weights = ops.dropout(weights, heads.dropout, "attention dropout")
+    answer = _product(tape, weights, v, heads.out, "attention output, by head")
+    tape.touch(mask, k, scores)
+    out = ops.cast(answer, width, "attention output, by head")
+    done = _contiguous(tape, out, heads.out, "attention output")
+    tape.touch(out)
+    return done
+
+
+def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
+    """Heads of keys or values, once for each query head that shares them; as they are where none does."""
+    if x.numel == numel:
+        return x
+    out = tape.new(numel, x.width, f"{label}, repeated", tracked=x.tracked)
+    tape.op([x], [out], flows=[(x, True)])
+    return out
+
+
+def spelled_attention(
+    ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool, masked: bool = True
+) -> Tensor:
+    """Eager attention: softmax(q kᵀ / √d + mask) v, each operator by itself, heads copied to stand together."""
+    tape, before = ops.tape, (q, k, v)
+    q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
+    wide = heads.batch * heads.keys * heads.heads
+    q = _contiguous(tape, q, q.numel, "queries, contiguous")
+    k = _contiguous(tape, k, wide * heads.head_dim, "keys, contiguous")
+    scores = _product(tape, q, k, heads.scores, "scores")
+    scores = ops.pointwise(scores, "scores, scaled", saves="nothing")
+    if masked:
+        scores = _mask(tape, scores, heads, plain=plain)
+    weights = _softmax(ops, scores, plain=plain)
+    weights = ops.dropout(weights, heads.dropout, "attention dropout")
+    weights = ops.lowered(weights, "softmax, cast")
+    if not plain:
+        weights = ops.cast(weights, v.width, "softmax, cast")
+        tape.touch(scores)
+    v = _contiguous(tape, v, wide * heads.value_dim, "values, contiguous")
+    answer = _product(tape, weights, v, heads.out, "attention output, by head")
+    out = _contiguous(tape, answer, heads.out, "attention output")
+    tape.touch(answer, *before)
+    if plain:
+        tape.touch(scores)
+    return out
+
+
+def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, plain: bool) -> Tensor:
+    """Eager attention of which only q, k and v are kept; the scores are made again in the backward pass.
+
+    Selective recomputation of Korthikanti et al. 2022 (arXiv 2205.05198).
+    """
+    inner = Tape(ops.tape.group)
+    alone = ops.on(inner)
+    own = [Tensor(t.storage, t.numel, t.width, tracked=t.tracked) for t in (q, k, v)]
+    for t in own:
+        t.storage = Storage(t.numel, t.width, ops.tape.group, "input")
+        t.storage.borrowed = True
+    out = spelled_attention(alone, heads, own[0], own[1], own[2], plain=plain)
+    inner.close(out)
+    made, back = nested(inner, given_back=sum(t.storage.size for t in (q, k, v)))
+    answer = ops.tape.new(out.numel, out.width, "attention output", tracked=out.tracked)
+    ops.tape.op(
+        [q, k, v],
+        [answer],
+        saves=[q, k, v],
+        flows=[(q, True), (k, True), (v, True)],
+        scratch=made - answer.storage.size,
+        back_scratch=max(back, 0),
+        gemm=True,
+    )
+    return answer
+
+
+def _contiguous(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
+    """A copy in which each head stands together, or repeated for the queries that share it."""
+    out = tape.new(numel, x.width, label, tracked=x.tracked)
+    tape.op([x], [out], flows=[(x, numel != x.numel)])
+    return out
+
+
+def _product(tape: Tape, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
+    out = tape.new(numel, a.width, label, tracked=a.tracked or b.tracked)
+    saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
+    tape.op([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True)
+    return out
+
+
+def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
+    out = tape.new(scores.numel, scores.width, "scores, masked", tracked=scores.tracked)
+    if plain:
+        mask = tape.new(heads.queries * heads.keys, 1, "mask", tracked=False)
+        tape.op([scores], [out], beside=[mask], flows=[(scores, True)])
+    else:
+        tape.op([scores], [out], flows=[(scores, False)])
+    return out
+
+
+def _softmax(ops: Operators, scores: Tensor, *, plain: bool) -> Tensor:
+    """In fp32 under autocast and in transformers; its backward multiplies gradient and output first."""
+    width = 4 if ops.autocast is not None or not plain else scores.width
+    scores = ops.cast(scores, width, "scores in fp32")
+    return ops.pointwise(scores, "softmax", saves="output", back_scratch=rounded(scores.numel * width))

@@ -1,0 +1,160 @@
+"""Single layers on a tape, for models given as a list: convolutions, pooling, norms over a batch."""
+
+from math import prod
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool
+from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
+from vramtui.estimators.analytic.sizes.parameters import Tensor as Parameter
+from vramtui.estimators.analytic.tape.tape import Tensor
+
+Shape = tuple[int, ...]
+SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "softmax"}
+
+
+class LayerOps:
+    """Writes layers and notes their parameters. `shape` is one sample's, without the batch."""
+
+    def __init__(self, ops: Operators, batch: int, parameters: list[Parameter], *, cudnn: bool, times: int = 1) -> None:
+        self.ops = ops
+        self.batch = batch
+        self.parameters = parameters
+        self.cudnn = cudnn
+        self.times = times
+        self.buffers = 0
+
+    def own(self, module: str, *shape: int) -> int:
+        """Note a parameter and give the bytes of its gradient."""
+        self.parameters.append(Parameter(module, shape, self.times))
+        return rounded(prod(shape) * self.ops.parameter)
+
+    def linear(self, x: Tensor, shape: Shape, features: int, *, bias: bool) -> tuple[Tensor, Shape]:
+        """A linear layer over the last dimension."""
+        self.own("linear", features, shape[-1])
+        if bias:
+            self.own("linear", features)
+        return self.ops.linear(x, shape[-1], features, "linear", bias=bias), (*shape[:-1], features)
+
+    def conv(self, x: Tensor, shape: Shape, layer: Conv2d) -> tuple[Tensor, Shape]:
+        """A convolution: saves its input; without cuDNN one sample's patches are laid out as a matrix."""
+        channels, height, width = _image(shape, "conv")
+        if channels % layer.groups or layer.out_channels % layer.groups:
+            raise UserError(
+                f"model.layers: conv groups = {layer.groups} does not divide {channels} or {layer.out_channels}"
+            )
+        out_shape = (layer.out_channels, *(_slid(side, layer, "conv") for side in (height, width)))
+        into = self.own("conv", layer.out_channels, channels // layer.groups, layer.kernel_size, layer.kernel_size)
+        into += self.own("conv", layer.out_channels) if layer.bias else 0
+        x = self.ops.lowered(x, "conv input, cast")
+        out = self.ops.tape.new(self.batch * prod(out_shape), x.width, "conv output", tracked=True)
+        patches = rounded(channels * layer.kernel_size**2 * prod(out_shape[1:]) * x.width)
+        plain = layer.kernel_size == 1 and layer.stride == 1 and layer.padding == 0
+        self.ops.tape.op(
+            [x],
+            [out],
+            saves=[x],
+            flows=[(x, True)],
+            into=into,
+            scratch=0 if self.cudnn or plain else patches,
+            back_scratch=0 if self.cudnn else patches,
+            gemm=not self.cudnn,
+        )
+        return out, out_shape
+
+    def pool(self, x: Tensor, shape: Shape, layer: Pool) -> tuple[Tensor, Shape]:
+        """Pooling: a maximum saves its input and where it was found; an average only its input."""
+        channels, height, width = _image(shape, "pooling")
+        if layer.pool == "global":
+            out_shape: Shape = (channels, 1, 1)
+        else:
+            out_shape = (channels, *(_slid(side, layer, "pooling") for side in (height, width)))
+        out = self.ops.tape.new(self.batch * prod(out_shape), x.width, f"{layer.pool} pooling", tracked=x.tracked)
+        where = self.ops.tape.new(out.numel, 8, "where the maxima are", tracked=False)
+        self.ops.tape.op(
+            [x],
+            [out],
+            saves=[] if layer.pool == "global" else [x],
+            beside=[where] if layer.pool == "max" else [],
+            flows=[(x, True)],
+        )
+        return out, out_shape
+
+    def norm(self, x: Tensor, shape: Shape, layer: Norm) -> Tensor:
+        """The norms of torch.nn, and a layer norm written by hand."""
+        size = shape[0] if layer.norm in {"batch", "group"} else shape[-1]
+        into = self.own("norm", size) + (0 if layer.norm == "rms" else self.own("norm", size))
+        if layer.norm == "layer":
+            return self.ops.layer_norm(x, size, "layer norm")
+        if layer.norm == "rms":
+            return self.ops.fused_rms_norm(x, size, "RMS norm")
+        if layer.norm == "manual":
+            return self._manual_norm(x, size)
+        if layer.norm == "batch":
+            self.buffers += (2 * rounded(4 * size) + rounded(8)) * self.times
+        count = size if layer.norm == "batch" else self.batch * layer.groups
+        if layer.norm == "group" and size % layer.groups:
+            raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
+        out = self.ops.tape.new(x.numel, x.width, f"{layer.norm} norm", tracked=True)
+        saved = [self.ops.tape.new(count, 4, f"{layer.norm} norm's {name}", tracked=False) for name in ("mean", "1/σ")]
+        self.ops.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], into=into)
+        return out
+
+    def _manual_norm(self, x: Tensor, size: int) -> Tensor:
+        """(x - mean) / sqrt(mean((x - mean)**2) + eps) * g + b, operator by operator."""
+        ops, tape, rows = self.ops, self.ops.tape, x.numel // size
+        full = rounded(x.numel * x.width)
+        mean = tape.new(rows, x.width, "mean", tracked=x.tracked)
+        tape.op([x], [mean], flows=[(x, True)])
+        centred = self._centred(x, mean, "x - mean")
+        squares = ops.pointwise(centred, "squares", back_scratch=2 * full)
+        variance = tape.new(rows, x.width, "variance", tracked=True)
+        tape.op([squares], [variance], flows=[(squares, True)])
+        again = self._centred(x, mean, "x - mean again")
+        deviation = ops.pointwise(variance, "σ", saves="output", scratch=rounded(rows * x.width))
+        quotient = tape.new(x.numel, x.width, "normalised", tracked=True)
+        tape.op(
+            [again, deviation],
+            [quotient],
+            saves=[again, deviation],
+            flows=[(again, True), (deviation, True)],
+            back_scratch=2 * full,
+        )
+        scaled = ops.scale(quotient, size, "scaled")
+        out = tape.new(x.numel, x.width, "shifted", tracked=True)
+        shift = rounded(size * ops.parameter)
+        sums = column_sum_scratch(rows, size, ops.capability)
+        tape.op([scaled], [out], flows=[(scaled, False)], into=shift, sum_scratch=sums)
+        tape.touch(mean, variance)
+        return out
+
+    def _centred(self, x: Tensor, mean: Tensor, label: str) -> Tensor:
+        out = self.ops.tape.new(x.numel, x.width, label, tracked=True)
+        self.ops.tape.op([x, mean], [out], flows=[(x, False), (mean, True)], back_scratch=rounded(x.numel * x.width))
+        return out
+
+    def activation(self, x: Tensor, layer: Act) -> Tensor:
+        """An activation function, over its input or into a new tensor."""
+        tape = self.ops.tape
+        if layer.inplace:
+            out = tape.view(x)
+            tape.op([x], [out], saves=[out], flows=[(x, True)])
+            return out
+        saves = "output" if layer.act in SAVES_OUTPUT else "input"
+        return self.ops.pointwise(x, layer.act, saves=saves)
+
+
+def _image(shape: Shape, what: str) -> tuple[int, int, int]:
+    if len(shape) != 3:
+        raise UserError(f"model.layers: {what} needs (channels, height, width), and here the shape is {shape}")
+    channels, height, width = shape
+    return channels, height, width
+
+
+def _slid(side: int, layer: Conv2d | Pool, what: str) -> int:
+    stride = layer.stride or layer.kernel_size
+    out = (side + 2 * layer.padding - layer.kernel_size) // stride + 1
+    if out < 1:
+        raise UserError(f"model.layers: {what} of size {layer.kernel_size} is larger than the {side} that come in")
+    return out

@@ -1,0 +1,158 @@
+"""What the parts of a transformer share in writing their tapes: norms, linear layers with adapters, activations."""
+
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import CrossEntropy, Lora
+from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.ops.lora import Adapter, Target
+from vramtui.estimators.analytic.sizes.precision import Recipe
+from vramtui.estimators.analytic.sizes.sdpa_backend import Kernel
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+
+EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
+    "activations: embeddings",
+    "activations: residual stream",
+    "activations: norms",
+    "activations: attention",
+    "activations: MLP",
+    "activations: adapters",
+    "activations: output layer and loss",
+)
+KV_CACHE, GROWTH = "kv cache", "cache growth"
+
+
+class Cache(msgspec.Struct, frozen=True, kw_only=True):
+    """A KV cache before a pass.
+
+    Attributes:
+        past: tokens in it.
+        width: bytes of a number.
+        bits: of a number, where the cache is quantised and unpacked for every pass.
+        fixed: tokens it was made for at once; None where it grows.
+    """
+
+    past: int = 0
+    width: int = 2
+    bits: float | None = None
+    fixed: int | None = None
+
+    def keys(self, sequence: int) -> int:
+        """Tokens that `sequence` new ones look at."""
+        return sequence + self.past if self.fixed is None else max(self.fixed, sequence)
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """How one pass runs.
+
+    Attributes:
+        batch: sequences; `sequence` tokens in each.
+        eager: whether attention is spelt out; if not, `kernel` is the one that runs, `masked` where it gets a mask.
+        lora: adapters beside frozen weights; None trains everything.
+        packed: how the weights of linear layers are quantised.
+        below: whether this part of the model is frozen.
+        cache: what stands in the KV cache already; None when the model is trained.
+    """
+
+    recipe: Recipe
+    capability: tuple[int, int]
+    batch: int
+    sequence: int
+    eager: bool
+    kernel: Kernel = "flash"
+    masked: bool = False
+    lora: Lora | None = None
+    packed: str | None = None
+    below: bool = False
+    cross_entropy: CrossEntropy = "full"
+    selective: bool = False
+    cache: Cache | None = None
+
+    @property
+    def training(self) -> bool:
+        """Whether autograd is on and dropout drops."""
+        return self.cache is None
+
+    @property
+    def trained(self) -> bool:
+        """Whether the model's own parameters get gradients."""
+        return self.training and self.lora is None and not self.below
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in the batch."""
+        return self.batch * self.sequence
+
+    @property
+    def parameter(self) -> int:
+        """Bytes of one of the model's own parameters."""
+        return self.recipe.weights if self.trained else self.recipe.frozen
+
+
+class Writer:
+    """Writes on one tape for one model."""
+
+    def __init__(self, model: TransformerModel, setting: Setting, group: str) -> None:
+        self.model = model
+        self.setting = setting
+        self.plain = model.implementation == "plain"
+        self.tape = Tape(group)
+        self.ops = Operators(
+            self.tape,
+            autocast=setting.recipe.compute if setting.recipe.autocast else None,
+            parameter=setting.parameter,
+            frozen=setting.recipe.frozen,
+            capability=setting.capability,
+            fp8=setting.recipe.fp8,
+        )
+
+    def enter(self, *, tracked: bool = True) -> Tensor:
+        """The residual stream from the block before."""
+        wide = self.setting.tokens * self.model.hidden_size
+        return self.tape.enter(wide, self.setting.recipe.stream, tracked=tracked and self.setting.training)
+
+    def norm(self, x: Tensor, label: str, size: int | None = None) -> Tensor:
+        """The model's kind of norm over the last `size` numbers."""
+        self.tape.group = NORMS
+        write: Callable[..., Tensor] = self.ops.layer_norm
+        if self.model.norm == "rmsnorm":
+            write = self.ops.fused_rms_norm if self.plain else self.ops.rms_norm
+        elif self.model.norm == "gemma_rmsnorm":
+            write = partial(self.ops.rms_norm, weight_in_fp32=True)
+        return write(x, size or self.model.hidden_size, label, trained=self.setting.trained)
+
+    def dropout(self, x: Tensor, label: str) -> Tensor:
+        """Dropout on the residual stream, in training."""
+        return self.ops.dropout(x, self.model.hidden_dropout if self.setting.training else 0.0, label)
+
+    def activation(self, x: Tensor) -> Tensor:
+        """The MLP's activation function."""
+        kind = self.model.hidden_act
+        if kind == "gelu_new" and not self.plain:
+            return self.ops.gelu_new(x)
+        return self.ops.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
+
+    def linear(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = False) -> Tensor:
+        """A linear layer called `module`, with its adapter where it has one."""
+        setting = self.setting
+        out = self.ops.linear(x, inner, outer, module, bias=bias, trained=setting.trained, packed=setting.packed)
+        lora = setting.lora
+        if lora is None or setting.below or module not in lora.target_modules:
+            return out
+        target = Target(
+            module=module,
+            inner=inner,
+            outer=outer,
+            bias=bias,
+            unpacked=setting.recipe.compute if setting.packed else setting.recipe.frozen,
+            packed=setting.packed is not None,
+            width=setting.recipe.weights,
+        )
+        ops, group, self.tape.group = self.ops, self.tape.group, ADAPTERS
+        own, ops.parameter = ops.parameter, target.width
+        total = Adapter(ops, lora, target).beside(x, out)
+        ops.parameter, self.tape.group = own, group
+        return total

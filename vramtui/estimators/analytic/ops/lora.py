@@ -1,0 +1,148 @@
+"""Adapters beside frozen linear layers, as peft has them: LoRA, and DoRA with a magnitude for each row."""
+
+import msgspec
+
+from vramtui.core.schema.workload import Lora
+from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """The frozen layer: its name, its weight of (outer, inner) numbers, and how they are kept.
+
+    Attributes:
+        unpacked: bytes of a number of the weight once it is unpacked; `packed` says that it is quantised.
+        width: bytes of a number of the adapter.
+    """
+
+    module: str
+    inner: int
+    outer: int
+    bias: bool
+    unpacked: int
+    packed: bool
+    width: int
+
+
+class Adapter:
+    """Writes what one adapter adds to its layer's answer."""
+
+    def __init__(self, ops: Operators, lora: Lora, target: Target) -> None:
+        self.ops, self.lora, self.target = ops, lora, target
+        self.tape: Tape = ops.tape
+
+    def beside(self, x: Tensor, out: Tensor) -> Tensor:
+        """`out`, the layer's answer to `x`, with the adapter's, in the type it had."""
+        ops, module, given = self.ops, self.target.module, x
+        x = ops.cast(x, self.target.width, f"{module} adapter's input")
+        dropped = ops.dropout(x, self.lora.dropout, f"{module} adapter's dropout")
+        added = self._directed(dropped, out) if self.lora.use_dora else self._low_rank(dropped)
+        total = ops.add(out, added, f"{module} with adapter")
+        self.tape.touch(given, x)
+        return ops.cast(total, out.width, f"{module} with adapter")
+
+    def _low_rank(self, x: Tensor) -> Tensor:
+        """B(A(x)) times a number."""
+        return self.ops.pointwise(self._product(x), f"{self.target.module} adapter, scaled", saves="nothing")
+
+    def _product(self, x: Tensor) -> Tensor:
+        target, rank = self.target, self.lora.rank
+        low = self.ops.linear(x, target.inner, rank, f"{target.module} lora_A")
+        return self.ops.linear(low, rank, target.outer, f"{target.module} lora_B")
+
+    def _directed(self, x: Tensor, out: Tensor) -> Tensor:
+        """DoRA: (m / norm - 1) times the base's answer plus m / norm times the adapter's, m one number for each row.
+
+        The norm is that of the weight with its adapter multiplied out; it gets no gradient, but what it is made of
+        stands to the end (peft, tuners/lora/dora.py, DoraLinearLayer.forward).
+        """
+        ops, tape, target = self.ops, self.tape, self.target
+        width, outer, module = target.width, target.outer, target.module
+        stands, weight = self._merged()
+        norm = tape.new(outer, width, f"{module} norm of each row", tracked=False)
+        by = tape.new(outer, width, f"{module} magnitude over norm", tracked=True)
+        tape.op([], [by], beside=[norm], into=rounded(outer * width))
+        high = self._product(x)
+        base = self._base(x, out, weight)
+        less = tape.new(outer, width, f"{module} magnitude over norm, less 1", tracked=True)
+        tape.op([by], [less], flows=[(by, False)])
+        first = self._by_row(base, less, f"{module}, scaled")
+        second = ops.pointwise(
+            self._by_row(high, by, f"{module} adapter, with magnitude"),
+            f"{module} adapter, with magnitude and scaled",
+            saves="nothing",
+        )
+        total = ops.add(first, second, f"{module} adapter with magnitude")
+        tape.touch(*stands, weight, base, high, by)
+        return total
+
+    def _merged(self) -> tuple[list[Tensor], Tensor]:
+        """Multiply A and B out by sending an identity matrix through them, and add the weight to take its norms.
+
+        Returns:
+            What stands until the adapter's answer does, and the weight in the adapter's type.
+        """
+        tape, target = self.tape, self.target
+        numel, multiplied = target.inner * target.outer, self.ops.autocast or target.width
+        eye = self._passing(target.inner**2, target.width, "identity")
+        taken = eye if multiplied == target.width else self._passing(target.inner**2, multiplied, "identity, cast")
+        low = self._passing(target.inner * self.lora.rank, multiplied, "A alone")
+        tape.touch(eye)
+        adapter = self._passing(numel, multiplied, "adapter multiplied out")
+        if multiplied != target.width:
+            narrow, adapter = adapter, self._passing(numel, target.width, "adapter multiplied out, cast")
+            tape.touch(narrow)
+        weight = self._weight(numel)
+        scaled = self._passing(numel, target.width, "adapter multiplied out, scaled")
+        merged = self._passing(numel, target.width, "weight with adapter")
+        tape.touch(scaled)
+        tape.touch(merged)
+        return [taken, low, adapter], weight
+
+    def _weight(self, numel: int) -> Tensor:
+        """The frozen weight in the adapter's type; itself, which nobody makes, where it is of that type already."""
+        target = self.target
+        if target.unpacked == target.width and not target.packed:
+            return Tape().enter(numel, target.width, tracked=False)
+        narrow = self._passing(numel, target.unpacked, "weight, unpacked") if target.packed else None
+        if narrow is not None and target.unpacked == target.width:
+            return narrow
+        weight = self._passing(numel, target.width, "weight in the adapter's type")
+        if narrow is not None:
+            self.tape.touch(narrow)
+        return weight
+
+    def _passing(self, numel: int, width: int, label: str) -> Tensor:
+        made = self.tape.new(numel, width, f"{self.target.module} {label}", tracked=False)
+        self.tape.op([], [made], gemm=label == "A alone")
+        return made
+
+    def _base(self, x: Tensor, out: Tensor, weight: Tensor) -> Tensor:
+        """The layer's answer without its bias; made anew where the adapter's input had numbers dropped."""
+        ops, tape, target = self.ops, self.tape, self.target
+        if not self.lora.dropout:
+            return ops.pointwise(out, f"{target.module} without bias", saves="nothing") if target.bias else out
+        x, weight = (ops.lowered(t, f"{target.module} dropped, cast") for t in (x, weight))
+        base = tape.new(out.numel, x.width, f"{target.module} of what was not dropped", tracked=x.tracked)
+        tape.op([x, weight], [base], saves=[weight], flows=[(x, True)], gemm=True)
+        return base
+
+    def _by_row(self, x: Tensor, by: Tensor, label: str) -> Tensor:
+        """Times one number for each row of the weight, in the adapter's type; each saves the other.
+
+        Both gradients are as large as the answer before they are summed or cast.
+        """
+        made = self.tape.new(x.numel, by.width, label, tracked=True)
+        full = rounded(made.numel * made.width)
+        whole = 2 * full - rounded(x.numel * x.width) if x.tracked else full
+        sums = column_sum_scratch(x.numel // by.numel, by.numel, self.ops.capability)
+        self.tape.op(
+            [x, by],
+            [made],
+            saves=[x, by] if x.tracked else [x],
+            flows=[(x, True), (by, True)],
+            back_scratch=whole + sums,
+        )
+        return made

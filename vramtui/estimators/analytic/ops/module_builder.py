@@ -1,0 +1,275 @@
+"""What the writers of encoders, encoder-decoders and diffusion models share: parts, their parameters, their tapes."""
+
+from collections.abc import Callable
+from math import prod
+
+import msgspec
+
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.common_types import Activation
+from vramtui.core.schema.workload import InferRun, Lora, TrainRun
+from vramtui.estimators.analytic.ops.decoder_builder import ADAPTERS
+from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
+from vramtui.estimators.analytic.sizes.parameters import Tensor as Parameter
+from vramtui.estimators.analytic.sizes.precision import recipe
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
+
+OUTSIDE = Storage(0, 1, "weights", "weight")
+OUTSIDE.borrowed = True
+
+
+class Image(msgspec.Struct, frozen=True):
+    """One sample's image: channels, height and width. `numel` counts its numbers."""
+
+    channels: int
+    height: int
+    width: int
+
+    @property
+    def numel(self) -> int:
+        """Numbers in it."""
+        return self.channels * self.height * self.width
+
+
+class Net:
+    """One model for one batch, as it is written: parameters, stages, buffers.
+
+    Args:
+        run: trained, or asked once.
+        device: its capability decides what kernels need.
+    """
+
+    def __init__(self, run: TrainRun | InferRun, device: Device) -> None:
+        self.training = isinstance(run, TrainRun)
+        self.checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
+        self.batch = run.batch_size
+        self.lora = run.lora if isinstance(run, TrainRun) else None
+        self.trains = self.training and self.lora is None
+        self.recipe = recipe(run.precision, lora=self.lora is not None)
+        self.capability = device.capability
+        self.eager = run.attention == "eager"
+        self.trained: list[Parameter] = []
+        self.frozen: list[Parameter] = []
+        self.stages: list[Stage] = []
+        self.buffers = 0
+        self.linears: dict[str, None] = {}
+
+    def part(self, group: str, *, times: int = 1, layer: bool = False) -> "Part":
+        """A stretch that stands `times` in a row; `layer` says that its weights are a block's."""
+        return Part(self, group, times, layer=layer)
+
+    def repeat(self, group: str, times: int, write: Callable[["Part", Tensor], Tensor]) -> None:
+        """Equal blocks in a row; below the first adapter no gradient is wanted of the first one's input."""
+        output = self.stages[-1].tape.output
+        alone = int(self.lora is not None and output is not None and not output.tracked and times > 1)
+        for count in (alone, times - alone):
+            if count:
+                part = self.part(group, times=count, layer=True)
+                part.done(write(part, part.follow()), checkpointed=True)
+
+    def program(
+        self, *, inputs: int, inputs_formula: str, layers: int, buffers_formula: str = "", notes: tuple[str, ...] = ()
+    ) -> Program:
+        """What the phases of a job need.
+
+        Raises:
+            UserError: adapters are asked for where there is no linear layer.
+        """
+        for target in self.lora.target_modules if self.lora else ():
+            if target not in self.linears:
+                raise UserError(
+                    f"run.lora.target_modules: {target!r} is not a linear layer of this model"
+                    f"{nearest(target, self.linears)}; it has: {', '.join(self.linears)}"
+                )
+        return Program(
+            frozen=tuple(self.frozen),
+            trained=tuple(self.trained),
+            recipe=self.recipe,
+            layers=layers,
+            stages=self.stages,
+            inputs=inputs,
+            inputs_formula=inputs_formula,
+            buffers=self.buffers,
+            buffers_formula=buffers_formula,
+            notes=notes,
+        )
+
+
+class Part(Operators):
+    """Writes operators on one tape and notes the parameters that they use."""
+
+    def __init__(self, net: Net, group: str, times: int, *, layer: bool) -> None:
+        super().__init__(
+            Tape(group),
+            autocast=net.recipe.compute if net.recipe.autocast else None,
+            parameter=net.recipe.weights if net.trains else net.recipe.frozen,
+            frozen=net.recipe.frozen,
+            capability=net.capability,
+            fp8=net.recipe.fp8,
+        )
+        self.net = net
+        self.times = times
+        self.layer = layer
+
+    def follow(self) -> Tensor:
+        """What the stage before handed on."""
+        before = self.net.stages[-1].tape.output
+        if before is None:
+            raise ValueError("the stage before hands nothing on")
+        return self.tape.enter(before.numel, before.width, tracked=before.tracked)
+
+    def done(self, output: Tensor | None, *, checkpointed: bool = False) -> None:
+        """Close the tape and put it behind the others; what a block hands on is shown where its input is."""
+        if output is not None and self.tape.input is not None and self.times > 1:
+            output.storage.group = self.tape.input.storage.group
+        self.tape.close(output)
+        self.net.stages.append(Stage(self.tape, self.times, checkpointed=checkpointed and self.net.checkpointed))
+
+    def outlive(self, x: Tensor, count: int = 1) -> None:
+        """The model's own function holds `count` tensors such as `x`, its first block's input, to the last block's end.
+
+        A trained model keeps it anyway for the first block's backward pass.
+        """
+        for _ in range(0 if self.net.training else count):
+            kept = self.tape.new(x.numel, x.width, "first block's input", tracked=False)
+            self.tape.op([], [kept])
+            self.tape.hold(kept)
+
+    def own(self, module: str, *shape: int, trained: bool = True) -> int:
+        """Note a parameter and give the bytes of its gradient."""
+        trains = trained and self.net.trains
+        kept = self.net.trained if trains else self.net.frozen
+        kept.append(Parameter(module, shape, self.times, self.layer))
+        return rounded(prod(shape) * self.parameter) if trains else 0
+
+    def dense(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = True) -> Tensor:
+        """A linear layer called `module`, with its adapter where it has one."""
+        self.own(module, outer, inner)
+        if bias:
+            self.own(module, outer)
+        self.net.linears[module] = None
+        out = self.linear(x, inner, outer, module, bias=bias, trained=self.net.trains)
+        self.reads_outside()
+        if self.net.lora is None or module not in self.net.lora.target_modules:
+            return out
+        return self._adapted(x, out, self.net.lora, (inner, outer), module)
+
+    def reads_outside(self) -> None:
+        """The last operator keeps a weight, or another tensor from outside: a checkpoint is made again up to there."""
+        node = self.tape.nodes[-1]
+        if node.flows and not node.saves:
+            node.saves = (OUTSIDE,)
+
+    def _adapted(self, x: Tensor, out: Tensor, lora: Lora, shape: tuple[int, int], module: str) -> Tensor:
+        """LoRA as peft has it: out + B(A(dropout(x))) * scaling, in the adapter's type."""
+        (inner, outer), width = shape, self.net.recipe.weights
+        for size in ((lora.rank, inner), (outer, lora.rank)):
+            self.net.trained.append(Parameter(module, size, self.times, self.layer))
+        group, self.tape.group = self.tape.group, ADAPTERS
+        own, self.parameter = self.parameter, width
+        x = self.dropout(self.cast(x, width, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout")
+        low = self.linear(x, inner, lora.rank, f"{module} lora_A")
+        high = self.linear(low, lora.rank, outer, f"{module} lora_B")
+        high = self.pointwise(high, f"{module} adapter, scaled", saves="nothing")
+        total = self.add(out, high, f"{module} with adapter")
+        self.parameter, self.tape.group = own, group
+        return self.cast(total, out.width, f"{module} with adapter")
+
+    def normed(self, x: Tensor, size: int, module: str, *, rms: bool = False) -> Tensor:
+        """A layer norm of torch's, or an RMS norm as T5 spells it out."""
+        self.own(module, size)
+        if rms:
+            return self._t5_norm(x, size, module)
+        self.own(module, size)
+        return self.layer_norm(x, size, module, trained=self.net.trains)
+
+    def _t5_norm(self, x: Tensor, size: int, label: str) -> Tensor:
+        """The input over its rms, in fp32, back in the weight's type, times the weight."""
+        rows, full = x.numel // size, rounded(x.numel * 4)
+        wide = self.cast(x, 4, f"{label} input in fp32")
+        squares = self.pointwise(wide, f"{label} squares", back_scratch=2 * full)
+        mean = self.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
+        self.tape.op([squares], [mean], flows=[(squares, True)])
+        inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", scratch=rounded(rows * 4))
+        normal = self.multiply(x, inverse, f"{label} normalised")
+        normal = self.cast(normal, self.parameter, f"{label} normalised") if self.parameter < 4 else normal
+        return self.scale(normal, size, label, trained=self.net.trains)
+
+    def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> Tensor:
+        """Rows looked up in a table; the gradient of a `tied` table is added to the output layer's."""
+        table = self.own(module, rows, width)
+        return self.looked_up(numel, module, 0 if tied else table, back_scratch=table if tied else 0)
+
+    def looked_up(self, numel: int, label: str, into: int, *, back_scratch: int = 0) -> Tensor:
+        """A parameter, or rows of one, as a tensor of its own."""
+        out = self.tape.new(numel, self.parameter, label, tracked=into + back_scratch > 0)
+        self.tape.op([], [out], into=into, back_scratch=back_scratch)
+        return out
+
+    def keep(self, x: Tensor) -> None:
+        """Later blocks look at `x` again, so it stays until its own backward."""
+        self.tape.op([], [])
+        self.tape.nodes[-1].saves = (x.storage,)
+
+    def first_token(self, x: Tensor, size: int) -> Tensor:
+        """The first token of each sequence, a view; its gradient is laid into zeros of the whole size."""
+        out = self.tape.view(x, self.net.batch * size)
+        self.tape.op([x], [out], flows=[(x, True)])
+        return out
+
+    def activation(self, x: Tensor, kind: Activation) -> Tensor:
+        """An activation function as transformers has it."""
+        if kind == "gelu_new":
+            return self.gelu_new(x)
+        if kind == "quick_gelu":
+            inner = self.pointwise(x, "sigmoid's input", saves="nothing")
+            return self.multiply(x, self.pointwise(inner, "sigmoid", saves="output"), "quick gelu")
+        return self.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
+
+    def convolution(
+        self, x: Tensor, given: Image, channels: int, kernel: int, module: str, *, stride: int = 1, bias: bool = True
+    ) -> tuple[Tensor, Image]:
+        """A convolution by cuDNN that keeps the size but for its stride; patches where the stride is the kernel."""
+        pad = 0 if stride == kernel else kernel // 2
+        made = Image(channels, *((side + 2 * pad - kernel) // stride + 1 for side in (given.height, given.width)))
+        return self.filtered(x, made, module, (channels, given.channels, kernel, kernel), bias=bias), made
+
+    def filtered(self, x: Tensor, made: Image, module: str, weight: tuple[int, ...], *, bias: bool = True) -> Tensor:
+        """A convolution with `weight` (out, in, ...) to an image of that size. Saves its input and cast weights."""
+        numel = prod(weight)
+        into = self.own(module, *weight)
+        added = self.own(module, weight[0]) if bias else 0
+        x = self.lowered(x, f"{module} input, cast")
+        trained = self.net.trains
+        casts = [self._weight(numel, f"{module} weight", trained=trained)]
+        casts.append(self._weight(weight[0], f"{module} bias", trained=trained) if bias else None)
+        copies = [tensor for tensor in casts if tensor is not None]
+        out = self.tape.new(self.net.batch * made.numel, x.width, module, tracked=x.tracked or trained)
+        sums = column_sum_scratch(out.numel // weight[0], weight[0], self.capability) if added else 0
+        self.tape.op(
+            [x, *copies],
+            [out],
+            saves=[x, *copies[:1]],
+            flows=[(x, True), *((tensor, True) for tensor in copies)],
+            into=0 if copies else into + added,
+            sum_scratch=sums,
+        )
+        return out
+
+    def group_norm(self, x: Tensor, channels: int, groups: int, module: str) -> Tensor:
+        """A group norm: saves its input, means and 1/σ; under autocast it answers in fp32."""
+        into = self.own(module, channels) + self.own(module, channels)
+        if self.autocast is not None:
+            x = self.cast(x, 4, f"{module} input in fp32")
+        out = self.tape.new(x.numel, x.width, module, tracked=x.tracked or self.net.trains)
+        saved = [
+            self.tape.new(self.net.batch * groups, x.width, f"{module} {name}", tracked=False)
+            for name in ("mean", "1/σ")
+        ]
+        self.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], into=into)
+        return out

@@ -1,0 +1,131 @@
+"""A decoder's self-attention on a tape: projections, positions, cache, scores, output projection."""
+
+from vramtui.estimators.analytic.ops.attention import (
+    Heads,
+    fused_attention,
+    math_attention,
+    recomputed_attention,
+    shared_out,
+    spelled_attention,
+)
+from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, Cache, Writer
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.tape.tape import Tensor
+
+
+def self_attention(writer: Writer, x: Tensor) -> Tensor:
+    """Multi-head attention with as many key/value heads as the model has (MHA, GQA, MQA)."""
+    model, setting, tape = writer.model, writer.setting, writer.tape
+    queries, keys = model.num_attention_heads * model.head_size, model.kv_heads * model.head_size
+    tape.group = ATTENTION
+    q, k, v = _projections(writer, x, queries, keys)
+    if model.qk_norm:
+        q, k = (writer.norm(t, f"{name} norm", model.head_size) for t, name in ((q, "query"), (k, "key")))
+        tape.group = ATTENTION
+    if model.position == "rope":
+        q, k = rotated(writer, q, "queries, rotated"), rotated(writer, k, "keys, rotated")
+    before = (q, k, v)
+    if setting.cache is not None:
+        k, v = cached(writer, k, setting.cache), cached(writer, v, setting.cache)
+    heads = Heads(
+        batch=setting.batch,
+        queries=setting.sequence,
+        keys=setting.cache.keys(setting.sequence) if setting.cache else setting.sequence,
+        heads=model.num_attention_heads,
+        kv_heads=model.kv_heads,
+        head_dim=model.head_size,
+        value_dim=model.head_size,
+        dropout=model.attention_dropout if setting.training else 0.0,
+    )
+    out = attend(writer, heads, q, k, v)
+    answer = writer.linear(out, queries, model.hidden_size, "o_proj", bias=model.output_bias)
+    tape.touch(*before, q, k, v)
+    return answer
+
+
+def attend(writer: Writer, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    """Scores and what they pick, in the way the job asks for."""
+    setting = writer.setting
+    if not setting.eager:
+        if setting.masked:
+            k, v, heads = shared_out(writer.tape, heads, k, v)
+        if setting.kernel == "math":
+            return math_attention(writer.ops, heads, q, k, v)
+        out = fused_attention(writer.ops, heads, q, k, v, efficient=setting.kernel == "efficient")
+        writer.tape.touch(k, v)
+        return out
+    if setting.selective:
+        return recomputed_attention(writer.ops, heads, q, k, v, plain=writer.plain)
+    return spelled_attention(writer.ops, heads, q, k, v, plain=writer.plain)
+
+
+def _projections(writer: Writer, x: Tensor, queries: int, keys: int) -> tuple[Tensor, Tensor, Tensor]:
+    model, tokens = writer.model, writer.setting.tokens
+    d, bias = model.hidden_size, model.attention_bias
+    if not model.fused_qkv:
+        return (
+            writer.linear(x, d, queries, "q_proj", bias=bias),
+            writer.linear(x, d, keys, "k_proj", bias=bias),
+            writer.linear(x, d, keys, "v_proj", bias=bias),
+        )
+    joined = writer.linear(x, d, queries + 2 * keys, "qkv_proj", bias=bias)
+    q, k, v = (writer.tape.view(joined, tokens * size) for size in (queries, keys, keys))
+    writer.tape.op([joined], [q, k, v], flows=[(joined, True)])
+    return q, k, v
+
+
+def rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
+    """Rotary positions in the residual stream's type: two products and a rotated copy on the way."""
+    width = max(x.width, writer.setting.recipe.stream)
+    full = rounded(x.numel * width)
+    return writer.ops.pointwise(x, label, saves="nothing", width=width, scratch=2 * full, back_scratch=2 * full)
+
+
+def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
+    """Keys or values with those of the tokens before, as transformers' caches hand them on.
+
+    A growing cache is torch.cat of what is in it and what is new; the old tensor goes when the new one stands. At first
+    the new one is the cache; later it stands beside the old one for a moment.
+    """
+    each = x.numel // writer.setting.sequence
+    if cache.bits is not None:
+        return _packed(writer, x, each * cache.past, cache.bits)
+    if cache.fixed is not None:
+        return _in_place(writer, x, each, cache)
+    tape = writer.tape
+    group = GROWTH if cache.past else KV_CACHE
+    out = tape.new(x.numel + each * cache.past, cache.width, "keys or values", tracked=False, group=group)
+    tape.op([x], [out])
+    if not cache.past:
+        tape.hold(out)
+    return writer.ops.cast(out, x.width, "cache in the compute type")
+
+
+def _in_place(writer: Writer, x: Tensor, each: int, cache: Cache) -> Tensor:
+    """A cache that is made whole by the first token and written to from then on."""
+    tape, numel = writer.tape, each * (cache.fixed or 0)
+    if not cache.past:
+        made = tape.new(numel, cache.width, "keys or values", tracked=False, group=KV_CACHE)
+        tape.op([x], [made])
+        tape.hold(made)
+    seen = each * cache.keys(writer.setting.sequence)
+    if cache.width != x.width:
+        wide = tape.new(seen, x.width, "cache in the compute type", tracked=False)
+        tape.op([x], [wide])
+        return wide
+    return tape.view(x, seen)
+
+
+def _packed(writer: Writer, x: Tensor, old: int, bits: float) -> Tensor:
+    """A quantised cache: the prompt passes by as it is; later all of it is unpacked and joined by what is new."""
+    tape = writer.tape
+    if not old:
+        kept = tape.new(-(-int(x.numel * bits) // 8), 1, "keys or values, packed", tracked=False, group=KV_CACHE)
+        tape.op([x], [kept])
+        tape.hold(kept)
+        return x
+    unpacked = tape.new(old, x.width, "keys or values, unpacked", tracked=False, group=GROWTH)
+    tape.op([x], [unpacked])
+    joined = tape.new(old + x.numel, x.width, "keys or values", tracked=False, group=GROWTH)
+    tape.op([unpacked, x], [joined])
+    return joined

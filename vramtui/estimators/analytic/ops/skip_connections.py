@@ -1,0 +1,35 @@
+"""Tensors that one stage makes and a much later one takes up: a UNet's skips, a transformer's residual."""
+
+from vramtui.estimators.analytic.ops.module_builder import Part
+from vramtui.estimators.analytic.tape.tape import Node, Storage, Tensor
+
+
+class Skip:
+    """A tensor on its way past the stages between.
+
+    Where autograd keeps it for its next operator anyway, only its gradient is followed; else it stands by itself from
+    the end of the stage that reads it first.
+
+    Args:
+        x: the tensor; `group` where it is shown while it waits.
+        kept: whether the stage that reads it first saves it for its backward.
+    """
+
+    def __init__(self, x: Tensor, group: str, *, kept: bool) -> None:
+        self.storage = Storage(x.numel, x.width, group, "waits for the way up")
+        self.storage.borrowed = kept
+        self.tensor = Tensor(self.storage, x.numel, x.width, tracked=x.tracked)
+        self.kept = kept
+
+    def read(self, part: Part) -> None:
+        """At the start of the stage that reads it first: here its gradient is used up."""
+        node = Node()
+        node.outs = [self.tensor]
+        part.tape.nodes.append(node)
+
+    def set_aside(self, part: Part) -> None:
+        """At the end of that stage."""
+        if not self.kept:
+            node = Node()
+            node.makes = (self.storage,)
+            part.tape.nodes.append(node)

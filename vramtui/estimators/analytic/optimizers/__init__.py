@@ -1,0 +1,1 @@
+"""Optimizers: states between steps, temporaries within one."""

@@ -1,0 +1,71 @@
+"""Optimizers that look at a matrix as such: Adafactor and Muon, as torch.optim has them."""
+
+from collections.abc import Sequence
+
+from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
+from vramtui.estimators.analytic.sizes.parameters import Tensor
+
+
+def adafactor(tensors: Sequence[Tensor], width: int, capability: tuple[int, int], *, foreach: bool) -> States:
+    """A row's and a column's mean square of each matrix, all numbers of a vector; no first moment."""
+    held = count = 0
+    for tensor in tensors:
+        each = (tensor.numel,) if len(tensor.shape) < 2 else _sides(tensor)
+        held += sum(rounded(numel * width) for numel in each) * tensor.count
+        count += len(each) * tensor.count
+    whole, _ = blocks_of(tensors, width)
+    if foreach:
+        step, words = whole, "an update for each parameter, all at once"
+    else:
+        step, words = _in_loop(tensors, width, capability), "the largest tensor's update, and that of the one before"
+    return States(
+        bytes=held,
+        count=count,
+        step=step,
+        formula="a mean square for each row and each column of a matrix, for each number of a vector",
+        step_formula=words,
+        source=f"{TORCH}/_adafactor.py",
+        note="Adafactor is torch's: no momentum, and matrices factored along their last two dimensions",
+    )
+
+
+def _sides(tensor: Tensor) -> tuple[int, int]:
+    return tensor.numel // tensor.shape[-1], tensor.numel // tensor.shape[-2]
+
+
+def _in_loop(tensors: Sequence[Tensor], width: int, capability: tuple[int, int]) -> int:
+    """The update before this one is alive until the next is made; a column's norm leaves partial sums beside it."""
+    before = most = 0
+    for tensor in (*tensors, *tensors):
+        size, sums = rounded(tensor.numel * width), 0
+        if len(tensor.shape) > 1:
+            rows, columns = tensor.shape[-2:]
+            sides = sum(rounded(numel * width) for numel in _sides(tensor))
+            sums = sides + column_sum_scratch(rows, columns, capability)
+        most = max(most, before + max(size, sums))
+        before = size
+    return most
+
+
+def muon(inside: Sequence[Tensor], width: int, rest: States) -> States:
+    """Muon over the matrices `inside`, and AdamW over the `rest`, one after the other."""
+    one, ones = blocks_of(inside, width)
+    most = max((_orthogonal(tensor, width) for tensor in inside), default=0)
+    return States(
+        bytes=one + rest.bytes,
+        count=ones + rest.count,
+        step=max(most, rest.step),
+        formula=f"momentum of {ones:,} hidden matrices, {one:,} B; AdamW of all else: {rest.formula}",
+        step_formula="Newton–Schulz of the largest matrix in bf16, or the temporaries of AdamW's part",
+        source=f"{TORCH}/_muon.py",
+        note="Muon trains the hidden matrices; embeddings, output layer, experts' stacked weights and vectors have "
+        "AdamW, as torch.optim.Muon takes matrices alone",
+    )
+
+
+def _orthogonal(tensor: Tensor, width: int) -> int:
+    """The update, its copy in bf16, the next iterate, and two square matrices of the smaller side."""
+    small = min(tensor.shape)
+    return rounded(tensor.numel * width) + 2 * rounded(tensor.numel * 2) + 2 * rounded(small * small * 2)

@@ -1,0 +1,94 @@
+"""Every optimizer's states and temporaries, by its name and implementation."""
+
+from collections.abc import Sequence
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.workload import Optimizer, OptimizerImplementation
+from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, paged_adamw_8bit, paged_adamw_32bit
+from vramtui.estimators.analytic.optimizers.factored import adafactor, muon
+from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of, loop_bytes, numel_of
+from vramtui.estimators.analytic.sizes.parameters import Tensor
+
+__all__ = ["FUSED", "States", "optimizer_states"]
+
+# States of a parameter's own shape, tensors of temporaries in a foreach step, and at once in a loop's step.
+_ELEMENTWISE: dict[Optimizer, tuple[int, int, int, str]] = {
+    "sgd": (0, 0, 0, ""),
+    "momentum": (1, 0, 0, "momentum"),
+    "adam": (2, 1, 2, "both moments"),
+    "adamw": (2, 1, 2, "both moments"),
+    "amsgrad": (3, 1, 2, "both moments and the largest second one"),
+    "rmsprop": (1, 1, 1, "mean squares"),
+    "adagrad": (1, 2, 1, "sums of squares"),
+    "lion": (1, 3, 3, "momentum"),
+}
+FUSED: frozenset[Optimizer] = frozenset({"sgd", "momentum", "adam", "adamw", "amsgrad", "adagrad", "muon"})
+_COUNTED: frozenset[Optimizer] = frozenset({"adam", "adamw", "amsgrad", "adagrad"})
+_LION = "google/automl, lion/lion_pytorch.py (Chen et al. 2023, arXiv 2302.06675)"
+_BITS = frozenset({"adamw_8bit", "paged_adamw_32bit", "paged_adamw_8bit"})
+
+
+def optimizer_states(
+    tensors: Sequence[Tensor],
+    width: int,
+    optimizer: Optimizer,
+    implementation: OptimizerImplementation,
+    capability: tuple[int, int] = (9, 0),
+) -> States:
+    """The states of `optimizer` over trained tensors of `width` bytes a number.
+
+    Raises:
+        UserError: there is no such implementation of it.
+    """
+    if implementation == "fused" and optimizer not in FUSED | _BITS:
+        raise UserError(
+            f"run.optimizer_implementation = 'fused' does not exist for run.optimizer = {optimizer!r}; "
+            f"it does for {', '.join(sorted(FUSED))}"
+        )
+    if optimizer in _ELEMENTWISE:
+        return _elementwise(tensors, width, optimizer, implementation)
+    if optimizer == "adafactor":
+        return adafactor(tensors, width, capability, foreach=implementation == "foreach")
+    if optimizer == "muon":
+        rest = [tensor for tensor in tensors if tensor not in hidden_matrices(tensors)]
+        return muon(hidden_matrices(tensors), width, _elementwise(rest, width, "adamw", implementation))
+    if optimizer == "adamw_8bit":
+        return adamw_8bit(tensors)
+    return paged_adamw_8bit(tensors) if optimizer == "paged_adamw_8bit" else paged_adamw_32bit(tensors)
+
+
+def hidden_matrices(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """The matrices that Muon is meant for: those of the blocks; in a list of layers all but embeddings and the last."""
+    if any(tensor.layer for tensor in tensors):
+        return [tensor for tensor in tensors if tensor.layer and len(tensor.shape) == 2]
+    matrices = [tensor for tensor in tensors if len(tensor.shape) == 2 and tensor.module != "embedding"]
+    return matrices[:-1]
+
+
+def _elementwise(
+    tensors: Sequence[Tensor], width: int, optimizer: Optimizer, implementation: OptimizerImplementation
+) -> States:
+    each, at_once, in_loop, what = _ELEMENTWISE[optimizer]
+    whole, count = blocks_of(tensors, width)
+    numel = numel_of(tensors)
+    held, blocks = whole * each, count * each
+    formula = f"{what}: {each} x {numel:,} x {width} B" if each else "plain SGD keeps nothing"
+    if implementation == "fused" and optimizer in _COUNTED:
+        held, blocks = held + 512 * count, blocks + count
+        formula += f", and a step counter for each of {count:,} tensors"
+    step, words = 0, "none: everything is done in place"
+    if implementation == "foreach" and optimizer != "lion" and at_once:
+        step, words = whole * at_once, f"{at_once} x {numel:,} x {width} B: one number for each parameter, all at once"
+    elif implementation != "fused" and in_loop:
+        step = loop_bytes(tensors, width, in_loop)
+        words = "one parameter after another: the largest tensor's, and those of the one before"
+    return States(
+        bytes=held,
+        count=blocks,
+        step=step,
+        formula=formula,
+        step_formula=words,
+        source=_LION if optimizer == "lion" else TORCH,
+        from_build=optimizer == "adagrad",
+        note="Lion is the published one, which goes through one tensor after another" if optimizer == "lion" else "",
+    )

@@ -1,0 +1,54 @@
+"""What optimizers are told in: bytes between steps and within one."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.parameters import Tensor
+
+TORCH = "PyTorch, torch/optim"
+
+
+class States(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes between steps.
+
+    Attributes:
+        bytes: in 512-byte blocks; `count` blocks.
+        step: bytes of temporaries in a step.
+        formula: how `bytes` comes about; `step_formula` the same for `step`.
+        paged: bytes kept in managed memory, outside PyTorch's allocator.
+        from_build: whether they are there before the first step.
+        note: what was taken for granted, a sentence; empty where nothing was.
+    """
+
+    bytes: int = 0
+    count: int = 0
+    step: int = 0
+    formula: str = "none"
+    step_formula: str = "none: everything is done in place"
+    source: str = TORCH
+    paged: int = 0
+    from_build: bool = False
+    note: str = ""
+
+
+def loop_bytes(tensors: Sequence[Tensor], width: int, at_once: int) -> int:
+    """A loop's variables still hold the tensor before when the next one's are made."""
+    before = most = 0
+    for tensor in (*tensors, *tensors):
+        size = rounded(tensor.numel * width)
+        most = max(most, before + at_once * size)
+        before = size
+    return most
+
+
+def blocks_of(tensors: Sequence[Tensor], width: int) -> tuple[int, int]:
+    """Bytes of `tensors` in blocks of 512, and how many tensors there are."""
+    whole = sum(rounded(tensor.numel * width) * tensor.count for tensor in tensors)
+    return whole, sum(tensor.count for tensor in tensors)
+
+
+def numel_of(tensors: Sequence[Tensor]) -> int:
+    """Numbers in all of `tensors`."""
+    return sum(tensor.numel * tensor.count for tensor in tensors)

@@ -1,0 +1,170 @@
+"""What sharing itself needs: buckets of gradients, gathered weights, and pieces on their way between ranks."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from vramtui.core.base.units import MIB
+from vramtui.core.estimate.ledger import Category
+from vramtui.core.schema.parallel import Parallel
+from vramtui.estimators.analytic.parallel.zero_fsdp import FSDP_SOURCE, ZERO_SOURCE, Sharing
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.quantization import quantized
+from vramtui.estimators.analytic.sizes.tensor_bytes import held
+from vramtui.estimators.analytic.tape.program import Program
+
+# DeepSpeed's defaults, in numbers.
+ZERO_BUCKET, ZERO_LIVE = 500_000_000, 1_000_000_000
+FIRST_BUCKET = MIB
+DDP_SOURCE = "PyTorch, torch/nn/parallel/distributed.py and csrc/distributed/c10d/reducer.cpp"
+
+
+class Buffer(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes that sharing holds: from build on (`always`), within a pass, and `between` forward and backward."""
+
+    name: str
+    line: Category = "temporaries"
+    always: int = 0
+    forward: int = 0
+    between: int = 0
+    backward: int = 0
+    formula: str
+    source: str
+    lifetime: str
+
+
+def buffers_for(
+    program: Program, sharing: Sharing, parallel: Parallel, layers: int, *, policy: bool = False
+) -> list[Buffer]:
+    """The buffers of what data ranks share; `program` with whole tensors, `layers` blocks in it.
+
+    With a `policy` weights are gathered in the type that products take.
+    """
+    if sharing.kind == "ddp":
+        return [_buckets(program, parallel)]
+    if sharing.kind == "fsdp":
+        return _fully_sharded(program, parallel, layers, policy=policy)
+    return _zero(program, sharing) if sharing.kind == "zero" else []
+
+
+def _buckets(program: Program, parallel: Parallel) -> Buffer:
+    width, cap = program.recipe.weights, int(parallel.bucket_cap_mb * MIB)
+    found = buckets(program.trained, width, cap)
+    count = sum(times for _, times in found)
+    return Buffer(
+        name="gradient buckets",
+        line="gradients",
+        always=sum(rounded(size) * times for size, times in found),
+        formula=f"{count:,} buckets of {parallel.bucket_cap_mb:g} MiB, the first of 1 MiB: every gradient once "
+        "more, since gradient_as_bucket_view is off",
+        source=DDP_SOURCE,
+        lifetime="from build to the end",
+    )
+
+
+def buckets(tensors: Iterable[Tensor], width: int, cap: int) -> list[tuple[int, int]]:
+    """DDP's buckets as (bytes, how many): gradients from the last layer on, a bucket is full once it holds its cap."""
+    found: list[tuple[int, int]] = []
+    filled, limit = 0, min(FIRST_BUCKET, cap)
+    for tensor in reversed(list(tensors)):
+        size, left = tensor.numel * width, tensor.count
+        while left:
+            needed = -(-(limit - filled) // size)
+            if left < needed:
+                filled, left = filled + left * size, 0
+                continue
+            times = 1 if filled or limit != cap else left // needed
+            found.append((filled + needed * size, times))
+            left -= needed * times
+            filled, limit = 0, cap
+    return [*found, (filled, 1)] if filled else found
+
+
+def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy: bool) -> list[Buffer]:
+    recipe = program.recipe
+    gathered_recipe = msgspec.structs.replace(recipe, weights=recipe.compute, frozen=recipe.compute)
+    whole = msgspec.structs.replace(program, recipe=gathered_recipe) if policy else program
+    block, root = _whole(whole, layers)
+    fresh, reduced = _gradients(whole, layers), _gradients(program, layers)
+    within = "forward and backward"
+    gathered = min(2, layers) if parallel.reshard_after_forward else layers
+    kept = root if parallel.reshard_after_forward else root + layers * block
+    words = "2 blocks, the one at work and the next" if parallel.reshard_after_forward else f"all {layers} blocks"
+    return [
+        Buffer(
+            name="gathered weights",
+            forward=root + gathered * block,
+            between=kept,
+            backward=root + gathered * block,
+            formula=f"{words}, of {block:,} B each, and {root:,} B outside the blocks, whole",
+            source=FSDP_SOURCE,
+            lifetime=within,
+        ),
+        Buffer(
+            name="unsharded gradients",
+            backward=fresh + reduced,
+            formula=f"{fresh:,} B of a block's gradients whole, and {reduced:,} B on their way to reduce-scatter",
+            source=FSDP_SOURCE,
+            lifetime="within the backward pass",
+        ),
+    ]
+
+
+def _zero(program: Program, sharing: Sharing) -> list[Buffer]:
+    width = program.recipe.weights
+    trained = sum(tensor.numel * tensor.count for tensor in program.trained)
+    bucket = min(ZERO_BUCKET, trained)
+    found = [
+        Buffer(
+            name="reduce bucket",
+            backward=rounded(bucket * width),
+            formula=f"reduce_bucket_size: {bucket:,} gradients x {width} B",
+            source=ZERO_SOURCE,
+            lifetime="within the backward pass",
+        )
+    ]
+    if sharing.stage == 3:
+        whole = held(program.frozen, program.recipe.frozen).bytes + held(program.trained, width).bytes
+        live = min(whole, ZERO_LIVE * max(width if trained else 0, program.recipe.frozen))
+        found.append(
+            Buffer(
+                name="gathered weights",
+                forward=live,
+                between=live,
+                backward=live,
+                formula=f"stage3_max_live_parameters: at most {ZERO_LIVE:,} parameters whole",
+                source=ZERO_SOURCE,
+                lifetime="forward and backward",
+            )
+        )
+    return found
+
+
+def _whole(program: Program, layers: int) -> tuple[int, int]:
+    """Bytes of the largest block's weights, and of those outside the blocks, as they are gathered."""
+    block = root = 0
+    for tensors, width, frozen in (
+        (program.frozen, program.recipe.frozen, True),
+        (program.trained, program.recipe.weights, False),
+    ):
+        inner, outer = _of_block(tensors, layers), [tensor for tensor in tensors if not tensor.layer]
+        if frozen and program.quantization is not None:
+            block += quantized(inner, width, program.quantization, 1).bytes
+            root += quantized(outer, width, program.quantization, 1).bytes
+        else:
+            block += held(inner, width).bytes
+            root += held(outer, width).bytes
+    return block, root
+
+
+def _gradients(program: Program, layers: int) -> int:
+    """Bytes of the gradients of the largest group that is reduced at once."""
+    width = program.recipe.weights
+    outer = [tensor for tensor in program.trained if not tensor.layer]
+    return max(held(_of_block(program.trained, layers), width).bytes, held(outer, width).bytes)
+
+
+def _of_block(tensors: Iterable[Tensor], layers: int) -> list[Tensor]:
+    """The tensors of one block: of those that only some blocks have, one."""
+    return [msgspec.structs.replace(tensor, count=-(-tensor.count // layers)) for tensor in tensors if tensor.layer]

@@ -1,0 +1,130 @@
+"""A training job over several ranks: what each holds, and which rank holds most."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import Model, TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.analytic.models.registry import program_of
+from vramtui.estimators.analytic.parallel.buffers import Buffer, buffers_for
+from vramtui.estimators.analytic.parallel.communication import link_buffers
+from vramtui.estimators.analytic.parallel.fsdp_precision import has_policy, with_policy, written_run
+from vramtui.estimators.analytic.parallel.pipeline import (
+    in_flight,
+    own_stages,
+    part_of,
+    run_of,
+    split_sequence,
+)
+from vramtui.estimators.analytic.parallel.trainer import Flight, ShardedTrainer
+from vramtui.estimators.analytic.parallel.zero_fsdp import share_gradients, sharing_of
+from vramtui.estimators.analytic.sizes.job import sequence_of
+from vramtui.estimators.analytic.sizes.parameters import Tensor, adapter_tensors, layer_tensors
+from vramtui.estimators.analytic.sizes.partition import (
+    Share,
+    check_parallel,
+    divided,
+    place_of,
+    share_tensors,
+    telling_shares,
+)
+from vramtui.estimators.analytic.tape.program import Program
+
+
+def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
+    """The estimate of the rank that holds most.
+
+    Raises:
+        UserError: the workload contradicts itself.
+    """
+    check_parallel(model, parallel)
+    sharing = sharing_of(parallel)
+    if not isinstance(model, TransformerModel):
+        program = with_policy(program_of(model, written_run(run, sharing), device), run, sharing)
+        buffers = buffers_for(program, sharing, parallel, program.layers, policy=has_policy(run, sharing))
+        share_gradients(program.stages, sharing)
+        one = ShardedTrainer(program, run, device, parallel=parallel, buffers=buffers).estimate()
+        return _told(one, parallel, (f"one of {parallel.ranks} ranks, all alike",))
+    if parallel.context > 1 and run.attention == "eager":
+        raise UserError("parallel.context above 1 is ring attention, which run.attention = 'eager' cannot do")
+    ranks = telling_shares(model, parallel, (run.frozen_layers,))
+    found = [(share, _of_rank(share, model, run, device, parallel)) for share in ranks]
+    worst, estimate = max(found, key=lambda pair: pair[1].process)
+    return _told(estimate, parallel, _notes(worst, found, parallel, run.gradient_accumulation_steps))
+
+
+def _of_rank(share: Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
+    sharing = sharing_of(parallel)
+    local, mine = _program(share, model, written_run(run, sharing), device, parallel)
+    local = with_policy(local, run, sharing)
+    tokens = mine.batch_size * (mine.sequence_length or 1)
+    policy = has_policy(run, sharing)
+    buffers: list[Buffer] = buffers_for(local, sharing, parallel, share.layers, policy=policy)
+    buffers += link_buffers(share, parallel, tokens, local.recipe.compute)
+    share_gradients(local.stages, sharing)
+    ahead, chunks = in_flight(share, run.gradient_accumulation_steps, parallel.virtual_pipeline)
+    flight = Flight(ahead, chunks)
+    return ShardedTrainer(local, mine, device, parallel=parallel, buffers=buffers, flight=flight).estimate()
+
+
+def _program(
+    share: Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel
+) -> tuple[Program, TrainRun]:
+    """The rank's tensors and passes, whole along the data ranks."""
+    mine = run_of(run, share, -(-sequence_of(model, run) // parallel.context))
+    part = part_of(share)
+    program = program_of(part, mine, device)
+    width = program.recipe.stream
+    numel = mine.batch_size * (mine.sequence_length or 1) * model.hidden_size
+    stages = own_stages(program.stages, share, numel, width)
+    if parallel.sequence_parallel:
+        split_sequence(stages, parallel.tensor, numel)
+    frozen, trained = _tensors(share, part, mine)
+    at_an_end = share.begins or share.ends
+    program = msgspec.structs.replace(
+        program, frozen=frozen, trained=trained, stages=stages, inputs=program.inputs if at_an_end else 0
+    )
+    return program, mine
+
+
+def _tensors(share: Share, part: TransformerModel, run: TrainRun) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """The rank's frozen tensors and its trained ones."""
+    every = share_tensors(share)
+    if run.lora is not None:
+        return every, adapter_tensors(part, run.lora)
+    if not run.frozen_layers:
+        return (), every
+    first = run.frozen_layers
+    below = [divided(tensor, share.experts) for tensor in layer_tensors(part, 0, first)]
+    above = [divided(tensor, share.experts) for tensor in layer_tensors(part, first, share.layers)]
+    outside = [tensor for tensor in every if not tensor.layer and tensor.module not in {"lm_head", "norm"}]
+    ending = [tensor for tensor in every if tensor.module in {"lm_head", "norm"}]
+    return (*outside, *below), (*above, *ending)
+
+
+def _notes(
+    worst: Share, found: list[tuple[Share, Estimate]], parallel: Parallel, micro_batches: int
+) -> tuple[str, ...]:
+    ways = {name: getattr(parallel, name) for name in ("data", "tensor", "pipeline", "context", "expert")}
+    spread = ", ".join(f"{name} {count}" for name, count in ways.items() if count > 1)
+    notes = [f"bytes of one card of {parallel.ranks:,} ({spread})"]
+    if parallel.pipeline > 1:
+        chunks = f", interleaved over {parallel.virtual_pipeline} stretches" if parallel.virtual_pipeline > 1 else ""
+        notes.append(f"1F1B over run.gradient_accumulation_steps = {micro_batches} micro-batches{chunks}")
+    if worst.stages == 1:
+        notes.append("every rank holds the same")
+    else:
+        sizes = ", ".join(f"{format_bytes(one.process)} on rank {share.rank}" for share, one in found if share != worst)
+        notes.append(f"worst rank: {place_of(worst)}; beside it {sizes}")
+    return tuple(notes)
+
+
+def _told(estimate: Estimate, parallel: Parallel, notes: tuple[str, ...]) -> Estimate:
+    """The estimate with `notes` first; how far it is off was never measured on several cards."""
+    if parallel.ranks == 1:
+        return estimate
+    return msgspec.structs.replace(estimate, assumptions=(*notes, *estimate.assumptions), error=None)

@@ -1,0 +1,125 @@
+"""One rank's passes: its layers of the pipeline, and its part of the sequence between the matrix products."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, NORMS, STREAM
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
+from vramtui.estimators.analytic.sizes.partition import Share
+from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
+
+# What Megatron splits along the sequence: the residual stream, norms and dropouts (arXiv 2205.05198, section 4.2.2).
+ALONG_SEQUENCE = frozenset({STREAM, NORMS, EMBEDDINGS})
+RECEIVED = "activations: received from the rank before"
+
+
+def part_of(share: Share) -> TransformerModel:
+    """The share as a decoder of its own: its layers, and an output layer that is not tied to an absent embedding."""
+    model = share.model
+    if share.stages == 1:
+        return model
+    return msgspec.structs.replace(
+        model,
+        num_hidden_layers=share.layers,
+        first_k_dense_replace=min(max(model.first_k_dense_replace - share.first, 0), share.layers),
+        tie_word_embeddings=False,
+        parameters=None,
+    )
+
+
+def run_of(run: TrainRun, share: Share, sequence: int) -> TrainRun:
+    """The run as this rank sees it: its part of the sequence, and of the frozen layers those that are here."""
+    frozen = min(max(run.frozen_layers - share.first, 0), share.layers)
+    return msgspec.structs.replace(run, sequence_length=sequence, frozen_layers=frozen)
+
+
+def own_stages(stages: Sequence[Stage], share: Share, numel: int, width: int) -> list[Stage]:
+    """Of a whole decoder's stages (embeddings, blocks, loss) those that run here.
+
+    `numel` numbers of `width` bytes arrive from the rank before.
+    """
+    first, *blocks, last = stages
+    if share.stages == 1:
+        return list(stages)
+    if not share.begins and len(blocks) > 1 and blocks[0].count == 1:
+        # Only in the very first block does no gradient flow back to the block's input.
+        blocks = [Stage(blocks[1].tape, 1, checkpointed=blocks[0].checkpointed), *blocks[1:]]
+    start = first if share.begins else Stage(received(numel, width))
+    return [start, *blocks, *((last,) if share.ends else ())]
+
+
+def received(numel: int, width: int) -> Tape:
+    """The activations that arrive from the rank before."""
+    tape = Tape(RECEIVED)
+    x = tape.new(numel, width, "block input", tracked=True)
+    tape.op([], [x])
+    tape.close(x)
+    return tape
+
+
+def split_sequence(stages: Sequence[Stage], ranks: int, wide: int) -> None:
+    """Leave one of `ranks` parts of everything that stands along the sequence between the matrix products.
+
+    `wide` numbers make up the residual stream; a dropout over as many belongs to it.
+    """
+    tapes = {id(stage.tape): stage.tape for stage in stages}.values()
+    storages: dict[int, Storage] = {}
+    tensors: dict[int, Tensor] = {}
+    for tape in tapes:
+        for tensor in _tensors(tape):
+            if _along(tensor.storage, wide):
+                tensors[id(tensor)] = tensor
+        for storage in _storages(tape):
+            if _along(storage, wide):
+                storages[id(storage)] = storage
+        for node in tape.nodes:
+            if node.outs and all(_along(tensor.storage, wide) for tensor in node.outs):
+                node.scratch //= ranks
+                node.back_scratch //= ranks
+    for storage in storages.values():
+        storage.numel = -(-storage.numel // ranks)
+        storage.size = rounded(storage.numel * storage.width) + tail(storage.numel * storage.width)
+    for tensor in tensors.values():
+        tensor.numel = -(-tensor.numel // ranks)
+
+
+def _along(storage: Storage, wide: int) -> bool:
+    return storage.group in ALONG_SEQUENCE or (storage.numel == wide and "dropout" in storage.label)
+
+
+def _tensors(tape: Tape) -> Iterable[Tensor]:
+    for node in tape.nodes:
+        yield from node.outs
+        yield from (tensor for tensor, _ in node.flows)
+    yield from (tensor for tensor in (tape.input, tape.output) if tensor is not None)
+
+
+def _storages(tape: Tape) -> Iterable[Storage]:
+    for node in tape.nodes:
+        yield from _of(node)
+    yield from tape.held
+    yield from (tensor.storage for tensor in (tape.input, tape.output) if tensor is not None)
+
+
+def _of(node: Node) -> Iterable[Storage]:
+    yield from node.makes
+    yield from node.saves
+    yield from node.uses
+    yield from node.lets_go
+
+
+def in_flight(share: Share, micro_batches: int, chunks: int = 1) -> tuple[int, int]:
+    """Micro-batches whose activations this rank holds at once under 1F1B, as a fraction (over `chunks`).
+
+    Each rank runs ahead by as many as there are ranks after it; interleaved over `chunks` stretches of layers it runs
+    ahead by twice as many and by all stretches but one of a whole pipeline (Narayanan et al. 2021, arXiv 2104.04473).
+    """
+    after = share.stages - share.rank
+    if chunks == 1:
+        return min(micro_batches, after), 1
+    ahead = 2 * (after - 1) + (chunks - 1) * share.stages + 1
+    return min(micro_batches * chunks, ahead), chunks

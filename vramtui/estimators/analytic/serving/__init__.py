@@ -1,0 +1,1 @@
+"""Servers: vLLM and llama.cpp."""

@@ -1,0 +1,229 @@
+"""vLLM: a share of the card, of which weights, a profiled batch and CUDA graphs leave the rest to keys and values."""
+
+from typing import NamedTuple
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB, MIB, format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import ServeRun
+from vramtui.estimators.analytic.serving.parts import Piece, TooLarge, context_length, served
+from vramtui.estimators.analytic.serving.vllm_cache import Pages, pages_of
+from vramtui.estimators.analytic.serving.vllm_profiling import (
+    GRAPH_PER_LAYER,
+    Profiled,
+    graph_bytes,
+    graphs_captured,
+    profiled_batch,
+)
+from vramtui.estimators.analytic.serving.weights import Weights, weight_pieces, weights_of
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.cublas_workspaces import SOURCE as WORKSPACE_SOURCE
+from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
+from vramtui.estimators.analytic.sizes.kv_cache import cache_bits, cache_source, shape_words
+from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
+from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
+from vramtui.estimators.analytic.sizes.precision import inference_recipe
+from vramtui.estimators.context import cuda_context_bytes
+
+# Of the context, what the first pass loads counts against the share; what stood there before it does not
+# (0.24 of 0.75 GiB on H100s).
+LOADED_BY_PASS = 3
+WORKER = "vLLM, vllm/v1/worker/gpu_worker.py, determine_available_memory"
+LARGE_CARD = 70 * GIB
+# What the first pass of tensor ranks takes outside torch beyond what that of one rank does: 2.06-2.21 GiB on H100s
+# with 2 and 4 ranks against 0.24-0.26 GiB alone (vLLM 0.19).
+TENSOR_LINKS = 1900 * MIB
+
+
+class Worker(NamedTuple):
+    """One rank's pieces, in bytes."""
+
+    share: Share
+    weights: Weights
+    profiled: Profiled
+    rotary: int
+    graphs: int
+    workspace: int
+    kernels: int
+    links: int
+    pages: Pages
+
+    @property
+    def fixed(self) -> int:
+        """Everything but keys and values."""
+        held = self.weights.held
+        outside = self.kernels + self.links
+        return held.bytes + held.tails + self.rotary + self.profiled.bytes + self.graphs + self.workspace + outside
+
+
+class Server:
+    """One vLLM server: its share of the card, and the rank with the least room, which decides for all."""
+
+    def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
+        _check(run)
+        self.run, self.device, self.parallel = run, device, parallel
+        self.ranks = parallel.ranks // parallel.data
+        self.length = context_length(model, run)
+        self.budget = int(device.total_memory * run.gpu_memory_utilization)
+        links = TENSOR_LINKS if parallel.tensor > 1 else 0
+        workers = [_worker(share, run, device, links) for share in telling_shares(model, parallel)]
+        self.worker = min(workers, key=self._room)
+        self.blocks = self._room(self.worker)
+
+    def _room(self, worker: Worker) -> int:
+        """Pages that fit beside everything else."""
+        return (self.budget - worker.fixed) // worker.pages.page
+
+    def estimate(self) -> Estimate:
+        """What the process holds on the fullest card."""
+        self._refuse_small()
+        worker = self.worker
+        reserved = self.budget - worker.kernels - worker.links
+        pieces, notes = self._pieces(), self._notes()
+        return served(pieces, self.device, notes, reserved=reserved, ranks=self.ranks, links=worker.links)
+
+    def _refuse_small(self) -> None:
+        worker, pages, run = self.worker, self.worker.pages, self.run
+        if self.blocks >= pages.per_sequence:
+            return
+        outside = cuda_context_bytes(self.device.capability) - worker.kernels + nccl_bytes(self.ranks)
+        needed = worker.fixed + pages.per_sequence * pages.page + outside
+        share = (
+            f"run.gpu_memory_utilization = {run.gpu_memory_utilization:g} of {self.device.name} is "
+            f"{format_bytes(self.budget)}"
+        )
+        where = f" on {place_of(worker.share)}" if self.parallel.ranks > 1 else ""
+        if self.blocks <= 0:
+            raise TooLarge(
+                f"{share}, but weights, the profiled batch and CUDA graphs take {format_bytes(worker.fixed)}{where}, "
+                "which leaves nothing for keys and values; take more cards "
+                "(parallel.tensor), fewer bits (run.quantization) or a larger card",
+                needed,
+            )
+        raise TooLarge(
+            f"{share}, which leaves {format_bytes(self.blocks * pages.page)} for keys and values, but one sequence of "
+            f"run.max_model_len = {self.length:,} needs {format_bytes(pages.per_sequence * pages.page)}; the longest "
+            f"that fits is {pages.longest(self.blocks):,}",
+            needed,
+        )
+
+    def _pieces(self) -> list[Piece]:
+        worker, run = self.worker, self.run
+        return [
+            *weight_pieces(worker.weights),
+            Piece(
+                name="rotary table",
+                line="weights",
+                bytes=worker.rotary,
+                formula=f"sines and cosines of {worker.share.model.max_position_embeddings or 0:,} positions",
+                source="vLLM, vllm/model_executor/layers/rotary_embedding",
+                count=1,
+            ),
+            self._pool(),
+            Piece(
+                name="profiled batch",
+                line="activations",
+                bytes=worker.profiled.bytes,
+                formula=worker.profiled.formula,
+                source="the model's shapes; " + WORKER,
+                lifetime="within a pass; set aside for good",
+                passing=True,
+            ),
+            Piece(
+                name="cuda graphs",
+                line="workspaces",
+                bytes=worker.graphs,
+                formula=f"{graphs_captured(run.max_num_seqs)} graphs over {worker.share.layers} layers, "
+                f"{GRAPH_PER_LAYER:,} B each",
+                source="vLLM's own reports of captured graphs, within a factor of two",
+            ),
+            Piece(
+                name="workspaces",
+                line="workspaces",
+                bytes=worker.workspace,
+                formula=f"{worker.workspace:,} B: one thread multiplies matrices",
+                source=WORKSPACE_SOURCE,
+                count=1,
+            ),
+        ]
+
+    def _pool(self) -> Piece:
+        model, pages, run = self.worker.share.model, self.worker.pages, self.run
+        return Piece(
+            name="kv cache",
+            line="kv_cache",
+            bytes=self.blocks * pages.page,
+            formula=f"the rest: {pages.tokens(self.blocks):,} tokens in {self.blocks:,} pages of {run.block_size}, "
+            f"{pages.page:,} B each; {pages.layers} layers x {shape_words(model)} in {run.kv_cache or run.precision}",
+            source=cache_source(model) + "; pages: Kwon et al. 2023 (arXiv 2309.06180)",
+            count=self.worker.share.layers,
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        run, pages, parallel = self.run, self.worker.pages, self.parallel
+        whole, share = format_bytes(self.device.total_memory), format_bytes(self.budget)
+        taken = (
+            f"gpu_memory_utilization takes {run.gpu_memory_utilization:g} of all {whole} of the card, {share}, "
+            "whatever else runs there; the CUDA context from before the first pass lies on top"
+        )
+        at_once = self.blocks / pages.per_sequence
+        room = (
+            f"room for {pages.tokens(self.blocks):,} tokens of keys and values: {at_once:.2f} sequences of "
+            f"{self.length:,} tokens at once, of at most {run.max_num_seqs} that run together"
+        )
+        notes = [taken, room]
+        if parallel.ranks > 1:
+            notes.append(f"bytes of one card of {parallel.ranks}; the tightest: {place_of(self.worker.share)}")
+        if parallel.data > 1:
+            notes.append(f"{parallel.data} replicas, each with a pool of its own")
+        return tuple(notes)
+
+
+def estimate_vllm(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
+    """The estimate of the rank with the least room for keys and values, which decides for all.
+
+    Raises:
+        UserError: the workload contradicts itself.
+        TooLarge: weights, or one sequence of the longest length, do not fit the share.
+    """
+    return Server(model, run, device, parallel).estimate()
+
+
+def _check(run: ServeRun) -> None:
+    if run.gpu_layers is not None:
+        raise UserError("run.gpu_layers is llama.cpp's; vLLM holds every layer on the card (run.engine)")
+    if run.kv_cache in {"int8", "int4"}:
+        raise UserError(f"run.kv_cache = {run.kv_cache!r}: vLLM keeps its cache in 16 bits or in fp8")
+
+
+def _worker(share: Share, run: ServeRun, device: Device, links: int) -> Worker:
+    recipe, length = inference_recipe(run.precision), context_length(share.model, run)
+    batch = batched_tokens(run, device)
+    return Worker(
+        share=share,
+        weights=weights_of(share, run, recipe),
+        profiled=profiled_batch(share, batch, run.max_num_seqs, recipe.compute),
+        rotary=rotary_bytes(share.model, recipe.compute),
+        graphs=0 if run.enforce_eager else graph_bytes(share.layers, run.max_num_seqs),
+        workspace=workspace_bytes(device.capability),
+        kernels=cuda_context_bytes(device.capability) // LOADED_BY_PASS,
+        links=links,
+        pages=pages_of(share, cache_bits(run.kv_cache, run.precision), run.block_size, length, batch),
+    )
+
+
+def rotary_bytes(model: TransformerModel, width: int) -> int:
+    """Sines and cosines of every position, one table for all layers."""
+    if model.position != "rope" or model.max_position_embeddings is None:
+        return 0
+    return rounded(model.max_position_embeddings * (model.qk_rope_head_dim or model.head_size) * width)
+
+
+def batched_tokens(run: ServeRun, device: Device) -> int:
+    """Tokens in one pass: vLLM's own default goes by the card, 8192 from 70 GiB on but for the A100, else 2048."""
+    if run.max_num_batched_tokens is not None:
+        return run.max_num_batched_tokens
+    return 8192 if device.total_memory >= LARGE_CARD and device.capability != (8, 0) else 2048

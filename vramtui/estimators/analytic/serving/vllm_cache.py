@@ -1,0 +1,74 @@
+"""vLLM's pages of keys and values: layers of one kind form groups that share the pool."""
+
+import msgspec
+
+from vramtui.estimators.analytic.sizes.kv_cache import CacheLayers, cache_layers
+from vramtui.estimators.analytic.sizes.partition import Share
+
+
+class Pages(msgspec.Struct, frozen=True, kw_only=True):
+    """How the pool is cut.
+
+    Attributes:
+        page: bytes of one page, over the layers of one group.
+        block: tokens in it.
+        layers: layers that have a cache.
+        groups: (tokens after which a group's pages are used again, or None; how many groups of that kind).
+        per_sequence: pages that one sequence of `length` tokens holds.
+        ahead: tokens that one pass may write before older ones are let go.
+    """
+
+    page: int
+    block: int
+    layers: int
+    groups: tuple[tuple[int | None, int], ...]
+    length: int
+    ahead: int
+
+    @property
+    def per_sequence(self) -> int:
+        """Pages that one sequence of the longest length holds."""
+        return self._pages(self.length)
+
+    def tokens(self, blocks: int) -> int:
+        """Tokens that the pool holds, as vLLM reports them."""
+        return blocks // sum(count for _, count in self.groups) * self.block
+
+    def longest(self, blocks: int) -> int:
+        """The longest sequence for which `blocks` pages are enough."""
+        low, high = 0, self.length
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._pages(middle) <= blocks else (low, middle)
+        return low
+
+    def _pages(self, length: int) -> int:
+        """Pages of a sequence; a sliding group keeps its window, what one pass writes, and one page half used."""
+        total = 0
+        for window, count in self.groups:
+            kept = length if window is None else min(length, window - 1 + self.ahead)
+            pages = -(-kept // self.block)
+            total += count * (pages if window is None else min(pages + 1, -(-length // self.block)))
+        return total
+
+
+def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> Pages:
+    """Pages for the layers of `share`, `bits` to a number and `block` tokens to a page.
+
+    Where some layers slide and others do not, groups are as large as the smaller kind, and the last group is padded.
+    """
+    kinds = cache_layers(share.model, share.first, share.stop)
+    size = min(kind.count for kind in kinds)
+    numbers = kinds[0].numbers
+    return Pages(
+        page=int(size * block * numbers * bits / 8),
+        block=block,
+        layers=share.layers,
+        groups=tuple(_group(kind, size) for kind in kinds),
+        length=length,
+        ahead=ahead,
+    )
+
+
+def _group(kind: CacheLayers, size: int) -> tuple[int | None, int]:
+    return kind.window, -(-kind.count // size)

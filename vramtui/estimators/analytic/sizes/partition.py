@@ -1,0 +1,184 @@
+"""What one rank holds of a decoder: its part of every matrix, its layers, its experts."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.decoder_models import Model, TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.estimators.analytic.sizes.parameters import (
+    Tensor,
+    check_shapes,
+    embedding_tensors,
+    head_tensors,
+    layer_tensors,
+)
+
+ALONE = Parallel()
+
+
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank's part of a decoder.
+
+    Attributes:
+        model: the decoder with the heads, widths and words of this rank.
+        rank: its place in the pipeline, of `stages`.
+        first: its layers, from here to before `stop`.
+        experts: ranks that share each layer's experts.
+    """
+
+    model: TransformerModel
+    rank: int
+    stages: int
+    first: int
+    stop: int
+    experts: int = 1
+
+    @property
+    def begins(self) -> bool:
+        """Whether the embeddings are here."""
+        return self.rank == 0
+
+    @property
+    def ends(self) -> bool:
+        """Whether the output layer is here."""
+        return self.rank == self.stages - 1
+
+    @property
+    def layers(self) -> int:
+        """How many blocks are here."""
+        return self.stop - self.first
+
+
+def check_parallel(model: Model, parallel: Parallel) -> None:
+    """Refuse a way of sharing that cannot be.
+
+    Raises:
+        UserError: a sentence naming the keys that contradict each other.
+    """
+    if not isinstance(model, TransformerModel):
+        for name in ("tensor", "pipeline", "context", "expert"):
+            if getattr(parallel, name) > 1:
+                kind = type(model).__struct_config__.tag
+                raise UserError(
+                    f"parallel.{name} = {getattr(parallel, name)}: models of kind {kind!r} are not split so"
+                )
+        return
+    _check_tensor(model, parallel)
+    _check_experts(model, parallel)
+    stages = parallel.pipeline * parallel.virtual_pipeline
+    if stages > model.num_hidden_layers:
+        name = "parallel.pipeline" + (" x parallel.virtual_pipeline" if parallel.virtual_pipeline > 1 else "")
+        raise UserError(f"{name} = {stages} is more than model.num_hidden_layers = {model.num_hidden_layers}")
+    if parallel.virtual_pipeline > 1 and parallel.pipeline == 1:
+        raise UserError(f"parallel.virtual_pipeline = {parallel.virtual_pipeline} needs parallel.pipeline above 1")
+    if parallel.sequence_parallel and parallel.tensor == 1:
+        raise UserError("parallel.sequence_parallel splits over the tensor ranks and needs parallel.tensor above 1")
+
+
+def _check_tensor(model: TransformerModel, parallel: Parallel) -> None:
+    ranks = parallel.tensor
+    widths = {
+        "num_attention_heads": model.num_attention_heads,
+        "intermediate_size": model.ffn_size,
+        "moe_intermediate_size": model.expert_size if model.num_experts else 0,
+        "shared_expert_intermediate_size": model.shared_size,
+    }
+    for name, width in widths.items():
+        if width % ranks:
+            raise UserError(f"parallel.tensor = {ranks} does not divide model.{name} = {width}")
+    if model.kv_lora_rank is None and model.kv_heads % ranks and ranks % model.kv_heads:
+        raise UserError(
+            f"parallel.tensor = {ranks} and model.num_key_value_heads = {model.kv_heads}: neither divides the other"
+        )
+
+
+def _check_experts(model: TransformerModel, parallel: Parallel) -> None:
+    ranks = parallel.expert
+    if ranks == 1:
+        return
+    if model.num_experts is None:
+        raise UserError(f"parallel.expert = {ranks}: the model has no experts (model.num_experts)")
+    if model.num_experts % ranks:
+        raise UserError(f"parallel.expert = {ranks} does not divide model.num_experts = {model.num_experts}")
+    if parallel.data % ranks:
+        raise UserError(
+            f"parallel.expert = {ranks} does not divide parallel.data = {parallel.data}, whose ranks share the experts"
+        )
+
+
+def local_model(model: TransformerModel, ranks: int) -> TransformerModel:
+    """`model` as each of `ranks` tensor-parallel ranks has it (Shoeybi et al. 2019, arXiv 1909.08053).
+
+    Fewer key and value heads than ranks are held several times; the words are split as well, rounded up.
+    """
+    check_shapes(model)
+    if ranks == 1:
+        return model
+    return msgspec.structs.replace(
+        model,
+        num_attention_heads=model.num_attention_heads // ranks,
+        num_key_value_heads=max(1, model.kv_heads // ranks),
+        head_dim=model.head_size,
+        intermediate_size=model.ffn_size // ranks,
+        moe_intermediate_size=model.expert_size // ranks if model.num_experts else None,
+        shared_expert_intermediate_size=model.shared_size // ranks or None,
+        vocab_size=-(-model.vocab_size // ranks),
+        parameters=None,
+    )
+
+
+def telling_shares(model: TransformerModel, parallel: Parallel, changes: tuple[int, ...] = ()) -> tuple[Share, ...]:
+    """The shares among which the fullest is: the first, the last, and those where another kind of layer begins.
+
+    `changes` are layers from which on layers differ. Between these ranks the others hold as much or less, since they
+    keep fewer micro-batches. A remainder of the layers goes to the first ranks.
+
+    Raises:
+        UserError: the model cannot be shared so.
+    """
+    check_parallel(model, parallel)
+    local, stages = local_model(model, parallel.tensor), parallel.pipeline
+    each, more = divmod(model.num_hidden_layers, stages)
+    chosen = {0, stages - 1}
+    for layer in (model.first_k_dense_replace if model.num_experts else 0, *changes):
+        rank = layer // (each + 1) if layer < more * (each + 1) else (layer - more) // each
+        chosen |= {min(rank, stages - 1), min(rank + 1, stages - 1)} if layer else set()
+    return tuple(
+        Share(
+            model=local,
+            rank=rank,
+            stages=stages,
+            first=rank * each + min(rank, more),
+            stop=(rank + 1) * each + min(rank + 1, more),
+            experts=parallel.expert,
+        )
+        for rank in sorted(chosen)
+    )
+
+
+def share_tensors(share: Share) -> tuple[Tensor, ...]:
+    """The parameter tensors of one rank. The last holds a copy of an embedding that is the output layer as well."""
+    model = share.model
+    tensors = [divided(tensor, share.experts) for tensor in layer_tensors(model, share.first, share.stop)]
+    if share.begins:
+        tensors = [*embedding_tensors(model), *tensors]
+    if share.ends:
+        tensors += head_tensors(model)
+        if model.tie_word_embeddings and not share.begins:
+            tensors.append(Tensor("lm_head", (model.vocab_size, model.hidden_size)))
+    return tuple(tensors)
+
+
+def divided(tensor: Tensor, experts: int) -> Tensor:
+    """The tensor with this rank's experts, where it is one of experts."""
+    if experts == 1 or not tensor.module.startswith("experts_"):
+        return tensor
+    return msgspec.structs.replace(tensor, shape=(tensor.shape[0] // experts, *tensor.shape[1:]))
+
+
+def place_of(share: Share) -> str:
+    """Which rank this is, in words."""
+    if share.stages == 1:
+        return "every rank alike"
+    here = f"pipeline rank {share.rank} of {share.stages} (layers {share.first}–{share.stop - 1}"
+    return here + (", embeddings" if share.begins else "") + (", output layer" if share.ends else "") + ")"

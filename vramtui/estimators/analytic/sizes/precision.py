@@ -1,0 +1,77 @@
+"""What a precision keeps of each number: bytes per element, by the role it plays."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.workload import Precision, TrainRun
+
+DTYPE_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes per element under one precision.
+
+    Attributes:
+        weights: trained parameters and their gradients.
+        frozen: parameters that are not trained.
+        compute: what matrix products take and give.
+        stream: the residual stream; under autocast it stays in fp32, since embeddings and norms do.
+        states: optimizer states.
+        autocast: whether fp32 weights are cast for each product, and the copies kept for the backward pass.
+        master: whether the optimizer keeps fp32 copies of the weights.
+        fp8: whether linear layers multiply in fp8 (Transformer Engine).
+    """
+
+    weights: int
+    frozen: int
+    compute: int
+    stream: int
+    states: int
+    autocast: bool = False
+    master: bool = False
+    fp8: bool = False
+
+
+def recipe(precision: Precision, *, lora: bool) -> Recipe:
+    """The recipe for `precision` in training; with adapters the frozen base is kept in the compute type.
+
+    Adapters beside a half-precision base are kept in fp32 (peft's `autocast_adapter_dtype`).
+    """
+    kind, _, how = precision.partition("-")
+    if how == "mixed":
+        base = 2 if lora else 4
+        return Recipe(weights=4, frozen=base, compute=2, stream=base, states=4, autocast=True, fp8=kind == "fp8")
+    size = DTYPE_BYTES[kind]
+    if lora:
+        return Recipe(weights=4, frozen=size, compute=size, stream=size, states=4)
+    states = 4 if how == "master" else size
+    return Recipe(weights=size, frozen=size, compute=size, stream=size, states=states, master=how == "master")
+
+
+def inference_recipe(precision: Precision) -> Recipe:
+    """The recipe for `precision` without training.
+
+    Raises:
+        UserError: the precision only makes sense in training.
+    """
+    if precision not in DTYPE_BYTES:
+        plain = "bf16" if precision.startswith(("bf16", "fp8")) else "fp16"
+        raise UserError(
+            f"run.precision = {precision!r} is a way to train; a model that only answers is kept in {plain}"
+        )
+    return recipe(precision, lora=False)
+
+
+def precision_notes(run: TrainRun, kept: Recipe) -> tuple[str, ...]:
+    """What is taken for granted of a precision that PyTorch itself leaves open, a sentence each."""
+    notes = []
+    if kept.master:
+        notes.append(
+            f"{run.precision} raises all gradients to fp32 before the step, as a wrapper around a torch optimizer does"
+        )
+    if kept.fp8:
+        notes.append(
+            "fp8-mixed is Transformer Engine's over fp32 weights: linear layers keep their inputs in fp8 and two fp8 "
+            "copies of each weight; its amax histories and workspaces are not counted"
+        )
+    return tuple(notes)

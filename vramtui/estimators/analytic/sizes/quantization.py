@@ -1,0 +1,162 @@
+"""Weights in fewer bits: what each format really takes with its scales."""
+
+from collections.abc import Iterable
+
+from vramtui.core.schema.workload import Quantization
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
+from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.tensor_bytes import Held
+
+# Bits per weight of ggml's types: a block's scales and minima are part of it (ggml-common.h).
+GGML_BITS: dict[str, float] = {
+    "q2_k": 2.625,
+    "q3_k": 3.4375,
+    "q4_0": 4.5,
+    "q4_1": 5.0,
+    "q4_k": 4.5,
+    "q5_0": 5.5,
+    "q5_1": 6.0,
+    "q5_k": 5.5,
+    "q6_k": 6.5625,
+    "q8_0": 8.5,
+    "iq4_xs": 4.25,
+}
+# llama.cpp's mixes (llama-quant.cpp): the type of most tensors, of the attention's values and of the MLP's down
+# projection in the layers that get more bits, and of the output layer.
+MIXES: dict[str, tuple[str, str, str]] = {
+    "q3_k_m": ("q3_k", "q4_k", "q6_k"),
+    "q4_k_m": ("q4_k", "q6_k", "q6_k"),
+    "q5_k_m": ("q5_k", "q6_k", "q6_k"),
+}
+GROUP, NF4_BLOCK, NESTED = 128, 64, 256
+WORDS: dict[str, str] = {
+    "int8": "1 B, and an fp32 scale for each row",
+    "int4": f"4 bits, and a 16-bit scale and a 4-bit zero for each {GROUP}",
+    "nf4": f"4 bits, and an fp32 scale for each {NF4_BLOCK}",
+    "nf4-double": f"4 bits, an 8-bit scale for each {NF4_BLOCK}, and an fp32 one for each {NESTED} of those",
+    "fp8": "1 B, and one fp32 scale",
+}
+EVERYTHING = {*GGML_BITS, *MIXES}
+# Files of these types keep the output layer in q6_k.
+WITH_ROUNDER_OUTPUT = {"q4_0", "q4_1", "q5_0", "q5_1"}
+# By which llama.cpp knows models of 70 billion parameters, whose few heads of values it gives more bits.
+LAYERS_OF_70B = 80
+# With as many experts, of which attention is a small part, its weights get more bits (Mixtral 8x7B).
+EIGHT = 8
+
+
+def quantizes(tensor: Tensor, quantization: Quantization) -> bool:
+    """Whether `quantization` shrinks this tensor: linear layers of the blocks; for ggml types every matrix."""
+    if len(tensor.shape) < 2:
+        return False
+    return quantization in EVERYTHING or (tensor.layer and tensor.module != "router")
+
+
+def words_for(quantization: Quantization) -> str:
+    """What one weight takes, in words."""
+    if quantization in WORDS:
+        return WORDS[quantization]
+    if quantization in MIXES:
+        most, more, last = MIXES[quantization]
+        return f"{most} ({GGML_BITS[most]} bits), {more} where llama.cpp gives more, {last} for the output layer"
+    return f"{GGML_BITS[quantization]} bits, scales included"
+
+
+def quantized(tensors: Iterable[Tensor], width: int, quantization: Quantization, layers: int) -> Held:
+    """What `tensors` take when those that it applies to are quantised, the others at `width` bytes a number."""
+    given = list(tensors)
+    tied = not any(tensor.module == "lm_head" for tensor in given)
+    eight = any(tensor.module == "experts_down_proj" and tensor.shape[0] == EIGHT for tensor in given)
+    total = Held()
+    for tensor in given:
+        if not quantizes(tensor, quantization):
+            full = 4 if quantization in EVERYTHING else width
+            sizes = [(tensor.numel * full, tensor.count)]
+        elif quantization in EVERYTHING:
+            sizes = _ggml(tensor, quantization, layers, tied=tied, eight=eight)
+        else:
+            sizes = [(size, tensor.count) for size in _with_scales(tensor, quantization)]
+        for size, count in sizes:
+            total += Held(rounded(size) * count, tail(size) * count, count)
+    return total
+
+
+def _with_scales(tensor: Tensor, quantization: Quantization) -> tuple[int, ...]:
+    """The tensors that one weight becomes, in bytes."""
+    numel = tensor.numel
+    if quantization == "int8":
+        return numel, numel // tensor.shape[-1] * 4
+    if quantization == "fp8":
+        return numel, 4
+    if quantization == "int4":
+        groups = -(-numel // GROUP)
+        return -(-numel // 2), groups * 2, -(-groups // 2)
+    blocks = -(-numel // NF4_BLOCK)
+    if quantization == "nf4":
+        return -(-numel // 2), blocks * 4, 16 * 4
+    return -(-numel // 2), blocks, -(-blocks // NESTED) * 4, 256 * 4, 16 * 4, 4
+
+
+def _ggml(tensor: Tensor, quantization: str, layers: int, *, tied: bool, eight: bool) -> list[tuple[int, int]]:
+    """Bytes and how many tensors of so many, by llama.cpp's own choice (llama-quant.cpp, llama_tensor_get_type)."""
+    output = tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens")
+    if quantization not in MIXES:
+        kind = "q6_k" if output and quantization in WITH_ROUNDER_OUTPUT else quantization
+        return [(_bits(tensor.numel, kind), tensor.count)]
+    most, _, last = MIXES[quantization]
+    if output:
+        return [(_bits(tensor.numel, last), tensor.count)]
+    kinds = _kinds_of(tensor.module, quantization, layers, eight=eight)
+    if not kinds:
+        return [(_bits(tensor.numel, most), tensor.count)]
+    # A rank or a card that holds some of the layers holds its part of each kind.
+    sizes, left = [], tensor.count
+    for kind, times in kinds:
+        share = min(left, -(-times * tensor.count // layers))
+        sizes.append((_bits(tensor.numel, kind), share))
+        left -= share
+    return [*sizes, (_bits(tensor.numel, kinds[-1][0]), left)]
+
+
+def _kinds_of(module: str, quantization: str, layers: int, *, eight: bool) -> list[tuple[str, int]]:
+    """Types that llama.cpp gives a module's tensors instead of the usual one, and in how many layers."""
+    most, more, _ = MIXES[quantization]
+    if eight and module in {"v_proj", "k_proj"}:
+        return [("q8_0", layers)]
+    if module == "o_proj":
+        if eight and quantization != "q5_k_m":
+            return [("q5_k", layers)]
+        return [("q4_k", layers)] if quantization == "q3_k_m" else []
+    if module not in {"v_proj", "down_proj", "experts_down_proj"}:
+        return []
+    if quantization == "q3_k_m":
+        first = 2 if module == "v_proj" else layers // 16
+        return [("q5_k", min(first, layers)), ("q4_k", max(layers - first, 0))]
+    favoured = _favoured(layers)
+    at_least = "q5_k" if module == "v_proj" and layers == LAYERS_OF_70B and most == "q4_k" else most
+    return [(more, favoured), (at_least, layers - favoured)]
+
+
+def _favoured(layers: int) -> int:
+    """How many layers get more bits: the first and the last eighth, and every third between (use_more_bits)."""
+    first, last = layers // 8, 7 * layers // 8
+    return first + (layers - last) + (last - first) // 3
+
+
+def _bits(numel: int, kind: str) -> int:
+    return int(numel * GGML_BITS[kind]) // 8
+
+
+def product_scratch(quantization: str, rows: int, inner: int, outer: int, width: int) -> int:
+    """Bytes that multiplying `rows` rows by a packed weight needs beside its result.
+
+    4-bit weights are unpacked for the product, but for a single row; 8-bit ones are multiplied by a quantised input,
+    LLM.int8 into 32-bit sums; llama.cpp quantises the input to q8_1 (36 bytes for 32 numbers).
+    """
+    if quantization in EVERYTHING:
+        return rounded(rows * inner * 36 // 32)
+    if quantization == "int8":
+        return rounded(rows * inner) + rounded(rows * outer * 4)
+    if quantization == "fp8":
+        return rounded(rows * inner)
+    return 0 if rows == 1 else rounded(inner * outer * width)

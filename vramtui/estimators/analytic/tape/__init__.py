@@ -1,0 +1,1 @@
+"""Tapes of operators, and replaying them forward and backward while counting bytes."""

@@ -1,0 +1,85 @@
+"""One forward and one backward pass of a model: what is held at their ends and at their fullest moments."""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from vramtui.estimators.analytic.tape.meter import Held, Meter
+from vramtui.estimators.analytic.tape.replay import Stage, backward, forward
+from vramtui.estimators.analytic.tape.tape import Storage
+
+
+class Pass(msgspec.Struct, frozen=True):
+    """One pass, in bytes by group.
+
+    Attributes:
+        early: the fullest moment before the thread's first matrix product took its workspace; `late` from then on.
+        end: what is held when the pass is through.
+    """
+
+    early: Held
+    late: Held
+    end: Held
+
+
+class Passes(msgspec.Struct, frozen=True):
+    """Forward and backward of one micro-batch."""
+
+    forward: Pass
+    backward: Pass
+
+
+def replayed(stages: Sequence[Stage], *, accumulate: bool = False) -> Passes:
+    """Replay one micro-batch; `accumulate` adds the gradients to those of the micro-batches before."""
+    meter = Meter()
+    forward(stages, meter, training=True)
+    first = Pass(meter.early[1], meter.late[1], meter.held.copy())
+    meter.begin()
+    backward(stages, meter, accumulate=accumulate)
+    return Passes(first, Pass(meter.early[1], meter.late[1], meter.held.copy()))
+
+
+def prefilled(stages: Sequence[Stage]) -> Pass:
+    """Replay a forward pass without autograd."""
+    meter = Meter()
+    forward(stages, meter, training=False)
+    return Pass(meter.early[1], meter.late[1], meter.held.copy())
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """`count` tensors like this one, kept from forward to backward."""
+
+    label: str
+    numel: int
+    width: int
+    size: int
+    count: int
+
+
+def kept_by_group(stages: Sequence[Stage]) -> dict[str, list[Kept]]:
+    """Every tensor that autograd keeps, under the part it is shown in; of checkpointed blocks one at a time."""
+    groups: dict[str, list[Kept]] = {}
+    for stage in stages:
+        count = 1 if stage.checkpointed else stage.count
+        for storage in _saved(stage):
+            kept = Kept(storage.label, storage.numel, storage.width, storage.size, count)
+            groups.setdefault(storage.group, []).append(kept)
+        if stage.checkpointed and stage.tape.input is not None and stage.count > 1:
+            inner = stage.tape.input.storage
+            kept = Kept("block input", inner.numel, inner.width, inner.size, stage.count - 1)
+            groups.setdefault(inner.group, []).append(kept)
+    return groups
+
+
+def _saved(stage: Stage) -> list[Storage]:
+    """What the stage keeps; what stands outside of it is kept where it was made."""
+    own = stage.tape.input.storage if stage.tape.input is not None else None
+    every = (storage for node in stage.tape.nodes for storage in node.saves)
+    saved = dict.fromkeys(storage for storage in every if storage is own or not storage.borrowed)
+    return [*saved, *(storage for storage in stage.tape.held if storage not in saved)]
+
+
+def passing_groups(stages: Sequence[Stage], kept: Collection[str]) -> list[str]:
+    """Groups of which tensors are made, but none `kept`."""
+    made = dict.fromkeys(storage.group for stage in stages for node in stage.tape.nodes for storage in node.makes)
+    return [group for group in made if group not in kept]

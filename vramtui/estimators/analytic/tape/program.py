@@ -1,0 +1,45 @@
+"""What a family of models hands to the phases of a job: its tensors, and its passes as tapes."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from vramtui.core.schema.workload import Quantization
+from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.precision import Recipe
+from vramtui.estimators.analytic.sizes.quantization import quantized
+from vramtui.estimators.analytic.sizes.tensor_bytes import Held, held
+from vramtui.estimators.analytic.tape.replay import Stage
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """One model for one batch.
+
+    Attributes:
+        frozen: parameter tensors without gradients; `trained` those with.
+        quantization: how the frozen ones are kept, where that is not the recipe's type; `layers` of the model.
+        stages: the forward pass in order.
+        buffers: bytes of what belongs to the model and is no parameter; `buffers_formula` in words.
+        inputs: bytes of one batch with its targets; `inputs_formula` in words.
+        notes: what was taken for granted, a sentence each.
+    """
+
+    frozen: tuple[Tensor, ...]
+    trained: tuple[Tensor, ...]
+    recipe: Recipe
+    quantization: Quantization | None = None
+    layers: int = 1
+    stages: Sequence[Stage]
+    inputs: int
+    inputs_formula: str
+    buffers: int = 0
+    buffers_formula: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def weights(self) -> Held:
+        """All parameters as they are kept."""
+        trained = held(self.trained, self.recipe.weights)
+        if self.quantization is None:
+            return trained + held(self.frozen, self.recipe.frozen)
+        return trained + quantized(self.frozen, self.recipe.frozen, self.quantization, self.layers)

@@ -1,0 +1,224 @@
+"""Replay tapes forward and backward, counting bytes as PyTorch's reference counts and autograd's engine would.
+
+A block that repeats is replayed once: what every repetition adds is the same, so the fullest moment lies in the first
+repetition or in the last.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
+from vramtui.estimators.analytic.tape.meter import Meter
+from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
+
+BACKWARD = "gradients of activations"
+SCRATCH = "temporaries of operators"
+GRADIENTS = "gradients"
+STAYS = "kv cache"
+
+
+class Stage:
+    """A tape that runs `count` times in a row; `checkpointed` keeps only its input and runs it again for backward."""
+
+    __slots__ = ("checkpointed", "count", "tape")
+
+    def __init__(self, tape: Tape, count: int = 1, *, checkpointed: bool = False) -> None:
+        self.tape = tape
+        self.count = count
+        self.checkpointed = checkpointed
+
+
+def forward(stages: Sequence[Stage], meter: Meter, *, training: bool) -> None:
+    """Run every stage. What is held for the whole pass is let go at its end."""
+    at_end: dict[tuple[str, int], int] = {}
+    borrowed = False
+    handed: Storage | None = None
+    for stage in stages:
+        tape = stage.tape
+        if tape.input is not None and not borrowed and handed is not None and not tape.given:
+            meter.move(handed.group, tape.input.storage.group, handed.size)
+        if tape.input is not None:
+            tape.input.storage.refs = 1
+            tape.input.storage.borrowed = borrowed or tape.given
+        keep = training and not stage.checkpointed
+
+        def once(tape: Tape = tape, keep: bool = keep, stage: Stage = stage) -> None:
+            if training and stage.checkpointed and tape.input is not None:
+                tape.input.storage.refs += 1
+            _run(tape.nodes, meter, keep=keep)
+
+        meter.repeat(once, stage.count)
+        for storage in tape.held:
+            if storage.refs == 1 and storage.group != STAYS:
+                kind = storage.group, storage.size
+                at_end[kind] = at_end.get(kind, 0) + stage.count
+            storage.refs -= 1
+        handed = tape.output.storage if tape.output is not None else None
+        borrowed = tape.output is not None and tape.output.storage.refs > 1
+        if borrowed and tape.output is not None:
+            tape.output.storage.refs -= 1
+    for (group, size), count in at_end.items():
+        meter.free(group, size * count, count)
+
+
+def _run(nodes: Iterable[Node], meter: Meter, *, keep: bool) -> None:
+    for node in nodes:
+        for storage in node.makes:
+            storage.refs = 2 if storage.held else 1
+            meter.take(storage.group, storage.size)
+        if node.gemm:
+            meter.gemm()
+        meter.look(node.scratch)
+        if keep:
+            for storage in node.saves:
+                storage.refs += 1
+        for storage in node.lets_go:
+            _drop(storage, meter)
+
+
+def _drop(storage: Storage, meter: Meter) -> None:
+    storage.refs -= 1
+    if storage.refs == 0 and not storage.borrowed:
+        meter.free(storage.group, storage.size)
+
+
+def backward(stages: Sequence[Stage], meter: Meter, *, accumulate: bool = False, incoming: int = 0) -> None:
+    """Run every stage's backward, last first; gradients of parameters stay, added to older ones if `accumulate`.
+
+    `incoming` bytes are the gradient of what the last stage hands on; the caller has counted them.
+    """
+    for stage in reversed(stages):
+        tape = stage.tape
+        start = incoming
+
+        def once(tape: Tape = tape, stage: Stage = stage, start: int = start) -> None:
+            _back(tape, meter, start, accumulate=accumulate, recomputed=stage.checkpointed)
+            if stage.checkpointed and tape.input is not None:
+                _drop(tape.input.storage, meter)
+
+        meter.repeat(once, stage.count)
+        incoming = _size(tape.input) if tape.input is not None and tape.input.tracked else 0
+
+
+def _again(tape: Tape, end: int, meter: Meter) -> None:
+    """Recompute a checkpointed block up to the last tensor that its backward needs, before its node `end`."""
+    nodes = tape.nodes[:end]
+    if nodes:
+        nodes[-1] = _stopped(nodes[-1])
+    reached = {storage for node in nodes for storage in node.makes}
+    _run(nodes, meter, keep=True)
+    for node in tape.nodes[end:]:
+        for storage in node.lets_go:
+            if storage in reached:
+                _drop(storage, meter)
+    if tape.output is not None and tape.output.storage in reached:
+        _drop(tape.output.storage, meter)
+    for storage in tape.held:
+        if storage in reached:
+            _drop(storage, meter)
+
+
+def _stopped(last: Node) -> Node:
+    """The last operator of a recomputation: it stops once its inputs are saved, before making what is not."""
+    node = Node()
+    node.makes = tuple(storage for storage in last.makes if storage in last.saves)
+    node.saves, node.gemm = last.saves, last.gemm
+    node.lets_go = [storage for storage in last.lets_go if storage in node.makes or storage not in last.makes]
+    return node
+
+
+def _size(tensor: Tensor) -> int:
+    size = tensor.numel * tensor.width
+    return rounded(size) + tail(size)
+
+
+def _back(tape: Tape, meter: Meter, incoming: int, *, accumulate: bool, recomputed: bool) -> None:
+    """One block's backward. A checkpointed one is recomputed when the first operator asks for what it saved."""
+    if tape.output is not None and incoming:
+        tape.output.gradient = [incoming, 1]
+    end = max((i for i, node in enumerate(tape.nodes) if node.saves), default=-1) + 1 if recomputed else 0
+    for index in range(len(tape.nodes) - 1, -1, -1):
+        if recomputed and index == end - 1:
+            _again(tape, end, meter)
+        node = tape.nodes[index]
+        arrived = [out.gradient for out in node.outs if out.gradient is not None]
+        for out in node.outs:
+            out.gradient = None
+        _gradients(node, arrived, meter, accumulate=accumulate, recomputed=recomputed)
+    if tape.input is not None:
+        tape.input.gradient = None
+    for tensor in tape.outside:
+        tensor.gradient = None
+
+
+def _gradients(node: Node, arrived: list[list[int]], meter: Meter, *, accumulate: bool, recomputed: bool) -> None:
+    """One operator's backward. What it saved goes when it is through; a recomputed tensor already before a bias's
+    gradient is summed, because nothing but the operator holds it.
+    """
+    if node.gemm and not node.hands_over:
+        meter.gemm()
+    if node.hands_over:
+        for storage in node.saves:
+            _drop(storage, meter)
+    fresh = [(tensor, _own(tensor, meter) if own else _passed_on(arrived, meter)) for tensor, own in node.flows]
+    meter.take(BACKWARD if accumulate else GRADIENTS, node.into)
+    meter.look(node.back_scratch)
+    saved = () if node.hands_over else node.saves
+    if recomputed:
+        _let_go(saved, meter)
+    meter.look(node.sum_scratch)
+    for buffer in arrived:
+        _release(buffer, meter)
+    if not recomputed:
+        _let_go(saved, meter)
+    for tensor, buffer in fresh:
+        _arrive(tensor, buffer, meter)
+    if accumulate:
+        meter.free(BACKWARD, node.into)
+
+
+def _let_go(saved: Iterable[Storage], meter: Meter) -> None:
+    for storage in saved:
+        _drop(storage, meter)
+
+
+def _own(tensor: Tensor, meter: Meter) -> list[int]:
+    size = _size(tensor)
+    meter.take(BACKWARD, size)
+    return [size, 1]
+
+
+def _passed_on(arrived: list[list[int]], meter: Meter) -> list[int]:
+    """The gradient that came in, held once more; where none did it is that of the loss itself, a single 1."""
+    if not arrived:
+        meter.take(BACKWARD, 512)
+        arrived.append([512, 0])
+    arrived[0][1] += 1
+    return arrived[0]
+
+
+def _arrive(tensor: Tensor, buffer: list[int], meter: Meter) -> None:
+    """Add to the gradient that waits for the tensor: in place when nobody else holds it, else into a new tensor."""
+    waiting = tensor.gradient
+    if waiting is None:
+        tensor.gradient = buffer
+    elif waiting[1] == 1:
+        _release(buffer, meter)
+    elif buffer[1] == 1:
+        meter.take(BACKWARD, buffer[0])
+        meter.look(0)
+        meter.free(BACKWARD, buffer[0])
+        _release(waiting, meter)
+        tensor.gradient = buffer
+    else:
+        size = buffer[0]
+        meter.take(BACKWARD, size)
+        meter.look(0)
+        _release(buffer, meter)
+        _release(waiting, meter)
+        tensor.gradient = [size, 1]
+
+
+def _release(buffer: list[int], meter: Meter) -> None:
+    buffer[1] -= 1
+    if buffer[1] == 0:
+        meter.free(BACKWARD, buffer[0])

@@ -1,0 +1,185 @@
+"""A stretch of a forward pass as operators on sized tensors: what each makes, saves, and hands back as gradients.
+
+Nothing is computed. A tape is written once for a block that may repeat, and replayed by `replay`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
+
+
+class Storage:
+    """One block of the allocator, with its tail. `refs` counts who holds it while a tape is replayed."""
+
+    __slots__ = ("borrowed", "group", "held", "label", "numel", "refs", "size", "width")
+
+    def __init__(self, numel: int, width: int, group: str, label: str) -> None:
+        self.numel = numel
+        self.width = width
+        self.size = rounded(numel * width) + tail(numel * width)
+        self.group = group
+        self.label = label
+        self.held = False
+        self.borrowed = False
+        self.refs = 0
+
+
+class Tensor:
+    """A view of a storage: `numel` elements of `width` bytes. `tracked` says that a gradient flows back to it."""
+
+    __slots__ = ("gradient", "numel", "storage", "tracked", "width")
+
+    def __init__(self, storage: Storage, numel: int, width: int, *, tracked: bool) -> None:
+        self.storage = storage
+        self.numel = numel
+        self.width = width
+        self.tracked = tracked
+        self.gradient: list[int] | None = None
+
+
+class Node:
+    """One operator.
+
+    Attributes:
+        makes: storages it allocates; `scratch` bytes it needs only while it runs.
+        saves: storages autograd keeps until its backward has run.
+        flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
+        into: bytes of parameter gradients its backward makes; `back_scratch` bytes needed only meanwhile, `sum_scratch`
+            afterwards, when a bias's gradient is summed.
+        hands_over: what it saved are the gradients themselves, made in the forward pass.
+        lets_go: storages whose last use in the forward pass this is.
+    """
+
+    __slots__ = (
+        "back_scratch",
+        "flows",
+        "gemm",
+        "hands_over",
+        "into",
+        "lets_go",
+        "makes",
+        "outs",
+        "saves",
+        "scratch",
+        "sum_scratch",
+        "uses",
+    )
+
+    def __init__(self) -> None:
+        self.outs: Sequence[Tensor] = ()
+        self.makes: Sequence[Storage] = ()
+        self.scratch = 0
+        self.saves: Sequence[Storage] = ()
+        self.flows: Sequence[tuple[Tensor, bool]] = ()
+        self.into = 0
+        self.back_scratch = 0
+        self.sum_scratch = 0
+        self.gemm = False
+        self.hands_over = False
+        self.uses: Sequence[Storage] = ()
+        self.lets_go: list[Storage] = []
+
+
+def _fresh(made: list[Storage], used: list[Storage]) -> list[Storage]:
+    """Each storage once that is not used already."""
+    return [storage for storage in dict.fromkeys(made) if storage not in used]
+
+
+class Tape:
+    """The operators of one block in the order they run; `close` is called when the last is written.
+
+    `outside` are borrowed tensors, the block's input apart, whose gradients begin in this block.
+    """
+
+    def __init__(self, group: str = "activations") -> None:
+        self.nodes: list[Node] = []
+        self.group = group
+        self.input: Tensor | None = None
+        self.output: Tensor | None = None
+        self.held: list[Storage] = []
+        self.given = False
+        self.outside: list[Tensor] = []
+
+    def take_in(self, numel: int, width: int) -> Tensor:
+        """The batch itself, which belongs to whoever made it."""
+        self.given = True
+        return self.enter(numel, width, tracked=False)
+
+    def enter(self, numel: int, width: int, *, tracked: bool = True) -> Tensor:
+        """The tensor that the block before handed on."""
+        self.input = Tensor(Storage(numel, width, self.group, "block input"), numel, width, tracked=tracked)
+        return self.input
+
+    def new(self, numel: int, width: int, label: str, *, tracked: bool, group: str | None = None) -> Tensor:
+        """A tensor that the next operator makes."""
+        return Tensor(Storage(numel, width, group or self.group, label), numel, width, tracked=tracked)
+
+    def op(
+        self,
+        uses: Iterable[Tensor],
+        outs: Sequence[Tensor],
+        *,
+        saves: Iterable[Tensor] = (),
+        beside: Sequence[Tensor] = (),
+        flows: Iterable[tuple[Tensor, bool]] = (),
+        into: int = 0,
+        scratch: int = 0,
+        back_scratch: int = 0,
+        sum_scratch: int = 0,
+        gemm: bool = False,
+        hands_over: bool = False,
+    ) -> None:
+        """Write one operator down. `beside` are further tensors it makes and saves, as a norm's statistics.
+
+        Without a gradient to hand back nothing is saved.
+        """
+        node = Node()
+        node.outs = outs
+        back = [flow for flow in flows if flow[0].tracked]
+        node.flows = back
+        node.into = into
+        used = [t.storage for t in uses]
+        made = [t.storage for t in outs]
+        if beside:
+            made += [t.storage for t in beside]
+        if back or into > 0:
+            node.saves = [t.storage for t in (*saves, *beside)]
+        # Most make one tensor, which is no view of what they use.
+        node.makes = made if len(made) == 1 and made[0] not in used else _fresh(made, used)
+        node.uses = used + made
+        node.scratch = scratch
+        node.back_scratch = back_scratch
+        node.sum_scratch = sum_scratch
+        node.gemm = gemm
+        node.hands_over = hands_over
+        self.nodes.append(node)
+
+    def view(self, of: Tensor, numel: int | None = None) -> Tensor:
+        """Another tensor on the same storage; its gradient is its own."""
+        return Tensor(of.storage, of.numel if numel is None else numel, of.width, tracked=of.tracked)
+
+    def touch(self, *tensors: Tensor) -> None:
+        """A local variable is still alive here."""
+        node = Node()
+        node.uses = [tensor.storage for tensor in tensors]
+        self.nodes.append(node)
+
+    def hold(self, tensor: Tensor) -> Tensor:
+        """Keep `tensor` to the end of the forward pass, as autocast's cache does."""
+        tensor.storage.held = True
+        self.held.append(tensor.storage)
+        return tensor
+
+    def close(self, output: Tensor | None) -> None:
+        """Note what the block hands on, and after which operator each tensor is let go."""
+        self.output = output
+        if self.input is not None:
+            self.touch(self.input)
+        last: dict[Storage, Node] = {}
+        for node in self.nodes:
+            for storage in node.uses:
+                last[storage] = node
+        passed = output.storage if output is not None else None
+        for storage, node in last.items():
+            if storage is not passed:
+                node.lets_go.append(storage)

@@ -1,0 +1,1 @@
+"""A training job on one card, phase by phase."""

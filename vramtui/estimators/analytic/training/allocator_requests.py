@@ -1,0 +1,211 @@
+"""A training job's requests in the order of its tapes, played to the simulated caching allocator."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from vramtui.core.base.units import MIB
+from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.allocator import CachingAllocator
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.tape.meter import Meter
+from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, Stage, backward, forward
+from vramtui.estimators.analytic.training.trainer import Trainer
+
+# A take is (group, bytes, ""), a release (group, -bytes, ""), a thread's matrix product ("", 0, ""); with a group at
+# the end the bytes are counted there from then on.
+Step = tuple[str, int, str]
+BLOCKS_SHARE = 0.05
+SEGMENT, STEP = 20 * MIB, 2 * MIB
+# More than any card has: what the job would reserve where nothing is ever given back.
+ROOM = 1 << 60
+
+
+class Journal(Meter):
+    """Writes down every take and release, of a block that repeats as often as it does."""
+
+    __slots__ = ("steps",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
+
+    def take(self, group: str, size: int) -> None:
+        """Note a request."""
+        if size:
+            self.steps.append((group, size, ""))
+
+    def free(self, group: str, size: int, pieces: int = 1) -> None:
+        """Note a release, of several blocks of one size where it is `pieces`."""
+        if size:
+            self.steps += [(group, -(size // pieces), "")] * pieces
+
+    def move(self, old: str, new: str, size: int) -> None:
+        """Note another group for a block."""
+        self.steps.append((old, size, new))
+
+    def gemm(self) -> None:
+        """Note that the thread needs its workspace."""
+        self.steps.append(("", 0, ""))
+
+    def look(self, scratch: int) -> None:
+        """An operator's own bytes come and go."""
+        if scratch:
+            self.steps += [(SCRATCH, scratch, ""), (SCRATCH, -scratch, "")]
+
+    def repeat(self, once: Callable[[], None], count: int) -> None:
+        """`once` as often as it happens, from one call."""
+        before, self.steps = self.steps, []
+        once()
+        self.steps = before + self.steps * count
+
+
+class Job:
+    """Plays one training job to an allocator. Blocks of one group and size are let go newest first."""
+
+    def __init__(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+        self.allocator = CachingAllocator(ROOM)
+        self.largest = 0
+        self.live: dict[tuple[str, int], list[int]] = {}
+        self.asked = _asked(trainer.program.stages)
+        self.pairs = _pairs(trainer.program.trained, trainer.program.recipe.weights)
+
+    def play(self, steps: Sequence[Step], thread: str) -> None:
+        """A pass of one thread, whose first matrix product takes its workspace."""
+        live, allocator, asked = self.live, self.allocator, self.asked
+        self.largest = max(self.largest, *(size for _, size, _ in steps), 0)
+        for group, size, to in steps:
+            if to:
+                live.setdefault((to, size), []).append(live[group, size].pop())
+            elif size > 0 and group == GRADIENTS and size in self.pairs:
+                for piece in self.pairs[size]:
+                    live.setdefault((group, piece), []).append(allocator.malloc(piece))
+            elif size > 0:
+                live.setdefault((group, size), []).append(allocator.malloc(asked.get(size, size)))
+            elif size < 0:
+                blocks = live.get((group, -size))
+                if blocks:
+                    allocator.free(blocks.pop())
+            elif not live.get((thread, 0)):
+                live[thread, 0] = [allocator.malloc(self.trainer.workspace)]
+
+    def take(self, name: str, sizes: Iterable[int]) -> None:
+        """Requests of these sizes under one name."""
+        self.live.setdefault((name, 0), []).extend(self.allocator.malloc(size) for size in sizes if size)
+
+    def drop(self, name: str) -> None:
+        """Let go of everything under a name."""
+        for block in self.live.pop((name, 0), []):
+            self.allocator.free(block)
+        for (group, _), blocks in self.live.items():
+            if group == name:
+                for block in blocks:
+                    self.allocator.free(block)
+                blocks.clear()
+
+
+def _asked(stages: Sequence[Stage]) -> dict[int, int]:
+    """What is asked for, by what a tape says it takes: without the tail of a segment of its own."""
+    return {
+        storage.size: rounded(storage.numel * storage.width)
+        for stage in stages
+        for node in stage.tape.nodes
+        for storage in node.makes
+    }
+
+
+def _pairs(trained: Sequence[Tensor], width: int) -> dict[int, tuple[int, int]]:
+    """Gradients of a weight and its bias, which tapes make as one."""
+    found = {}
+    for first, second in pairwise(trained):
+        pair = rounded(first.numel * width), rounded(second.numel * width)
+        found[sum(pair)] = pair
+    return {size: pair for size, pair in found.items() if size not in {rounded(t.numel * width) for t in trained}}
+
+
+def _spread(total: int, tensors: Sequence[Tensor]) -> Iterator[int]:
+    """`total` bytes over all of the tensors by their sizes, a layer's beside each other.
+
+    `total` counts blocks, so that a whole number of bytes for each element is a little more in it.
+    """
+    numel = sum(tensor.numel * tensor.count for tensor in tensors)
+    if not numel:
+        return
+    each = total / numel
+    if each - int(each) < BLOCKS_SHARE:
+        each = int(each)
+    yield from (math.ceil(each * size) for size in _ordered(tensors))
+
+
+def _ordered(tensors: Sequence[Tensor]) -> Iterator[int]:
+    """Elements of every tensor, layer by layer."""
+    at = 0
+    while at < len(tensors):
+        end = at
+        while end < len(tensors) and tensors[end].layer and tensors[end].count == tensors[at].count:
+            end += 1
+        group = tensors[at : max(end, at + 1)]
+        for _ in range(group[0].count):
+            yield from (tensor.numel for tensor in group)
+        at += len(group)
+
+
+class Peaks(msgspec.Struct, frozen=True):
+    """Peaks in bytes as the allocator's own counters have them, and the largest segment of any pass.
+
+    Whether one block of that size finds a hole or takes a new segment hangs on the order of far smaller ones.
+    """
+
+    allocated: int
+    reserved: int
+    segment: int
+
+
+def peaks_of(trainer: Trainer, run: TrainRun) -> Peaks:
+    """The peaks of two steps; from then on each asks for the same."""
+    job = Job(trainer)
+    _two_steps(job, trainer, run)
+    stats = job.allocator.stats
+    return Peaks(stats.peak_allocated, stats.peak_reserved, max(SEGMENT, -(-job.largest // STEP) * STEP))
+
+
+def _two_steps(job: Job, trainer: Trainer, run: TrainRun) -> None:
+    program, recipe = trainer.program, trainer.program.recipe
+    job.take("frozen", _spread(trainer.weights.bytes - trainer.gradients.bytes, program.frozen))
+    job.take("weights", (size * recipe.weights for size in _ordered(program.trained)))
+    job.take("buffers", [program.buffers])
+    job.take("master", _spread(trainer.master.bytes, program.trained))
+    if trainer.states.from_build:
+        _states(job, trainer)
+    first = _micro_batch(program.stages, accumulate=False)
+    later = _micro_batch(program.stages, accumulate=True) if run.gradient_accumulation_steps > 1 else first
+    for step in (0, 1):
+        job.take(f"inputs {step}", [program.inputs // 2] * 2)
+        job.drop(f"inputs {step - 1}")
+        for number in range(min(run.gradient_accumulation_steps, 2)):
+            ahead, back = later if number else first
+            job.play(ahead, "main")
+            job.play(back, "autograd")
+        if not step and not trainer.states.from_build:
+            _states(job, trainer)
+        for size in (trainer.master.bytes, trainer.states.step):
+            job.take("step", _spread(size, program.trained))
+        job.drop("step")
+        job.drop(GRADIENTS)
+
+
+def _micro_batch(stages: Sequence[Stage], *, accumulate: bool) -> tuple[list[Step], list[Step]]:
+    ahead, back = Journal(), Journal()
+    forward(stages, ahead, training=True)
+    backward(stages, back, accumulate=accumulate)
+    return ahead.steps, back.steps
+
+
+def _states(job: Job, trainer: Trainer) -> None:
+    each = max(trainer.states.count // max(trainer.gradients.count, 1), 1)
+    sizes = list(_spread(trainer.states.bytes, trainer.program.trained))
+    job.take("optimizer", (-(-size // each) for size in sizes for _ in range(each)))

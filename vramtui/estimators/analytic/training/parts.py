@@ -1,0 +1,229 @@
+"""The parts of a training estimate in words: formula, source and lifetime of each."""
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from vramtui.core.estimate.estimate import Part
+from vramtui.core.estimate.ledger import Line
+from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.analytic.assemble import Fact
+from vramtui.estimators.analytic.ops.matmul import CASTS
+from vramtui.estimators.analytic.optimizers.registry import States
+from vramtui.estimators.analytic.sizes.cublas_workspaces import SOURCE as WORKSPACE_SOURCE
+from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.quantization import words_for
+from vramtui.estimators.analytic.sizes.tensor_bytes import Held
+from vramtui.estimators.analytic.tape.passes import Kept, kept_by_group, passing_groups
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import BACKWARD, SCRATCH
+
+ALLOCATOR_SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp"
+AUTOGRAD_SOURCE = "PyTorch, tools/autograd/derivatives.yaml, and the model's code"
+LINES: dict[str, Line] = {CASTS: "temporaries"}
+
+
+class Sizes(Protocol):
+    """What a trainer knows; see `training.Trainer`."""
+
+    program: Program
+    run: TrainRun
+    weights: Held
+    gradients: Held
+    states: States
+    master: Held
+    clipping: int
+    workspace: int
+
+
+def training_facts(sizes: Sizes) -> dict[str, Fact]:
+    """The facts of every part that a training job can hold, in the order they are shown."""
+    return {
+        **model_facts(sizes.program, sizes.weights),
+        **_state_facts(sizes),
+        **activation_facts(sizes.program, checkpointed=sizes.run.checkpointing != "none"),
+        **_passing_facts(sizes),
+    }
+
+
+def numel(tensors: Iterable[Tensor]) -> int:
+    """Numbers in all of `tensors`."""
+    return sum(tensor.numel * tensor.count for tensor in tensors)
+
+
+def model_facts(program: Program, weights: Held) -> dict[str, Fact]:
+    """Weights and what else belongs to the model."""
+    recipe, frozen, trained = program.recipe, numel(program.frozen), numel(program.trained)
+    terms = [f"{trained:,} parameters x {recipe.weights} B"] if trained else []
+    if frozen:
+        kept = f"x {recipe.frozen} B"
+        if program.quantization:
+            kept = f"in {program.quantization}: {words_for(program.quantization)}, where it applies"
+        terms.insert(0, f"{frozen:,} {'frozen ' if trained else ''}parameters {kept}")
+    always = "from build to the end"
+    return {
+        "weights": Fact(
+            line="weights",
+            bytes=weights.bytes,
+            formula=f"{' + '.join(terms)}, each tensor in blocks of 512 B",
+            source="the model's shapes",
+            lifetime=always,
+            count=weights.count,
+        ),
+        "weight tails": Fact(
+            line="weights",
+            bytes=weights.tails,
+            formula="what tensors of 10 MiB and more hold beyond their size: segments come in steps of 2 MiB, and "
+            "up to 1 MiB is not split off",
+            source=ALLOCATOR_SOURCE,
+            lifetime=always,
+        ),
+        "buffers": Fact(
+            line="weights",
+            bytes=program.buffers,
+            formula=program.buffers_formula,
+            source="the model's code",
+            lifetime=always,
+        ),
+    }
+
+
+def _state_facts(sizes: Sizes) -> dict[str, Fact]:
+    width, states = sizes.program.recipe.weights, sizes.states
+    since = "build" if states.from_build else "the first optimizer step"
+    return {
+        "gradients": Fact(
+            line="gradients",
+            bytes=sizes.gradients.bytes,
+            formula=f"{numel(sizes.program.trained):,} trained parameters x {width} B, of the weights' type",
+            source="torch.autograd: a gradient has its parameter's type and shape",
+            lifetime="from each layer's backward to zero_grad(set_to_none=True)",
+            count=sizes.gradients.count,
+        ),
+        "optimizer": Fact(
+            line="optimizer",
+            bytes=states.bytes,
+            formula=f"{sizes.run.optimizer}: {states.formula}",
+            source=states.source,
+            lifetime=f"from {since} to the end",
+            count=states.count,
+        ),
+        "master weights": Fact(
+            line="master_weights",
+            bytes=sizes.master.bytes,
+            formula=f"{numel(sizes.program.trained):,} x 4 B: the optimizer's own copy in fp32",
+            source="Micikevicius et al. 2018 (arXiv 1710.03740)",
+            lifetime="from build to the end",
+            count=sizes.master.count,
+        ),
+        "fp32 gradients": Fact(
+            line="temporaries",
+            bytes=sizes.master.bytes,
+            formula=f"{numel(sizes.program.trained):,} x 4 B: gradients raised to the master weights' type",
+            source="Micikevicius et al. 2018 (arXiv 1710.03740)",
+            lifetime="within the optimizer step",
+        ),
+        "gradient clipping": Fact(
+            line="temporaries",
+            bytes=sizes.clipping,
+            formula=f"a norm for each of {sizes.gradients.count:,} gradients, once alone and once stacked",
+            source="PyTorch, torch/nn/utils/clip_grad.py",
+            lifetime="before the optimizer step",
+        ),
+        "step temporaries": Fact(
+            line="temporaries",
+            bytes=states.step,
+            formula=f"{sizes.run.optimizer_implementation} {sizes.run.optimizer}: {states.step_formula}",
+            source=states.source,
+            lifetime="within the optimizer step",
+        ),
+    }
+
+
+def paged_part(states: States) -> Part:
+    """Optimizer states in managed memory."""
+    return Part(
+        name="paged optimizer states",
+        line="other",
+        bytes=states.paged,
+        at_peak=states.paged,
+        formula=states.formula,
+        source=states.source,
+        lifetime="from the first optimizer step to the end",
+    )
+
+
+def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]:
+    """Every group of tensors that autograd keeps."""
+    lifetime = "made again in the backward pass of its block" if checkpointed else "from forward to backward"
+    kept_by = kept_by_group(program.stages)
+    return {
+        group: Fact(
+            line=LINES.get(group, "activations"),
+            bytes=sum(kept.size * kept.count for kept in tensors),
+            formula=formula_of(tensors),
+            source=AUTOGRAD_SOURCE,
+            lifetime="from the first block to the last" if group.endswith("stream") else lifetime,
+            count=sum(kept.count for kept in tensors),
+        )
+        for group, tensors in kept_by.items()
+    } | {
+        group: Fact(
+            line=LINES.get(group, "activations"),
+            bytes=0,
+            formula="passed on at once; autograd keeps none of it",
+            source=AUTOGRAD_SOURCE,
+            lifetime="within its operators",
+        )
+        for group in passing_groups(program.stages, kept_by)
+    }
+
+
+def formula_of(tensors: Sequence[Kept]) -> str:
+    """The tensors of a group by how often they stand: `12 x (queries 196,608 x 2 B + ...)`."""
+    by_count: dict[int, dict[tuple[int, int], list[str]]] = {}
+    for kept in tensors:
+        by_count.setdefault(kept.count, {}).setdefault((kept.numel, kept.width), []).append(kept.label)
+    terms = []
+    for count, sizes in by_count.items():
+        inner = " + ".join(
+            f"{len(labels)} x {elements:,} x {width} B ({', '.join(dict.fromkeys(labels))})"
+            if len(labels) > 1
+            else f"{elements:,} x {width} B ({labels[0]})"
+            for (elements, width), labels in sizes.items()
+        )
+        terms.append(f"{count} x ({inner})" if count > 1 else inner)
+    return " + ".join(terms)
+
+
+def _passing_facts(sizes: Sizes) -> dict[str, Fact]:
+    return {
+        "inputs": Fact(
+            line="inputs",
+            bytes=sizes.program.inputs,
+            formula=sizes.program.inputs_formula,
+            source="one batch; the next is made while the last is alive",
+            lifetime="one step",
+        ),
+        "workspaces": Fact(
+            line="workspaces",
+            bytes=2 * sizes.workspace,
+            formula=f"2 x {sizes.workspace:,} B: one for the forward pass's thread, one for autograd's",
+            source=WORKSPACE_SOURCE,
+            lifetime="from each thread's first matrix product to the end",
+            count=2,
+        ),
+        BACKWARD: Fact(
+            line="temporaries",
+            bytes=0,
+            formula="the gradients of activations alive together at the fullest moment of the backward pass",
+            source=AUTOGRAD_SOURCE,
+            lifetime="within the backward pass of its block",
+        ),
+        SCRATCH: Fact(
+            line="temporaries",
+            bytes=0,
+            formula="what the operator at the fullest moment needs for itself: partial sums, products on the way",
+            source="PyTorch, aten/src/ATen/native/cuda",
+            lifetime="within one operator",
+        ),
+    }

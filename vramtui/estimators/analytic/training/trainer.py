@@ -1,0 +1,151 @@
+"""A training job followed through its phases: what is held at each moment, and which moment is the fullest."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Part, Phase
+from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.analytic.assemble import Moments, assemble, cached_share
+from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
+from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
+from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
+from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.precision import precision_notes
+from vramtui.estimators.analytic.sizes.tensor_bytes import Held, held
+from vramtui.estimators.analytic.tape.meter import Held as Bytes
+from vramtui.estimators.analytic.tape.passes import Pass, Passes, replayed
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import GRADIENTS
+from vramtui.estimators.analytic.training.parts import paged_part, training_facts
+
+# bitsandbytes' kernels run on a card alone.
+NEVER_RUN = frozenset({"adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"})
+
+
+class Trainer:
+    """One training job's sizes; `estimate` follows it through two steps."""
+
+    def __init__(self, program: Program, run: TrainRun, device: Device) -> None:
+        self.program, self.run, self.device = program, run, device
+        recipe = program.recipe
+        self.weights = program.weights
+        self.gradients: Held = held(program.trained, recipe.weights)
+        self.states: States = optimizer_states(
+            program.trained, recipe.states, run.optimizer, run.optimizer_implementation, device.capability
+        )
+        self.master = held(program.trained, 4) if recipe.master else Held()
+        self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0
+        self.first: Passes = replayed(program.stages)
+        self.later = self.first
+        if run.gradient_accumulation_steps > 1:
+            self.later = replayed(program.stages, accumulate=True)
+        self.workspace = workspace_bytes(device.capability)
+
+    def estimate(self) -> Estimate:
+        """Follow steps 0 and 1; from then on every step is like step 1."""
+        moments = Moments()
+        moments.note("build", 0, self._resting(0))
+        for step in (0, 1):
+            self._step(moments, step)
+        estimate = assemble(
+            moments, training_facts(self), self.device, self.notes, self.states.paged, share=cached_share(self.run)
+        )
+        unheld = unmeasured(self.run)
+        if unheld:
+            note = f"how far off it is was never measured with {', '.join(unheld)}: it follows the code alone"
+            estimate = msgspec.structs.replace(estimate, error=None, assumptions=(*estimate.assumptions, note))
+        return msgspec.structs.replace(estimate, parts=(*estimate.parts, *self.outside))
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was taken for granted, a sentence each."""
+        return (*self.program.notes, *precision_notes(self.run, self.program.recipe), *filter(None, [self.states.note]))
+
+    @property
+    def outside(self) -> tuple[Part, ...]:
+        """What the job holds on the card outside PyTorch's allocator, beside the context."""
+        return (paged_part(self.states),) if self.states.paged else ()
+
+    def _step(self, moments: Moments, step: int) -> None:
+        resting = self._resting(step)
+        fed = _sum(resting, {"inputs": self.program.inputs}, self._workspaces(2 if step else 0))
+        if step:
+            moments.note("input", step, _sum(fed, {"inputs": self.program.inputs}), end=False)
+        moments.note("input", step, fed)
+        done = self._micro_batch(moments, step, fed, self.first, {}, main=step > 0, autograd=step > 0)
+        if self.run.gradient_accumulation_steps > 1:
+            kept = {GRADIENTS: self.gradients.bytes}
+            done = self._micro_batch(moments, step, fed, self.later, kept, main=True, autograd=True)
+        states = {} if self.states.from_build else {"optimizer": self.states.bytes}
+        stepping = done if step else _sum(done, states)
+        moments.note("step", step, _sum(done, {"gradient clipping": self.clipping}), end=False)
+        cast = {"fp32 gradients": self.master.bytes}
+        moments.note("step", step, _sum(stepping, cast, {"step temporaries": self.states.step}), end=False)
+        moments.note("step", step, stepping)
+        moments.note("zero_grad", step, {name: size for name, size in stepping.items() if name != GRADIENTS})
+
+    def _micro_batch(
+        self, moments: Moments, step: int, fed: Bytes, passes: Passes, kept: Bytes, *, main: bool, autograd: bool
+    ) -> Bytes:
+        """Forward and backward; `main` and `autograd` say whether the two threads have their workspaces already."""
+        resting = {name: size for name, size in fed.items() if name != "workspaces"}
+        start = _sum(resting, kept)
+        before = self._workspaces(2 if autograd else 1 if main else 0)
+        one = self._workspaces(2 if autograd else 1)
+        self._pass(moments, "forward", step, passes.forward, early=_sum(start, before), late=_sum(start, one))
+        two = _sum(start, self._workspaces(2))
+        self._pass(moments, "backward", step, passes.backward, early=_sum(start, one), late=two)
+        return _sum(two, passes.backward.end)
+
+    def _pass(self, moments: Moments, phase: Phase, step: int, done: Pass, *, early: Bytes, late: Bytes) -> None:
+        moments.note(phase, step, _sum(early, done.early), end=False)
+        moments.note(phase, step, _sum(late, done.late), end=False)
+        moments.note(phase, step, _sum(late, done.end))
+
+    def _resting(self, step: int) -> Bytes:
+        """What is there when a step begins."""
+        resting = {
+            "weights": self.weights.bytes,
+            "weight tails": self.weights.tails,
+            "buffers": self.program.buffers,
+            "master weights": self.master.bytes,
+        }
+        if step or self.states.from_build:
+            resting["optimizer"] = self.states.bytes
+        return resting
+
+    def _workspaces(self, threads: int) -> Bytes:
+        return {"workspaces": self.workspace * threads}
+
+
+def estimate_training(program: Program, run: TrainRun, device: Device) -> Estimate:
+    """The estimate for a training job."""
+    return Trainer(program, run, device).estimate()
+
+
+def _sum(*parts: Bytes) -> Bytes:
+    total: Bytes = {}
+    for part in parts:
+        for name, size in part.items():
+            total[name] = total.get(name, 0) + size
+    return total
+
+
+def unmeasured(run: TrainRun) -> list[str]:
+    """The settings that no recorded run and no trace has held."""
+    asked = {
+        f"run.quantization = {run.quantization!r}": run.quantization,
+        "run.cross_entropy = 'fused'": run.cross_entropy == "fused",
+        "run.checkpointing = 'selective'": run.checkpointing == "selective",
+        f"run.optimizer = {run.optimizer!r}": run.optimizer in NEVER_RUN,
+        f"run.precision = {run.precision!r}": run.precision.startswith("fp8"),
+    }
+    return [key for key, given in asked.items() if given]
+
+
+def clipping_bytes(tensors: Sequence[Tensor]) -> int:
+    """What clip_grad_norm_ needs: a norm for each gradient, twice (stacked), and their norm with its reciprocal."""
+    count = sum(tensor.count for tensor in tensors)
+    return count * rounded(4) + rounded(4 * count) + 3 * rounded(4)

@@ -1,0 +1,207 @@
+"""An experiment's two sides: predicted on fake tensors, measured on a card; and the table that they make."""
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.estimators.lab.catalogue import Experiment, Run
+from vramtui.estimators.traced.process.results import TraceRequest, TraceRow
+from vramtui.estimators.traced.process.run import trace
+
+CODE = Path(__file__).parents[1] / "traced" / "experiments"
+NATIVE = "vramtui.estimators.traced.experiments.native"
+_ENDLESS = 1 << 30
+_PATIENCE = 300.0
+_CARD_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """What PyTorch says of its memory at one moment, in bytes; the peaks are those since the moment before."""
+
+    label: str
+    allocated: int
+    reserved: int
+    peak_allocated: int
+    peak_reserved: int
+
+
+class Card(msgspec.Struct, frozen=True, kw_only=True):
+    """The card that was measured on."""
+
+    name: str
+    capability: tuple[int, int]
+    total_memory: int
+
+    @property
+    def device(self) -> Device:
+        """The card as a trace takes it."""
+        return Device(name=self.name, capability=self.capability, total_memory=self.total_memory)
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """Who measured: the torch, and the card; None where PyTorch sees none."""
+
+    torch: str
+    card: Card | None = None
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """One run on a card."""
+
+    facts: Facts
+    rows: tuple[Figures, ...]
+
+
+class Measurer(Protocol):
+    """Anything that can run an experiment on a real card."""
+
+    def __call__(self, experiment: Experiment, run: Run) -> Measured | None:
+        """What was measured; None where there is no card for PyTorch.
+
+        Raises:
+            UserError: there is one, and the experiment failed on it.
+        """
+        ...
+
+
+class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+    """One run on fake tensors."""
+
+    torch: str
+    rows: tuple[Figures, ...]
+    phases: tuple[TraceRow, ...]
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One moment, predicted and measured."""
+
+    run: str
+    label: str
+    predicted: Figures
+    measured: Figures | None = None
+
+    @property
+    def difference(self) -> int | None:
+        """Predicted less measured, of allocated, in bytes."""
+        return None if self.measured is None else self.predicted.allocated - self.measured.allocated
+
+    @property
+    def exact(self) -> bool | None:
+        """Whether all four figures agree to the byte."""
+        return None if self.measured is None else self.predicted == self.measured
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished experiment: its rows, the phases of each run for its bars, and who measured, if anyone."""
+
+    experiment: Experiment
+    device: Device
+    torch: str
+    facts: Facts | None
+    rows: tuple[Row, ...]
+    phases: dict[str, tuple[TraceRow, ...]]
+
+    @property
+    def exact(self) -> bool | None:
+        """Whether every row agrees; None where nothing was measured."""
+        return None if self.facts is None else all(row.exact for row in self.rows)
+
+
+def perform(
+    experiment: Experiment,
+    device: Device,
+    *,
+    measurer: Measurer | None,
+    named: bool,
+    separate_lt_workspace: bool = False,
+) -> Outcome:
+    """Run one experiment.
+
+    Args:
+        experiment: which.
+        device: the card to predict for.
+        measurer: measures beside the prediction; None does not.
+        named: a person has named `device`: only a card of its capability is measured. Otherwise the prediction is for
+            the card that was measured.
+        separate_lt_workspace: as PyTorch up to 2.11 keeps it.
+
+    Raises:
+        UserError: torch is missing, or a run failed.
+    """
+    rows: list[Row] = []
+    phases: dict[str, tuple[TraceRow, ...]] = {}
+    facts, torch = None, ""
+    for run in experiment.runs:
+        measured = measurer(experiment, run) if measurer else None
+        card = measured.facts.card if measured else None
+        if card is not None and not named:
+            device = card.device
+        if card is None or card.capability != device.capability:
+            measured = None
+        predicted = predict(experiment, run, device, separate_lt_workspace=separate_lt_workspace)
+        torch, phases[run.title] = predicted.torch, predicted.phases
+        facts = measured.facts if measured else facts
+        rows += _side_by_side(run, predicted, measured)
+    return Outcome(experiment=experiment, device=device, torch=torch, facts=facts, rows=tuple(rows), phases=phases)
+
+
+def _side_by_side(run: Run, predicted: Predicted, measured: Measured | None) -> Iterator[Row]:
+    beside = {row.label: row for row in measured.rows} if measured else {}
+    for row in predicted.rows:
+        yield Row(run=run.title, label=row.label, predicted=row, measured=beside.get(row.label))
+
+
+def predict(experiment: Experiment, run: Run, device: Device, *, separate_lt_workspace: bool = False) -> Predicted:
+    """The run on fake tensors.
+
+    Raises:
+        UserError: torch is missing, or the code failed.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        rows = Path(folder) / "rows.json"
+        request = TraceRequest(
+            path=str(CODE / f"{experiment.module}.py"),
+            function=run.function,
+            arguments=(str(rows),),
+            device=device,
+            steps=_ENDLESS,
+            separate_lt_workspace=separate_lt_workspace,
+        )
+        result = trace(request, timeout=_PATIENCE)
+        if result.out_of_memory is not None:
+            raise UserError(f"{experiment.key}: {result.out_of_memory}")
+        return Predicted(torch=result.torch, rows=_read(rows), phases=result.timeline)
+
+
+def measure(experiment: Experiment, run: Run) -> Measured | None:
+    """The run on the first card, in a process of its own; a Measurer."""
+    if not any(Path(name).exists() for name in _CARD_FILES):
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        rows, facts = Path(folder) / "rows.json", Path(folder) / "facts.json"
+        command = [sys.executable, "-m", NATIVE, experiment.module, run.function, str(rows), str(facts)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603 - our own module, by this Python
+        except subprocess.TimeoutExpired:
+            raise UserError(f"{experiment.key} took longer than {_PATIENCE:g} s on the card") from None
+        found: Facts | None = None
+        with contextlib.suppress(FileNotFoundError):
+            found = msgspec.json.decode(facts.read_bytes(), type=Facts)
+        if done.returncode:
+            last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise UserError(f"{experiment.key} failed on the card: {last}")
+        if found is None or found.card is None:
+            return None
+        return Measured(facts=found, rows=_read(rows))
+
+
+def _read(path: Path) -> tuple[Figures, ...]:
+    return msgspec.json.decode(path.read_bytes(), type=tuple[Figures, ...])

@@ -1,0 +1,192 @@
+"""What a person could change about a job to make it smaller, and what each change costs them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from vramtui.core.schema.decoder_models import Model, TransformerModel
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic.optimizers.registry import FUSED
+from vramtui.estimators.analytic.sizes.parameters import attention_shapes
+from vramtui.estimators.planner.mitigation import FREE, OTHER_RESULT, ROUGHER, SLOWER, Lever, lever
+from vramtui.estimators.planner.sharding_mitigations import sharding_levers
+
+__all__ = ["Lever", "adapted_modules", "levers_for"]
+
+LARGE_SHARE, FEW_SEQUENCES = 0.95, 128
+# What diffusers calls the linear layers of its attentions.
+DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
+# Those that keep two fp32 moments of each parameter.
+HEAVY_OPTIMIZERS = {"adam", "adamw", "amsgrad", "paged_adamw_32bit"}
+
+
+def levers_for(workload: Workload, gpus: int = 1) -> tuple[Lever, ...]:
+    """The changes that `workload` leaves room for on `gpus` cards, cheapest first."""
+    run, decoder = workload.run, isinstance(workload.model, TransformerModel)
+    offered: list[Lever] = []
+    if isinstance(run, TrainRun):
+        offered += [*_kernels(run, decoder=decoder), *_recomputing(run, decoder=decoder)]
+        offered += [*_rounder(run, decoder=decoder), *_fewer_trained(run, workload.model), *_shorter(run)]
+    elif isinstance(run, InferRun):
+        offered += [*_inference(run, decoder=decoder), *_shorter(run)]
+    else:
+        offered += _serving(run, getattr(workload.model, "num_hidden_layers", 1))
+    offered += sharding_levers(workload, gpus)
+    return tuple(sorted(offered, key=lambda one: one.weight))
+
+
+def adapted_modules(model: Model) -> tuple[str, ...]:
+    """The linear layers of a model's attentions, by the names it has for them; none where adapters are not known."""
+    if isinstance(model, TransformerModel):
+        return tuple(attention_shapes(model))
+    return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel) else ()
+
+
+def _lever(name: str, weight: int, cost: str, **changes: Any) -> Lever:  # noqa: ANN401 - values of any key
+    """Keys are written with two underscores for the dot."""
+    return lever(name, weight, cost, {key.replace("__", "."): value for key, value in changes.items()})
+
+
+def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
+    """Other kernels for the same sums."""
+    if run.attention == "eager":
+        yield _lever("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
+    if run.optimizer_implementation == "foreach" and run.optimizer in FUSED:
+        cost = "nothing: one kernel for each step, and no temporaries"
+        yield _lever("fused optimizer", FREE, cost, run__optimizer_implementation="fused")
+    if run.cross_entropy == "full" and decoder:
+        cost = "a kernel from outside PyTorch; the logits never stand there whole"
+        yield _lever("fused cross-entropy", FREE + 1, cost, run__cross_entropy="fused")
+
+
+def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
+    """Time for memory."""
+    if run.checkpointing == "none" and decoder:
+        cost = "a few percent more time: only attention's scores are made twice"
+        yield _lever("selective checkpointing", SLOWER - 1, cost, run__checkpointing="selective")
+    if run.checkpointing != "full":
+        cost = "about a third more time: every layer runs forward twice"
+        yield _lever("full checkpointing", SLOWER, cost, run__checkpointing="full")
+    if run.batch_size > 1:
+        yield _lever(
+            "one sequence at a time",
+            SLOWER + 2,
+            "slower: the same step from pieces too small to fill the card",
+            run__batch_size=1,
+            run__gradient_accumulation_steps=run.batch_size * run.gradient_accumulation_steps,
+        )
+
+
+def _rounder(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
+    """The same training in fewer bits."""
+    if run.optimizer in HEAVY_OPTIMIZERS:
+        cost = "moments in 8 bits; training mostly goes the same way"
+        yield _lever("8-bit optimizer", ROUGHER - 4, cost, run__optimizer="adamw_8bit")
+    if run.precision in {"fp32", "tf32"}:
+        cost = "matrix products in 16 bits; mostly faster"
+        yield _lever("bf16 autocast", ROUGHER - 2, cost, run__precision="bf16-mixed")
+    if run.precision != "bf16" and run.lora is None:
+        cost = "weights and moments keep 8 bits of mantissa: small updates are lost"
+        yield _lever("pure bf16", ROUGHER, cost, run__precision="bf16")
+    if run.lora is not None and run.quantization is None and decoder:
+        cost = "slower, and the frozen weights are rounded to 4 bits"
+        yield _lever("QLoRA in nf4", ROUGHER + 1, cost, run__quantization="nf4-double")
+
+
+def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Lever]:
+    """Another training: adapters instead of the model."""
+    modules = adapted_modules(model)
+    if run.lora is not None or not modules:
+        return
+    adapters = {"rank": 16, "target_modules": list(modules)}
+    cost = "trains adapters beside frozen weights, not the model itself"
+    yield _lever("LoRA of rank 16", OTHER_RESULT, cost, run__lora=adapters, run__precision="bf16")
+    if not isinstance(model, TransformerModel):
+        return
+    cost += ", which are rounded to 4 bits"
+    yield _lever(
+        "QLoRA of rank 16",
+        OTHER_RESULT + ROUGHER,
+        cost,
+        run__lora=adapters,
+        run__precision="bf16",
+        run__quantization="nf4-double",
+    )
+
+
+def _shorter(run: TrainRun | InferRun) -> Iterator[Lever]:
+    if run.sequence_length is not None and run.sequence_length > 1:
+        half = run.sequence_length // 2
+        cost = f"sees {half:,} tokens at once instead of {run.sequence_length:,}"
+        yield _lever("half the sequence", OTHER_RESULT - 10, cost, run__sequence_length=half)
+
+
+def _inference(run: InferRun, *, decoder: bool) -> Iterator[Lever]:
+    if run.attention == "eager":
+        yield _lever("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
+    if run.batch_size > 1:
+        yield _lever("one sequence at a time", SLOWER, "fewer answers a second", run__batch_size=1)
+    if run.precision in {"fp32", "tf32"}:
+        cost = "8 bits of mantissa, as most models are published"
+        yield _lever("weights in bf16", SLOWER + 1, cost, run__precision="bf16")
+    if decoder:
+        yield from _quantized(run)
+
+
+def _serving(run: ServeRun, layers: int) -> Iterator[Lever]:
+    if run.engine == "vllm":
+        yield from _vllm(run)
+    else:
+        yield from _llama_cpp(run, layers)
+    if run.max_model_len is not None and run.max_model_len > 1:
+        cost = f"requests of {run.max_model_len // 2:,} tokens at most"
+        yield _lever("half the context", OTHER_RESULT - 10, cost, run__max_model_len=run.max_model_len // 2)
+
+
+def _vllm(run: ServeRun) -> Iterator[Lever]:
+    if not run.enforce_eager:
+        yield _lever("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
+    if run.gpu_memory_utilization < LARGE_SHARE:
+        cost = "nothing else has room on the card"
+        yield _lever("95 % of the card", FREE, cost, run__gpu_memory_utilization=LARGE_SHARE)
+    if run.gpu_memory_utilization > 0.5:
+        cost = "room for fewer tokens, so fewer requests at once"
+        yield _lever("half of the card", SLOWER + 1, cost, run__gpu_memory_utilization=0.5)
+    if run.max_num_seqs > FEW_SEQUENCES:
+        cost = f"at most {FEW_SEQUENCES} requests run together"
+        yield _lever(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, run__max_num_seqs=FEW_SEQUENCES)
+    if run.kv_cache is None and run.precision != "fp32":
+        cost = "keys and values in 8 bits; hardly seen in the answers"
+        yield _lever("cache in fp8", ROUGHER - 3, cost, run__kv_cache="fp8")
+    if run.quantization is None:
+        yield _lever("weights in fp8", ROUGHER, "hardly seen in the answers", run__quantization="fp8")
+        cost = "answers a little worse, more so for small models; needs a quantised checkpoint (AWQ, GPTQ)"
+        yield _lever("weights in 4 bits", ROUGHER + 6, cost, run__quantization="int4")
+
+
+def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Lever]:
+    if run.kv_cache is None:
+        cost = "keys and values in 8 bits; hardly seen in the answers"
+        yield _lever("cache in q8_0", ROUGHER - 3, cost, run__kv_cache="int8")
+    there = layers if run.gpu_layers is None else min(run.gpu_layers, layers)
+    if there > 1:
+        half = there // 2
+        cost = "the other layers are worked out by the host: several times slower"
+        yield _lever(f"{half} layers on the card", SLOWER + 6, cost, run__gpu_layers=half)
+    if run.quantization is None and run.stored is None:
+        yield _lever("weights in q8_0", ROUGHER, "hardly seen in the answers", run__quantization="q8_0")
+    if run.quantization in {None, "q8_0", "q6_k"} and run.stored is None:
+        cost = "answers a little worse, more so for small models"
+        yield _lever("weights in q4_k_m", ROUGHER + 6, cost, run__quantization="q4_k_m")
+
+
+def _quantized(run: InferRun) -> Iterator[Lever]:
+    """Weights in fewer bits."""
+    if run.quantization is None:
+        cost = "hardly seen in the answers"
+        yield _lever("weights in 8 bits", ROUGHER, cost, run__quantization="int8")
+        cost = "answers a little worse, more so for small models"
+        yield _lever("weights in 4 bits", ROUGHER + 6, cost, run__quantization="nf4")
+    if run.kv_cache is None and run.cache_implementation == "dynamic" and run.new_tokens:
+        cost = "slower: keys and values in 4 bits are unpacked for every token"
+        yield _lever("cache in 4 bits", ROUGHER + 2, cost, run__kv_cache="int4")

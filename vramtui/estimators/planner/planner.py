@@ -1,0 +1,297 @@
+"""What fits a card: the largest batch or sequence, what each change would free, and the cheapest set that is enough."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import combinations
+from typing import Any, NamedTuple
+
+import msgspec
+
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimator
+from vramtui.core.schema.workload import ServeRun, Workload
+from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.planner.mitigations import Lever, levers_for
+
+CEILING = 1 << 24
+PROBES = 16
+MOST_CHANGES = 4
+
+
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest value of one key that still fits.
+
+    Attributes:
+        key: as in a preset, `run.batch_size`.
+        largest: None when not even 1 fits.
+        process: bytes of the process at `largest`; `beyond` at one more.
+        reason: why one more does not do, in a sentence.
+    """
+
+    key: str
+    largest: int | None
+    process: int | None
+    beyond: int | None
+    reason: str
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """What one lever, pulled alone, would do; `frees` is in bytes and negative when it costs memory."""
+
+    lever: str
+    changes: dict[str, Any]
+    cost: str
+    process: int
+    frees: int
+    fits: bool
+    largest: int | None
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """The planner's answer for one workload on one card.
+
+    Attributes:
+        reason: why it does not start, where a server says more than that it is too large.
+        edge: of the key that was asked for; `also` of others that people ask about.
+        cheapest: the levers to pull together, none when it fits as it is, None when no set of them is enough.
+        cheapest_process: bytes of the process with them.
+    """
+
+    fits: bool
+    process: int
+    room: int
+    reason: str = ""
+    edge: Edge
+    also: tuple[Edge, ...] = ()
+    effects: tuple[Effect, ...]
+    cheapest: tuple[Lever, ...] | None
+    cheapest_process: int | None
+
+
+class Answer(NamedTuple):
+    """Bytes of the process, None where the estimator refuses; whether it fits; why not, where there is more to say."""
+
+    process: int | None
+    fits: bool
+    reason: str = ""
+
+
+class Planner:
+    """Asks one estimator about variations of one workload on one card."""
+
+    def __init__(self, estimator: Estimator, workload: Workload, device: Device, gpus: int = 1) -> None:
+        self._estimator = estimator
+        self._workload = workload
+        self._device = device
+        self._most_ranks = max(gpus, _ranks(workload))
+        self._levers = levers_for(workload, gpus)
+
+    def plan(self, key: str | None = None) -> Plan:
+        """Everything at once; the largest batch where no `key` is given, or a server's longest context.
+
+        Raises:
+            UserError: the workload cannot be estimated, or `key` is no whole number of it.
+        """
+        key = key or usual_key(self._workload)
+        now = self._answer(self._workload)
+        if now.process is None:
+            raise UserError(now.reason)
+        cheapest = () if now.fits else self.cheapest()
+        with_them = None if cheapest is None else self._answer(_changed(self._workload, *cheapest)).process
+        return Plan(
+            fits=now.fits,
+            process=now.process,
+            room=self.room,
+            reason=now.reason,
+            edge=self.edge(key),
+            also=tuple(self.edge(other) for other in other_keys(self._workload) if other != key),
+            effects=tuple(self.effects(now.process, key)),
+            cheapest=cheapest,
+            cheapest_process=with_them,
+        )
+
+    @property
+    def room(self) -> int:
+        """Bytes the process may take."""
+        return self._device.total_memory
+
+    def edge(self, key: str) -> Edge:
+        """The largest value of `key` that fits, exact: one more does not.
+
+        Raises:
+            UserError: `key` is no whole number of the workload.
+        """
+        return self._edge(self._workload, key)
+
+    def cheapest(self) -> tuple[Lever, ...] | None:
+        """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
+        for levers in _by_cost(self._levers):
+            workload = _changed(self._workload, *levers)
+            if _ranks(workload) <= self._most_ranks and self._answer(workload).fits:
+                return levers
+        return None
+
+    def effects(self, before: int, key: str | None = None) -> Iterator[Effect]:
+        """What each change would do to a process of `before` bytes, and the largest value of `key` then, if given."""
+        for lever in self._levers:
+            workload = _changed(self._workload, lever)
+            then = self._answer(workload)
+            if then.process is None:
+                continue
+            yield Effect(
+                lever=lever.name,
+                changes=lever.changes,
+                cost=lever.cost,
+                process=then.process,
+                frees=before - then.process,
+                fits=then.fits,
+                largest=None if key is None or key in lever.changes else self._edge(workload, key).largest,
+            )
+
+    def _edge(self, workload: Workload, key: str) -> Edge:
+        current = value_at(workload, key)
+
+        @cache
+        def answer(value: int) -> Answer:
+            return self._answer(with_values(workload, {key: value}))
+
+        def fits(value: int) -> bool:
+            return answer(value).fits
+
+        if not fits(1):
+            one = answer(1)
+            return Edge(key=key, largest=None, process=one.process, beyond=one.process, reason="not even 1 fits")
+        largest = largest_that(fits, max(current, 1))
+        beyond = answer(largest + 1)
+        reason = f"{largest + 1:,} does not fit" if beyond.process is not None else beyond.reason
+        if largest >= CEILING:
+            reason = f"nothing up to {CEILING:,} is too much"
+        return Edge(key=key, largest=largest, process=answer(largest).process, beyond=beyond.process, reason=reason)
+
+    def _answer(self, workload: Workload) -> Answer:
+        try:
+            process = self._estimator.estimate(workload, self._device).process
+        except TooLarge as error:
+            return Answer(error.needed, fits=False, reason=str(error))
+        except UserError as error:
+            return Answer(None, fits=False, reason=str(error))
+        return Answer(process, process <= self.room)
+
+
+def largest_that(fits: Callable[[int], bool], start: int = 1) -> int:
+    """The largest number up to CEILING for which `fits` holds, which has to hold for 1.
+
+    Memory grows with what is varied but for the allocator's rounding, so the edge found by halving is looked
+    beyond: if any of the next numbers fits after all, the search goes on from there.
+    """
+    low = start if fits(start) else 1
+    while True:
+        step = 1
+        while low + step <= CEILING and fits(low + step):
+            low += step
+            step *= 2
+        high = min(low + step, CEILING + 1)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        later = next((n for n in range(low + 2, low + 2 + PROBES) if n <= CEILING and fits(n)), None)
+        if later is None:
+            return low
+        low = later
+
+
+def usual_key(workload: Workload) -> str:
+    """What people ask the largest of."""
+    run = workload.run
+    if not isinstance(run, ServeRun):
+        return "run.batch_size"
+    return "run.max_num_seqs" if run.max_model_len is None else "run.max_model_len"
+
+
+def other_keys(workload: Workload) -> tuple[str, ...]:
+    """What else people ask the largest of, where it stands in the workload."""
+    run = workload.run
+    if not isinstance(run, ServeRun):
+        return ("run.batch_size",) if run.sequence_length is None else ("run.batch_size", "run.sequence_length")
+    return () if run.engine == "llama.cpp" else ("run.max_num_seqs",)
+
+
+def value_at(workload: Workload, key: str, option: str = "--vary") -> int:
+    """The whole number that stands at `key`, which `option` named.
+
+    Raises:
+        UserError: there is none.
+    """
+    table: Any = msgspec.to_builtins(workload)
+    parts = key.split(".")
+    for part in parts[:-1]:
+        table = table.get(part) if isinstance(table, dict) else None
+    value = table.get(parts[-1]) if isinstance(table, dict) else None
+    if value is None and isinstance(table, dict) and parts[-1] in table:
+        value = _first_of(workload, key)
+    if isinstance(value, bool) or not isinstance(value, int):
+        numbers = [f"{head}.{name}" for head, name, _ in _numbers(workload)]
+        raise UserError(
+            f"{option} {key}: no whole number stands there{nearest(key, numbers)}; there are: {', '.join(numbers)}"
+        )
+    return value
+
+
+def _first_of(workload: Workload, key: str) -> int | None:
+    """1 where nothing stands at `key` but a whole number may."""
+    try:
+        changed: Any = msgspec.to_builtins(with_values(workload, {key: 1}))
+    except msgspec.ValidationError:
+        return None
+    for part in key.split("."):
+        changed = changed[part]
+    return changed if isinstance(changed, int) else None
+
+
+def with_values(workload: Workload, values: Mapping[str, Any]) -> Workload:
+    """`workload` with the values at some dotted keys replaced; a changed shape drops the card's parameter count.
+
+    Raises:
+        msgspec.ValidationError: a key or a value is not of the schema.
+    """
+    tables: Any = msgspec.to_builtins(workload)
+    for key, value in values.items():
+        table = tables
+        *heads, last = key.split(".")
+        for part in heads:
+            if table.get(part) is None:
+                table[part] = {}
+            table = table[part]
+        table[last] = value
+        if heads[:1] == ["model"] and last != "parameters":
+            tables["model"].pop("parameters", None)
+    return msgspec.convert(tables, Workload)
+
+
+def _numbers(workload: Workload) -> Iterator[tuple[str, str, int]]:
+    tables = msgspec.to_builtins(workload)
+    for head in ("run", "parallel"):
+        for name, value in (tables.get(head) or {}).items():
+            if isinstance(value, int) and not isinstance(value, bool):
+                yield head, name, value
+
+
+def _ranks(workload: Workload) -> int:
+    return workload.parallel.ranks if workload.parallel is not None else 1
+
+
+def _changed(workload: Workload, *levers: Lever) -> Workload:
+    values = {key: value for lever in levers for key, value in lever.changes.items()}
+    return with_values(workload, values)
+
+
+def _by_cost(levers: tuple[Lever, ...]) -> list[tuple[Lever, ...]]:
+    """Sets of levers that do not undo one another, cheapest first, then fewest."""
+    sets = [
+        chosen
+        for size in range(1, MOST_CHANGES + 1)
+        for chosen in combinations(levers, size)
+        if len({key for lever in chosen for key in lever.changes}) == sum(len(lever.changes) for lever in chosen)
+    ]
+    return sorted(sets, key=lambda chosen: (sum(lever.weight for lever in chosen), len(chosen)))

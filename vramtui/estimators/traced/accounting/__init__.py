@@ -1,0 +1,1 @@
+"""Where a trace's bytes are counted: storages, categories, phases, the peak."""

@@ -1,0 +1,117 @@
+"""Who made an allocation: the module that was running, and the user's line."""
+
+import os
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+import torch
+import torch.nn.modules.module as hooks
+
+from vramtui.estimators.traced.accounting.storages import Entry
+
+_OURS = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100,PTH120 - compared with code objects' plain strings
+_RECURRENT = "recurrent layers run on cuDNN, whose reserve is its own secret; they are traced as PyTorch's own kernels"
+_LIBRARIES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
+
+
+class Whereabouts:
+    """Keeps the stack of running modules and finds the nearest line that is the user's own."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.last_line = ""
+        self.warn: Callable[[str], None] = lambda _sentence: None
+        self._stacks = threading.local()
+        self._users: dict[CodeType, bool] = {}
+        self._by_sequence: dict[int, tuple[str, str]] = {}
+        self._handles: list[Any] = []
+
+    def install(self) -> None:
+        """Watch modules come and go."""
+        self._handles = [
+            hooks.register_module_forward_pre_hook(self._entered),
+            hooks.register_module_forward_hook(self._left, always_call=True),
+        ]
+
+    def remove(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            handle.remove()
+
+    def learn(self, root: torch.nn.Module) -> None:
+        """Name the modules below `root` by their paths."""
+        for path, module in root.named_modules(remove_duplicate=False):
+            self.names.setdefault(id(module), f"{path} ({type(module).__name__})" if path else type(module).__name__)
+
+    def depth(self) -> int:
+        """How many modules this thread is inside."""
+        return len(self._stack())
+
+    def locate(self, entry: Entry) -> None:
+        """Fill in an entry's module and line."""
+        if torch._C._current_graph_task_id() != -1 and not self._stack():
+            entry.module, entry.line = self._of_backward()
+        else:
+            entry.module, entry.line = self._module(), self.user_line()
+        self.last_line = entry.line or self.last_line
+
+    def remember(self) -> None:
+        """An operator is about to be dispatched in forward: its autograd node, just made, leads back here."""
+        sequence = torch._C._autograd._get_sequence_nr() - 1
+        if sequence not in self._by_sequence:
+            self._by_sequence[sequence] = self._module(), self.user_line()
+
+    def called_by_user(self) -> bool:
+        """Whether the caller of the function that asks is the user's own code."""
+        return is_users(sys._getframe(2).f_code.co_filename)
+
+    def user_line(self) -> str:
+        """The nearest frame outside torch, libraries and this program, as `file:line`; empty when there is none."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            code = frame.f_code
+            users = self._users.get(code)
+            if users is None:
+                users = self._users[code] = is_users(code.co_filename)
+            if users:
+                return f"{code.co_filename}:{frame.f_lineno}"
+            frame = frame.f_back
+        return ""
+
+    def _of_backward(self) -> tuple[str, str]:
+        node = torch._C._current_autograd_node()
+        if node is None:
+            return "", ""
+        module, line = self._by_sequence.get(node._sequence_nr(), ("", ""))
+        return (f"backward of {module}" if module else node.name()), line
+
+    def _module(self) -> str:
+        stack = self._stack()
+        return self.names.get(stack[-1], "") if stack else ""
+
+    def _stack(self) -> list[int]:
+        found: list[int] | None = getattr(self._stacks, "modules", None)
+        if found is None:
+            found = self._stacks.modules = []
+        return found
+
+    def _entered(self, module: torch.nn.Module, _args: Any) -> None:
+        key = id(module)
+        if isinstance(module, torch.nn.RNNBase):
+            self.warn(_RECURRENT)
+        if key not in self.names:
+            self.learn(module)
+        self._stack().append(key)
+
+    def _left(self, _module: torch.nn.Module, _args: Any, _out: Any) -> None:
+        stack = self._stack()
+        if stack:
+            stack.pop()
+
+
+def is_users(filename: str) -> bool:
+    return not filename.startswith(("<", _OURS, *_LIBRARIES))

@@ -1,0 +1,215 @@
+"""Which phase the code is in, told by hooks: the code itself knows nothing of phases.
+
+model, optimizer, then per step input, forward, backward (again for each micro-batch), step, zero_grad.
+"""
+
+import functools
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.autograd
+import torch.nn.modules.module as module_hooks
+import torch.optim.optimizer as optimizer_hooks
+
+from vramtui.estimators.traced.accounting.call_site import Whereabouts
+from vramtui.estimators.traced.device.patches import Patches
+
+
+class TraceFinished(BaseException):
+    """Enough steps have been seen. No `except Exception` of the code is to catch it."""
+
+
+class Phases:
+    """Follows the phases and calls `ended(phase, step)` at the end of each.
+
+    Args:
+        whereabouts: knows how deep inside modules a thread is.
+        steps: after how many optimizer steps to stop, by raising TraceFinished from the code's own calls.
+        ended: what to do at a phase's end.
+    """
+
+    def __init__(self, whereabouts: Whereabouts, steps: int, ended: Callable[[str, int], None]) -> None:
+        self.now = "model"
+        self.steps_done = 0
+        # Weak, so that what the code deletes is gone.
+        self.models: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
+        self.optimizers: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+        self._trains = False
+        self._where = whereabouts
+        self._steps = steps
+        self._ended = ended
+        self._busy = 0
+        self._stepped = False
+        self._handles: list[Any] = []
+
+    def install(self, patches: Patches) -> None:
+        """Watch modules, backward and optimizers."""
+        self._handles = [
+            module_hooks.register_module_forward_pre_hook(self._module_called),
+            module_hooks.register_module_forward_hook(self._module_returned),
+            optimizer_hooks.register_optimizer_step_pre_hook(self._step_begins),
+            optimizer_hooks.register_optimizer_step_post_hook(self._step_done),
+        ]
+        self._watch_optimizers(patches)
+        patches.set(torch.autograd, "backward", self._around_backward(torch.autograd.backward))
+
+    def remove(self) -> None:
+        """Stop watching."""
+        for handle in self._handles:
+            handle.remove()
+
+    def finish(self) -> None:
+        """The code has ended: close the phase it was in, if anything happened there."""
+        if self.now in {"model", "forward"} or (self.now == "input" and not self._trains):
+            self._end(self.now)
+
+    def abandon(self) -> None:
+        """The code was stopped in the middle of a phase: close that."""
+        self._end(self.now)
+
+    def _end(self, phase: str, step: int | None = None) -> None:
+        before_steps = phase in {"model", "optimizer"}
+        self._ended(phase, -1 if before_steps else self.steps_done if step is None else step)
+
+    def _enough(self) -> bool:
+        """Inference has no steps to count: it runs to its end."""
+        return self._trains and self.steps_done >= self._steps
+
+    # ---- optimizers
+
+    def _watch_optimizers(self, patches: Patches) -> None:
+        for kind in _all_subclasses(torch.optim.Optimizer):
+            if "__init__" in vars(kind):
+                patches.set(kind, "__init__", self._around_construction(vars(kind)["__init__"]))
+        base = torch.optim.Optimizer
+        patches.set(base, "__init__", self._around_construction(base.__init__))
+        plain = base.zero_grad
+
+        def zero_grad(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            plain(optimizer, *args, **kwargs)
+            self._zeroed()
+
+        patches.set(base, "zero_grad", zero_grad)
+        of_module = torch.nn.Module.zero_grad
+
+        def module_zero_grad(module: Any, *args: Any, **kwargs: Any) -> None:
+            of_module(module, *args, **kwargs)
+            self._zeroed()
+
+        patches.set(torch.nn.Module, "zero_grad", module_zero_grad)
+
+    def _around_construction(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def construct(optimizer: Any, *args: Any, **kwargs: Any) -> None:
+            if not self._trains and not self._busy:
+                self._end("model" if self.now in {"model", "input"} else self.now)
+                self.now = "optimizer"
+            self._busy += 1
+            try:
+                plain(optimizer, *args, **kwargs)
+            finally:
+                self._busy -= 1
+            if not self._busy:
+                self.optimizers.add(optimizer)
+                self._trains = True
+                if self.now == "optimizer":
+                    self._end("optimizer")
+                    self.now = "input"
+
+        return construct
+
+    def _step_begins(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if self.now == "forward":
+            self._end("forward")
+        self.now = "step"
+        self._busy += 1
+
+    def _step_done(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        self._busy -= 1
+        if not self._stepped:
+            self.steps_done += 1
+        self._stepped = True
+        self._end("step", self.steps_done - 1)
+        self.now = "zero_grad"
+
+    def _zeroed(self) -> None:
+        if self._busy or self.now not in {"zero_grad", "input"}:
+            return
+        if self.now == "zero_grad":
+            self._end("zero_grad", self.steps_done - 1)
+            self.now = "input"
+            if self._enough():
+                raise TraceFinished
+
+    # ---- modules
+
+    def _module_called(self, module: torch.nn.Module, _args: Any) -> None:
+        if self._busy or self._where.depth() > 1 or self.now in {"optimizer", "forward"}:
+            return
+        if not self._is_model(module):
+            return
+        if self.now == "model":
+            self._end("model")
+        else:
+            if self._enough():
+                raise TraceFinished
+            self._end("input")
+        self.now = "forward"
+        self._stepped = False
+
+    def _module_returned(self, module: torch.nn.Module, _args: Any, _out: Any) -> None:
+        """Without gradients there is no backward to end the forward phase: the model's return does."""
+        if self.now != "forward" or torch.is_grad_enabled() or self._busy or self._where.depth():
+            return
+        if self._is_model(module):
+            self._end("forward")
+            if not self._trains:
+                self.steps_done += 1
+            self.now = "input"
+
+    def _is_model(self, module: torch.nn.Module) -> bool:
+        if module in self.models:
+            return True
+        first = next(module.parameters(), None)
+        if first is None:
+            return False
+        if self._trains:
+            held = {id(p) for o in self.optimizers for group in o.param_groups for p in group["params"]}
+            if not any(id(p) in held for p in module.parameters()):
+                return False
+        self.models.add(module)
+        return True
+
+    # ---- backward
+
+    def _around_backward(self, plain: Any) -> Any:
+        @functools.wraps(plain)
+        def backward(*args: Any, **kwargs: Any) -> Any:
+            if self._busy or self.now == "model":
+                return plain(*args, **kwargs)
+            if self.now in {"input", "zero_grad"}:
+                if self._enough():
+                    raise TraceFinished
+                self._end("input")
+            self._end("forward")
+            self.now = "backward"
+            self._busy += 1
+            try:
+                out = plain(*args, **kwargs)
+            finally:
+                self._busy -= 1
+            self._end("backward")
+            self.now = "input"
+            return out
+
+        return backward
+
+
+def _all_subclasses(kind: type) -> list[type]:
+    found: list[type] = []
+    subclasses: list[type] = kind.__subclasses__()
+    for sub in subclasses:
+        found += [sub, *_all_subclasses(sub)]
+    return found

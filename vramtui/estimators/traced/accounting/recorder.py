@@ -1,0 +1,101 @@
+"""Turns a trace's journal into its answer: rows, the peak, the largest allocations, the fine trace."""
+
+from collections.abc import Callable
+
+import torch
+
+from vramtui.estimators.traced.accounting.categories import Categories, category_of
+from vramtui.estimators.traced.accounting.memory import Memory
+from vramtui.estimators.traced.accounting.storages import Entry
+from vramtui.estimators.traced.process.results import Held, Moment, Progress, TraceResult, TraceRow
+
+_LARGEST = 10
+_POINTS = 2000
+
+
+class Recorder:
+    """Takes a row at each phase's end.
+
+    Args:
+        memory: what is recorded.
+        progress: told of each phase that has ended.
+    """
+
+    def __init__(self, memory: Memory, progress: Callable[[Progress], None]) -> None:
+        self.rows: list[TraceRow] = []
+        self.categories: Categories | None = None
+        self._memory = memory
+        self._progress = progress
+
+    def ended(self, phase: str, step: int) -> None:
+        """A phase has ended: take its row and begin its successor's peaks."""
+        memory = self._memory
+        stats = memory.allocator.stats
+        assert self.categories is not None
+        self.categories.mark()
+        peak_allocated = max(stats.peak_allocated, memory.lost_allocated)
+        peak_reserved = max(stats.peak_reserved, memory.lost_reserved)
+        row = TraceRow(
+            phase=phase,
+            step=step,
+            allocated=stats.allocated,
+            reserved=stats.reserved,
+            peak_allocated=peak_allocated,
+            peak_reserved=peak_reserved,
+            categories=self.categories.sums(memory.live()),
+        )
+        self.rows.append(row)
+        memory.lost_allocated = memory.lost_reserved = 0
+        memory.allocator.reset_peaks()
+        self._progress(Progress(phase=phase, step=step, allocated=row.allocated, peak_allocated=peak_allocated))
+
+    def result(self, context: int, out_of_memory: str | None = None) -> TraceResult:
+        """The answer, after the code has ended; `context` is the CUDA context in bytes."""
+        memory, card = self._memory, self._memory.device
+        assert self.categories is not None
+        self.categories.mark()
+        at_peak = memory.live(memory.peak_event)
+        peak_row = max(self.rows, key=lambda row: row.peak_allocated, default=None)
+        peak_reserved = max((row.peak_reserved for row in self.rows), default=0)
+        return TraceResult(
+            torch=str(torch.__version__),
+            device=card.name,
+            capability=card.capability,
+            total_memory=card.total_memory,
+            timeline=tuple(self.rows),
+            peak_allocated=peak_row.peak_allocated if peak_row else 0,
+            peak_reserved=peak_reserved,
+            peak_phase=peak_row.phase if peak_row else "",
+            peak_step=peak_row.step if peak_row else -1,
+            process=peak_reserved + context,
+            context=context,
+            peak_categories=self.categories.sums(at_peak),
+            largest=tuple(_held(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
+            warnings=tuple(memory.warnings),
+            out_of_memory=out_of_memory,
+            series=_thinned(memory),
+            events=memory.events,
+        )
+
+
+def _held(entry: Entry) -> Held:
+    return Held(
+        bytes=entry.size,
+        category=category_of(entry),
+        operator=entry.operator,
+        module=entry.module,
+        line=entry.line,
+        phase=entry.phase,
+    )
+
+
+def _thinned(memory: Memory) -> tuple[Moment, ...]:
+    """At most twice _POINTS points: of each stretch of events its highest and its last."""
+    changes = memory.changes
+    every = max(1, len(changes) // _POINTS)
+    points: list[Moment] = []
+    for start in range(0, len(changes), every):
+        stretch = range(start, min(start + every, len(changes)))
+        highest = max(stretch, key=lambda i: changes[i][0])
+        points += [Moment(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in {highest, stretch[-1]}]
+    return tuple(sorted(points, key=lambda point: point.event))

@@ -1,0 +1,94 @@
+"""Which storage holds which block of the simulated allocator, from the first sight of a storage to its death."""
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from vramtui.estimators.traced.device.device import SIM
+
+
+class Entry:
+    """One storage, or one piece of memory that an operator takes for itself.
+
+    Attributes:
+        nbytes: the size asked for.
+        block: the allocator's block, or None for memory that is not the device's.
+        size: the size of that block.
+        birth, death: the numbers of the events that made and ended it; death is None while it lives.
+        phase: the phase it was born in.
+        category: what the bytes are, where that is known; None until then.
+        operator: the operator that made it.
+        module, line: the module and the user's line that made it.
+        mirror: a real CPU storage that holds the same values, for small tensors.
+        guessed: whether those follow from data that nobody has.
+    """
+
+    __slots__ = (
+        "birth",
+        "block",
+        "category",
+        "death",
+        "guessed",
+        "line",
+        "mirror",
+        "module",
+        "nbytes",
+        "operator",
+        "phase",
+        "ref",
+        "size",
+    )
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.block: int | None = None
+        self.size = 0
+        self.birth = 0
+        self.death: int | None = None
+        self.phase = ""
+        self.category: str | None = None
+        self.operator = ""
+        self.module = ""
+        self.line = ""
+        self.guessed = False
+        self.mirror: torch.UntypedStorage | None = None
+        self.ref: Any = None
+
+
+class StorageBook:
+    """Follows every storage.
+
+    Args:
+        born: called with the entry when a storage of the device is first seen.
+        died: called with the entry when that storage has died.
+    """
+
+    def __init__(self, born: Callable[[Entry], None], died: Callable[[Entry], None]) -> None:
+        self.entries: dict[int, Entry] = {}
+        self._born = born
+        self._died = died
+
+    def find(self, tensor: torch.Tensor) -> Entry | None:
+        """The entry of `tensor`'s storage, if it has been seen."""
+        return self.entries.get(tensor.untyped_storage()._cdata)
+
+    def see(self, tensor: torch.Tensor) -> Entry | None:
+        """Make an entry for the storage of `tensor`; None if there was one."""
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self.entries:
+            return None
+        entry = Entry(storage.nbytes())
+        self.entries[key] = entry
+        entry.ref = weakref.ref(storage, lambda _ref: self._gone(key))
+        if entry.nbytes and isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM:
+            self._born(entry)
+        return entry
+
+    def _gone(self, key: int) -> None:
+        entry = self.entries.pop(key, None)
+        if entry is not None and entry.block is not None:
+            self._died(entry)

@@ -1,0 +1,1 @@
+"""The device that stands in for CUDA during a trace."""

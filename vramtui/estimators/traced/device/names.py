@@ -1,0 +1,97 @@
+"""Where ordinary code says "cuda" to a tensor or a module: translated to the stand-in device."""
+
+from typing import Any
+
+import torch
+import torch._subclasses
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.optimizer import _foreach_supported_types as optimizer_types
+from torch.utils._foreach_utils import _foreach_supported_types as foreach_types
+
+from vramtui.estimators.traced.device.device import is_sim, move_in_place, to_sim
+from vramtui.estimators.traced.device.patches import Patches
+
+
+class _NoTensor:
+    """What no tensor is an instance of."""
+
+
+def install(patches: Patches) -> None:
+    """Translate for every tensor and module of this process."""
+    _tensor_moves(patches)
+    _tensor_facts(patches)
+    _data(patches)
+    patches.set(torch.nn.Module, "_apply", _apply)
+    patches.set(torch._subclasses, "FakeTensor", _NoTensor)  # libraries ask it whether they are being compiled
+    for types in (optimizer_types, foreach_types):
+        if FakeTensor not in types:
+            types.append(FakeTensor)
+
+
+def _tensor_moves(patches: Patches) -> None:
+    plain_to = torch.Tensor.to
+
+    def to(self: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if args and isinstance(args[0], (str, int, torch.device)):
+            args = (to_sim(args[0]), *args[1:])
+        if kwargs.get("device") is not None:
+            kwargs["device"] = to_sim(kwargs["device"])
+        return plain_to(self, *args, **kwargs)
+
+    def cuda(
+        self: torch.Tensor, device: Any = None, non_blocking: bool = False, memory_format: Any = torch.preserve_format
+    ) -> torch.Tensor:
+        target = to_sim("cuda" if device is None else device)
+        return plain_to(self, target, non_blocking=non_blocking, memory_format=memory_format)
+
+    def pin_memory(self: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
+        return self
+
+    patches.set(torch.Tensor, "to", to)
+    patches.set(torch.Tensor, "cuda", cuda)
+    patches.set(torch.Tensor, "pin_memory", pin_memory)
+
+
+def _tensor_facts(patches: Patches) -> None:
+    patches.set(torch.Tensor, "is_cuda", property(is_sim))
+    patches.set(torch.Tensor, "is_pinned", lambda _self, *_args, **_kwargs: False)
+
+
+def _data(patches: Patches) -> None:
+    """Assigning `.data` goes across devices and dtypes on real tensors; on fake ones it is refused."""
+    plain: Any = torch._C.TensorBase.data
+
+    def assign(self: torch.Tensor, value: torch.Tensor) -> None:
+        if isinstance(self, FakeTensor) and isinstance(value, FakeTensor):
+            move_in_place(self, value)
+        else:
+            plain.__set__(self, value)
+
+    patches.set(torch.Tensor, "data", property(plain.__get__, assign))
+
+
+def _apply(module: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
+    """`Module._apply` as it is for real tensors: parameters keep their identity; children, own ones, buffers."""
+    if recurse:
+        for child in module.children():
+            child._apply(fn)
+    for param in module._parameters.values():
+        if param is None:
+            continue
+        _replace(param, fn)
+        if param.grad is not None:
+            _replace(param.grad, fn)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = fn(buffer)
+    return module
+
+
+def _replace(tensor: torch.Tensor, fn: Any) -> None:
+    with torch.no_grad():
+        applied = fn(tensor)
+    if applied is not tensor:
+        grad = tensor.grad
+        tensor.grad = None
+        move_in_place(tensor, applied)
+        tensor.grad = grad

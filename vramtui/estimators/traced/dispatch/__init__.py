@@ -1,0 +1,1 @@
+"""What stands between the code and PyTorch's dispatcher during a trace."""

@@ -1,0 +1,81 @@
+"""Gradients that meet at one tensor: autograd adds into the first where nobody else holds it.
+
+For fake tensors, which count as a subclass, the engine always adds out of place; here the sum is made as it is for
+plain tensors (`can_accumulate_inplace` in torch/csrc/autograd/input_buffer.cpp).
+"""
+
+import sys
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramtui.estimators.traced.device.device import SIM, inside
+from vramtui.estimators.traced.kernels.matmul import is_dense
+
+_ADD = torch.ops.aten.add.Tensor
+_ENGINE = "_engine_run_backward"
+
+
+def _counts(tensor: torch.Tensor) -> tuple[int, int]:
+    counted: Any = tensor
+    return counted._use_count(), torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+
+
+class _Probe(TorchDispatchMode):
+    """Reads how often a sole gradient is counted while an operator on it is being dispatched."""
+
+    seen: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _ADD and torch._C._current_graph_task_id() != -1:
+            self.seen = _counts(args[0])
+        with inside():
+            return func(*args, **(kwargs or {}))
+
+
+_PROBE: Any = _Probe
+
+
+def measure_sole_owner() -> tuple[int, int]:
+    """The counts of a gradient that only the engine holds; under the fake mode, before memory is followed."""
+    probe: Any = _PROBE()
+    with probe:
+        x = torch.empty(4, device=SIM, requires_grad=True)
+        h = x * 2
+        (h * 3).add_(h * 5).sum().backward()
+    seen: tuple[int, int] = probe.seen
+    return seen
+
+
+class Accumulation:
+    """Recognises the engine's additions.
+
+    Args:
+        sole_owner: the counts of a gradient nobody else holds.
+    """
+
+    def __init__(self, sole_owner: tuple[int, int]) -> None:
+        self._sole = sole_owner
+
+    def into(self, func: Any, args: Any, depth: int) -> torch.Tensor | None:
+        """The gradient that is added into, or None when this is another operator or its memory is shared.
+
+        Args:
+            func: what is dispatched.
+            args: what it is given.
+            depth: how many frames the caller is away from the dispatcher's.
+        """
+        if func is not _ADD or torch._C._current_graph_task_id() == -1 or torch.is_grad_enabled():
+            return None
+        caller = sys._getframe(depth).f_back
+        if caller is not None and caller.f_code.co_name != _ENGINE:
+            return None
+        old, new = args[0], args[1]
+        if not isinstance(new, torch.Tensor) or old.dtype is not new.dtype or old.shape != new.shape:
+            return None
+        return old if is_dense(old) and _counts(old) == self._sole else None

@@ -1,0 +1,188 @@
+"""The dispatch mode that sees every operator: runs it on fake tensors and gives its memory to the allocator."""
+
+import contextlib
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vramtui.estimators.traced.accounting.call_site import Whereabouts
+from vramtui.estimators.traced.accounting.memory import Memory
+from vramtui.estimators.traced.accounting.storages import Entry
+from vramtui.estimators.traced.device.device import inside, to_sim
+from vramtui.estimators.traced.dispatch import values
+from vramtui.estimators.traced.dispatch.accumulation import Accumulation
+from vramtui.estimators.traced.kernels.registry import find_kernel
+from vramtui.estimators.traced.process.failures import Escape
+
+_TO_COPY = torch.ops.aten._to_copy.default
+
+
+class Call:
+    """One operator on its way: what a kernel rule sees of it.
+
+    Attributes:
+        memory: the allocator and the workload's surroundings.
+        func, args, kwargs: the operator and what it was given.
+    """
+
+    def __init__(self, memory: Memory, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.memory = memory
+        self.func = func
+        self.args = args
+        self.kwargs = kwargs
+        self.fresh: list[tuple[torch.Tensor, Entry]] = []
+        self._scratch: list[Entry] = []
+
+    def run(self) -> Any:
+        """Run the operator on fake tensors; its new storages are allocated in the order of its outputs."""
+        return self.take(self.untracked())
+
+    def untracked(self) -> Any:
+        """Run the operator; the rule allocates what it returns, through `take`."""
+        try:
+            return self.func(*self.args, **self.kwargs)
+        except (DynamicOutputShapeException, DataDependentOutputException):
+            real = values.truly(self.memory.book, (self.func, self.args, self.kwargs))
+            if real is None:
+                raise
+            return fakes_like(real, self.args)
+        except UnsupportedOperatorException:
+            if self.func._schema.returns or self.func.namespace != "aten":
+                raise
+            return None  # it only writes to what it was given
+
+    def take(self, out: Any) -> Any:
+        """Allocate the storages in `out` that are new."""
+        for tensor in tensors_of((out,)):
+            entry = self.memory.book.see(tensor)
+            if entry is not None:
+                self.fresh.append((tensor, entry))
+        return out
+
+    def scratch(self, nbytes: int) -> Entry:
+        """Take memory that the kernel gives back when it ends, or earlier through `drop`."""
+        entry = self.memory.take(nbytes, "temporaries")
+        self._scratch.append(entry)
+        return entry
+
+    def drop(self, *entries: Entry) -> None:
+        """Give scratch memory back now."""
+        for entry in entries:
+            self._scratch.remove(entry)
+            self.memory.release(entry)
+
+    def end(self) -> None:
+        """Give back what is left, the youngest first, as C++ scopes do."""
+        while self._scratch:
+            self.memory.release(self._scratch.pop())
+
+
+_Mode: Any = TorchDispatchMode
+
+
+class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
+    """Stands above the fake mode."""
+
+    def __init__(self, memory: Memory, where: Whereabouts, accumulation: Accumulation, escape: Escape) -> None:
+        super().__init__()
+        self.memory = memory
+        self._escape = escape
+        self._where = where
+        self._accumulation = accumulation
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled under this mode, and being wrapped against that costs time and frames."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        old = self._accumulation.into(func, args, depth=1)
+        if old is not None:
+            entry = self.memory.book.find(old)
+            if entry is not None:
+                entry.guessed = True
+            return old
+        kwargs = dict(kwargs) if kwargs else {}
+        made_by = _maker(func) if torch.is_inference_mode_enabled() else None
+        if made_by is not None:
+            with self:
+                return func._op_dk(made_by, *args, **kwargs)
+        with inside():
+            try:
+                return self._dispatch(func, args, kwargs)
+            except BaseException as error:
+                self._escape.error = error
+                raise
+
+    def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs.get("device") is not None:
+            kwargs["device"] = to_sim(kwargs["device"])
+            if func is _TO_COPY and _changes_nothing(args[0], kwargs):
+                return torch.ops.aten.alias.default(args[0])
+        known = values.read(self.memory.book, func, args)
+        if known is not values.NOT_A_READ:
+            return known
+        if torch.is_grad_enabled():
+            self._where.remember()
+        call = Call(self.memory, func, args, kwargs)
+        self.memory.operator = func
+        with _finished(call):
+            kernel = find_kernel(func)
+            out = call.run() if kernel is None else kernel(call)
+        values.follow(self.memory.book, call.fresh, (func, args, kwargs), out)
+        return out
+
+
+@functools.cache
+def _maker(func: Any) -> Any:
+    """The key whose kernel makes an operator of others (linear of addmm), which inference mode leaves whole: that of
+    the device where attention is steered, or else the one for all devices; None for an operator of its own.
+    """
+    known, name = torch._C._dispatch_has_kernel_for_dispatch_key, func.name()
+    if func.namespace != "aten" or not known(name, "CompositeImplicitAutograd"):
+        return None
+    keys = torch._C.DispatchKey
+    return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
+
+
+@contextlib.contextmanager
+def _finished(call: Call) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        call.end()
+
+
+def _changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:
+    """Whether a copy asked for by the name "cuda" would land where `source` already is."""
+    if kwargs.get("dtype") not in (None, source.dtype) or kwargs.get("memory_format") is not None:
+        return False
+    device = kwargs["device"]
+    return bool(device.type == source.device.type and device.type != "cpu")
+
+
+def fakes_like(real: Any, args: tuple[Any, ...]) -> Any:
+    """Fake tensors of the shapes in `real`, on the device of the first tensor in `args`."""
+    if isinstance(real, (list, tuple)):
+        return type(real)(fakes_like(part, args) for part in real)
+    if not isinstance(real, torch.Tensor):
+        return real
+    device = next(tensors_of(args)).device
+    return torch.ops.aten.empty_strided.default(real.size(), real.stride(), dtype=real.dtype, device=device)
+
+
+def tensors_of(values_: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors in nested lists and tuples."""
+    for value in values_:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, (list, tuple)):
+            yield from tensors_of(value)

@@ -1,0 +1,170 @@
+"""Values of small tensors, carried although tensors are fake: in mirrors, on the CPU.
+
+Libraries branch on them: counters of optimizers, position ids, attention masks, random orders of samples. A mirror
+belongs to a storage, so every view of it is known with it, and writing through one is seen through all. What follows
+from constants is known; what follows from data is guessed as if the data held nothing remarkable (zeros, and `all`
+holds), which is enough for conditions such as `isnan`, but never for the shape of a tensor.
+"""
+
+from typing import Any
+
+import torch
+
+from vramtui.estimators.traced.accounting.storages import Entry, StorageBook
+
+NOT_A_READ: Any = object()
+Asked = tuple[Any, tuple[Any, ...], dict[str, Any]]
+_ITEM = torch.ops.aten._local_scalar_dense.default
+_COMPARISONS = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
+_MOST_INTEGERS = 1 << 16
+_MOST_FLOATS = 1 << 10
+
+
+def value_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
+    """A real tensor that shares `tensor`'s values; None where there are none. Only without dispatch."""
+    entry = book.find(tensor)
+    if entry is None or entry.mirror is None:
+        return None
+    out = torch.empty(0, dtype=tensor.dtype)
+    return out.set_(entry.mirror, tensor.storage_offset(), tensor.size(), tensor.stride())
+
+
+def certain_value(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
+    """A real tensor with `tensor`'s values, where they do not follow from data; None otherwise."""
+    with torch._C._DisableTorchDispatch():
+        if type(tensor) is torch.Tensor and tensor.device.type == "cpu":
+            return tensor
+        entry = book.find(tensor)
+        return None if entry is None or entry.guessed else value_of(book, tensor)
+
+
+def read(book: StorageBook, func: Any, args: tuple[Any, ...]) -> Any:
+    """What an operator gives that answers with a number: NOT_A_READ for every other operator.
+
+    `.item()` is zero where there is no value; tensors that cannot be compared are alike if their shapes are.
+    """
+    if func in _COMPARISONS:
+        with torch._C._DisableTorchDispatch():
+            answer = _compute(book, (func, args, {}))[1]
+            return args[0].shape == args[1].shape if answer is None else answer
+    if func is not _ITEM:
+        return NOT_A_READ
+    tensor = args[0]
+    with torch._C._DisableTorchDispatch():
+        value = tensor if type(tensor) is torch.Tensor else value_of(book, tensor)
+        return torch.zeros((), dtype=tensor.dtype).item() if value is None else value.item()
+
+
+def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, Entry]], asked: Asked, out: Any) -> None:
+    """Carry the values of small tensors through an operator.
+
+    Args:
+        book: the storages.
+        fresh: the outputs whose storages are new.
+        asked: the operator, its arguments and its keywords.
+        out: what it gave.
+    """
+    mutable = asked[0]._schema.is_mutable
+    small = [(tensor, entry) for tensor, entry in fresh if _small(tensor)]
+    if not small and not mutable:
+        return
+    with torch._C._DisableTorchDispatch():
+        known, result = _compute(book, asked)
+        for tensor, entry in small:
+            _keep(book, tensor, entry, _beside(tensor, out, result), asked[0])
+            entry.guessed = not known or torch.Tag.nondeterministic_seeded in asked[0].tags
+        if mutable and not known:
+            for tensor in _written(asked):
+                held = book.find(tensor)
+                if held is not None:
+                    held.guessed = True
+
+
+def truly(book: StorageBook, asked: Asked) -> Any:
+    """The operator's result on real tensors, if all that it reads is known for certain; None if not."""
+    with torch._C._DisableTorchDispatch():
+        known, result = _compute(book, asked)
+        return result if known else None
+
+
+def _small(tensor: torch.Tensor) -> bool:
+    most = _MOST_FLOATS if tensor.dtype.is_floating_point or tensor.dtype.is_complex else _MOST_INTEGERS
+    return tensor.numel() <= most
+
+
+class _NoValue(Exception):
+    pass
+
+
+class _Substitution:
+    """Replaces tensors by their values; remembers whether all of them were certain."""
+
+    def __init__(self, book: StorageBook) -> None:
+        self._book = book
+        self.certain = True
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value)
+        if isinstance(value, dict):
+            return {key: self.of(item) for key, item in value.items() if key != "pin_memory"}
+        if isinstance(value, (list, tuple)):
+            return type(value)(self.of(item) for item in value)
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        return value
+
+    def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
+        if type(tensor) is torch.Tensor and tensor.device.type == "cpu":
+            return tensor
+        entry = self._book.find(tensor)
+        if entry is None or entry.mirror is None:
+            raise _NoValue
+        self.certain &= not entry.guessed
+        value = value_of(self._book, tensor)
+        assert value is not None
+        return value
+
+
+def _compute(book: StorageBook, asked: Asked) -> tuple[bool, Any]:
+    """Whether the result is certain, and the result; None where it cannot be had."""
+    func, args, kwargs = asked
+    substitution = _Substitution(book)
+    try:
+        real_args, real_kwargs = substitution.of(args), substitution.of(kwargs)
+        return substitution.certain, func(*real_args, **real_kwargs)
+    except (_NoValue, RuntimeError, NotImplementedError, IndexError, ValueError, TypeError):
+        return False, None  # without a value, or none that the CPU's operator takes
+
+
+def _beside(tensor: torch.Tensor, out: Any, result: Any) -> torch.Tensor | None:
+    """The part of `result` that stands where `tensor` stands in `out`."""
+    outs = out if isinstance(out, (list, tuple)) else (out,)
+    results = result if isinstance(result, (list, tuple)) else (result,)
+    for fake, real in zip(outs, results, strict=False):
+        if fake is tensor and isinstance(real, torch.Tensor) and real.shape == tensor.shape:
+            return real
+    return None
+
+
+def _keep(book: StorageBook, tensor: torch.Tensor, entry: Entry, value: torch.Tensor | None, func: Any) -> None:
+    entry.mirror = torch.UntypedStorage(max(entry.nbytes, tensor.element_size()))
+    mirror = value_of(book, tensor)
+    assert mirror is not None
+    if value is not None:
+        mirror.copy_(value)
+    else:
+        mirror.fill_(1 if func.overloadpacket is torch.ops.aten.all else 0)
+
+
+def _written(asked: Asked) -> list[torch.Tensor]:
+    """The tensors an operator writes to."""
+    func, args, kwargs = asked
+    found: list[torch.Tensor] = []
+    for i, argument in enumerate(func._schema.arguments):
+        info = argument.alias_info
+        if info is None or not info.is_write:
+            continue
+        value = args[i] if i < len(args) else kwargs.get(argument.name)
+        found += [t for t in (value if isinstance(value, (list, tuple)) else (value,)) if isinstance(t, torch.Tensor)]
+    return found

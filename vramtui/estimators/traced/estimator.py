@@ -1,0 +1,199 @@
+"""The traced estimator: the preset's model built and run on fake tensors, in a child process."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
+from vramtui.core.estimate.ledger import CATEGORIES, Category, ledger_from_parts
+from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel, TransformerModel
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.estimators.traced.process.results import Held, TraceRequest, TraceResult, TraceRow
+from vramtui.estimators.traced.process.run import require, split_target, trace
+from vramtui.estimators.traced.workloads.limits import check
+
+STEPS = 2
+NO_LIMIT = 1 << 50
+SOURCE = "the model's own operators, run on fake tensors through a simulated caching allocator"
+LIFETIMES: dict[Category, str] = {
+    "weights": "from the model's making to the end",
+    "gradients": "from backward to zero_grad",
+    "optimizer": "from the first step to the end",
+    "activations": "from forward to backward",
+    "inputs": "while a batch is worked on",
+    "workspaces": "from the first product of each thread to the end",
+    "temporaries": "within single operators",
+    "kv_cache": "while a sequence is generated",
+}
+
+
+class Traced:
+    """Runs the workload; seconds, and torch has to be installed."""
+
+    name = "traced"
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        """Trace in a child process on a card of this kind that has all the memory one could ask for.
+
+        Raises:
+            UserError: torch is missing, or the workload cannot be traced.
+        """
+        limitless = msgspec.structs.replace(device, total_memory=NO_LIMIT)
+        request = request_of(workload, limitless)
+        return estimate_of(trace(msgspec.structs.replace(request, steps=STEPS)), workload)
+
+
+TRACED = Traced()
+
+
+def request_of(workload: Workload, device: Device, arguments: tuple[str, ...] = ()) -> TraceRequest:
+    """What to ask of a trace so that it runs this workload; code that a preset names is told apart from a preset's own.
+
+    Raises:
+        UserError: the workload cannot be traced; the sentence says why.
+    """
+    require()
+    check(workload)
+    model = workload.model
+    if isinstance(model, TorchModel):
+        path, _none = split_target(model.file)
+        return TraceRequest(path=path, function=model.function, arguments=arguments or model.arguments, device=device)
+    if arguments:
+        raise UserError("arguments after -- are for a script, and this preset names none; change it with --set")
+    if isinstance(model, HuggingFaceModel) or (
+        isinstance(model, TransformerModel) and model.implementation == "huggingface"
+    ):
+        require("transformers")
+    return TraceRequest(workload=workload, device=device)
+
+
+def estimate_of(result: TraceResult, workload: Workload) -> Estimate:
+    """The trace's answer in the form that all estimators have."""
+    parts = [_part(category, result) for category in CATEGORIES if result.peak_categories.get(category)]
+    cached = result.peak_reserved - result.peak_allocated
+    leaves = {part.line: part.at_peak for part in parts}
+    ledger = ledger_from_parts(
+        {category: leaves.get(category, 0) for category in CATEGORIES},
+        reserved=result.peak_reserved,
+        context=result.context,
+    )
+    peak = next((row for row in result.timeline if row.peak_allocated == result.peak_allocated), None)
+    return Estimate(
+        method="traced",
+        parts=(*parts, _outside("cached", cached, result), _outside("context", result.context, result)),
+        ledger=ledger,
+        peak_phase="build" if peak is None else _phase(peak, workload),
+        peak_step=None if result.peak_step < 0 else result.peak_step,
+        timeline=_timeline(result, workload),
+        assumptions=(
+            *_assumptions(workload),
+            f"{result.events:,} allocations and releases by torch {result.torch}, without a limit to memory",
+            *result.warnings,
+        ),
+    )
+
+
+def _part(category: Category, result: TraceResult) -> Part:
+    size = result.peak_categories[category]
+    most = max((row.categories.get(category, 0) for row in result.timeline), default=size)
+    largest = [held for held in result.largest if held.category == category]
+    listed = ", ".join(map(_said, largest[:3]))
+    rest = size - sum(held.bytes for held in largest[:3])
+    formula = f"{format_bytes(size, 2)} alive at the peak"
+    if listed:
+        formula += f": {listed}" + (f", {format_bytes(rest, 2)} in smaller ones" if rest else "")
+    return Part(
+        name=category.replace("_", " "),
+        line=category,
+        bytes=max(size, most) if category == "gradients" else size,
+        at_peak=size,
+        formula=formula,
+        source=SOURCE,
+        lifetime=LIFETIMES.get(category, "as the code has it"),
+    )
+
+
+def _said(held: Held) -> str:
+    made = held.module or held.operator.removeprefix("aten.").removesuffix(".default")
+    return f"{format_bytes(held.bytes, 2)} in {made}"
+
+
+def _outside(line: str, size: int, result: TraceResult) -> Part:
+    if line == "cached":
+        formula = f"peak reserved {result.peak_reserved:,} - peak allocated {result.peak_allocated:,}"
+        return Part(
+            name="cached",
+            line="cached",
+            bytes=size,
+            at_peak=size,
+            formula=formula,
+            source="the simulated allocator's segments",
+            lifetime="until torch.cuda.empty_cache",
+        )
+    capability = ".".join(map(str, result.capability))
+    return Part(
+        name="context",
+        line="context",
+        bytes=size,
+        at_peak=size,
+        formula=f"usual for compute capability {capability}",
+        source="what processes of that kind were seen to hold beside PyTorch's allocator",
+        lifetime="from the first use of CUDA to the end",
+    )
+
+
+def _phase(row: TraceRow, workload: Workload) -> Phase:
+    if row.phase in {"model", "optimizer"}:
+        return "build"
+    if row.phase == "forward" and isinstance(workload.run, InferRun) and workload.run.new_tokens:
+        return "decode" if row.step > 0 else "prefill"
+    phases: dict[str, Phase] = {
+        "input": "input",
+        "forward": "forward",
+        "backward": "backward",
+        "step": "step",
+        "zero_grad": "zero_grad",
+    }
+    return phases.get(row.phase, "build")
+
+
+def _timeline(result: TraceResult, workload: Workload) -> tuple[Moment, ...]:
+    """A row for each phase; the model's and the optimizer's making are one, as are the batches drawn in between."""
+    moments: list[Moment] = []
+    for row in result.timeline:
+        moment = Moment(
+            phase=_phase(row, workload),
+            step=max(row.step, 0),
+            allocated=row.allocated,
+            reserved=row.reserved,
+            peak_allocated=row.peak_allocated,
+            peak_reserved=row.peak_reserved,
+            categories=row.categories,
+        )
+        if moments and moment.phase == "build" == moments[-1].phase:
+            before = moments.pop()
+            moment = msgspec.structs.replace(
+                moment,
+                peak_allocated=max(before.peak_allocated, moment.peak_allocated),
+                peak_reserved=max(before.peak_reserved or 0, moment.peak_reserved or 0),
+            )
+        moments.append(moment)
+    return tuple(moments)
+
+
+def _assumptions(workload: Workload) -> tuple[str, ...]:
+    model, run = workload.model, workload.run
+    if isinstance(model, TorchModel):
+        return ("The code is the preset's own file; its [run] table only says what it is about.",)
+    said = []
+    if isinstance(run, TrainRun):
+        said.append("A plain loop: batch, forward, backward, step, zero_grad; the old batch lives until the new one.")
+    if run_attention(workload) == "flash":
+        said.append("Attention is whichever fused kernel PyTorch picks on this card for these types.")
+    return tuple(said)
+
+
+def run_attention(workload: Workload) -> str | None:
+    """The attention that the run asks for, where it can."""
+    return workload.run.attention if isinstance(workload.run, (TrainRun, InferRun)) else None

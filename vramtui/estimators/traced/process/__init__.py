@@ -1,0 +1,1 @@
+"""The child process of a trace: what is asked, what is answered, how it fails."""

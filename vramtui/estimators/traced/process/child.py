@@ -1,0 +1,123 @@
+"""The child process: reads a request, runs the code on the simulated card, writes lines of JSON.
+
+`python -m vramtui.estimators.traced.process.child` with a TraceRequest as a line on standard input, whose end is
+the end of this process too. What the code itself prints goes to standard error.
+"""
+
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from io import RawIOBase
+from typing import Any
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
+from vramtui.estimators.context import cuda_context_bytes
+from vramtui.estimators.traced.process.results import Line, Progress, TraceRequest, TraceResult
+
+
+def main() -> None:
+    """Answer one request and end the process at once, whatever threads the code has left behind."""
+    # Torch would complain that there is a CUDA compiler and no card, which is what a trace is for.
+    logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)
+    asked = os.fdopen(os.dup(0), "rb", buffering=0)
+    request = msgspec.json.decode(asked.readline(), type=TraceRequest)
+    threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
+
+    def say(line: Line) -> None:
+        answers.write(msgspec.json.encode(line) + b"\n")
+
+    try:
+        say(Line(result=trace_here(request, lambda progress: say(Line(progress=progress)))))
+    except UserError as error:
+        say(Line(error=str(error), frames=_own_frames(error)))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _end_with(asked: RawIOBase) -> None:
+    """Wait for the end of standard input, which comes with the end of the process that asked."""
+    asked.read(1)
+    os._exit(1)
+
+
+def _own_frames(error: UserError) -> tuple[str, ...]:
+    """The lines of the user's own files that led to what the error was made from."""
+    from vramtui.estimators.traced.accounting.call_site import is_users  # noqa: PLC0415 - torch takes seconds to load
+
+    cause = error.__cause__
+    frames = traceback.extract_tb(cause.__traceback__) if cause is not None else ()
+    return tuple(
+        f"{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames if is_users(frame.filename)
+    )
+
+
+def trace_here(request: TraceRequest, progress: Callable[[Progress], None]) -> TraceResult:
+    """Trace in this process, which is of no use for anything else with torch afterwards.
+
+    Raises:
+        UserError: the code failed, did what cannot be followed, or ran out of the card's memory.
+    """
+    from vramtui.estimators.traced.accounting.phases import TraceFinished  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.process.failures import in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
+    from vramtui.estimators.traced.session import Session  # noqa: PLC0415 - as above
+
+    # It tells of every error that it passes on; the code's own words are enough.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
+    device = request.device
+    allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf))
+    session = Session(
+        allocator,
+        device,
+        steps=request.steps,
+        progress=progress,
+        separate_lt_workspace=request.separate_lt_workspace,
+    )
+    with session:
+        full: str | None = None
+        try:
+            kept = _run(request)
+            session.phases.finish()
+        except TraceFinished as finished:
+            kept = finished
+        except BaseException as error:  # whatever stopped the code is put in words
+            kept = error
+            full = out_of_memory(error, session)
+            if full is None:
+                raise in_words(error, session) from error
+            session.phases.abandon()
+        result = session.recorder.result(cuda_context_bytes(device.capability), full)
+        del kept
+    return result
+
+
+def _run(request: TraceRequest) -> Any:
+    from vramtui.estimators.traced.process import script  # noqa: PLC0415 - the code's own imports come with it
+
+    if request.workload is not None:
+        from vramtui.estimators.traced.workloads.job import run_workload  # noqa: PLC0415 - as above
+
+        return run_workload(request.workload)
+    try:
+        if request.function is not None:
+            return script.run_function(request.path, request.function, request.arguments)
+        return script.run_script(request.path, request.arguments)
+    except SystemExit as stop:
+        if not stop.code:
+            return None
+        if isinstance(stop.code, int):
+            raise UserError(f"the code ended itself with exit code {stop.code}") from None
+        raise UserError(f"the code ended itself: {stop.code}") from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What is asked of a trace, and what it answers; no torch here, so that both sides of the pipe can read it."""
+
+import msgspec
+
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.workload import Workload
+
+SCHEMA = 1
+CATEGORIES = (
+    "weights",
+    "gradients",
+    "optimizer",
+    "activations",
+    "inputs",
+    "workspaces",
+    "temporaries",
+    "kv_cache",
+)
+
+
+class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One trace.
+
+    Attributes:
+        path: the Python file; empty for a workload of a preset.
+        function: which function of it, without arguments; None runs the file as a script.
+        arguments: what a script finds in `sys.argv`.
+        workload: a preset's model and run, whose model is then built of torch's or transformers' parts; None for a
+            file.
+        device: the card to stand in for.
+        steps: after how many optimizer steps to stop.
+        alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
+        separate_lt_workspace: a further cuBLASLt workspace, as PyTorch up to 2.11 keeps it.
+    """
+
+    path: str = ""
+    function: str | None = None
+    arguments: tuple[str, ...] = ()
+    workload: Workload | None = None
+    device: Device
+    steps: int = 3
+    alloc_conf: str = ""
+    separate_lt_workspace: bool = False
+
+
+class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one phase: bytes held then, the phase's own peaks, and what the held bytes are."""
+
+    phase: str
+    step: int
+    allocated: int
+    reserved: int
+    peak_allocated: int
+    peak_reserved: int
+    categories: dict[str, int]
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """One allocation that is alive at the peak: its bytes, what they are, and who made them."""
+
+    bytes: int
+    category: str
+    operator: str
+    module: str
+    line: str
+    phase: str
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """One point of the fine trace: the number of the event, and the bytes just after it."""
+
+    event: int
+    allocated: int
+    reserved: int
+
+
+class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
+    """A finished trace; bytes throughout.
+
+    Attributes:
+        torch: the version that ran.
+        device: the card that was simulated; `capability` and `total_memory` are its own.
+        timeline: one row at the end of each phase.
+        peak_phase: the phase in which allocated peaks, `peak_step` its step.
+        process: what nvidia-smi would show at most: peak of reserved, and the CUDA context.
+        context: the CUDA context alone.
+        peak_categories: what the bytes alive at the peak of allocated are.
+        largest: the ten largest of them.
+        warnings: what the figures leave out, a sentence each.
+        out_of_memory: why the code stopped early, when the card was too small for it.
+        series: the fine trace, thinned; its peak is in it.
+        events: how many allocations and releases there were.
+    """
+
+    schema: int = SCHEMA
+    torch: str
+    device: str
+    capability: tuple[int, int]
+    total_memory: int
+    timeline: tuple[TraceRow, ...]
+    peak_allocated: int
+    peak_reserved: int
+    peak_phase: str
+    peak_step: int
+    process: int
+    context: int
+    peak_categories: dict[str, int]
+    largest: tuple[Held, ...]
+    warnings: tuple[str, ...]
+    out_of_memory: str | None = None
+    series: tuple[Moment, ...]
+    events: int
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a running trace is: the phase that ended last, and what is held."""
+
+    phase: str
+    step: int
+    allocated: int
+    peak_allocated: int
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One line of the child's answer: exactly one of progress, result and error is there.
+
+    `frames` are the user's own lines that led to the error, outermost first.
+    """
+
+    progress: Progress | None = None
+    result: TraceResult | None = None
+    error: str | None = None
+    frames: tuple[str, ...] = ()

@@ -1,0 +1,200 @@
+"""Start a trace in a child process and wait for it; this side never imports torch."""
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.estimators.traced.process.results import Line, Progress, TraceRequest, TraceResult
+
+MISSING = "trace needs {}: pip install 'vramtui[trace]'"
+_CHILD = "vramtui.estimators.traced.process.child"
+_LAST_LINES = 20
+
+
+class TraceCancelled(Exception):
+    """The trace was called off."""
+
+
+class TraceFailed(UserError):
+    """The code could not be traced to its end.
+
+    Attributes:
+        frames: the user's own lines that led there, outermost first.
+        said: the last lines that the code itself printed.
+    """
+
+    def __init__(self, sentence: str, frames: tuple[str, ...] = (), said: tuple[str, ...] = ()) -> None:
+        super().__init__(sentence)
+        self.frames = frames
+        self.said = said
+
+
+def require(package: str = "torch") -> None:
+    """Raise UserError with how to install it where `package` is missing; it is looked for, not imported."""
+    try:
+        found = importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise UserError(MISSING.format(package))
+
+
+def is_file_target(target: str) -> bool:
+    """Whether `target` names a Python file, and not a preset."""
+    path, _function = _parted(target)
+    return path.endswith((".py", ".pyw")) or (Path(path).is_file() and not path.endswith(".toml"))
+
+
+def split_target(target: str) -> tuple[str, str | None]:
+    """`FILE.py[:FUNCTION]` as a path and a function's name.
+
+    Raises:
+        UserError: there is no such file; the sentence names the nearest one beside it.
+    """
+    path, function = _parted(target)
+    if Path(path).is_dir():
+        raise UserError(f"{path} is a folder; name a Python file in it")
+    if not Path(path).is_file():
+        folder = Path(path).parent
+        beside = [str(found) for found in folder.glob("*.py")] if folder.is_dir() else []
+        raise UserError(f"{path} does not exist{nearest(path, beside)}")
+    return str(Path(path).resolve()), function or None
+
+
+def _parted(target: str) -> tuple[str, str]:
+    path, colon, function = target.rpartition(":")
+    return (path, function) if colon and path and function.isidentifier() else (target, "")
+
+
+def trace(
+    request: TraceRequest,
+    *,
+    progress: Callable[[Progress], None] | None = None,
+    cancel: threading.Event | None = None,
+    timeout: float | None = None,
+    show_output: bool = False,
+) -> TraceResult:
+    """Trace in a child process, which ends when this one does.
+
+    Args:
+        request: what to trace on which card.
+        progress: told of each phase that has ended, from this thread.
+        cancel: set it from another thread to end the child and raise TraceCancelled.
+        timeout: seconds after which the child is ended.
+        show_output: let what the code prints through to standard error, instead of keeping it for a failure.
+
+    Raises:
+        UserError: torch is missing, the code cannot be traced, or it took too long.
+        TraceCancelled: `cancel` was set.
+    """
+    require()
+    with tempfile.TemporaryFile() as said:
+        child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
+            [sys.executable, "-m", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if show_output else said,
+            env=_environment(),
+            # Ctrl-C is for this process, which then ends the child and whatever it has started.
+            start_new_session=True,
+        )
+        watcher = _Watcher(child, cancel, timeout)
+        watcher.start()
+        try:
+            answer = _converse(child, request, progress)
+        finally:
+            watcher.over.set()
+            _end(child)
+            _close(child)
+        watcher.raise_reason()
+        if answer.result is not None:
+            return answer.result
+        said.seek(0)
+        words = tuple(said.read().decode(errors="replace").splitlines()[-_LAST_LINES:])
+    if answer.error is not None:
+        raise TraceFailed(answer.error, answer.frames, words)
+    raise TraceFailed(f"the traced process ended without an answer (exit code {child.returncode})", (), words)
+
+
+def _end(child: "subprocess.Popen[bytes]") -> None:
+    """End the child and the processes it has started."""
+    if child.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _close(child: "subprocess.Popen[bytes]") -> None:
+    for pipe in (child.stdin, child.stdout):
+        if pipe is not None:
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
+
+
+class _Watcher(threading.Thread):
+    """Ends the child when it is called off or late."""
+
+    def __init__(self, child: "subprocess.Popen[bytes]", cancel: threading.Event | None, timeout: float | None) -> None:
+        super().__init__(daemon=True)
+        self.over = threading.Event()
+        self._child = child
+        self._cancel = cancel
+        self._timeout = timeout
+        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._reason: Exception | None = None
+
+    def run(self) -> None:
+        while not self.over.wait(0.05):
+            if self._cancel is not None and self._cancel.is_set():
+                self._reason = TraceCancelled()
+            elif self._deadline is not None and time.monotonic() > self._deadline:
+                self._reason = UserError(f"the trace was ended after {self._timeout:g} s without an answer")
+            if self._reason is not None:
+                _end(self._child)
+                return
+
+    def raise_reason(self) -> None:
+        """Raise why the child was ended, if it was."""
+        if self._reason is not None:
+            raise self._reason
+
+
+def _converse(
+    child: "subprocess.Popen[bytes]", request: TraceRequest, progress: Callable[[Progress], None] | None
+) -> Line:
+    """The child's last line; an empty one where it ended without."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    try:
+        # Left open: its closing tells the child that this process is gone.
+        child.stdin.write(msgspec.json.encode(request) + b"\n")
+        child.stdin.flush()
+    except BrokenPipeError:
+        return Line()
+    for text in child.stdout:
+        line = msgspec.json.decode(text, type=Line)
+        if line.error is not None or line.result is not None:
+            return line
+        if line.progress is not None and progress is not None:
+            progress(line.progress)
+    return Line()
+
+
+def _environment() -> dict[str, str]:
+    """One thread is enough where nothing is computed; the program is found however it was started."""
+    here = str(Path(__file__).resolve().parents[4])
+    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    quiet = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
+    quiet["PYTHONUNBUFFERED"] = "1"  # what it says comes in the order that it is said, also when it dies
+    return {**os.environ, **quiet, "PYTHONPATH": os.pathsep.join(paths)}

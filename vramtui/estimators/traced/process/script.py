@@ -1,0 +1,57 @@
+"""Runs the user's file as Python would, or one function of it."""
+
+import importlib.util
+import inspect
+import os
+import runpy
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from vramtui.core.base.errors import UserError, nearest
+
+
+def run_script(path: str, arguments: tuple[str, ...]) -> None:
+    """The file as `__main__`, with `arguments` behind its name in `sys.argv`."""
+    _be_at_home(path, arguments)
+    runpy.run_path(path, run_name="__main__")
+
+
+def run_function(path: str, function: str, arguments: tuple[str, ...]) -> None:
+    """Import the file under its own name and call one function of it, without arguments.
+
+    Raises:
+        UserError: the file has no such function.
+    """
+    _be_at_home(path, arguments)
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    called = getattr(module, function, None)
+    if not callable(called):
+        known = [name for name, value in vars(module).items() if callable(value) and not name.startswith("_")]
+        raise UserError(f"{path} has no function {function!r}{nearest(function, known)}")
+    _refuse_arguments(path, function, called)
+    called()
+
+
+def _refuse_arguments(path: str, function: str, called: Callable[..., object]) -> None:
+    try:
+        parameters = inspect.signature(called).parameters.values()
+    except (TypeError, ValueError):
+        return
+    optional = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+    needed = [one.name for one in parameters if one.default is one.empty and one.kind not in optional]
+    if needed:
+        raise UserError(
+            f"{function} in {path} needs {', '.join(needed)}; a function to trace takes no arguments, so write one "
+            "that calls it"
+        )
+
+
+def _be_at_home(path: str, arguments: tuple[str, ...]) -> None:
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))  # noqa: PTH100,PTH120 - as Python sets it itself

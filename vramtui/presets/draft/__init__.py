@@ -1,0 +1,1 @@
+"""A preset while it is edited: text, form, undo, and its file."""

@@ -1,0 +1,71 @@
+"""A new preset in the person's own folder, from a model's file or from another preset."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.presets.library import PresetLibrary
+from vramtui.presets.model_files.as_preset import is_model_file
+from vramtui.presets.reading import shown
+from vramtui.presets.toml.writer import write_preset_text
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def create_preset(library: PresetLibrary, name: str, source: str) -> Path:
+    """Write the preset `name` from `source`, the path of a model's file or the name or path of a preset; another
+    preset's text is copied with its comments.
+
+    Raises:
+        UserError: the name cannot be a file's or is taken, or the source cannot be read.
+    """
+    checked_name(name)
+    path = library.user_folder / f"{name}.toml"
+    if path.exists() or path.is_symlink():
+        raise UserError(f"{shown(path)} exists already; give another name")
+    if name in set(library.keys()):
+        raise UserError(f"a preset is called {name!r} already; give another name")
+    found = library.get(source)
+    text = as_toml(found.preset) if is_model_file(source) else Path(found.path).read_text(encoding="utf-8-sig")
+    write_preset_text(path, text)
+    return path
+
+
+def checked_name(name: str) -> str:
+    """`name`, which a preset's file may have.
+
+    Raises:
+        UserError: it cannot be a file's.
+    """
+    if not NAME.fullmatch(name):
+        raise UserError(f"{printable(repr(name[:60]))} is no name of a preset: use letters, digits, '.', '-' and '_'")
+    return name
+
+
+def as_toml(preset: msgspec.Struct) -> str:
+    """The TOML text of a preset, without what is the default anyway."""
+    import tomlkit  # noqa: PLC0415 - 9 ms that only writing pays
+
+    return tomlkit.dumps(_said(preset))
+
+
+def _said(part: msgspec.Struct) -> dict[str, Any]:
+    """The keys of a Struct that are not as they would be unsaid, and its tag."""
+    config = part.__struct_config__
+    said: dict[str, Any] = {config.tag_field: config.tag} if config.tag_field and config.tag is not None else {}
+    tables = {}
+    for field in msgspec.structs.fields(part):
+        value = getattr(part, field.name)
+        if value is None or (not field.required and value == field.default):
+            continue
+        if isinstance(value, msgspec.Struct):
+            tables[field.encode_name] = _said(value)
+        else:
+            plain = msgspec.to_builtins(value)
+            (tables if isinstance(plain, Mapping) else said)[field.encode_name] = plain
+    return said | tables

@@ -1,0 +1,241 @@
+"""A preset while it is edited: from its text and from its form, with undo, and back to its file."""
+
+import difflib
+import re
+from pathlib import Path
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.schema.preset import PresetFile
+from vramtui.presets.draft.creation import as_toml, checked_name
+from vramtui.presets.draft.edited_text import EditedText, TryOut
+from vramtui.presets.draft.preset_file import Opened, Stamp, open_text, stamp_of
+from vramtui.presets.library import bundled_folder, config_dir
+from vramtui.presets.model_files.as_preset import is_model_file, preset_of
+from vramtui.presets.reading import shown
+from vramtui.presets.toml.whole_files import NotDurable
+from vramtui.presets.toml.writer import write_preset_text
+
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+
+
+class NameTaken(UserError):
+    """A preset is to be saved where another file is: ask for another name, or save with `replace`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{shown(path)} exists already; give another name")
+        self.path = path
+
+
+class ChangedOnDisk(UserError):
+    """The file is no longer what was opened: show the difference, then `take_disk`, `keep_mine`, or `replace`."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"{shown(path)} was changed by something else since it was opened")
+        self.path = path
+
+
+class Draft(EditedText):
+    """One preset while it is edited; see `EditedText` for what is done to its text. Only `save` and `delete` change
+    anything on the disk.
+
+    Args:
+        text: as it is to begin with.
+        name: what commands call it by, a file's stem.
+        path: its file; None where it has none yet.
+        bundled: whether that file came with the program, and is saved into the person's own folder.
+        try_out: what else a preset has to go through (an estimator); it raises UserError with a sentence that begins
+            with the key it is about. It runs at each change.
+        user_folder: where presets of one's own are kept; `config_dir()/presets` by default.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        name: str,
+        *,
+        path: Path | None = None,
+        bundled: bool = False,
+        try_out: TryOut | None = None,
+        user_folder: Path | None = None,
+    ) -> None:
+        super().__init__(text, path.parent if path is not None else None, try_out)
+        self.name = name
+        self.path = path
+        self.bundled = bundled
+        self.saved_text = text if path is not None else ""
+        self._first_text = text
+        self._mark = ""
+        self._stamp: Stamp | None = None
+        self._user_folder = config_dir() / "presets" if user_folder is None else user_folder
+
+    @classmethod
+    def open(cls, found: PresetFile, *, try_out: TryOut | None = None, user_folder: Path | None = None) -> "Draft":
+        """The draft of a preset that was found. A model's own file, which stands for a preset, makes a new one.
+
+        Raises:
+            UserError: the file cannot be read.
+        """
+        if is_model_file(found.path):
+            return cls.new(as_toml(found.preset), found.key, try_out=try_out, user_folder=user_folder)
+        return cls.at(Path(found.path), bundled=found.bundled, try_out=try_out, user_folder=user_folder)
+
+    @classmethod
+    def at(
+        cls, path: Path, *, bundled: bool = False, try_out: TryOut | None = None, user_folder: Path | None = None
+    ) -> "Draft":
+        """The draft of the file at `path`, which need not be a preset that is right.
+
+        Raises:
+            UserError: the file cannot be read.
+        """
+        opened = open_text(path)
+        bundled = bundled or path.resolve().is_relative_to(bundled_folder().resolve())
+        draft = cls(opened.text, path.stem, path=path, bundled=bundled, try_out=try_out, user_folder=user_folder)
+        draft._mark, draft._stamp = opened.mark, opened.stamp
+        return draft
+
+    @classmethod
+    def new(cls, text: str, name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None) -> "Draft":
+        """A draft without a file; `save` puts it into the person's own folder under `name`."""
+        return cls(text, name, try_out=try_out, user_folder=user_folder)
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether there is anything to save."""
+        return self.text != self.saved_text or self.path is None
+
+    def revert(self) -> None:
+        """Back to what was saved, or to what a new one began with, as one step that can be undone."""
+        self._refused.clear()
+        self._become(self._first_text if self.path is None else self.saved_text, alone=True)
+
+    def difference(self) -> str:
+        """A unified difference from the saved text; empty when nothing changed."""
+        return difference_between(self.saved_text, self.text, "saved", "draft")
+
+    def save(self, path: Path | None = None, *, replace: bool = False) -> Path:
+        """Write the text, whole or not at all, to `path`, to its own file, or (a new or bundled one) to the person's
+        own folder. Returns where it is now.
+
+        Args:
+            path: somewhere else than its own file.
+            replace: also over another file, and over a file that something else changed.
+
+        Raises:
+            NameTaken: another file is there.
+            ChangedOnDisk: its own file is no longer what was opened.
+            NotDurable: it is saved, but may not survive a power cut.
+            UserError: the text is no preset, something typed cannot stand in it, the place is bundled, or it cannot be
+                written; the sentence says which text stands in the file.
+        """
+        for _, problem in self._refused.values():
+            raise UserError(problem.sentence)
+        own = path is None and self.path is not None and not self.bundled
+        target = path or (self.path if own and self.path is not None else self._place())
+        same = self.path is not None and target.resolve() == self.path.resolve()
+        if not same and not replace and (target.exists() or target.is_symlink()):
+            raise NameTaken(target)
+        if same and not replace and self.changed_on_disk():
+            raise ChangedOnDisk(target)
+        try:
+            write_preset_text(target, self._mark + self.text)
+        except NotDurable:
+            self._saved_at(target)
+            raise
+        self._saved_at(target)
+        return target
+
+    def _saved_at(self, target: Path) -> None:
+        self.path, self.bundled, self.name = target, False, target.stem
+        self.folder = target.parent
+        self.saved_text, self._stamp = self.text, stamp_of(target)
+        self._steps.close()
+        self._look()
+
+    def delete(self) -> None:
+        """Take its file away; the text stays, as that of a new preset.
+
+        Raises:
+            UserError: the file came with the program, or cannot be taken away.
+        """
+        if self.bundled:
+            raise UserError(f"{printable(self.name)} came with the program and cannot be deleted")
+        if self.path is not None:
+            try:
+                self.path.unlink(missing_ok=True)
+            except OSError as error:
+                raise UserError(f"{shown(self.path)} cannot be deleted: {error.strerror}") from None
+        self.path, self.saved_text, self._stamp = None, "", None
+        self._first_text = self.text
+
+    def changed_on_disk(self) -> bool:
+        """Whether the file is another one than what was opened or saved, or gone. One stat, where it is the same."""
+        if self.path is None:
+            return False
+        stamp = stamp_of(self.path)
+        if stamp == self._stamp:
+            return False
+        if self.disk_text == self.saved_text:
+            self._stamp = stamp
+            return False
+        return True
+
+    @property
+    def disk_text(self) -> str | None:
+        """What the file says now; None where there is none or it cannot be read."""
+        opened = self._opened()
+        return opened.text if opened is not None else None
+
+    def take_disk(self) -> None:
+        """Take what the file says now for the text, as one step that can be undone. Nothing where it is gone."""
+        opened = self._opened()
+        if opened is None:
+            return
+        self.saved_text, self._mark, self._stamp = opened.text, opened.mark, opened.stamp
+        self._refused.clear()
+        self._become(opened.text, alone=True)
+
+    def keep_mine(self) -> None:
+        """Keep the text, and know of what the file says now: the difference is from that, and `save` goes over it."""
+        opened = self._opened()
+        self.saved_text = opened.text if opened is not None else ""
+        self._stamp = opened.stamp if opened is not None else None
+
+    def _opened(self) -> Opened | None:
+        try:
+            return open_text(self.path) if self.path is not None else None
+        except UserError:
+            return None
+
+    def _place(self) -> Path:
+        return self._user_folder / f"{checked_name(self.name)}.toml"
+
+
+def difference_between(before: str, after: str, before_name: str, after_name: str) -> str:
+    """A unified difference of two texts; empty when they are the same."""
+    lines = difflib.unified_diff(_LINE.findall(before), _LINE.findall(after), before_name, after_name)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def draft_from_model(path: Path, *, try_out: TryOut | None = None, user_folder: Path | None = None) -> Draft:
+    """A new draft from a model's file: config.json, *.safetensors, *.gguf, or a folder with them.
+
+    Raises:
+        UserError: it cannot be read, is damaged, or describes a model that is not known.
+    """
+    preset = preset_of(path)
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in preset.name).strip("-._")
+    return Draft.new(as_toml(preset), name[:100] or "model", try_out=try_out, user_folder=user_folder)
+
+
+def draft_copy(
+    found: PresetFile, name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None
+) -> Draft:
+    """A new draft called `name` with the text of a preset that was found, comments included.
+
+    Raises:
+        UserError: the file cannot be read, or `name` is none of a file.
+    """
+    text = as_toml(found.preset) if is_model_file(found.path) else open_text(Path(found.path)).text
+    return Draft.new(text, checked_name(name), try_out=try_out, user_folder=user_folder)

@@ -1,0 +1,208 @@
+"""A preset's text while it is edited from two sides, its form and the text itself, with undo."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from vramtui.core.base.text import printable
+from vramtui.core.schema.preset import Preset
+from vramtui.presets.draft.undo import Steps
+from vramtui.presets.form.form import form_of
+from vramtui.presets.form.raw_values import Refused, toml_of
+from vramtui.presets.form.types import Field, Group, fields_of
+from vramtui.presets.reading import Parsed, Problem
+from vramtui.presets.schema import dotted, find_faults
+from vramtui.presets.toml.edits import put_value, readable
+from vramtui.presets.toml.item_edits import copy_item, has_item, put_item, swap_items, take_item
+from vramtui.presets.toml.line_ends import with_ends_of
+from vramtui.presets.toml.positions import Key, key_of
+
+TryOut: TypeAlias = Callable[[Preset], object]
+
+
+class EditedText:
+    """A text and what it says: `preset` is the last one that was right, `is_current` whether the text still says it.
+
+    Args:
+        text: as it is to begin with.
+        folder: the preset's own, which model files are looked for from.
+        try_out: what else a preset has to go through (an estimator); it raises UserError with a sentence that begins
+            with the key it is about. It runs at each change.
+    """
+
+    def __init__(self, text: str, folder: Path | None = None, try_out: TryOut | None = None) -> None:
+        self.text = text
+        self.folder = folder
+        self.preset: Preset | None = None
+        self._is_current = False
+        self._try_out = try_out
+        self._found: tuple[Problem, ...] = ()
+        self._refused: dict[str, tuple[str, Problem]] = {}
+        self._steps = Steps()
+        self._form: tuple[tuple[str, Path | None], tuple[Group, ...]] | None = None
+        self._look()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether `preset` is what the text says; otherwise it is the last one that was right."""
+        return self._is_current
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Everything that is wrong, in the order of lines; then what the form refused, which stands for what the text
+        has there.
+        """
+        found = (problem for problem in self._found if problem.key not in self._refused)
+        return (*found, *(problem for _, problem in self._refused.values()))
+
+    @property
+    def refused(self) -> dict[str, str]:
+        """What was typed and cannot stand in the text, by key, until something else is typed there."""
+        return {key: raw for key, (raw, _) in self._refused.items()}
+
+    @property
+    def form(self) -> tuple[Group, ...]:
+        """The form as the text fills it; see `form_of`."""
+        if self._form is None or self._form[0] != (self.text, self.folder):
+            self._form = (self.text, self.folder), form_of(self.text, self.folder)
+        return self._form[1]
+
+    @property
+    def can_undo(self) -> bool:
+        return self._steps.can_undo
+
+    @property
+    def can_redo(self) -> bool:
+        return self._steps.can_redo
+
+    def set_text(self, text: str) -> None:
+        """Take `text` as typed. A text field may have made all line ends the same: lines that did not change keep
+        theirs, so that `self.text` may differ from `text` in line ends only.
+        """
+        after = with_ends_of(self.text, text)
+        if after != self.text:
+            self._refused.clear()
+            self._become(after)
+
+    def set_value(self, key: str, raw: str) -> None:
+        """Take `raw` as typed into the form for the dotted `key`. What cannot stand in TOML is refused: `problems` has
+        the reason at that key and the text stays. What can stand is put into the text, right or wrong.
+        """
+        field = fields_of(self.form).get(key)
+        try:
+            value = toml_of(_known(field, key), raw, self.text)
+        except Refused as error:
+            self._refused[key] = raw, Problem(field.line if field else None, key, str(error))
+            return
+        self._refused.pop(key, None)
+        if value is not None:
+            self._become(self._with(key_of(key), value), key)
+
+    def unset(self, key: str) -> None:
+        """Take the dotted `key` out of the text, with its line; a table's key takes the whole table, and that of an
+        element, as in `model.stages[1]`, that element.
+        """
+        self._refused.pop(key, None)
+        self._become(take_item(self._with_default(key_of(key)), key_of(key)), key, alone=True)
+
+    def add_item(self, key: str) -> str:
+        """One more element of a list, as one step: behind the one at the dotted `key` and just like it; where `key` is
+        the first number that the list does not have, like its last one. Returns the new one's key.
+        """
+        *outer, number = key_of(key)
+        field = fields_of(self.form).get(key)
+        if field is None or not isinstance(number, int):
+            return key
+        if field.is_new and number:
+            number -= 1
+        text = self._with_default((*outer, number))
+        if has_item(text, (*outer, number)):
+            after, key = copy_item(text, (*outer, number)), dotted((*outer, number + 1))
+        else:
+            after = put_item(text, tuple(outer), field.default or '""')
+        self._become(after, alone=True)
+        return key
+
+    def move_item(self, key: str, by: int) -> str:
+        """Change the element at the dotted `key` with the one behind it (1) or before it (-1). Returns where it is
+        then: the same key where it cannot go there.
+        """
+        whole = key_of(key)
+        *outer, number = whole
+        if not isinstance(number, int) or number + min(by, 0) < 0:
+            return key
+        before = self._with_default(whole)
+        after = swap_items(before, (*outer, number + min(by, 0)))
+        if after == before:
+            return key
+        self._become(after, alone=True)
+        return dotted((*outer, number + by))
+
+    def _with(self, key: Key, value: str) -> str:
+        """The text with `value` at `key`, which may be that of a list's next element."""
+        text = self._with_default(key)
+        if isinstance(key[-1], int) and not has_item(text, key):
+            return put_item(text, key[:-1], value)
+        return put_value(text, key, value)
+
+    def _with_default(self, key: Key) -> str:
+        """The text with the list said that holds where nothing is said, if `key` is one of its elements."""
+        if not isinstance(key[-1], int):
+            return self.text
+        field = fields_of(self.form).get(dotted(key[:-1]))
+        if field is None or field.value is not None or not field.default:
+            return self.text
+        return put_value(self.text, key[:-1], field.default)
+
+    def drop_unknown(self) -> tuple[str, ...]:
+        """Take out what the kinds of model and run do not have, in one step: after another kind was chosen, say.
+        Returns the dotted keys.
+        """
+        tables = readable(self.text).tables
+        keys = [
+            fault.key for fault in find_faults(tables) if fault.unknown and all(isinstance(p, str) for p in fault.key)
+        ]
+        text = self.text
+        for key in keys:
+            text = take_item(text, key)
+        self._become(text, alone=True)
+        return tuple(map(dotted, keys))
+
+    def end_step(self) -> None:
+        """What is typed next is undone by itself: call it when the focus leaves a field."""
+        self._steps.close()
+
+    def undo(self) -> None:
+        """Back by one step."""
+        self._refused.clear()
+        self._show(self._steps.undo(self.text))
+
+    def redo(self) -> None:
+        """Forward again by one step."""
+        self._refused.clear()
+        self._show(self._steps.redo(self.text))
+
+    def _become(self, text: str, place: str = "", *, alone: bool = False) -> None:
+        if text != self.text:
+            self._steps.add(self.text, text, place, alone=alone)
+            self._show(text)
+
+    def _show(self, text: str) -> None:
+        if text != self.text:
+            self.text = text
+            self._look()
+
+    def _look(self) -> None:
+        parsed = Parsed(self.text, self.folder)
+        if parsed.preset is not None and self._try_out is not None:
+            parsed.go_through(self._try_out)
+        self._found = parsed.found
+        self._is_current = parsed.preset is not None and not parsed.found
+        if self._is_current:
+            self.preset = parsed.preset
+
+
+def _known(field: Field | None, key: str) -> Field:
+    if field is None:
+        raise Refused(f"{printable(key)} is not a key of this preset")
+    return field

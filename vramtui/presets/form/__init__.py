@@ -1,0 +1,1 @@
+"""A preset as a form: tables, fields, kinds, bounds and help."""

@@ -1,0 +1,1 @@
+"""A preset's values read from elsewhere: command lines, and the YAML and JSON files of training programs."""

@@ -1,0 +1,235 @@
+"""Which options of which programs say which key of a preset, and how their values are spelt there.
+
+A family is a program or library with options of its own: its documentation is where each name comes from.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import TypeAlias, get_args
+
+from vramtui.core.schema.workload import Quantization
+
+Spelling: TypeAlias = Callable[[str], str | None]
+
+_NO = {"false", "0", "no", "off", "none", ""}
+DTYPES = {"bfloat16": "bf16", "bf16": "bf16", "float16": "fp16", "half": "fp16", "fp16": "fp16", "float32": "fp32",
+           "float": "fp32", "fp32": "fp32", "torch.bfloat16": "bf16", "torch.float16": "fp16", "f16": "fp16",
+           "f32": "fp32", "no": "fp32"}  # fmt: skip
+OPTIMIZERS = {
+    "adamw_torch": "adamw", "adamw_torch_fused": "adamw", "adamw_hf": "adamw", "adamw": "adamw", "adam": "adam",
+    "torch.optim.adamw": "adamw", "torch.optim.adam": "adam", "torch.optim.sgd": "sgd", "sgd": "sgd",
+    "adafactor": "adafactor", "adagrad": "adagrad", "rmsprop": "rmsprop", "muon": "muon",
+    "adamw_bnb_8bit": "adamw_8bit", "adamw_8bit": "adamw_8bit", "bitsandbytes.optim.adamw8bit": "adamw_8bit",
+    "paged_adamw": "paged_adamw_32bit", "paged_adamw_32bit": "paged_adamw_32bit",
+    "paged_adamw_8bit": "paged_adamw_8bit", "bitsandbytes.optim.pagedadamw8bit": "paged_adamw_8bit",
+    "lion_32bit": "lion", "lion": "lion",
+}  # fmt: skip
+_ATTENTIONS = {"flash_attention_2": "flash", "flash_attention_3": "flash", "flash": "flash", "sdpa": "flash",
+               "eager": "eager", "fused": "cudnn", "unfused": "eager"}  # fmt: skip
+_CACHES = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "f16": "fp16", "bf16": "bf16", "bfloat16": "bf16",
+           "f32": "fp32", "q8_0": "int8", "q4_0": "int4", "int8": "int8", "int4": "int4"}  # fmt: skip
+_QUANTIZATIONS = {"awq": "int4", "awq_marlin": "int4", "gptq": "int4", "gptq_marlin": "int4", "fp8": "fp8",
+                  "bitsandbytes": "nf4", "w8a8_int8": "int8", "w8a8_fp8": "fp8"}  # fmt: skip
+
+
+def whole(value: str) -> str | None:
+    """A whole number from 1; `8k` and `8192` alike, as vLLM takes both."""
+    text = value.lower().replace("_", "")
+    if text.endswith("k") and text[:-1].isdecimal():
+        text = str(int(text[:-1]) * 1024)
+    return str(int(text)) if text.isascii() and text.isdecimal() and 0 < len(text) <= 12 and int(text) else None
+
+
+def number(value: str) -> str | None:
+    """A number that is not negative."""
+    try:
+        read = float(value)
+    except ValueError:
+        return None
+    return repr(read) if 0 <= read < 1e12 else None
+
+
+def positive(value: str) -> str | None:
+    """A number above zero; 0 switches off what it is the limit of."""
+    read = number(value)
+    return read if read is not None and float(read) > 0 else None
+
+
+def share(value: str) -> str | None:
+    """A number from 0 to below 1."""
+    read = number(value)
+    return read if read is not None and float(read) < 1 else None
+
+
+def portion(value: str) -> str | None:
+    """A number above 0 and up to 1."""
+    read = positive(value)
+    return read if read is not None and float(read) <= 1 else None
+
+
+def switched(value: str) -> bool:
+    """Whether a switch is on: `--bf16`, `--bf16 True`; what follows it may be the next word."""
+    return value == "" or value.lower() not in _NO
+
+
+def either(table: Mapping[str, str], ending: str = "") -> Spelling:
+    """One of the words of `table`, with `ending` behind a half precision."""
+
+    def spell(value: str) -> str | None:
+        found = table.get(value.lower())
+        return found + ending if found in {"bf16", "fp16"} and ending else found
+
+    return spell
+
+
+def when_on(spelt: str) -> Spelling:
+    """`spelt` for a switch that is on."""
+    return lambda value: spelt if switched(value) else None
+
+
+def modules(value: str) -> str | None:
+    """Names of layers, separated by commas, as a list; `all` and `all-linear` are no lists."""
+    names = [name.strip("[] '\"") for name in value.split(",")]
+    known = [name for name in names if name.replace("_", "").replace(".", "").isalnum()]
+    return (
+        "[" + ", ".join(f'"{name}"' for name in known) + "]" if known and not {"all", "all_linear"} & {*known} else None
+    )
+
+
+def llama_cpp_layers(value: str) -> str | None:
+    """`-ngl`: more than any model has means all, which is what nothing said means too."""
+    return value if value.isdecimal() and int(value) < 200 else None
+
+
+_ADAPTERS = {
+    **dict.fromkeys(("lora_r", "lora_rank", "model.lora_rank", "peft.r"), ("run.lora.rank", whole)),
+    **dict.fromkeys(("lora_dropout", "model.lora_dropout"), ("run.lora.dropout", share)),
+    "lora_target_modules": ("run.lora.target_modules", modules),
+    "use_dora": ("run.lora.use_dora", when_on("true")),
+    "load_in_4bit": ("run.quantization", when_on("nf4")),
+    "load_in_8bit": ("run.quantization", when_on("int8")),
+}
+SHARED = {
+    **_ADAPTERS,
+    **dict.fromkeys(
+        ("per_device_train_batch_size", "micro_batch_size", "train_batch_size", "batch_size"), ("run.batch_size", whole)
+    ),
+    **dict.fromkeys(
+        ("max_seq_length", "max_length", "sequence_len", "seq_length", "seq_len", "sequence_length", "max_seq_len",
+         "tokenizer.max_seq_len", "model_max_length", "block_size", "cutoff_len"),
+        ("run.sequence_length", whole),
+    ),
+    "gradient_accumulation_steps": ("run.gradient_accumulation_steps", whole),
+    "max_grad_norm": ("run.max_grad_norm", positive),
+    **dict.fromkeys(("optim", "optimizer", "optimizer._component_"), ("run.optimizer", either(OPTIMIZERS))),
+    **dict.fromkeys(
+        ("gradient_checkpointing", "enable_activation_checkpointing", "activation_checkpointing"),
+        ("run.checkpointing", when_on("full")),
+    ),
+    "attn_implementation": ("run.attention", either(_ATTENTIONS)),
+    "use_liger_kernel": ("run.cross_entropy", when_on("fused")),
+}  # fmt: skip
+
+FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
+    "trainer": {
+        **SHARED,
+        "tf32": ("run.precision", when_on("tf32")),
+        "fp16": ("run.precision", when_on("fp16-mixed")),
+        "bf16": ("run.precision", when_on("bf16-mixed")),
+        "mixed_precision": ("run.precision", either(DTYPES, "-mixed")),
+        **dict.fromkeys(("torch_dtype", "dtype"), ("run.precision", either(DTYPES))),
+        "use_8bit_adam": ("run.optimizer", when_on("adamw_8bit")),
+        "zero_stage": ("parallel.zero_stage", whole),
+    },
+    "torchtune": {
+        **SHARED,
+        "dtype": ("run.precision", either(DTYPES)),
+        "clip_grad_norm": ("run.max_grad_norm", positive),
+        "model.use_dora": ("run.lora.use_dora", when_on("true")),
+        "model.lora_attn_modules": ("run.lora.target_modules", modules),
+    },
+    "diffusers": {
+        **SHARED,
+        "mixed_precision": ("run.precision", either(DTYPES, "-mixed")),
+        "rank": ("run.lora.rank", whole),
+        "use_8bit_adam": ("run.optimizer", when_on("adamw_8bit")),
+    },
+    "nanogpt": {
+        "batch_size": ("run.batch_size", whole),
+        "block_size": ("run.sequence_length", whole),
+        "gradient_accumulation_steps": ("run.gradient_accumulation_steps", whole),
+        "dtype": ("run.precision", either(DTYPES, "-mixed")),
+        "grad_clip": ("run.max_grad_norm", positive),
+        "n_layer": ("model.num_hidden_layers", whole),
+        "n_head": ("model.num_attention_heads", whole),
+        "n_embd": ("model.hidden_size", whole),
+        "dropout": ("model.hidden_dropout", share),
+    },
+    "megatron": {
+        "micro_batch_size": ("run.batch_size", whole),
+        "seq_length": ("run.sequence_length", whole),
+        "bf16": ("run.precision", when_on("bf16-master")),
+        "fp16": ("run.precision", when_on("fp16-master")),
+        "optimizer": ("run.optimizer", {"adam": "adamw", "sgd": "momentum"}.get),
+        "clip_grad": ("run.max_grad_norm", positive),
+        "recompute_granularity": (
+            "run.checkpointing",
+            lambda value: value if value in {"full", "selective"} else None,
+        ),
+        "recompute_activations": ("run.checkpointing", lambda _value: "selective"),
+        "attention_backend": ("run.attention", either(_ATTENTIONS)),
+        "use_flash_attn": ("run.attention", lambda _value: "flash"),
+        "num_layers": ("model.num_hidden_layers", whole),
+        "hidden_size": ("model.hidden_size", whole),
+        "num_attention_heads": ("model.num_attention_heads", whole),
+        "num_query_groups": ("model.num_key_value_heads", whole),
+        "ffn_hidden_size": ("model.intermediate_size", whole),
+        "max_position_embeddings": ("model.max_position_embeddings", whole),
+        "num_experts": ("model.num_experts", whole),
+        "moe_router_topk": ("model.num_experts_per_tok", whole),
+        "tensor_model_parallel_size": ("parallel.tensor", whole),
+        "pipeline_model_parallel_size": ("parallel.pipeline", whole),
+        "context_parallel_size": ("parallel.context", whole),
+        "expert_model_parallel_size": ("parallel.expert", whole),
+        "sequence_parallel": ("parallel.sequence_parallel", lambda _value: "true"),
+        "use_distributed_optimizer": ("parallel.zero_stage", lambda _value: "1"),
+    },
+    "vllm": {
+        "max_model_len": ("run.max_model_len", whole),
+        "max_num_seqs": ("run.max_num_seqs", whole),
+        "max_num_batched_tokens": ("run.max_num_batched_tokens", whole),
+        "gpu_memory_utilization": ("run.gpu_memory_utilization", portion),
+        "dtype": ("run.precision", either(DTYPES)),
+        **dict.fromkeys(("quantization", "q"), ("run.quantization", either(_QUANTIZATIONS))),
+        "kv_cache_dtype": ("run.kv_cache", either(_CACHES)),
+        "block_size": ("run.block_size", whole),
+        "enforce_eager": ("run.enforce_eager", lambda _value: "true"),
+        **dict.fromkeys(("tensor_parallel_size", "tp"), ("parallel.tensor", whole)),
+        **dict.fromkeys(("pipeline_parallel_size", "pp"), ("parallel.pipeline", whole)),
+        **dict.fromkeys(("data_parallel_size", "dp"), ("parallel.data", whole)),
+    },
+    "sglang": {
+        "context_length": ("run.max_model_len", whole),
+        "max_running_requests": ("run.max_num_seqs", whole),
+        "chunked_prefill_size": ("run.max_num_batched_tokens", whole),
+        "mem_fraction_static": ("run.gpu_memory_utilization", portion),
+        "dtype": ("run.precision", either(DTYPES)),
+        "quantization": ("run.quantization", either(_QUANTIZATIONS)),
+        "kv_cache_dtype": ("run.kv_cache", either(_CACHES)),
+        "page_size": ("run.block_size", whole),
+        "disable_cuda_graph": ("run.enforce_eager", lambda _value: "true"),
+        **dict.fromkeys(("tp", "tp_size", "tensor_parallel_size"), ("parallel.tensor", whole)),
+        **dict.fromkeys(("dp", "dp_size", "data_parallel_size"), ("parallel.data", whole)),
+    },
+    "llama.cpp": {
+        **dict.fromkeys(("c", "ctx_size"), ("run.max_model_len", whole)),
+        **dict.fromkeys(("np", "parallel"), ("run.max_num_seqs", whole)),
+        **dict.fromkeys(("ub", "ubatch_size"), ("run.max_num_batched_tokens", whole)),
+        **dict.fromkeys(("ngl", "gpu_layers", "n_gpu_layers"), ("run.gpu_layers", llama_cpp_layers)),
+        **dict.fromkeys(("ctk", "cache_type_k"), ("run.kv_cache", either(_CACHES))),
+    },
+}
+MODEL_FLAGS = (
+    "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_path", "base_model", "model_id",
+    "model", "m", "hf_repo", "hf", "checkpointer.checkpoint_dir", "init_from", "config",
+)  # fmt: skip
+GGUF_QUANTIZATIONS = get_args(Quantization)

@@ -1,0 +1,290 @@
+"""What a running job's command line tells of a new preset: offered with the flag it was read from, never assumed."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePath
+
+import msgspec
+
+from vramtui.core.base.text import printable
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetModel
+from vramtui.core.schema.preset import PresetFile
+from vramtui.presets.draft.draft import Draft, draft_copy, draft_from_model
+from vramtui.presets.draft.edited_text import TryOut
+from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
+from vramtui.presets.importers.file_offers import Offer, offers_of_file, with_models_of
+from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLAGS, whole
+from vramtui.presets.importers.job_files import JobFile
+from vramtui.presets.library import PresetLibrary
+from vramtui.presets.model_files import is_model_file
+
+PRESET, MODEL_FILE = "preset", "model.config"
+_TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
+_LLAMA_CPP = re.compile(r"(^|[/\s])llama-(server|cli|run|bench)\b")
+_TORCHTUNE = re.compile(r"(^|[/\s])tune run\b")
+_RUN_WORDS = {"lora", "qlora", "full", "fsdp", "infer", "serve", "server", "train", "llama-server", "mlm", "classify"}
+_PARTS = re.compile(r"\d+(?:\.\d+)?(?:[bm](?![a-z]))?|[a-z]+")
+_ALIASES = {
+    "gpt2": "gpt2-124m",
+    "gpt2-medium": "gpt2-355m",
+    "gpt2-large": "gpt2-774m",
+    "gpt2-xl": "gpt2-1.5b",
+    "stable-diffusion-xl-base-1.0": "sdxl",
+    "stable-diffusion-v1-5": "sd-1.5",
+    "stable-diffusion-2-1": "sd-2.1",
+    "flux.1-dev": "flux-dev",
+}
+_EMPTY = """\
+name = "{name}"
+
+[model]
+kind = "transformer"
+
+[run]
+kind = "train"
+"""
+
+
+def draft_from_process(command: str, library: PresetLibrary, files: Iterable[JobFile] = ()) -> tuple[Offer, ...]:
+    """What `command`, a job's command line, says that a preset could say: a known preset or a model's file to begin
+    with, then the run's values, then how to know the job again. Nothing that it does not say.
+
+    Args:
+        command: the command line.
+        library: the presets that one can begin with.
+        files: those that it names, read; what the command line says itself stands above them.
+    """
+    files = tuple(files)
+    line = with_models_of(read_command_line(command), files)
+    family = family_of(line)
+    kind = _run_kind(line, family) or next((_training(file) for file in files), None)
+    said = {offer.key: offer for file in files for offer in offers_of_file(file)}
+    said |= {offer.key: offer for offer in _said(line, family)}
+    said |= _with_master(said, files)
+    if kind is not None:
+        said = {kind.key: kind} | said
+    named = _model(line, family)
+    if family == "llama.cpp":
+        said |= {offer.key: offer for offer in _llama_cpp(line, named)}
+    begin = tuple(_beginning(line, named, library, {key: offer.value for key, offer in said.items()}))
+    return (*begin, *said.values(), *_match(line, named))
+
+
+def draft_from_file(file: JobFile, library: PresetLibrary) -> tuple[Offer, ...]:
+    """What a training program's file says, without the command line that names it: no rule to know the job by."""
+    return draft_from_process("", library, (file,))
+
+
+def _training(file: JobFile) -> Offer:
+    """All kinds of files that are read are those of training programs."""
+    return Offer(key="run.kind", value="train", flag=file.name)
+
+
+def _with_master(said: Mapping[str, Offer], files: Iterable[JobFile]) -> dict[str, Offer]:
+    """DeepSpeed keeps weights in half precision and a master copy, where a trainer's switch alone means autocast."""
+    precision = said.get("run.precision")
+    has_master = any(file.kind == "deepspeed" or "deepspeed_config.zero_stage" in file.values for file in files)
+    if precision is None or not has_master or not precision.value.endswith("-mixed"):
+        return {}
+    value = precision.value.replace("-mixed", "-master")
+    return {"run.precision": msgspec.structs.replace(precision, value=value, flag=f"{precision.flag} with DeepSpeed")}
+
+
+def start_from(
+    offers: tuple[Offer, ...],
+    library: PresetLibrary,
+    name: str,
+    *,
+    try_out: TryOut | None = None,
+) -> Draft:
+    """A new draft called `name` from the offers that a person took; what it still needs is in its `problems`.
+
+    Raises:
+        UserError: the preset or the model's file to begin with cannot be read, or `name` is none of a file.
+    """
+    said = {offer.key: offer.value for offer in offers}
+    folder = library.user_folder
+    if MODEL_FILE in said:
+        draft = draft_from_model(Path(said[MODEL_FILE]).expanduser(), try_out=try_out, user_folder=folder)
+        draft.name = name
+    elif PRESET in said:
+        draft = draft_copy(library.get(said[PRESET]), name, try_out=try_out, user_folder=folder)
+        draft.unset("measured")
+    else:
+        draft = Draft.new(_EMPTY.format(name=name), name, try_out=try_out, user_folder=folder)
+    draft.set_value("name", name)
+    for key in sorted(said.keys() - {PRESET, MODEL_FILE}, key=lambda key: key != "run.kind"):
+        draft.set_value(key, said[key])
+        if key == "run.kind":
+            draft.drop_unknown()
+    return draft
+
+
+def family_of(line: CommandLine) -> str:
+    """Whose options they are; `trainer` (transformers and what is built on it) where nothing else is known."""
+    text = " ".join(line.words[:8]).lower()
+    names = {option.name for option in line.options}
+    signs = (
+        ("sglang", "sglang" in text),
+        ("vllm", "vllm" in text),
+        ("llama.cpp", bool(_LLAMA_CPP.search(text)) or any(word.endswith(".gguf") for word in line.words)),
+        ("megatron", "tensor_model_parallel_size" in names or {"micro_batch_size", "seq_length"} <= names),
+        ("torchtune", "torchtune" in text or bool(_TORCHTUNE.search(text))),
+        ("nanogpt", bool({"n_layer", "n_embd"} & names) or "nanogpt" in text or "config/train_gpt" in text),
+        ("diffusers", "diffusers" in text or {"pretrained_model_name_or_path", "resolution"} <= names),
+    )
+    return next((family for family, seen in signs if seen), "trainer")
+
+
+def _said(line: CommandLine, family: str) -> Iterator[Offer]:
+    """The options that say a key; where several say the same, the one that says more of it stands last in FLAGS."""
+    table = FLAGS[family]
+    order = list(table)
+    known = [option for option in line.options if option.name in table]
+    for option in sorted(known, key=lambda option: order.index(option.name)):
+        key, spell = table[option.name]
+        value = spell(option.value)
+        if value is not None:
+            yield _offer(key, value, option)
+    yield from _spread(line, family)
+
+
+def _spread(line: CommandLine, family: str) -> Iterator[Offer]:
+    """Replicas, from how many processes a launcher starts, where nothing else is told to share them."""
+    processes = line.find("nproc_per_node", "num_processes")
+    count = whole(processes.value) if processes is not None else None
+    if family in {"trainer", "torchtune", "diffusers", "nanogpt"} and processes is not None and count is not None:
+        nodes = line.find("nnodes") if processes.name == "nproc_per_node" else None
+        each = whole(nodes.value) if nodes is not None else None
+        said = processes if nodes is None or each is None else Option("", "", f"{processes.flag} {nodes.flag}")
+        ranks = int(count) * int(each or 1)
+        if ranks > 1:
+            yield _offer("parallel.data", str(ranks), said)
+    sharing = line.find("fsdp", "use_fsdp", "fsdp_sharding_strategy")
+    if sharing is not None and sharing.value.lower() not in {"", "false", "0"}:
+        yield _offer("parallel.strategy", "fsdp", sharing)
+        yield _offer("parallel.zero_stage", "2" if "grad_op" in sharing.value.lower() else "3", sharing)
+    distributed = line.find("use_distributed_optimizer")
+    if distributed is not None and family == "megatron":
+        yield _offer("parallel.strategy", "zero", distributed)
+    stage = line.find("zero_stage")
+    if stage is not None and stage.value in {"1", "2", "3"}:
+        yield _offer("parallel.strategy", "zero", stage)
+
+
+def _run_kind(line: CommandLine, family: str) -> Offer | None:
+    if family in {"vllm", "sglang", "llama.cpp"}:
+        return Offer(key="run.kind", value="serve", flag=printable(line.script))
+    if family in {"megatron", "nanogpt", "torchtune"} or _TRAINS.search(" ".join((line.script, *line.words[:3]))):
+        return Offer(key="run.kind", value="train", flag=printable(line.script))
+    trains = line.find("per_device_train_batch_size", "learning_rate", "num_train_epochs", "max_steps", "optim")
+    return _offer("run.kind", "train", trains) if trains is not None else None
+
+
+def _llama_cpp(line: CommandLine, named: Option | None) -> Iterator[Offer]:
+    yield Offer(key="run.engine", value="llama.cpp", flag=printable(line.words[0]))
+    if named is not None and (quantization := _quantization(named.value)):
+        yield _offer("run.quantization", quantization, named)
+
+
+def _beginning(
+    line: CommandLine, named: Option | None, library: PresetLibrary, said: Mapping[str, str]
+) -> Iterator[Offer]:
+    if named is None:
+        return
+    if named.value.startswith(("/", "~")) and _exists(named.value) and is_model_file(named.value):
+        yield _offer(MODEL_FILE, named.value, named)
+    found = nearest_preset(named.value, library, said)
+    if found is not None:
+        yield _offer(PRESET, found.key, named)
+        yield from _image_size(line, found)
+
+
+def _image_size(line: CommandLine, found: PresetFile) -> Iterator[Offer]:
+    """`--resolution` in pixels: a UNet's sample is an eighth of it each way, a diffusion transformer's is the image."""
+    resolution = line.find("resolution")
+    pixels = whole(resolution.value) if resolution is not None else None
+    if resolution is None or pixels is None:
+        return
+    if isinstance(found.preset.model, UNetModel) and int(pixels) % 8 == 0:
+        yield _offer("model.sample_size", str(int(pixels) // 8), resolution)
+    elif isinstance(found.preset.model, DiffusionTransformerModel):
+        yield _offer("model.sample_size", pixels, resolution)
+
+
+def _exists(name: str) -> bool:
+    try:
+        return Path(name).expanduser().exists()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def _model(line: CommandLine, family: str) -> Option | None:
+    """The model's name or path: of an option, or the word that `vllm serve` takes."""
+    if family == "vllm" and "serve" in line.words:
+        place = line.words.index("serve") + 1
+        if place < len(line.words) and not line.words[place].startswith("-"):
+            return Option("model", line.words[place], f"serve {line.words[place]}")
+    published = next((word for word in line.words if PurePath(word).name == "train_gpt2.py"), None)
+    if family == "nanogpt" and published is not None and line.find("n_layer", "n_embd", "init_from") is None:
+        return Option("model", "gpt2", published)
+    for name in MODEL_FLAGS:
+        found = line.find(name)
+        if found is not None and found.value and not (name == "m" and family != "llama.cpp"):
+            return found
+    return None
+
+
+def _quantization(name: str) -> str | None:
+    """`q4_k_m` of `Llama-3.1-8B-Instruct-Q4_K_M.gguf`."""
+    known = sorted(GGUF_QUANTIZATIONS, key=len, reverse=True)
+    return next((word for word in known if re.search(rf"[-._]{word}(?![a-z0-9])", name.lower())), None)
+
+
+def nearest_preset(name: str, library: PresetLibrary, said: Mapping[str, str]) -> PresetFile | None:
+    """The preset whose model is the one called `name`, its run the nearest to what is said; None when no model's name
+    and size agree.
+    """
+    words = _words(name)
+    best: tuple[tuple[int, int], PresetFile] | None = None
+    for found in library.all():
+        parts = _words("-".join(part for part in found.key.split("-") if part not in _RUN_WORDS))
+        if parts and parts <= words and (best is None or (len(parts), _agree(found, said)) > best[0]):
+            best = ((len(parts), _agree(found, said)), found)
+    return best[1] if best is not None else None
+
+
+def _words(name: str) -> set[str]:
+    """The words and numbers of a model's name; `3_1` is 3.1, and names that say no size get the one they mean."""
+    text = re.sub(r"(?<=\d)_(?=\d)", ".", PurePath(name.lower().rstrip("/")).name if "." in name else name.lower())
+    for short, whole_name in _ALIASES.items():
+        text = re.sub(rf"{re.escape(short)}$", whole_name, text)
+    return set(_PARTS.findall(text))
+
+
+def _agree(found: PresetFile, said: Mapping[str, str]) -> int:
+    """How much of the run is as it is said: its kind most, then adapters, quantization, engine, sharding."""
+    run = found.preset.run
+    strategy = found.preset.parallel.strategy if found.preset.parallel is not None else "ddp"
+    return (
+        16 * (run.__struct_config__.tag == said.get("run.kind"))
+        + 8 * (getattr(run, "engine", "vllm") == said.get("run.engine", "vllm"))
+        + 4 * ((run.quantization is not None) == ("run.quantization" in said))
+        + 2 * ((getattr(run, "lora", None) is not None) == ("run.lora.rank" in said))
+        + (strategy == said.get("parallel.strategy", "ddp"))
+    )
+
+
+def _match(line: CommandLine, named: Option | None) -> Iterator[Offer]:
+    """The script's name, and behind it the model's where the script alone is everybody's."""
+    if not line.script:
+        return
+    pattern = re.escape(line.script)
+    model = PurePath(named.value).name if named is not None else ""
+    if model and named is not None and " ".join(line.words).find(model) > " ".join(line.words).find(line.script):
+        pattern += f".*{re.escape(model)}"
+    yield Offer(key="match.command", value=pattern, flag=printable(line.script))
+
+
+def _offer(key: str, value: str, option: Option) -> Offer:
+    return Offer(key=key, value=value, flag=printable(option.flag))

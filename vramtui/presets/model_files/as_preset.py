@@ -1,0 +1,112 @@
+"""A model's file taken for a preset: its model, and a run as one would most likely start it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.preset import Preset
+from vramtui.core.schema.workload import Quantization
+from vramtui.presets.model_files.bounded import shown
+from vramtui.presets.model_files.config import ConfigFile
+from vramtui.presets.model_files.gguf_model import Header
+from vramtui.presets.model_files.safetensors import Weights
+from vramtui.presets.model_files.search import (
+    PRECISIONS,
+    SUFFIXES,
+    folder_index,
+    gguf_table,
+    read_gguf_header,
+    read_hugging_face,
+    with_weights,
+)
+from vramtui.presets.schema import find_faults
+
+PROMPT, ANSWER, CONTEXT = 2048, 256, 8192
+
+
+def is_model_file(name: str) -> bool:
+    """Whether a preset's name is in truth the path of a model's file, or of a folder with one."""
+    if name.endswith(SUFFIXES):
+        return True
+    try:
+        folder = Path(name).expanduser()
+        return (folder / folder_index(folder)).is_file()
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def preset_of(path: Path) -> Preset:
+    """The model at `path` and a default run: generation for a Hugging Face model, llama.cpp for a GGUF file.
+
+    Raises:
+        UserError: it cannot be read, is damaged, or describes a model that is not known.
+    """
+    if path.suffix == ".gguf":
+        header = read_gguf_header(path)
+        return _preset(path, _gguf_tables(path, header))
+    return _preset(path, _hugging_face_tables(path, *read_hugging_face(path)))
+
+
+def _gguf_tables(path: Path, header: Header) -> dict[str, Any]:
+    model = gguf_table(path, header)
+    main = header.main_type()
+    longest = model.get("max_position_embeddings")
+    run: dict[str, Any] = {
+        "kind": "serve",
+        "engine": "llama.cpp",
+        "max_model_len": min(longest, CONTEXT) if isinstance(longest, int) else CONTEXT,
+        "max_num_seqs": 1,
+        "precision": {"f32": "fp32", "bf16": "bf16"}.get(main, "fp16"),
+        "stored": header.stored(),
+    }
+    if main in Quantization.__args__:  # type: ignore[attr-defined] # a Literal's values
+        run["quantization"] = main
+    said = f"{header.parameters:,} parameters, most of them in {main}; every tensor counted as the file holds it"
+    return {"name": path.stem, "notes": f"Read from a GGUF header: {said}.", "model": model, "run": run}
+
+
+def _hugging_face_tables(path: Path, config: ConfigFile, weights: Weights | None) -> dict[str, Any]:
+    model = with_weights(config, weights)
+    notes = f"Read from a config of {config.architecture}"
+    if config.partial:
+        notes += f", {config.partial}"
+    if weights is not None:
+        notes += f"; {weights.parameters:,} numbers stored, most of them {weights.main_type}"
+    stored = PRECISIONS.get(weights.main_type) if weights is not None else None
+    run: dict[str, Any] = {"kind": "infer", "precision": stored or config.precision or "bf16"}
+    if config.quantization is not None:
+        run["quantization"] = config.quantization
+    return {"name": _title(path), "notes": f"{notes}.", "model": model, "run": run | _lengths(model)}
+
+
+def _lengths(model: dict[str, Any]) -> dict[str, int]:
+    """Tokens of a prompt and an answer that the model takes."""
+    if model["kind"] in {"unet", "dit"}:
+        return {}
+    if model["kind"] != "transformer":
+        longest = model.get("max_position_embeddings") or PROMPT
+        return {} if "image_size" in model or "num_mel_bins" in model else {"sequence_length": min(longest, 512)}
+    longest = model.get("max_position_embeddings") or PROMPT + ANSWER
+    answer = min(ANSWER, longest // 2)
+    return {"sequence_length": max(1, min(PROMPT, longest - answer)), "new_tokens": answer}
+
+
+def _title(path: Path) -> str:
+    """A file's own name, or its folder's where every model's file is called so."""
+    try:
+        whole = path.resolve()
+    except (OSError, RuntimeError):
+        return path.stem
+    if whole.is_dir():
+        return whole.name
+    return whole.parent.name if whole.stem.startswith(("config", "model")) and whole.parent.name else whole.stem
+
+
+def _preset(path: Path, tables: dict[str, Any]) -> Preset:
+    try:
+        return msgspec.convert(tables, Preset)
+    except msgspec.ValidationError as error:
+        faults = find_faults(tables)
+        raise UserError(f"{shown(path)}: {faults[0].sentence if faults else error}") from None

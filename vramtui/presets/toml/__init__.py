@@ -1,0 +1,1 @@
+"""A preset's text as TOML: one value changed and every other byte left."""

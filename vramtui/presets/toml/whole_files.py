@@ -1,0 +1,112 @@
+"""A file written whole or not at all, whatever fails on the way, and a sentence for what stands in it then."""
+
+import errno
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+from vramtui.core.base.errors import UserError
+
+_Answer = TypeVar("_Answer")
+_TRIES = 100
+_CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF}
+
+
+class NotDurable(UserError):
+    """The new text stands in the file, but it may not survive a power cut."""
+
+
+def write_whole(path: Path, content: bytes, name: str) -> None:
+    """Put `content` where `path` is: into a file beside it, which takes its place once everything is on the disk. The
+    folder is made where there is none; permissions stay, and a new file gets the usual ones.
+
+    Args:
+        path: no link.
+        content: all of it.
+        name: what the file is called in sentences.
+
+    Raises:
+        UserError: it cannot be written; the sentence says what stands in the file.
+        NotDurable: it was written, and the folder cannot be synced.
+    """
+    beside = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
+    try:
+        os.makedirs(path.parent, exist_ok=True)  # noqa: PTH103 - one module to fail in, for the tests
+        _fill(beside, path, content)
+        _again(lambda: os.replace(beside, path))  # noqa: PTH105 - as above
+    except OSError as error:
+        left = _remove(beside)
+        raise UserError(f"{name} cannot be written: {error.strerror}; {_what_stands(path, content)}{left}") from None
+    except BaseException:
+        _remove(beside)
+        raise
+    _sync_folder(path.parent, name)
+
+
+def _fill(beside: Path, path: Path, content: bytes) -> None:
+    """Write the file beside, with the permissions and owner of the one it stands in for, and wait for the disk."""
+    try:
+        former = os.stat(path)  # noqa: PTH116 - as above
+    except FileNotFoundError:
+        former = None
+    mode = 0o666 if former is None else 0o600
+    handle = _again(lambda: os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
+    try:
+        written = 0
+        while written < len(content):
+            left = memoryview(content)[written:]
+            written += _again(partial(os.write, handle, left))
+        if former is not None:
+            with suppress(PermissionError):  # another's file in a folder of one's own becomes one's own
+                os.fchown(handle, former.st_uid, former.st_gid)
+            os.fchmod(handle, former.st_mode & 0o7777)
+        _again(lambda: os.fsync(handle))
+    finally:
+        os.close(handle)
+
+
+def _sync_folder(folder: Path, name: str) -> None:
+    """Wait until the disk has the new name too."""
+    try:
+        handle = _again(lambda: os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
+        try:
+            _again(lambda: os.fsync(handle))
+        finally:
+            os.close(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC_FOLDERS:
+            said = f"{name} has the new text, but the disk did not confirm it: {error.strerror}"
+            raise NotDurable(f"{said}; after a power cut the old one may be back") from None
+
+
+def _again(call: Callable[[], _Answer]) -> _Answer:
+    """Call, and call again where a signal came between."""
+    for _ in range(_TRIES):
+        with suppress(InterruptedError):
+            return call()
+    return call()
+
+
+def _remove(beside: Path) -> str:
+    """Take the file beside away; what to say where that cannot be done."""
+    try:
+        os.unlink(beside)  # noqa: PTH108 - as above
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError:
+        return f"; {beside.name} was left behind"
+    return ""
+
+
+def _what_stands(path: Path, content: bytes) -> str:
+    """Which text the file has after a failure: some file systems fail after the fact."""
+    try:
+        stands = path.read_bytes()
+    except FileNotFoundError:
+        return "there is no such file still"
+    except OSError:
+        return "nothing was changed"
+    return "the new text stands in it nevertheless" if stands == content else "its old text stands"

@@ -1,0 +1,1 @@
+"""What an allocator was asked for, read from files of others: event traces and PyTorch's memory snapshots."""

@@ -1,0 +1,1 @@
+"""Snapshots and past runs as files: JSON, CSV, Markdown, HTML."""

@@ -1,0 +1,154 @@
+"""A snapshot as files: one for each format, under one name, never in place of anything that is there."""
+
+import errno
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import printable
+from vramtui.core.observation.snapshot import Snapshot
+from vramtui.records.export.csv_table import csv_table
+from vramtui.records.export.html import html_page
+from vramtui.records.export.markdown_report import markdown_report
+from vramtui.records.export.ps_json import snapshot_document
+from vramtui.records.export.sanitize import moment
+
+FORMATS = ("json", "csv", "md", "svg", "html")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def save_snapshot(
+    snapshot: Snapshot, folder: Path, formats: Sequence[str] = FORMATS, svg: str | None = None
+) -> list[Path]:
+    """Write `snapshot` into `folder` (made when it is not there) and say which files it became, in `formats`' order.
+
+    The files are called `vramtui-HOST-YYYYmmdd-HHMMSS.json` and so on, after the sample's own time; where a file of
+    any format has that name already, all of them get `-2`, then `-3`. A file appears whole or not at all, and when
+    one cannot be written none is left behind.
+
+    Args:
+        snapshot: what to write.
+        folder: where to.
+        formats: some of FORMATS.
+        svg: the picture's text, which the format `svg` needs.
+
+    Raises:
+        UserError: a format is not known, or the folder cannot be written.
+        ValueError: `svg` is among the formats and there is no picture.
+    """
+    texts = {kind: _render(kind, snapshot, svg) for kind in dict.fromkeys(formats)}
+    return write_files(folder, file_stem(snapshot.sample.host.name, snapshot.sample.taken_at), texts, "snapshot")
+
+
+def write_files(folder: Path, stem: str, texts: Mapping[str, str], what: str) -> list[Path]:
+    """Write `texts`, by format, under one name that is free in every format; all of them or none.
+
+    Args:
+        folder: where to; it is made when it is not there.
+        stem: the name before `.json` and so on; where it is taken, `-2`, then `-3` is added.
+        texts: what each file holds.
+        what: what it is called where it cannot be written.
+
+    Raises:
+        UserError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _write_set(folder, stem, texts)
+    except OSError as error:
+        raise UserError(_sentence(folder, error, what)) from None
+
+
+def _render(kind: str, snapshot: Snapshot, svg: str | None) -> str:
+    makers: dict[str, Callable[[Snapshot], str]] = {
+        "json": _json,
+        "csv": csv_table,
+        "md": markdown_report,
+        "html": html_page,
+    }
+    if kind in makers:
+        return makers[kind](snapshot)
+    if kind != "svg":
+        raise UserError(f"{kind!r} is not a format{nearest(kind, FORMATS)}; there are: {', '.join(FORMATS)}")
+    if svg is None:
+        raise ValueError("the format svg needs a picture")
+    return svg
+
+
+def _json(snapshot: Snapshot) -> str:
+    return msgspec.json.format(msgspec.json.encode(snapshot_document(snapshot)), indent=2).decode() + "\n"
+
+
+def file_stem(host: str, at: float, kind: str = "") -> str:
+    """A file's name before its ending: the host, what kind of file it is, and a moment (seconds since the epoch)."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "-", host).strip(".-")[:64]
+    when = moment(at)
+    named = f"vramtui-{plain or 'host'}{f'-{kind}' if kind else ''}"
+    return f"{named}-{f'{when:%Y%m%d-%H%M%S}' if when else 'undated'}"
+
+
+def _write_set(folder: Path, stem: str, texts: Mapping[str, str]) -> list[Path]:
+    paths = _claim(folder, stem, tuple(texts))
+    try:
+        for path, text in zip(paths, texts.values(), strict=True):
+            _fill(path, text)
+    except BaseException:
+        for path in paths:
+            path.unlink(missing_ok=True)
+        raise
+    return paths
+
+
+def _claim(folder: Path, stem: str, kinds: tuple[str, ...]) -> list[Path]:
+    """Empty files of our own under the first name that is free in every format."""
+    for name in _names(stem):
+        if any((folder / f"{name}.{kind}").exists() for kind in FORMATS):
+            continue
+        claimed: list[Path] = []
+        try:
+            for kind in kinds:
+                path = folder / f"{name}.{kind}"
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+                claimed.append(path)
+        except OSError as error:
+            for path in claimed:
+                path.unlink(missing_ok=True)
+            # Another program took the name since we looked.
+            if isinstance(error, FileExistsError):
+                continue
+            raise
+        return claimed
+    raise AssertionError("the names never end")
+
+
+def _names(stem: str) -> Iterator[str]:
+    yield stem
+    for number in count(2):
+        yield f"{stem}-{number}"
+
+
+def _fill(path: Path, text: str) -> None:
+    """Put `text` into a file that we made, in one step."""
+    scratch = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with scratch.open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
+
+
+def _sentence(folder: Path, error: OSError, what: str) -> str:
+    where = printable(str(folder))
+    if error.errno in _FULL:
+        return f"the {what} was not written: the disk that holds {where} is full"
+    reason = printable(error.strerror or str(error))
+    return f"the {what} was not written to {where}: {reason[:1].lower()}{reason[1:]}; choose another folder"

@@ -1,0 +1,116 @@
+"""What a page about a snapshot and one about a past run share: bars, tables and lists of a prediction."""
+
+from collections.abc import Iterable, Iterator
+
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_percent
+from vramtui.core.estimate.comparison import Row
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
+from vramtui.core.estimate.ledger import CATEGORIES, TITLES, TOTALS, Ledger, Line
+from vramtui.records.export.html.drawings import Bar, Piece, stacked
+from vramtui.records.export.html.style import style
+from vramtui.records.export.html.text import tag, text
+
+OUTSIDE: tuple[Line, ...] = ("cached", "context", "other")
+LINES: tuple[Line, ...] = (*CATEGORIES, *OUTSIDE)
+REACHED = "more at the phase's peak"
+
+
+def document(title: str, body: Iterable[str]) -> str:
+    """One whole document; title and body are HTML already."""
+    head = (
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        tag("title", title),
+        tag("style", style()),
+    )
+    return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
+
+
+def sides(predicted: Ledger, rows: Iterable[Row], observed: int | None) -> str:
+    """The predicted parts as one bar, the observed process as another, on one scale in bytes.
+
+    Args:
+        predicted: what was predicted.
+        rows: both sides line by line; where they tell what the observed process consists of, its bar shows that.
+        observed: the most the process was seen to hold.
+    """
+    pieces = tuple(Piece(TITLES[line], colour(line), size) for line in LINES if (size := predicted.bytes_of(line)))
+    seen = tuple(Piece(TITLES[row.line], colour(row.line), row.observed or 0) for row in rows if row.line in LINES)
+    if sum(piece.bytes for piece in seen) != observed:
+        seen = (Piece("observed", "used", observed),) if observed else ()
+    bars = (
+        Bar("predicted", pieces, format_bytes(predicted.process)),
+        Bar("observed", tuple(piece for piece in seen if piece.bytes), format_bytes(observed)),
+    )
+    return stacked(bars, max(predicted.process or 0, observed or 0), predicted.process or 0)
+
+
+def timeline(estimate: Estimate) -> str:
+    """A bar for the end of each phase, and behind it how far the phase reached."""
+    bars = [
+        Bar(
+            phase_title(moment),
+            tuple(_held(moment)),
+            f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}",
+        )
+        for moment in estimate.timeline
+    ]
+    most = max(max(moment.allocated, moment.peak_allocated or 0) for moment in estimate.timeline)
+    shown = {line for moment in estimate.timeline for line in CATEGORIES if moment.categories.get(line)}
+    keys = [(TITLES[line], colour(line)) for line in CATEGORIES if line in shown]
+    return stacked(bars, most) + legend([*keys, (REACHED, "peak")])
+
+
+def _held(moment: Moment) -> Iterator[Piece]:
+    known = [(line, size) for line in CATEGORIES if (size := moment.categories.get(line))]
+    yield from (Piece(TITLES[line], colour(line), size) for line, size in known)
+    if not known:
+        yield Piece("allocated", "used", moment.allocated)
+    reached = (moment.peak_allocated or 0) - moment.allocated
+    if reached > 0:
+        yield Piece(REACHED, "peak", reached)
+
+
+def phase_title(moment: Moment) -> str:
+    """Which phase of which step, counted from 1."""
+    title = PHASE_TITLES[moment.phase]
+    return title if moment.phase == "build" or moment.step < 0 else f"{title} {moment.step + 1}"
+
+
+def categories(predicted: Ledger) -> list[tuple[str, str]]:
+    """Titles and colours of the parts that there are."""
+    return [(TITLES[line], colour(line)) for line in LINES if predicted.bytes_of(line)]
+
+
+def legend(entries: Iterable[tuple[str, str]]) -> str:
+    """What each colour is."""
+    keys = (tag("span", tag("i", class_=f"key c-{ink}"), f" {text(title)}") for title, ink in entries)
+    return tag("p", *keys, class_="dim keys")
+
+
+def ledger_row(row: Row) -> tuple[str, ...]:
+    """One line of the tree on both sides."""
+    title = text(TITLES[row.line])
+    return (
+        tag("strong", title) if row.line in TOTALS else title,
+        format_bytes(row.predicted, 2),
+        text(f"with {TITLES[row.within]}") if row.within else format_bytes(row.observed, 2),
+        count(row.difference),
+        format_percent(row.fraction),
+    )
+
+
+def listed(title: str, entries: Iterable[str], level: int = 2) -> list[str]:
+    """A heading and a list; nothing where there are no entries."""
+    told = [tag("li", text(entry)) for entry in entries]
+    return [tag(f"h{level}", title), tag("ul", *told)] if told else []
+
+
+def colour(line: Line) -> str:
+    """The name of a line's colour."""
+    return line.replace("_", "-")
+
+
+def count(value: int | None) -> str:
+    """A whole number with its thousands apart and a true minus sign."""
+    return UNKNOWN if value is None else f"{value:,}".replace("-", "−")

@@ -1,0 +1,167 @@
+"""A snapshot as a Markdown report that can be pasted into a ticket."""
+
+from collections.abc import Iterable, Iterator
+
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib, format_percent
+from vramtui.core.estimate.comparison import Comparison, Row
+from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
+from vramtui.core.estimate.ledger import TITLES, TOTALS
+from vramtui.core.observation.readings import Gpu, Host, Sample
+from vramtui.core.observation.snapshot import Holding, Snapshot
+from vramtui.records.export.markdown import code, prose, table
+from vramtui.records.export.sanitize import iso_time
+
+
+def markdown_report(snapshot: Snapshot) -> str:
+    """Host, GPUs to the byte, processes, predictions beside observations, problems, versions."""
+    sample = snapshot.sample
+    lines = [
+        f"# GPU memory on {code(sample.host.name)}",
+        "",
+        f"Taken {iso_time(sample.taken_at)} from {code(sample.source)}. {_host(sample.host)}",
+        *_section("GPUs", _gpu_lines(sample)),
+        *_section("Processes", _process_lines(snapshot)),
+    ]
+    for holding in snapshot.holdings:
+        if holding.comparison and holding.estimate:
+            lines += _section(_heading(holding), _comparison_lines(holding.comparison, holding.estimate), level=3)
+    lines += _section("Problems", _problem_lines(sample))
+    lines += _section("Versions", [f"- {prose(name)} {prose(known)}" for name, known in snapshot.versions.items()])
+    return "\n".join(lines) + "\n"
+
+
+def _section(title: str, body: "list[str] | Iterator[str]", level: int = 2) -> list[str]:
+    lines = list(body)
+    return ["", f"{'#' * level} {title}", "", *lines] if lines else []
+
+
+def _host(host: Host) -> str:
+    known = [
+        f"Driver {prose(host.driver_version)}" if host.driver_version else "",
+        f"CUDA {prose(host.cuda_version)}" if host.cuda_version else "",
+        f"CPU {host.cpu_percent:.0f} %" if host.cpu_percent is not None else "",
+        f"host memory {format_bytes(host.memory_available)} available of {format_bytes(host.memory_total)}"
+        if host.memory_total is not None
+        else "",
+    ]
+    return ", ".join(filter(None, known)) + ("." if any(known) else "")
+
+
+def _gpu_lines(sample: Sample) -> Iterator[str]:
+    if not sample.gpus:
+        yield "None seen."
+        return
+    headings = ("GPU", "Name", "Used (GiB)", "Total (GiB)", "Utilization", "Power", "Temperature", "State")
+    yield from table(headings, map(_gpu_row, sample.gpus), numbers=(2, 3, 4, 5, 6))
+    yield ""
+    yield "Every byte of them:"
+    yield ""
+    summands = ("GPU", "Processes", "+ MIG instances", "+ unattributed", "+ driver reserved", "+ free", "= total")
+    yield from table(summands, map(_bytes_row, sample.gpus), numbers=range(1, 7))
+    for gpu in sample.gpus:
+        left_over = _left_over(gpu)
+        if left_over:
+            yield ""
+            yield f"GPU {gpu.index}: the driver's own figures differ by {_count(left_over)} bytes from its total."
+
+
+def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
+    state = gpu.state if gpu.state == "ok" else f"{gpu.state}: {prose(gpu.reason)}"
+    return (
+        str(gpu.index),
+        code(gpu.name),
+        format_gib(gpu.memory.used),
+        format_gib(gpu.memory.total),
+        _with_unit(gpu.utilization, "%"),
+        _with_unit(gpu.power_watts, "W"),
+        _with_unit(gpu.temperature_celsius, "°C"),
+        state,
+    )
+
+
+def _bytes_row(gpu: Gpu) -> tuple[str, ...]:
+    memory = gpu.memory
+    known = memory.used is not None
+    in_processes = gpu.attributed - (gpu.mig_used or 0) if known else None
+    figures = (in_processes, gpu.mig_used, gpu.unattributed, memory.reserved, memory.free, memory.total)
+    return (str(gpu.index), *map(_count, figures))
+
+
+def _left_over(gpu: Gpu) -> int:
+    """What the driver's figures leave of its total; 0 where they add up, or where one of them is not known."""
+    memory = gpu.memory
+    if memory.total is None or memory.used is None or memory.free is None:
+        return 0
+    return memory.total - memory.used - memory.free - (memory.reserved or 0)
+
+
+def _process_lines(snapshot: Snapshot) -> Iterator[str]:
+    if not snapshot.holdings:
+        yield "None on these GPUs."
+        return
+    headings = ("GPU", "PID", "Type", "User", "Now", "Peak", "Predicted", "Δ", "Preset", "Command")
+    yield from table(headings, map(_process_row, snapshot.holdings), numbers=(1, 4, 5, 6, 7))
+
+
+def _process_row(holding: Holding) -> tuple[str, ...]:
+    process, comparison = holding.process, holding.comparison
+    return (
+        str(holding.gpu_index),
+        str(process.pid),
+        process.type,
+        code(process.user),
+        "N/A" if process.used_memory is None else format_bytes(process.used_memory),
+        format_bytes(holding.peak.bytes if holding.peak else None),
+        format_bytes(comparison.predicted if comparison else None),
+        format_percent(comparison.fraction if comparison else None),
+        code(holding.preset),
+        code(process.command or process.name),
+    )
+
+
+def _heading(holding: Holding) -> str:
+    return f"Pid {holding.process.pid} on GPU {holding.gpu_index} against {code(holding.preset)}"
+
+
+def _comparison_lines(comparison: Comparison, estimate: Estimate) -> Iterator[str]:
+    yield f"By {code(comparison.method)}, peaking in {PHASE_TITLES[estimate.peak_phase]}: {prose(comparison.sentence)}."
+    yield ""
+    yield from ledger_table(comparison.rows)
+    if estimate.assumptions:
+        yield ""
+        yield "Assumed:"
+        yield ""
+        yield from (f"- {prose(sentence)}" for sentence in estimate.assumptions)
+
+
+def ledger_table(rows: Iterable[Row]) -> list[str]:
+    """The lines of a table with both sides of a comparison."""
+    headings = ("Part", "Predicted", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
+    return table(headings, map(_ledger_row, rows), numbers=range(1, 6))
+
+
+def _ledger_row(row: Row) -> tuple[str, ...]:
+    title = TITLES[row.line]
+    return (
+        f"**{title}**" if row.line in TOTALS else title,
+        format_bytes(row.predicted),
+        _count(row.predicted),
+        f"with {TITLES[row.within]}" if row.within else _count(row.observed),
+        _count(row.difference),
+        format_percent(row.fraction),
+    )
+
+
+def _problem_lines(sample: Sample) -> Iterator[str]:
+    for problem in sample.problems:
+        hint = f" {prose(problem.hint)}" if problem.hint else ""
+        yield f"- {code(problem.where)}: {prose(problem.message)}{hint}"
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    return UNKNOWN if value is None else f"{value:.0f} {unit}"
+
+
+def _count(value: int | None) -> str:
+    """A whole number with its thousands apart and a true minus sign."""
+    return UNKNOWN if value is None else f"{value:,}".replace("-", "−")

@@ -1,0 +1,1 @@
+"""Recordings: what one holds, written and read line by line."""

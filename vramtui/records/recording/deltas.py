@@ -1,0 +1,138 @@
+"""What changed from one Sample to the next, so that a day of a crowded host fits in a file of some tens of megabytes.
+
+A delta is a JSON object with the one key `delta`:
+`{"delta": {"taken_at": …, "host": {…}, "problems": […], "gpus": {"0": {"utilization": 12, "processes": {"3": {"used_memory": 1}}}}}}`.
+Each inner object holds only the fields that differ, under their names in `vramtui.core.observation.readings`; GPUs and processes
+are numbered by their places in the lists of the sample before. Where the processes of a GPU came or went, `processes`
+is the whole list instead. What changes all the time and matters little is left for the next whole sample.
+"""  # noqa: E501 - an example is easier to read on one line
+
+from functools import cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from vramtui.core.observation.readings import Gpu, Host, Problem, Process, Sample
+
+# Every process changes these at every tick.
+LEFT_OUT = frozenset({"cpu_percent", "host_memory"})
+NONE_LEFT_OUT: frozenset[str] = frozenset()
+
+Changes = dict[str, Any]
+Read = TypeVar("Read", Host, Gpu, Process)
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """See the module's text."""
+
+    taken_at: float
+    host: Changes = {}
+    problems: tuple[Problem, ...] | None = None
+    gpus: dict[int, Changes] = {}
+
+
+class DeltaLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One line of a recording that holds a delta."""
+
+    delta: Delta
+
+
+def difference(before: Sample, after: Sample) -> Delta | None:
+    """What changed, or None where the devices are not the same ones and only the whole sample will do."""
+    if _identity(before) != _identity(after):
+        return None
+    gpus = {
+        place: changes
+        for place, (old, new) in enumerate(zip(before.gpus, after.gpus, strict=True))
+        if (changes := _gpu_changes(old, new))
+    }
+    return Delta(
+        taken_at=after.taken_at,
+        host=_changes(before.host, after.host, NONE_LEFT_OUT),
+        problems=None if before.problems == after.problems else after.problems,
+        gpus=gpus,
+    )
+
+
+def following(before: Sample, delta: Delta) -> Sample:
+    """The sample that came after `before`; what did not change is shared between the two.
+
+    Raises:
+        msgspec.ValidationError: the delta does not follow that sample.
+    """
+    gpus = list(before.gpus)
+    for place, changes in delta.gpus.items():
+        gpus[place] = _gpu_after(_at(before.gpus, place), changes)
+    return msgspec.structs.replace(
+        before,
+        taken_at=delta.taken_at,
+        host=_after(before.host, delta.host),
+        problems=before.problems if delta.problems is None else delta.problems,
+        gpus=tuple(gpus),
+    )
+
+
+def _identity(sample: Sample) -> tuple[object, ...]:
+    return (sample.schema, sample.source, [gpu.uuid for gpu in sample.gpus])
+
+
+def _gpu_changes(old: Gpu, new: Gpu) -> Changes:
+    if old is new:
+        return {}
+    changes = _changes(old, new, frozenset({"processes"}))
+    if [(row.pid, row.started_at) for row in old.processes] != [(row.pid, row.started_at) for row in new.processes]:
+        changes["processes"] = msgspec.to_builtins(new.processes)
+        return changes
+    rows = {
+        str(place): found
+        for place, (one, other) in enumerate(zip(old.processes, new.processes, strict=True))
+        if one is not other and (found := _changes(one, other, LEFT_OUT))
+    }
+    if rows:
+        changes["processes"] = rows
+    return changes
+
+
+def _gpu_after(gpu: Gpu, changes: Changes) -> Gpu:
+    rest = {name: value for name, value in changes.items() if name != "processes"}
+    rows = changes.get("processes")
+    if isinstance(rows, list):
+        return msgspec.structs.replace(_after(gpu, rest), processes=msgspec.convert(rows, tuple[Process, ...]))
+    if isinstance(rows, dict):
+        processes = list(gpu.processes)
+        for place, found in msgspec.convert(rows, dict[int, Changes], strict=False, str_keys=True).items():
+            processes[place] = _after(_at(gpu.processes, place), found)
+        return msgspec.structs.replace(_after(gpu, rest), processes=tuple(processes))
+    if rows is not None:
+        raise msgspec.ValidationError("`processes` is neither a list nor an object")
+    return _after(gpu, rest)
+
+
+def _changes(old: Read, new: Read, left_out: frozenset[str]) -> Changes:
+    return {
+        name: msgspec.to_builtins(value)
+        for name in _types(type(new))
+        if name not in left_out and (value := getattr(new, name)) != getattr(old, name)
+    }
+
+
+def _after(reading: Read, changes: Changes) -> Read:
+    if not changes:
+        return reading
+    types = _types(type(reading))
+    unknown = changes.keys() - types
+    if unknown:
+        raise msgspec.ValidationError(f"no field {min(unknown)!r} in a {type(reading).__name__}")
+    fields = {name: msgspec.convert(value, types[name], strict=False, str_keys=True) for name, value in changes.items()}
+    return msgspec.structs.replace(reading, **fields)
+
+
+def _at(values: tuple[Read, ...], place: int) -> Read:
+    if not 0 <= place < len(values):
+        raise msgspec.ValidationError(f"there is no number {place} in the sample before")
+    return values[place]
+
+
+@cache
+def _types(kind: type) -> dict[str, Any]:
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}

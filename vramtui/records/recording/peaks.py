@@ -1,0 +1,73 @@
+"""Lifetime peaks that no sample of a recording shows: seen before it began, or between two of its samples.
+
+`{"peaks": {"at": …, "processes": [{"host", "gpu_uuid", "pid", "started_at", "peak": {"bytes", "at", "how", "interval"}}]}}`:
+each peak as `vramtui.core.observation.history.Peak` has it. `at` is the time of the sample at which it was noted.
+"""  # noqa: E501 - an example is easier to read on one line
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from vramtui.core.observation.history import Peak
+from vramtui.core.observation.readings import ProcessKey, Sample
+
+FORGOTTEN = 4096  # processes that are gone, before they are forgotten
+
+
+class ProcessPeak(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A process and its peak."""
+
+    host: str
+    gpu_uuid: str
+    pid: int
+    started_at: float | None
+    peak: Peak
+
+
+class PeaksLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """See the module's text."""
+
+    at: Annotated[float, Meta(ge=0, lt=1e12)]
+    processes: tuple[ProcessPeak, ...]
+
+
+class WrittenPeaks:
+    """Makes the lines about peaks, sample after sample."""
+
+    def __init__(self) -> None:
+        self._known: dict[ProcessKey, int] = {}
+
+    def lines(self, sample: Sample, peaks: Mapping[ProcessKey, Peak]) -> Iterator[bytes]:
+        """The line for `sample`, at which processes have these peaks; none where its samples tell them all."""
+        told = []
+        for key, peak in peaks.items():
+            if peak.bytes <= self._known.get(key, -1) or peak.at > sample.taken_at:
+                continue
+            self._known[key] = peak.bytes
+            if peak.at != sample.taken_at:
+                told.append(
+                    ProcessPeak(host=key.host, gpu_uuid=key.gpu_uuid, pid=key.pid, started_at=key.started_at, peak=peak)
+                )
+        if len(self._known) > len(peaks) + FORGOTTEN:
+            self._known = {key: size for key, size in self._known.items() if key in peaks}
+        if told:
+            yield msgspec.json.encode({"peaks": PeaksLine(at=sample.taken_at, processes=tuple(told))})
+
+
+class ReadPeaks:
+    """The peaks of a recording by the sample at which they were noted."""
+
+    def __init__(self) -> None:
+        self._told: dict[float, list[tuple[ProcessKey, Peak]]] = {}
+
+    def take(self, line: PeaksLine) -> None:
+        """Note the next line."""
+        self._told.setdefault(line.at, []).extend(
+            (ProcessKey(one.host, one.gpu_uuid, one.pid, one.started_at), one.peak) for one in line.processes
+        )
+
+    def at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
+        """What was noted at the sample that was taken at exactly `when`."""
+        return self._told.get(when, ())

@@ -1,0 +1,140 @@
+"""Recordings: the samples of a while, one JSON object a line, so that a torn file loses one line and no more.
+
+The first line is the header, `{"vramtui_recording": 1, "started_at": …, "interval": …, "versions": {…}}`; every other
+line is one Sample in its JSON form (`vramtui.core.observation.readings`) or what changed since the one before
+(`vramtui.records.recording.deltas`); a whole sample comes at least once a minute. After a sample come lines about what
+the jobs' own probes told (`vramtui.records.recording.jobs`), what presets predicted for its processes
+(`vramtui.records.recording.predictions`) and peaks that no sample shows (`vramtui.records.recording.peaks`), where
+there is any of it. A file whose name ends in `.gz` is compressed, flushed after each sample; its gzip members may be
+several. The reader goes by what is in the file, not by its name.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from gzip import GzipFile
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.estimate.prediction import Prediction
+from vramtui.core.observation.history import Peak
+from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import ProcessKey, Sample, encode_sample
+from vramtui.records.export.sanitize import clean
+from vramtui.records.recording.deltas import DeltaLine, difference
+from vramtui.records.recording.jobs import WrittenJobs
+from vramtui.records.recording.peaks import WrittenPeaks
+from vramtui.records.recording.predictions import WrittenPredictions
+from vramtui.records.recording.reader import Reading
+from vramtui.records.recording.recording import Header, Recording
+
+__all__ = ["Header", "Recording", "RecordingWriter", "read_recording"]
+WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
+NOTHING: Mapping[ProcessKey, Prediction] = MappingProxyType({})
+NO_PEAKS: Mapping[ProcessKey, Peak] = MappingProxyType({})
+
+
+class RecordingWriter:
+    """Writes a recording to a new file; every line is on its way to the disk when `write` returns.
+
+    Args:
+        path: where to; compressed when the name ends in `.gz`.
+        header: the first line.
+
+    Raises:
+        UserError: there is such a file already, or it cannot be written (also from `write` and `close`).
+    """
+
+    def __init__(self, path: Path, header: Header) -> None:
+        self.path = path
+        try:
+            self._file: IO[bytes] = path.open("xb")
+        except FileExistsError:
+            raise UserError(f"{printable(str(path))} exists already; a recording never overwrites") from None
+        except OSError as error:
+            raise self._failure(error) from None
+        self._zipped = GzipFile(fileobj=self._file, mode="wb", filename="") if path.suffix == ".gz" else None
+        self._last: Sample | None = None
+        self._next_whole = float("-inf")
+        self._jobs = WrittenJobs()
+        self._predictions = WrittenPredictions()
+        self._peaks = WrittenPeaks()
+        self._lines(msgspec.json.encode(header))
+
+    def write(
+        self,
+        sample: Sample,
+        jobs: Sequence[ObservedJob] = (),
+        predictions: Mapping[ProcessKey, Prediction] = NOTHING,
+        peaks: Mapping[ProcessKey, Peak] = NO_PEAKS,
+    ) -> None:
+        """Add one sample: what changed since the last one where that will do.
+
+        Args:
+            sample: what was seen.
+            jobs: what each job with a probe has told so far.
+            predictions: those of the sample's processes that have one.
+            peaks: what the sample's processes held at most in their lives, as far as that is known.
+        """
+        predicted = self._predictions.lines(sample, predictions)
+        told = self._jobs.lines(sample.taken_at, jobs)
+        self._lines(self._sample_line(sample), *predicted, *self._peaks.lines(sample, peaks), *told)
+
+    def _sample_line(self, sample: Sample) -> bytes:
+        last, self._last = self._last, sample
+        delta = None
+        if last is not None and last.taken_at <= sample.taken_at < self._next_whole:
+            delta = difference(last, sample)
+        if delta is None:
+            self._next_whole = sample.taken_at + WHOLE_EVERY
+        try:
+            return encode_sample(sample) if delta is None else msgspec.json.encode(DeltaLine(delta))
+        except UnicodeEncodeError:
+            # A name that is no Unicode at all cannot stand in JSON.
+            return msgspec.json.encode(clean(msgspec.to_builtins(sample if delta is None else DeltaLine(delta))))
+
+    def close(self) -> None:
+        """End the file."""
+        try:
+            if self._zipped is not None:
+                self._zipped.close()
+            self._file.close()
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _lines(self, *lines: bytes) -> None:
+        text = b"".join(line + b"\n" for line in lines)
+        try:
+            if self._zipped is not None:
+                self._zipped.write(text)
+                self._zipped.flush(zlib.Z_SYNC_FLUSH)
+            else:
+                self._file.write(text)
+            self._file.flush()
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def _failure(self, error: OSError) -> UserError:
+        reason = error.strerror or str(error)
+        return UserError(f"the recording {printable(str(self.path))} cannot be written: {printable(reason).lower()}")
+
+
+def read_recording(path: Path, progress: Callable[[float], None] | None = None) -> Recording:
+    """The recording in `path`, plain or gzip. A last line that was cut off is left out, and a warning says so.
+
+    Args:
+        path: the file.
+        progress: is told now and then how much of the file is read, from 0 to 1.
+
+    Raises:
+        UserError: it cannot be read, holds no sample, or a line (which the sentence names) is not a Sample.
+    """
+    reading = Reading(path)
+    for fraction in reading.go():
+        if progress is not None:
+            progress(fraction)
+    return reading.recording()

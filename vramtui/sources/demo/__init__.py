@@ -1,0 +1,1 @@
+"""A believable host that is not there."""

@@ -1,0 +1,1 @@
+"""The machine that this program runs on: its processes, pid namespaces, signals."""

@@ -1,0 +1,32 @@
+"""The machine this program runs on."""
+
+import os
+
+import psutil
+
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Host
+from vramtui.sources.host.pid_namespace import PidNamespace
+
+
+class HostReader:
+    """Asks the system about the machine as a whole."""
+
+    def __init__(self) -> None:
+        self._asked = False
+        self._private = PidNamespace().private
+
+    def read(self, driver_version: str | None, cuda_version: str | None) -> Host:
+        """The machine now; the share of CPU is that of the time since the last call, unknown on the first."""
+        memory = psutil.virtual_memory()
+        cpu = psutil.cpu_percent(interval=None)
+        first, self._asked = not self._asked, True
+        return Host(
+            name=printable(os.uname().nodename),
+            driver_version=driver_version,
+            cuda_version=cuda_version,
+            cpu_percent=None if first else cpu,
+            memory_total=memory.total,
+            memory_available=memory.available,
+            private_pids=self._private,
+        )

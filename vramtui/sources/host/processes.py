@@ -1,0 +1,253 @@
+"""What this system knows of the processes that a driver lists: who, what, since when, and how busy."""
+
+import os
+import pwd
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+import psutil
+
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Absence, Process, ProcessState, ProcessType
+from vramtui.sources.host import pid_namespace
+
+if TYPE_CHECKING:
+    from vramtui.sources.nvml.processes import Held
+
+REFRESH_EVERY = 0.9  # seconds; CPU time is counted in hundredths, so a shorter span says little
+REFRESH_AT_ONCE = 128  # processes looked at again in one go; of more, each has its turn
+INTRODUCE_FOR = 0.05  # seconds in one go for users and commands; the rest follow in the next
+LONGEST_COMMAND = 4096
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+_STATES: dict[bytes, ProcessState] = {b"Z": "zombie", b"X": "exited", b"x": "exited"}
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """One pid as the system sees it; the fields are those of `core.readings.Process`."""
+
+    user: str | None = None
+    name: str | None = None
+    command: str | None = None
+    started_at: float | None = None
+    cpu_percent: float | None = None
+    host_memory: int | None = None
+    state: ProcessState = "unknown"
+    absent: dict[str, Absence] = {}
+
+
+class _Entry:
+    """`introduced`: user and command have been asked for."""
+
+    __slots__ = ("cpu_seconds", "facts", "introduced", "refreshed", "start_ticks")
+
+    def __init__(self) -> None:
+        self.facts = Facts()
+        self.start_ticks: int | None = None
+        self.cpu_seconds = 0.0
+        self.refreshed = 0.0
+        self.introduced = False
+
+
+class ProcessTable:
+    """Facts of pids, remembered by pid and start time, so that a tick with thousands of processes stays cheap.
+
+    Args:
+        clock: seconds, of which only differences matter.
+        namespace: tells whether a pid of the driver's is one of ours; this process's by default.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.monotonic,
+        namespace: "pid_namespace.PidNamespace | None" = None,
+    ) -> None:
+        self._clock = clock
+        self._namespace = namespace or pid_namespace.PidNamespace()
+        self._boot = psutil.boot_time()
+        self._entries: dict[int, _Entry] = {}
+        self._rows: dict[str, dict[int, Process]] = {}
+        self._turn = 0
+        self._users: dict[int, str] = {}
+
+    def update(self, pids: Collection[int]) -> None:
+        """Learn of these pids, and forget all others. Call once per tick, before `row`."""
+        wanted = pids if isinstance(pids, set | frozenset) else set(pids)
+        for pid in [pid for pid in self._entries if pid not in wanted]:
+            del self._entries[pid]
+            self._forget_rows(pid)
+        now = self._clock()
+        for pid in [pid for pid in wanted if pid not in self._entries]:
+            self._entries[pid] = _Entry()
+            self._refresh(pid, self._entries[pid], now)
+        for pid in self._due():
+            entry = self._entries[pid]
+            if now - entry.refreshed >= REFRESH_EVERY:
+                self._refresh(pid, entry, now)
+        self._introduce(now + INTRODUCE_FOR)
+
+    def row(self, pid: int, device: str, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
+        """The process as one row of a device's list; while nothing of it changes, the very same one.
+
+        Args:
+            pid: one that `update` was given.
+            device: whose list it is.
+            kind: the list or lists it stands in.
+            used: bytes it holds there, None when unknown.
+            absent: why they are unknown.
+        """
+        made = self._rows.setdefault(device, {})
+        last = made.get(pid)
+        if last is None or last.used_memory != used or last.type != kind or used is None:
+            last = made[pid] = self._row(pid, kind, used, absent)
+        return last
+
+    def rows(self, device: str, held: "Mapping[int, Held]") -> list[Process]:
+        """All processes that a device lists, each as `row` gives it: for lists of thousands."""
+        made = self._rows.setdefault(device, {})
+        rows: list[Process] = []
+        replace = msgspec.structs.replace
+        for pid, listed in held.items():
+            row, used = made.get(pid), listed.used
+            if row is None or row.type != listed.type or used is None:
+                absent = Absence.NOT_SUPPORTED if used is None else None
+                row = made[pid] = self._row(pid, listed.type, used, absent)
+            elif row.used_memory is None:
+                row = made[pid] = self._row(pid, listed.type, used, None)
+            elif row.used_memory != used:
+                row = made[pid] = replace(row, used_memory=used)
+            rows.append(row)
+        return rows
+
+    def _row(self, pid: int, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
+        facts = self._entries[pid].facts
+        return Process(
+            pid=pid,
+            type=kind,
+            used_memory=used,
+            user=facts.user,
+            name=facts.name,
+            command=facts.command,
+            started_at=facts.started_at,
+            cpu_percent=facts.cpu_percent,
+            host_memory=facts.host_memory,
+            state=facts.state,
+            absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
+        )
+
+    def _due(self) -> list[int]:
+        pids = list(self._entries)
+        if len(pids) <= REFRESH_AT_ONCE:
+            return pids
+        start = self._turn % len(pids)
+        self._turn = start + REFRESH_AT_ONCE
+        return (pids + pids)[start : self._turn]
+
+    def _refresh(self, pid: int, entry: _Entry, now: float) -> None:
+        facts = entry.facts
+        status = read_stat(pid) if self._namespace.is_ours(pid) else None
+        if status is None:
+            outside = self._namespace.hides(pid) and entry.start_ticks is None
+            self._note(pid, entry, _gone(pid, facts, outside=outside))
+        else:
+            name, letter, cpu_seconds, ticks, pages = status
+            if entry.start_ticks != ticks:
+                entry.start_ticks, entry.introduced, entry.refreshed = ticks, False, 0.0
+                facts = Facts(started_at=round(self._boot + ticks / CLOCK_TICKS, 2))
+            span = now - entry.refreshed
+            known = entry.refreshed > 0 and span > 0
+            state = _STATES.get(letter, "running")
+            facts = msgspec.structs.replace(
+                facts,
+                name=facts.name or name,
+                state=state,
+                cpu_percent=round(100 * (cpu_seconds - entry.cpu_seconds) / span, 1) if known else None,
+                host_memory=pages * PAGE if state == "running" else None,
+            )
+            entry.cpu_seconds = cpu_seconds
+            self._note(pid, entry, facts)
+        entry.refreshed = now
+
+    def _introduce(self, until: float) -> None:
+        for pid, entry in self._entries.items():
+            if entry.introduced or entry.facts.state not in ("running", "zombie"):
+                continue
+            self._note(pid, entry, self._with_owner(pid, entry.facts))
+            entry.introduced = True
+            if self._clock() > until:
+                return
+
+    def _with_owner(self, pid: int, facts: Facts) -> Facts:
+        try:
+            process = psutil.Process(pid)
+            user = self._user(process.uids().real)
+            command = _command(process)
+        except psutil.AccessDenied:
+            return msgspec.structs.replace(facts, absent=dict.fromkeys(("user", "command"), Absence.NO_PERMISSION))
+        except (psutil.Error, OSError):
+            return facts  # it ended between the two looks; the next one says so
+        if command is None:
+            return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
+        # a zombie has no command line any more, and a thread of the kernel's never had one
+        return msgspec.structs.replace(facts, user=user, command=printable(command) or facts.name, absent={})
+
+    def _user(self, uid: int) -> str:
+        if uid not in self._users:
+            try:
+                self._users[uid] = printable(pwd.getpwuid(uid).pw_name)
+            except KeyError:
+                self._users[uid] = str(uid)
+        return self._users[uid]
+
+    def _note(self, pid: int, entry: _Entry, facts: Facts) -> None:
+        if facts != entry.facts:
+            entry.facts = facts
+            self._forget_rows(pid)
+
+    def _forget_rows(self, pid: int) -> None:
+        for made in self._rows.values():
+            made.pop(pid, None)
+
+
+def _command(process: psutil.Process) -> str | None:
+    """The whole command line; None when it may not be read."""
+    try:
+        return " ".join(process.cmdline())[:LONGEST_COMMAND]
+    except psutil.ZombieProcess:
+        return ""
+    except psutil.AccessDenied:
+        return None
+
+
+def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
+    """Name, state letter, CPU seconds, start in clock ticks after boot, resident pages; None when it is not there."""
+    try:
+        file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        text = os.read(file, 1024)
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+    opened, closed = text.find(b"("), text.rfind(b")")  # the name between them may hold brackets and spaces
+    rest = text[closed + 2 :].split()
+    name = printable(text[opened + 1 : closed].decode(errors="surrogateescape"))
+    return name, rest[0], (int(rest[11]) + int(rest[12])) / CLOCK_TICKS, int(rest[19]), int(rest[21])
+
+
+def _gone(pid: int, last: Facts, *, outside: bool) -> Facts:
+    """What is left to say of a pid that cannot be looked at; who it was stays known."""
+    if outside:
+        return Facts(state="unseen")
+    try:
+        os.kill(pid, 0)  # asks whether it exists; sends nothing
+    except ProcessLookupError:
+        return msgspec.structs.replace(last, state="exited", cpu_percent=None, host_memory=None)
+    except (PermissionError, OverflowError):
+        pass
+    hidden = dict.fromkeys(("user", "name", "command", "started_at"), Absence.NO_PERMISSION)
+    return Facts(state="unknown", absent=hidden)

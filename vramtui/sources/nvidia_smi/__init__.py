@@ -1,0 +1,1 @@
+"""GPUs through the nvidia-smi program."""

@@ -1,0 +1,177 @@
+"""One card (and its MIG instances) as NVML tells of it, from tick to tick."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem
+from vramtui.sources.nvml.accounting import Accounts
+from vramtui.sources.nvml.calls import Caller, Device, DeviceGone, DriverGone
+from vramtui.sources.nvml.metrics import (
+    CHANGING,
+    NEVER_CHANGING,
+    NOT_OF_AN_INSTANCE,
+    RARELY_CHANGING,
+    Absences,
+    Fields,
+    Metric,
+    read_memory,
+    read_metrics,
+)
+from vramtui.sources.nvml.mig import Instance, find_instances
+from vramtui.sources.nvml.processes import Listing, ProcessLists
+
+METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
+RARE_EVERY = 5.0
+
+
+class Part(msgspec.Struct, kw_only=True):
+    """A card or a MIG instance without its processes, and the list they are to be made from."""
+
+    gpu: Gpu
+    listing: Listing
+
+
+class Seen(msgspec.Struct, kw_only=True):
+    """What one look at a card gave; `driver_gone` says that NVML has to be initialised anew, and why."""
+
+    parts: list[Part] = []
+    problems: tuple[Problem, ...] = ()
+    driver_gone: str = ""
+
+
+class _Tier:
+    """Metrics that are asked for at the same pace, with what the last answers were."""
+
+    def __init__(self, metrics: tuple[Metric, ...], every: float) -> None:
+        self._metrics = metrics
+        self._every = every
+        self._next = float("-inf")
+        self.values: Fields = {}
+        self.absent: Absences = {}
+        self.problems: list[Problem] = []
+
+    def read(self, caller: Caller, device: Device, now: float) -> bool:
+        """Ask again if it is time to; False when it is not."""
+        if now < self._next:
+            return False
+        before = len(caller.problems)
+        self.values, self.absent = read_metrics(caller, device, self._metrics)
+        self.problems = caller.problems[before:]
+        del caller.problems[before:]
+        self._next = now + self._every
+        return True
+
+
+class CardReader:
+    """Looks at one card. Remembers its name and identity for the time when it is lost.
+
+    Args:
+        index: NVML's.
+        clock: seconds, of which only differences matter.
+    """
+
+    def __init__(self, index: int, clock: Callable[[], float]) -> None:
+        self.index = index
+        self.caller = Caller(f"GPU {index}")
+        self._clock = clock
+        self._identity: Fields = {"name": f"GPU {index}", "uuid": f"unknown-{index}"}
+        self._forget()
+
+    def read(self) -> Seen:
+        """Look at the card. Never raises; may block for as long as the driver does."""
+        self.caller.problems = []
+        try:
+            parts = self._read()
+        except DriverGone as error:
+            return Seen(driver_gone=str(error))
+        except DeviceGone as error:
+            self._forget()
+            return Seen(parts=[self.gone(f"{error}", lost=error.lost)])
+        lasting = [problem for tier in self._tiers for problem in tier.problems]
+        return Seen(parts=parts, problems=(*lasting, *self.caller.problems))
+
+    def gone(self, reason: str, *, lost: bool = False, absence: Absence | None = None) -> Part:
+        """The card's row while nothing can be read of it, under the name it was last known by."""
+        why = absence or (Absence.LOST if lost else Absence.FAILED)
+        gpu = Gpu(
+            index=self.index,
+            **self._identity,
+            state="lost" if lost else "failed",
+            reason=reason,
+            absent=dict.fromkeys(("memory", "processes", *NOT_OF_AN_INSTANCE), why),
+        )
+        return Part(gpu=gpu, listing=Listing(absent=why))
+
+    def _forget(self) -> None:
+        self._handle: Device = None
+        self._static = _Tier(NEVER_CHANGING, float("inf"))
+        self._rare = _Tier(RARELY_CHANGING, RARE_EVERY)
+        self._changing = _Tier(CHANGING, METRICS_EVERY)
+        self._tiers = (self._static, self._rare, self._changing)
+        self._instances: tuple[Instance, ...] = ()
+        self._lists: dict[str, ProcessLists] = {}
+        self._accounts = Accounts()
+
+    def _read(self) -> list[Part]:
+        if self._handle is None:
+            handle, absence = self.caller.ask("nvmlDeviceGetHandleByIndex", self.index)
+            if absence is not None:
+                reason = f"nvmlDeviceGetHandleByIndex: {absence.value.replace('_', ' ')}"
+                return [self.gone(reason, absence=absence)]
+            self._handle = handle
+        now = self._clock()
+        if self._static.read(self.caller, self._handle, now):
+            self._identity |= self._static.values
+        if self._rare.read(self.caller, self._handle, now):
+            self._instances = find_instances(self.caller, self._handle, self._identity["uuid"], self._identity["name"])
+        self._changing.read(self.caller, self._handle, now)
+        return self._card(*self._parts())
+
+    def _card(self, instances: list[Part], mig_used: int | None) -> list[Part]:
+        memory, absent = read_memory(self.caller, self._handle)
+        listing = self._list(self._identity["uuid"], self._handle, memory)
+        if instances:
+            below = {pid for part in instances for pid in part.listing.held}
+            cut = {instance.gpu_instance for instance in self._instances}
+            listing.held = {
+                pid: row for pid, row in listing.held.items() if pid not in below and row.instance not in cut
+            }
+        if listing.absent is None and listing.trusted:
+            listing.final_peaks = self._accounts.read(self.caller, self._handle, listing.held, self._clock())
+            listing.peaks = self._accounts.peaks
+        fields, reasons = dict(self._identity), dict(absent)
+        for tier in self._tiers:
+            fields |= tier.values
+            reasons |= tier.absent
+        gpu = Gpu(index=self.index, memory=memory, mig_used=mig_used, absent=reasons, **fields)
+        return [Part(gpu=gpu, listing=listing), *instances]
+
+    def _parts(self) -> tuple[list[Part], int | None]:
+        """The MIG instances, and the bytes they hold together; instances that share their memory count once."""
+        parts = []
+        used: dict[int | str, int] = {}
+        for instance in self._instances:
+            memory, absent = read_memory(self.caller, instance.handle)
+            listing = self._list(instance.uuid, instance.handle, memory)
+            gpu = Gpu(
+                index=self.index,
+                uuid=instance.uuid,
+                name=instance.name,
+                memory=memory,
+                compute_capability=self._static.values.get("compute_capability"),
+                pci_bus_id=self._static.values.get("pci_bus_id"),
+                mig_parent=self._identity["uuid"],
+                mig_profile=instance.profile,
+                absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_SUPPORTED), **absent},
+            )
+            parts.append(Part(gpu=gpu, listing=listing))
+            if memory.used is not None:
+                used[instance.uuid if instance.gpu_instance is None else instance.gpu_instance] = memory.used
+        return parts, sum(used.values()) if used else None
+
+    def _list(self, uuid: str, device: Device, memory: Memory) -> Listing:
+        lists = self._lists.get(uuid)
+        if lists is None:
+            lists = self._lists[uuid] = ProcessLists()
+        return lists.read(self.caller, device, memory.total)

@@ -1,0 +1,133 @@
+"""A device's memory and metrics from NVML, each on its own: one that fails takes no other with it."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import pynvml
+
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Absence, Memory
+from vramtui.sources.nvml.calls import Caller, Device
+
+Fields = dict[str, Any]
+Absences = dict[str, Absence]
+
+_UNKNOWN_FROM: Final = 1 << 62  # NVML's "not available" is the largest number of its type
+_THROTTLING: Final = (
+    (pynvml.nvmlClocksEventReasonSwPowerCap, "power cap"),
+    (pynvml.nvmlClocksEventReasonHwSlowdown, "hardware slowdown"),
+    (pynvml.nvmlClocksEventReasonSyncBoost, "sync boost"),
+    (pynvml.nvmlClocksEventReasonSwThermalSlowdown, "thermal slowdown"),
+    (pynvml.nvmlClocksEventReasonHwThermalSlowdown, "hardware thermal slowdown"),
+    (pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown, "power brake"),
+    (pynvml.nvmlClocksEventReasonDisplayClockSetting, "display clocks"),
+)
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """Fields of `core.readings.Gpu` and the calls that fill them, the newest first."""
+
+    fields: tuple[str, ...]
+    calls: tuple[str, ...]
+    arguments: tuple[int, ...] = ()
+    convert: Callable[[Any], tuple[Any, ...]] = lambda value: (value,)
+
+
+def _throttling(bits: int) -> tuple[tuple[str, ...]]:
+    return (tuple(word for bit, word in _THROTTLING if bits & bit),)
+
+
+def _watts(milliwatts: int) -> tuple[float]:
+    return (milliwatts / 1000,)
+
+
+CHANGING: Final = (
+    Metric(
+        ("utilization", "memory_utilization"),
+        ("nvmlDeviceGetUtilizationRates",),
+        convert=lambda rates: (rates.gpu, rates.memory),
+    ),
+    Metric(("power_watts",), ("nvmlDeviceGetPowerUsage",), convert=_watts),
+    Metric(("temperature_celsius",), ("nvmlDeviceGetTemperature",), (pynvml.NVML_TEMPERATURE_GPU,)),
+    Metric(("sm_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_SM,)),
+    Metric(("memory_clock_mhz",), ("nvmlDeviceGetClockInfo",), (pynvml.NVML_CLOCK_MEM,)),
+    Metric(("fan_percent",), ("nvmlDeviceGetFanSpeed",)),
+    Metric(("pcie_generation",), ("nvmlDeviceGetCurrPcieLinkGeneration",)),
+    Metric(("pcie_width",), ("nvmlDeviceGetCurrPcieLinkWidth",)),
+    Metric(
+        ("throttle_reasons",),
+        ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"),
+        convert=_throttling,
+    ),
+)
+RARELY_CHANGING: Final = (
+    Metric(
+        ("power_limit_watts",),
+        ("nvmlDeviceGetEnforcedPowerLimit", "nvmlDeviceGetPowerManagementLimit"),
+        convert=_watts,
+    ),
+    Metric(
+        ("ecc_errors",),
+        ("nvmlDeviceGetTotalEccErrors",),
+        (pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, pynvml.NVML_VOLATILE_ECC),
+    ),
+)
+NEVER_CHANGING: Final = (
+    Metric(("name",), ("nvmlDeviceGetName",), convert=lambda name: (printable(name),)),
+    Metric(("uuid",), ("nvmlDeviceGetUUID",), convert=lambda uuid: (printable(uuid),)),
+    Metric(("pci_bus_id",), ("nvmlDeviceGetPciInfo",), convert=lambda pci: (_text(pci.busId),)),
+    Metric(("compute_capability",), ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: (tuple(pair),)),
+)
+# Some drivers answer with garbage now and then: no device is busier, hotter or hungrier than this.
+_MOST: Final = {"utilization": 100, "memory_utilization": 100, "temperature_celsius": 200, "power_watts": 20_000}
+NOT_OF_AN_INSTANCE: Final = tuple(field for metric in (*CHANGING, *RARELY_CHANGING) for field in metric.fields)
+
+
+def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) -> tuple[Fields, Absences]:
+    """The values that could be read, and the reasons for the others.
+
+    Raises:
+        DeviceGone, DriverGone: as `Caller.ask`.
+    """
+    values: Fields = {}
+    absent: Absences = {}
+    for metric in metrics:
+        answer, absence = caller.ask_first(metric.calls, device, *metric.arguments)
+        if absence is not None:
+            absent.update(dict.fromkeys(metric.fields, absence))
+        else:
+            for field, value in zip(metric.fields, metric.convert(answer), strict=True):
+                if field in _MOST and not 0 <= value <= _MOST[field]:
+                    absent[field] = Absence.FAILED
+                else:
+                    values[field] = value
+    return values, absent
+
+
+def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
+    """Memory as version 2 of the call tells it apart, or as version 1 does where that is all the driver has.
+
+    A device without memory of its own says so (or says 0): it shares the host's, and nothing but `unified` is known.
+
+    Raises:
+        DeviceGone, DriverGone: as `Caller.ask`.
+    """
+    info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device, pynvml.nvmlMemory_v2)
+    absent: Absences = {}
+    if absence in (Absence.DRIVER_TOO_OLD, Absence.NOT_SUPPORTED):
+        info, absence = caller.ask("nvmlDeviceGetMemoryInfo", device)
+        absent = {"memory.reserved": Absence.DRIVER_TOO_OLD}
+    if absence is Absence.NOT_SUPPORTED or (absence is None and info.total == 0):
+        return Memory(unified=True), dict.fromkeys(("memory.total", "memory.free"), Absence.NOT_SUPPORTED)
+    if absence is not None:
+        return Memory(), {"memory": absence}
+    sizes: dict[str, int | None] = {name: getattr(info, name, None) for name in ("total", "used", "reserved", "free")}
+    for name in [name for name, size in sizes.items() if size is not None and size >= _UNKNOWN_FROM]:
+        sizes[name] = None
+        absent[f"memory.{name}"] = Absence.NOT_SUPPORTED
+    return msgspec.convert(sizes, Memory), absent
+
+
+def _text(value: bytes | str) -> str:
+    return printable(value.decode(errors="replace") if isinstance(value, bytes) else value)

@@ -1,0 +1,198 @@
+"""The driver's process lists, read by the size that its records really have.
+
+Drivers 510 to 550 disagree about that size under one and the same name: a record is 16 bytes (pid, memory), 24 (with
+the MIG instances) or 32 (with protected memory), so a reader who trusts the header can show scrambled pids. Here the
+buffer is filled with a pattern first, and how far the driver wrote over it tells how large its records are.
+"""
+
+import ctypes
+from itertools import repeat
+from typing import Final
+
+import msgspec
+import pynvml
+
+from vramtui.core.observation.readings import Absence, ProcessType
+from vramtui.sources.nvml.calls import Caller, Device
+
+PATTERN: Final = 0xAA
+LARGEST_RECORD: Final = 40
+FIRST_CAPACITY: Final = 64
+PID_LIMIT: Final = 1 << 22  # the kernel's PID_MAX_LIMIT
+NOT_AVAILABLE: Final = (1 << 64) - 1
+NO_INSTANCE: Final = 0xFFFFFFFF
+STRIDES: Final = {"_v3": 24, "_v2": 24, "": 16}  # bytes per record as documented, newest call first
+LISTS: Final[dict[ProcessType, str]] = {
+    "C": "nvmlDeviceGetComputeRunningProcesses",
+    "G": "nvmlDeviceGetGraphicsRunningProcesses",
+}
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """What one process holds on one device: bytes (None when the driver does not say), list, MIG instance."""
+
+    used: int | None
+    type: ProcessType
+    instance: int | None = None
+
+
+class Listing(msgspec.Struct, kw_only=True):
+    """The processes on one device by pid; `absent` says why there is no list, `note` what is odd about it, and
+    `graphics_absent` why there are no graphics clients in it.
+
+    `peaks` and, for those that have just gone, `final_peaks` are the driver's own, where it keeps them.
+    """
+
+    held: dict[int, Held] = {}
+    peaks: dict[int, int] = {}
+    final_peaks: dict[int, int] = {}
+    trusted: bool = True
+    absent: Absence | None = None
+    graphics_absent: Absence | None = None
+    note: str = ""
+
+    @property
+    def withheld(self) -> dict[str, Absence]:
+        """What a Gpu's `absent` says of its processes."""
+        if self.absent is not None:
+            return {"processes": self.absent}
+        return {} if self.graphics_absent is None else {"processes.graphics": self.graphics_absent}
+
+
+class _Unreadable(Exception):
+    """The records cannot be what they should be."""
+
+
+class ProcessLists:
+    """Reads the compute and the graphics list of one device, with a buffer that is kept."""
+
+    def __init__(self) -> None:
+        self._capacity = 0
+        self._buffer = ctypes.create_string_buffer(0)
+        self._suffix: dict[ProcessType, str] = {}
+        self._seen: dict[ProcessType, tuple[bytes, dict[int, Held]]] = {}
+        self._note = ""
+        self._has_graphics = True
+
+    def read(self, caller: Caller, device: Device, total: int | None, *, graphics_too: bool = True) -> Listing:
+        """Both lists as one: a process in both is one row with the larger value.
+
+        Args:
+            caller: the device's.
+            device: its handle.
+            total: bytes of memory that no process can exceed, if known.
+            graphics_too: False leaves the graphics list out while it was empty when it was read last.
+
+        Raises:
+            DeviceGone, DriverGone: as `Caller.ask`.
+        """
+        self._note = ""
+        try:
+            compute, absence = self._list(caller, device, "C", total)
+            graphics: dict[int, Held] = {}
+            silent: Absence | None = None
+            if graphics_too or self._has_graphics:
+                graphics, silent = self._list(caller, device, "G", total)
+                self._has_graphics = bool(graphics)
+        except _Unreadable:
+            return Listing(trusted=False, absent=Absence.FAILED)
+        if silent is Absence.NOT_SUPPORTED:
+            silent = None  # a device that knows no graphics has no graphics clients
+        return Listing(held=merge(compute, graphics), absent=absence, graphics_absent=silent, note=self._note)
+
+    def _list(
+        self, caller: Caller, device: Device, kind: ProcessType, total: int | None
+    ) -> tuple[dict[int, Held], Absence | None]:
+        absence: Absence | None = Absence.DRIVER_TOO_OLD
+        for suffix in [self._suffix[kind]] if kind in self._suffix else list(STRIDES):
+            name = LISTS[kind] + suffix
+            caller.call = name
+            try:
+                count = self._fill(name, device)
+            except pynvml.NVMLError as error:
+                absence = caller.absence(name, error)
+                if absence is Absence.DRIVER_TOO_OLD:
+                    continue
+                return {}, absence
+            self._suffix[kind] = suffix
+            return self._records(kind, count, STRIDES[suffix], total), None
+        self._suffix.pop(kind, None)
+        return {}, absence
+
+    def _fill(self, name: str, device: Device) -> int:
+        """Let the driver write its records into the buffer; gives their number."""
+        call = pynvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - pynvml's own wrapper assumes a record size
+        for _ in range(8):
+            ctypes.memset(self._buffer, PATTERN, len(self._buffer))
+            count = ctypes.c_uint(self._capacity)
+            code = call(device, ctypes.byref(count), self._buffer if self._capacity else None)
+            if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
+                break
+            self._capacity = max(FIRST_CAPACITY, 2 * count.value)
+            self._buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)
+        if code != pynvml.NVML_SUCCESS:
+            raise pynvml.NVMLError(code)
+        return count.value if self._capacity else 0
+
+    def _records(self, kind: ProcessType, count: int, documented: int, total: int | None) -> dict[int, Held]:
+        if count == 0:
+            return {}
+        written = self._buffer.raw.rstrip(bytes([PATTERN]))
+        real = record_size(len(written), count)
+        stride = documented if real is None else real
+        if stride != documented:
+            self._note = f"the driver's process records are of {stride} bytes, not {documented}; they are read as such"
+        data = written[: count * stride].ljust(count * stride, b"\0")
+        last = self._seen.get(kind)
+        if last is not None and last[0] == data:
+            return last[1]
+        held = parse(data, stride, kind, total)
+        self._seen[kind] = (data, held)
+        return held
+
+
+def record_size(written: int, count: int) -> int | None:
+    """Bytes per record when `count` records reach over `written` bytes; None when that is no size known."""
+    for stride in (16, 24, 32):
+        if count * stride - 8 < written <= count * stride:
+            return stride
+    return None
+
+
+def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> dict[int, Held]:
+    """The records by pid.
+
+    Raises:
+        _Unreadable: a pid or a size is impossible.
+    """
+    words, step = memoryview(data).cast("Q"), stride // 8
+    pids, sizes = memoryview(data).cast("I")[0 :: 2 * step].tolist(), words[1::step].tolist()
+    instances = words[2::step].tolist() if step > 2 else [NO_INSTANCE] * len(pids)
+    known = sizes if NOT_AVAILABLE not in sizes else [None if size == NOT_AVAILABLE else size for size in sizes]
+    largest = max((size for size in known if size is not None), default=0)
+    if not (min(pids) > 0 and max(pids) < PID_LIMIT and (total is None or largest <= total)):
+        raise _Unreadable
+    held: dict[int, Held] = {}
+    if len(set(pids)) == len(pids) and not any(instance & 0xFFFFFFFF != NO_INSTANCE for instance in instances):
+        return dict(zip(pids, map(Held, known, repeat(kind)), strict=True))
+    for pid, used, instance_word in zip(pids, known, instances, strict=True):
+        instance = instance_word & 0xFFFFFFFF
+        row = Held(used, kind, None if instance == NO_INSTANCE else instance)
+        held[pid] = row if pid not in held else _larger(held[pid], row)
+    return held
+
+
+def merge(compute: dict[int, Held], graphics: dict[int, Held]) -> dict[int, Held]:
+    """Both lists as one. The same memory stands in both, so it is never added up."""
+    if not graphics:
+        return compute
+    both = dict(compute)
+    for pid, row in graphics.items():
+        both[pid] = _larger(both[pid], row) if pid in both else row
+    return both
+
+
+def _larger(one: Held, other: Held) -> Held:
+    sizes = [row.used for row in (one, other) if row.used is not None]
+    kind: ProcessType = one.type if one.type == other.type else "C+G"
+    return Held(max(sizes, default=None), kind, one.instance if one.instance is not None else other.instance)

@@ -1,0 +1,203 @@
+"""This machine's GPUs through NVIDIA's management library."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, Process, Sample
+from vramtui.sources.host.deadline_worker import Crew, Stuck
+from vramtui.sources.host.host import HostReader
+from vramtui.sources.host.processes import ProcessTable
+from vramtui.sources.nvml.calls import Caller, DriverGone, initialise
+from vramtui.sources.nvml.device import RARE_EVERY, CardReader, Part, Seen
+from vramtui.sources.nvml.fast_reader import CloseReader
+from vramtui.sources.nvml.processes import Listing
+
+PATIENCE = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
+
+
+class NvmlSource:
+    """Every card and MIG instance with its processes. A card that hangs or is lost keeps its row; the others go on.
+
+    Args:
+        clock: seconds since the epoch.
+        monotonic: seconds, of which only differences matter.
+        patience: seconds that one card's answers may take.
+    """
+
+    name = "nvml"
+
+    def __init__(
+        self,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._clock = clock
+        self._monotonic = monotonic
+        self._crew: Crew[Seen] = Crew(patience)
+        self._host = HostReader()
+        self._processes = ProcessTable(monotonic)
+        self._closely = CloseReader()
+        self._totals: dict[str, int | None] = {}
+        self._system = Caller("driver")
+        self._cards: list[CardReader] = []
+        self._versions: tuple[str | None, str | None] = (None, None)
+        self._opening = threading.Lock()
+        self._ready = False
+        self._worked = False
+        self._next_count = float("-inf")
+
+    def open(self) -> None:
+        """Begin to talk to the driver; `read` does so by itself.
+
+        Raises:
+            SourceFailed: it cannot be talked to.
+        """
+        with self._opening:
+            if not self._ready:
+                self._open()
+
+    def _open(self) -> None:
+        initialise(again=self._worked)
+        self._worked = True
+        self._next_count = float("-inf")
+        self._cards = []
+        try:
+            driver, _ = self._system.ask("nvmlSystemGetDriverVersion")
+            cuda, _ = self._system.ask_first(("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"))
+        except DriverGone:
+            driver = cuda = None
+        version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
+        self._versions = (printable(driver) if driver else None, version)
+        self._ready = True
+
+    def read(self) -> Sample:
+        """What there is to see now.
+
+        Raises:
+            SourceFailed: NVML cannot be initialised, or does not tell how many GPUs there are.
+        """
+        self._system.problems = []
+        self.open()
+        seen = self._look()
+        if any(isinstance(card, Seen) and card.driver_gone for card in seen.values()):
+            self._ready = False  # the driver was reloaded under us: begin anew, and once only
+            self.open()
+            seen = self._look()
+        problems = list(self._system.problems)
+        parts = [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
+        self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
+        self._processes.update({pid for part in parts for pid in part.listing.held})
+        host = self._host.read(*self._versions)
+        if not self._cards:
+            hint = "In a container, start it with --gpus all; see also NVIDIA_VISIBLE_DEVICES."
+            problems.append(Problem(where="driver", message="nvmlDeviceGetCount: the driver lists no GPU.", hint=hint))
+        return Sample(
+            taken_at=self._clock(),
+            source=self.name,
+            host=host,
+            gpus=tuple(self._finish(part, problems, host.memory_available) for part in parts),
+            problems=tuple(problems),
+        )
+
+    def look(self, gpu_uuid: str) -> Mapping[int, int]:
+        """Bytes by pid on one device that the last `read` found in order; empty for another."""
+        totals = self._totals
+        return self._closely.look(gpu_uuid, totals[gpu_uuid]) if gpu_uuid in totals else {}
+
+    def close(self) -> None:
+        """Let the worker go. NVML is not shut down: that could block, or free what a stuck call still uses."""
+        self._crew.close()
+
+    def _look(self) -> dict[int, Seen | Stuck]:
+        now = self._monotonic()
+        if now >= self._next_count:
+            self._count()
+            self._next_count = now + RARE_EVERY
+        return self._crew.run({card.index: card.read for card in self._cards})
+
+    def _count(self) -> None:
+        try:
+            count, absence = self._system.ask("nvmlDeviceGetCount")
+        except DriverGone as error:
+            self._ready = False
+            raise SourceFailed(f"{error}.", "It is asked again at every tick.") from error
+        if absence is not None:
+            self._ready = bool(self._cards)
+            if not self._cards:
+                reason = absence.value.replace("_", " ")
+                raise SourceFailed(f"nvmlDeviceGetCount: {reason}.", "See `nvidia-smi` for what the driver says.")
+            return
+        self._cards = self._cards[:count]
+        self._cards += [CardReader(index, self._monotonic) for index in range(len(self._cards), count)]
+
+    def _parts_of(self, card: CardReader, seen: Seen | Stuck, problems: list[Problem]) -> list[Part]:
+        if isinstance(seen, Stuck):
+            age = max(0.0, time.monotonic() - seen.since)
+            reason = f"no answer for {age:.0f} s (in {card.caller.call})"
+            problems.append(Problem(where=f"GPU {card.index}", message=f"{reason}."))
+            return [card.gone(reason, absence=Absence.NO_ANSWER)]
+        problems.extend(seen.problems)
+        if seen.driver_gone:
+            return [card.gone(seen.driver_gone, absence=Absence.NO_ANSWER)]
+        return seen.parts
+
+    def _finish(self, part: Part, problems: list[Problem], available: int | None) -> Gpu:
+        """The card or instance with its processes; `available` bytes are what the host has to give."""
+        gpu, listing = part.gpu, part.listing
+        rows = tuple(self._processes.rows(gpu.uuid, listing.held))
+        if listing.peaks:
+            peaks = listing.peaks
+            rows = tuple(
+                msgspec.structs.replace(row, peak_memory=peaks[row.pid]) if row.pid in peaks else row for row in rows
+            )
+        problem = self._complaint(gpu, listing)
+        if problem is not None:
+            problems.append(problem)
+        if listing.final_peaks:
+            gpu = msgspec.structs.replace(gpu, final_peaks=listing.final_peaks)
+        if not rows and not listing.withheld and listing.trusted and not gpu.memory.unified:
+            return gpu
+        memory, absent = gpu.memory, gpu.absent
+        if memory.unified:
+            memory, absent = _shared(memory, absent, rows, listing, available)
+        if listing.withheld:
+            absent = {**absent, **listing.withheld}
+        return msgspec.structs.replace(
+            gpu, memory=memory, processes=rows, processes_trusted=listing.trusted, absent=absent
+        )
+
+    def _complaint(self, gpu: Gpu, listing: Listing) -> Problem | None:
+        """What is to be said of the process list, if anything."""
+        where, driver = f"GPU {gpu.index}", self._versions[0] or "of unknown version"
+        if not listing.trusted:
+            return Problem(
+                where=where,
+                message=f"The process list is not trusted on driver {driver}: it holds impossible pids or sizes.",
+                hint="The device's own totals are right. Another driver version mends this.",
+            )
+        if listing.note:
+            return Problem(where=where, message=f"Driver {driver}: {listing.note}.")
+        if listing.absent is not None and gpu.state == "ok":
+            reason = listing.absent.value.replace("_", " ")
+            return Problem(where=where, message=f"The driver does not tell which processes it has: {reason}.")
+        return None
+
+
+def _shared(
+    memory: Memory, absent: dict[str, Absence], rows: tuple[Process, ...], listing: Listing, available: int | None
+) -> tuple[Memory, dict[str, Absence]]:
+    """Memory of a device that shares the host's: in use is what its processes hold, free what the host could still
+    give. There is no total: what other programs have of the host's memory is no device's.
+    """
+    if available is not None:
+        memory = msgspec.structs.replace(memory, free=available)
+        absent = {name: why for name, why in absent.items() if name != "memory.free"}
+    if listing.absent is not None:
+        return memory, {**absent, "memory.used": listing.absent}
+    return msgspec.structs.replace(memory, used=sum(row.used_memory or 0 for row in rows)), absent
