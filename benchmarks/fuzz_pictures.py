@@ -9,7 +9,7 @@ from vramtui.app.themes import Palette, palette_variables
 from vramtui.app.ui.banner import Banner
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.lines import Lines
-from vramtui.app.watch.dashboard_state import Desk
+from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.app.watch.details import Details
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.gpu_panel import GpuPanel
@@ -37,7 +37,7 @@ def pictures(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> I
 
 def view_of(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> View:
     """What the dashboard shows after these samples."""
-    desk = Desk(Predictor(LazyAnalytic()))
+    desk = DashboardState(Predictor(LazyAnalytic()))
     desk.take_presets(_presets())
     desk.jobs = lambda: jobs
     for sample in samples:

@@ -26,7 +26,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets.draft.edited_text import EditedText
 from vramtui.presets.reading import find_problems, load_preset, parse_preset
-from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
+from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 from vramtui.sources.nvidia_smi.parse import COLUMNS
 from vramtui.sources.nvidia_smi.runner import Output
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
@@ -115,7 +115,7 @@ def probe(data: bytes) -> None:
     path = FOLDER / "told.jsonl"
     path.unlink(missing_ok=True)
     sample = _sample([_gpu("NVIDIA H200", [_process(4213, "python train.py")])])
-    with closing(RecordingWriter(path, Header())) as writer:
+    with closing(RecordingWriter(path, RecordingHeader())) as writer:
         writer.write(sample, (job,))
     (back,) = read_recording(path).jobs_at(AT) or (ObservedJob(pid=4213),)
     assert back.pid == job.pid
@@ -200,7 +200,7 @@ def _seed_recording() -> bytes:
     path = FOLDER / "seed.jsonl"
     path.unlink(missing_ok=True)
     sample = _sample([_gpu("NVIDIA H200", [_process(4213, "python train.py")])])
-    with closing(RecordingWriter(path, Header(started_at=AT))) as writer:
+    with closing(RecordingWriter(path, RecordingHeader(started_at=AT))) as writer:
         for later in range(3):
             memory = msgspec.structs.replace(sample.gpus[0].memory, used=(later + 1) << 30)
             gpu = msgspec.structs.replace(sample.gpus[0], memory=memory)

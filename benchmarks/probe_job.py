@@ -90,14 +90,14 @@ class Switch:
     def __init__(self) -> None:
         begin = time.thread_time_ns()
         import vramtui.probe  # noqa: PLC0415 - what it takes is measured
-        from vramtui.probe.session import Session  # noqa: PLC0415 - as above
+        from vramtui.probe.session import ProbeSession  # noqa: PLC0415 - as above
 
         self.inside = 0
-        quiet = Session._quiet
-        setattr(Session, "_quiet", lambda session, act: self._clocked(quiet(session, act)))  # noqa: B010 - no method
+        quiet = ProbeSession._quiet
+        setattr(ProbeSession, "_quiet", lambda session, act: self._clocked(quiet(session, act)))  # noqa: B010 - no method
         vramtui.probe.start()
         self.began = time.thread_time_ns() - begin
-        (self._session,) = (thing for thing in gc.get_objects() if type(thing) is Session)
+        (self._session,) = (thing for thing in gc.get_objects() if type(thing) is ProbeSession)
         self._tables: list[dict[Any, Any]] = [
             optimizer._global_optimizer_pre_hooks,
             optimizer._global_optimizer_post_hooks,

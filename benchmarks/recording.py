@@ -15,16 +15,24 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.prediction import Prediction
-from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ObservedJob, PhaseEnd, ProbeDevice, Watched
+from vramtui.core.observation.probe_messages import (
+    Beat,
+    Hello,
+    MemoryCounters,
+    ObservedJob,
+    PhaseEnd,
+    ProbeDevice,
+    ProbePhase,
+)
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import device_of
 from vramtui.estimators.predict import Predictor
 from vramtui.presets import PresetLibrary
-from vramtui.records.recording.writer import Header, RecordingWriter, read_recording
+from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
 
 GIB, MIB = 1 << 30, 1 << 20
 DAY = 86400
-PHASES: tuple[Watched, ...] = ("forward", "backward", "step")
+PHASES: tuple[ProbePhase, ...] = ("forward", "backward", "step")
 
 
 def host(gpus: int, processes: int) -> Sample:
@@ -108,7 +116,7 @@ def tell(job: ObservedJob, at: float, chance: random.Random) -> ObservedJob:
     """The job after one more step, none of whose phases ended as it did before."""
     step = 0 if job.beat is None else job.beat.step + 1
     base = GIB + chance.randrange(MIB) * 512
-    counters = Counters(index=0, allocated=base, allocated_peak=2 * GIB, reserved=2 * GIB, reserved_peak=2 * GIB)
+    counters = MemoryCounters(index=0, allocated=base, allocated_peak=2 * GIB, reserved=2 * GIB, reserved_peak=2 * GIB)
     ends = tuple(
         PhaseEnd(at=at + place / 10, phase=phase, step=step, device=0, allocated=base + place, reserved=2 * GIB)
         for place, phase in enumerate(PHASES)
@@ -167,7 +175,7 @@ def main() -> None:
     predictions = {} if options.plain else predictions_of(sample)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "host.jsonl.gz"
-        writer = RecordingWriter(path, Header(interval=1.0))
+        writer = RecordingWriter(path, RecordingHeader(interval=1.0))
         spent = 0.0
         for _ in range(options.seconds):
             sample = a_second_later(sample, chance)

@@ -23,10 +23,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.recording import a_second_later, host, jobs_of, predictions_of, tell
 from vramtui.app.app import Dashboard
-from vramtui.app.replay.position import Playback
+from vramtui.app.replay.position import PlaybackPosition
 from vramtui.presets import PresetLibrary
 from vramtui.records.recording.growing_recording import GrowingRecording, open_recording
-from vramtui.records.recording.writer import Header, Recording, RecordingWriter
+from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter
 from vramtui.sources.replay import ReplaySource
 
 SIZE = (200, 50)
@@ -40,7 +40,7 @@ def record(path: Path, gpus: int, processes: int, seconds: int) -> None:
     sample = host(gpus, processes)
     jobs = jobs_of(sample)
     predictions = predictions_of(sample)
-    writer = RecordingWriter(path, Header(interval=1.0))
+    writer = RecordingWriter(path, RecordingHeader(interval=1.0))
     for _ in range(seconds):
         sample = a_second_later(sample, chance)
         jobs = {pid: tell(job, sample.taken_at, chance) for pid, job in jobs.items()}
@@ -87,7 +87,9 @@ class Freezes:
 
 
 @asynccontextmanager
-async def playing(recording: Recording | GrowingRecording) -> AsyncIterator[tuple[Dashboard, Playback, Pilot[None]]]:
+async def playing(
+    recording: Recording | GrowingRecording,
+) -> AsyncIterator[tuple[Dashboard, PlaybackPosition, Pilot[None]]]:
     """A dashboard without a terminal that plays `recording`, with its presets read."""
     began = time.perf_counter()
     app = Dashboard(ReplaySource(recording.samples, times=recording.times), PresetLibrary())
@@ -100,7 +102,7 @@ async def playing(recording: Recording | GrowingRecording) -> AsyncIterator[tupl
         yield app, app.playback, pilot
 
 
-async def seek(app: Dashboard, playback: Playback, where: str) -> float:
+async def seek(app: Dashboard, playback: PlaybackPosition, where: str) -> float:
     """Seconds until the dashboard shows that place."""
     began = time.perf_counter()
     problem = app.seek(where)
@@ -110,7 +112,7 @@ async def seek(app: Dashboard, playback: Playback, where: str) -> float:
     return time.perf_counter() - began
 
 
-def recorded_at(app: Dashboard, playback: Playback) -> object:
+def recorded_at(app: Dashboard, playback: PlaybackPosition) -> object:
     """The sample to be shown where the playing is."""
     assert app._recorded is not None  # noqa: SLF001 - nobody else needs to know
     return app._recorded.samples[playback.count - 1]  # noqa: SLF001 - as above

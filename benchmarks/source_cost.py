@@ -51,12 +51,12 @@ def close_cost(source: "NvmlSource", grow: Callable[[], None]) -> str:
     """The CPU time of close looks at every process on every GPU, as text; writing the world does not count."""
     import pynvml  # noqa: PLC0415 - the library's path is set by now
 
-    from vramtui.app.monitor.fast_sampler import INTERVAL, Sampler  # noqa: PLC0415 - as above
+    from vramtui.app.monitor.fast_sampler import INTERVAL, FastSampler  # noqa: PLC0415 - as above
     from vramtui.core.observation.readings import process_key  # noqa: PLC0415 - as above
 
     sample = source.read()
     keys = [process_key(sample.host.name, gpu, process) for gpu in sample.gpus for process in gpu.processes]
-    sampler = Sampler(source)
+    sampler = FastSampler(source)
     one = [min(key for key in keys if key.gpu_uuid == sample.gpus[0].uuid)]
     told = []
     for aimed, what in ((one, "one process"), (keys, "all of them")):

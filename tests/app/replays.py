@@ -11,7 +11,7 @@ from tests.app.stand_ins import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead
 from vramtui.app.monitor.presets import Presets
-from vramtui.app.replay.position import Playback
+from vramtui.app.replay.position import PlaybackPosition
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
@@ -74,7 +74,7 @@ class Player(Dashboard):
         """Play `tape`; returns the clock that it plays by."""
         clock = Clock(0.0)
         self.play(tape)
-        self.playback = Playback([sample.taken_at for sample in tape.samples], clock)
+        self.playback = PlaybackPosition([sample.taken_at for sample in tape.samples], clock)
         return clock
 
 

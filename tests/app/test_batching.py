@@ -3,20 +3,20 @@
 import pytest
 
 from tests.app.driving import climbing, dashboard, screen_text
-from vramtui.app.monitor.max_batch_search import BatchSearch
+from vramtui.app.monitor.max_batch_search import MaxBatchSearch
 
 WORDS = "largest batch that fits the card: "
 
 
 async def test_a_long_search_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    go_on, held, turns = BatchSearch.go_on, [True], [0]
+    go_on, held, turns = MaxBatchSearch.go_on, [True], [0]
 
-    def one(self: BatchSearch) -> None:
+    def one(self: MaxBatchSearch) -> None:
         if not held[0]:
             turns[0] += 1
             go_on(self, 0.0)  # one estimate a turn, however quick they are
 
-    monkeypatch.setattr(BatchSearch, "go_on", one)
+    monkeypatch.setattr(MaxBatchSearch, "go_on", one)
     async with dashboard(climbing(), size=(160, 50)) as (app, pilot):
         assert f"{WORDS}…" in screen_text(app)
         await pilot.press("right_square_bracket")

@@ -7,7 +7,7 @@ from tests.app.driving import climbing
 from tests.app.stand_ins import PRESETS, RoundEstimator
 from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.state import View
-from vramtui.app.watch.dashboard_state import Desk
+from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import ProcessKey
 
@@ -18,8 +18,8 @@ def key(pid: int, gpu: str = "GPU-0") -> ProcessKey:
     return ProcessKey("gpu01", gpu, pid, moments.START - 600)
 
 
-def desk_with(*samples: object) -> Desk:
-    desk = Desk(Predictor(RoundEstimator()))
+def desk_with(*samples: object) -> DashboardState:
+    desk = DashboardState(Predictor(RoundEstimator()))
     desk.take_presets(PRESETS)
     for sample in samples or (moments.usual(),):
         desk.take(sample)  # type: ignore[arg-type]  # samples
@@ -171,7 +171,7 @@ def test_a_snapshot_holds_the_changed_prediction() -> None:
 
 
 def test_before_the_first_sample_there_is_a_view_all_the_same() -> None:
-    desk = Desk(Predictor(RoundEstimator()))
+    desk = DashboardState(Predictor(RoundEstimator()))
     assert desk.view().rows == ()
     assert desk.snapshot() is None
     desk.take_presets(PRESETS)

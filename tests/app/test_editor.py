@@ -13,7 +13,7 @@ from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.units import GIB
 from vramtui.presets import PresetLibrary
 from vramtui.presets.draft.draft import Draft
-from vramtui.presets.form.types import Field
+from vramtui.presets.form.types import FormField
 
 
 def _key(form: FormRows) -> str:
@@ -64,7 +64,7 @@ async def test_a_line_typed_into_the_text_changes_the_form(tmp_path: Path) -> No
         await settle(app, pilot)
         assert screen.draft.text == TEXT.replace("batch_size = 4", "batch_size = 8")
         entry = screen.form.entry
-        assert isinstance(entry, Field)
+        assert isinstance(entry, FormField)
         assert (entry.key, entry.value) == ("run.batch_size", "8")
 
 

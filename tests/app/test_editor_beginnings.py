@@ -8,10 +8,10 @@ import pytest
 from tests.app import moments
 from tests.app.driving import screen_text, settle
 from tests.app.editing_moments import TEXT, editor, on_top, said
-from vramtui.app.editor.dialogs import Ask, Offers, Pick, Question
+from vramtui.app.editor.dialogs import Ask, Offers, Pick, QuestionDialog
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.runs.run import Kept, Run
+from vramtui.core.runs.run import Run, StoredRun
 
 CONFIG = {
     "model_type": "llama",
@@ -110,7 +110,7 @@ async def test_a_new_one_asks_about_what_is_unsaved(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.put("name", "Mine")
         await pilot.press("ctrl+n")
-        assert on_top(app, Question)
+        assert on_top(app, QuestionDialog)
         await pilot.press("d")
         await settle(app, pilot)
         assert on_top(app, Pick)
@@ -120,7 +120,7 @@ async def test_the_chosen_processs_figures_go_into_measured(tmp_path: Path) -> N
     async with editor(tmp_path) as (app, pilot, screen):
         await pilot.press("f5")
         await settle(app, pilot)
-        assert on_top(app, Question)
+        assert on_top(app, QuestionDialog)
         assert "This run still goes on" in screen_text(app)
         await pilot.press("y")
         await settle(app, pilot)
@@ -136,7 +136,7 @@ async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
     async with editor(tmp_path, samples=[moments.troubled()]) as (app, pilot, screen):
         await pilot.press("f5")
         assert "No run of tiny is known" in said(app)
-        app.past_desk.take([Kept(1, _run(1)), Kept(2, _run(2)), Kept(3, _run(3, "another"))])
+        app.past_desk.take([StoredRun(1, _run(1)), StoredRun(2, _run(2)), StoredRun(3, _run(3, "another"))])
         await pilot.press("f5")
         await settle(app, pilot)
         assert on_top(app, Pick)
@@ -150,7 +150,7 @@ async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("observed", [Ledger()])
 async def test_a_run_without_figures_has_none_to_give(tmp_path: Path, observed: Ledger) -> None:
     async with editor(tmp_path, samples=[moments.troubled()]) as (app, pilot, screen):
-        app.past_desk.take([Kept(1, _run(1, observed=observed))])
+        app.past_desk.take([StoredRun(1, _run(1, observed=observed))])
         await pilot.press("f5")
         await settle(app, pilot)
         assert app.screen is screen
@@ -164,11 +164,11 @@ async def test_another_kind_offers_to_take_out_what_it_does_not_have(tmp_path: P
         await pilot.press("enter", "down", "enter")
         await settle(app, pilot)
         assert screen.draft.text == TEXT.replace('"train"', '"infer"')
-        assert not on_top(app, Question)  # an inference run has all of these keys
+        assert not on_top(app, QuestionDialog)  # an inference run has all of these keys
         screen.put("run.optimizer", "adamw")
         await pilot.press("enter", "enter")
         await settle(app, pilot)
-        assert on_top(app, Question)
+        assert on_top(app, QuestionDialog)
         assert "run.optimizer" in screen_text(app)
         await pilot.press("y")
         await settle(app, pilot)

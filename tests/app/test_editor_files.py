@@ -7,7 +7,7 @@ import pytest
 from tests.app import moments
 from tests.app.driving import screen_text, settle
 from tests.app.editing_moments import TEXT, Edited, editor, on_top, preset_at, said, text_of
-from vramtui.app.editor.dialogs import Ask, Difference, Question
+from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.errors import UserError
 from vramtui.presets.draft import draft as drafts
@@ -70,7 +70,7 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
         app, pilot, _ = edited
         await _change(edited)
         await pilot.press("ctrl+s")
-        assert on_top(app, Question)
+        assert on_top(app, QuestionDialog)
         await pilot.press("n")
         await settle(app, pilot)
         assert on_top(app, Ask)
@@ -160,7 +160,7 @@ async def test_leaving_with_something_unsaved_asks(tmp_path: Path, answer: str, 
         app, pilot, screen = edited
         await _change(edited)
         await pilot.press("escape")
-        assert on_top(app, Question)
+        assert on_top(app, QuestionDialog)
         await pilot.press("escape")
         assert app.screen is screen
         await pilot.press("escape", answer)
@@ -176,7 +176,7 @@ async def test_no_other_screen_takes_unsaved_text_away(tmp_path: Path) -> None:
         await _change(edited)
         app.action_show("timeline")
         await settle(app, pilot)
-        assert on_top(app, Question)
+        assert on_top(app, QuestionDialog)
         await pilot.press("d")
         await settle(app, pilot)
         assert [getattr(screen, "PLACE", "") for screen in app.screen_stack] == ["watch", "timeline"]
@@ -188,7 +188,7 @@ async def test_leaving_the_program_asks_once(tmp_path: Path) -> None:
         await _change(edited)
         await pilot.press("ctrl+c")
         await settle(app, pilot)
-        assert on_top(app, Question)
+        assert on_top(app, QuestionDialog)
         await pilot.press("escape")
         assert app.screen is screen
         await pilot.press("ctrl+c", "ctrl+c")
@@ -246,7 +246,7 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
         path.write_text(EIGHT)
         screen.look_at_disk()
         await settle(app, pilot)
-        assert on_top(app, Question)
+        assert on_top(app, QuestionDialog)
         assert "+batch_size = 8   # one card" in screen_text(app)
         screen.look_at_disk()
         await pilot.press(answer)
@@ -266,7 +266,7 @@ async def test_saving_over_another_text_asks_too(tmp_path: Path) -> None:
         screen.put("name", "Mine")
         path.write_text(EIGHT)
         await pilot.press("ctrl+s")
-        assert on_top(app, Question)
+        assert on_top(app, QuestionDialog)
         assert path.read_text() == EIGHT
         await pilot.press("k")
         await settle(app, pilot)

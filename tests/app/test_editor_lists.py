@@ -8,7 +8,7 @@ from tests.app.driving import screen_text, settle
 from tests.app.editing_moments import editor, preset_at, said
 from tests.app.stand_ins import Still
 from vramtui.app.editor.screen import EditorScreen
-from vramtui.presets.form.types import Field
+from vramtui.presets.form.types import FormField
 
 NET = """\
 name = "Net"
@@ -52,7 +52,7 @@ batch_size = 4
 
 def _key(screen: EditorScreen) -> str:
     entry = screen.form.entry
-    assert isinstance(entry, Field)
+    assert isinstance(entry, FormField)
     return entry.key
 
 

@@ -8,11 +8,11 @@ from vramtui.app.editor.form.line_edit import TypingLine
 from vramtui.app.editor.form.stepper import stepped
 from vramtui.app.editor.toml_highlight import open_fences, stretches
 from vramtui.app.editor.toml_text import _same
-from vramtui.presets.form.types import Field, Kind
+from vramtui.presets.form.types import FormField, Kind
 
 
-def _field(kind: Kind, value: str | None = None, **more: object) -> Field:
-    return Field(key="run.x", label="x", help="", kind=kind, value=value, **more)  # type: ignore[arg-type]  # any field
+def _field(kind: Kind, value: str | None = None, **more: object) -> FormField:
+    return FormField(key="run.x", label="x", help="", kind=kind, value=value, **more)  # type: ignore[arg-type]  # any field
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,16 @@ from hypothesis import strategies as st
 
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text, settle
-from vramtui.app.state import Row
+from vramtui.app.state import ProcessRow
 from vramtui.app.watch.process_filter import FORMS, conditions, doubt, holds
 
 SERVER = moments.process(4214, 1, "vllm serve --port 4213", user="annabel")
 
 
-def row(**more: object) -> Row:
+def row(**more: object) -> ProcessRow:
     process = moments.process(4213, 1, moments.TRAIN, user="Anna")
     fields = {"gpu": moments.gpu(1), "process": process, "preset": "llama-3.1-8b-lora"} | more
-    return Row("process", ("a", "b"), now=1, **fields)  # type: ignore[arg-type]  # fields of any type
+    return ProcessRow("process", ("a", "b"), now=1, **fields)  # type: ignore[arg-type]  # fields of any type
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from textual.widgets import Input
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from tests.app.svg import SvgExtension
-from vramtui.app.history.model import PastView
+from vramtui.app.history.model import HistoryView
 from vramtui.app.history.run_errors import RunErrors, bars
 from vramtui.app.history.run_table import RunHeading, RunRows
 from vramtui.app.history.run_window import RunWindow
@@ -23,7 +23,7 @@ from vramtui.cli.dashboard.demo_runs import demo_runs
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.runs.run import Kept
+from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import RUN_COLUMNS
 from vramtui.core.schema.settings import DashboardSettings, Settings
 
@@ -37,7 +37,7 @@ class Shelf:
     note = "the demo's, not real"
     host = HOST
 
-    def __init__(self, runs: tuple[Kept, ...] = (), problem: str = "") -> None:
+    def __init__(self, runs: tuple[StoredRun, ...] = (), problem: str = "") -> None:
         self.kept = runs
         self.problem = problem
         self.reported: list[int] = []
@@ -46,7 +46,7 @@ class Shelf:
     def stamp(self) -> object:
         return (len(self.kept), self.problem)
 
-    def runs(self) -> tuple[Kept, ...]:
+    def runs(self) -> tuple[StoredRun, ...]:
         self.read += 1
         if self.problem:
             raise UserError(self.problem)
@@ -55,7 +55,7 @@ class Shelf:
     def forget(self, number: int) -> None:
         self.kept = tuple(kept for kept in self.kept if kept.id != number)
 
-    def report(self, kept: Kept) -> list[str]:
+    def report(self, kept: StoredRun) -> list[str]:
         if self.problem:
             raise UserError(self.problem)
         self.reported.append(kept.id)
@@ -71,7 +71,7 @@ def shelf() -> Shelf:
     return Shelf(demo_runs(moments.START, HOST))
 
 
-def past(driver: Driver) -> PastView:
+def past(driver: Driver) -> HistoryView:
     screen = driver[0].place
     assert screen is not None
     assert screen.view.past is not None
@@ -88,7 +88,7 @@ async def until(driver: Driver, true: Callable[[], bool]) -> None:
     raise AssertionError(f"waited in vain; on the screen:\n{screen_text(driver[0])}")
 
 
-async def press(driver: Driver, *keys: str) -> PastView:
+async def press(driver: Driver, *keys: str) -> HistoryView:
     await driver[1].press(*keys)
     await settle(*driver)
     return past(driver)
@@ -225,7 +225,7 @@ async def test_a_run_without_preset_or_graph() -> None:
     run = msgspec.structs.replace(
         bare.run, preset="", method="", workload={}, predicted=Ledger(), times=(), values=(), command="\x1b[2J[red]x"
     )
-    async with history(Shelf((Kept(1, run),))) as driver:
+    async with history(Shelf((StoredRun(1, run),))) as driver:
         await press(driver, "enter")
         text = screen_text(driver[0])
         assert "It ran without a preset." in text

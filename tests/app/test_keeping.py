@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ObservedJob, ProbeDevice
+from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.runs.run import Run
 
 REFUSED = "the history /data/history.sqlite3 cannot be used: database or disk is full"
@@ -72,7 +72,7 @@ async def test_a_choice_by_hand_counts_and_holding_the_screen_does_not() -> None
 async def test_what_the_job_tells_itself_is_kept() -> None:
     device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0), uuid="0")
     job = ObservedJob(pid=4213).heard(Hello(v=1, pid=4213, at=1.0, torch="2.9.0", devices=(device,)))
-    counters = Counters(index=0, allocated_peak=50 * GIB, reserved_peak=57 * GIB)
+    counters = MemoryCounters(index=0, allocated_peak=50 * GIB, reserved_peak=57 * GIB)
     job = job.heard(Beat(v=1, pid=4213, at=2.0, step=1, devices=(counters,)))
     shelf = Shelf()
     async with dashboard() as (app, pilot):

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from vramtui.app.keys import APP_BINDINGS
-from vramtui.app.screen_registry import PLACES, Place
+from vramtui.app.screen_registry import SCREENS, ScreenEntry
 from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
 
 WIDTHS = (200, 120, 100, 80, 79, 72, 60, 50, 40, 30, 20)
-every_place = pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+every_place = pytest.mark.parametrize("place", SCREENS, ids=lambda place: place.name)
 
 
 def line_of(driver: Driver) -> str:
@@ -21,7 +21,7 @@ def line_of(driver: Driver) -> str:
 
 
 @every_place
-async def test_hints_are_whole_at_every_width(place: Place) -> None:
+async def test_hints_are_whole_at_every_width(place: ScreenEntry) -> None:
     async with dashboard([*climbing(), moments.usual(1)], (200, 24)) as driver:
         await driver[1].press(place.key)
         await settle(*driver)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tests.app.driving import climbing, dashboard, settle
 from vramtui.app.monitor.reported_ledgers import told_ledger, told_moments
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ObservedJob, PhaseEnd, ProbeDevice
+from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
 
 
 def job(pid: int, uuid: str) -> ObservedJob:
@@ -23,7 +23,7 @@ def job(pid: int, uuid: str) -> ObservedJob:
         pid=pid,
         at=4.0,
         step=0,
-        devices=(Counters(index=1, allocated_peak=55 * GIB, reserved_peak=57 * GIB),),
+        devices=(MemoryCounters(index=1, allocated_peak=55 * GIB, reserved_peak=57 * GIB),),
         parts={"weights": {"cuda:1": 15 * GIB}, "optimizer": {"cuda:1": GIB}},
         moments=ends,
     )

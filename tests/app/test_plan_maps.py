@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
 from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.plan.axes import axes_of, usual_axes, variant
-from vramtui.app.plan.grid import Advice, Question, Sheet
+from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.app.plan.ladders import ladder, short, with_present
-from vramtui.app.plan.model import ADVICE, SHEETS, PlanDesk
+from vramtui.app.plan.model import ADVICE, SHEETS, PlanModel
 from vramtui.app.plan.save_preset import differences, proposed_name, save_variant
 from vramtui.app.plan.sharding import AS_IS, schemes_for, shared
 from vramtui.app.plan.widgets.heat import figure
 from vramtui.app.plan.widgets.heatmap import edge_before, edge_below
-from vramtui.app.plan.worker import Worker
-from vramtui.app.watch.dashboard_state import Desk
+from vramtui.app.plan.worker import GridWorker
+from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, TIB
 from vramtui.core.estimate.devices import CARDS, card
@@ -33,7 +33,7 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner.grid import answer_for, spread
-from vramtui.estimators.planner.planner import Answer, Planner
+from vramtui.estimators.planner.planner import FitResult, Planner
 from vramtui.presets import PresetLibrary
 from vramtui.presets.reading import load_preset
 
@@ -160,7 +160,7 @@ def test_ways_of_sharing() -> None:
 def test_a_map_says_what_its_estimator_says() -> None:
     device = card("H100")
     axes = {axis.name: axis for axis in axes_of(TRAIN, TRAIN, 8)}
-    sheet = Sheet(Question(TRAIN, device, axes["GPUs"], axes["sharding"], 8), (2, 3))
+    sheet = GridCells(GridQuestion(TRAIN, device, axes["GPUs"], axes["sharding"], 8), (2, 3))
     order = [sheet.done for _ in sheet.fill(ANALYTIC)]
     assert order == list(range(1, sheet.total + 1))
     assert sheet.is_whole
@@ -169,7 +169,7 @@ def test_a_map_says_what_its_estimator_says() -> None:
             try:
                 expected = answer_for(ANALYTIC, sheet.workload_at(x, y), device)
             except UserError as error:
-                expected = Answer(None, fits=False, reason=str(error))
+                expected = FitResult(None, fits=False, reason=str(error))
             assert answer == expected
     refused = [answer.reason for row in sheet.cells() for answer in row if answer and answer.process is None]
     assert any("does not divide" in reason for reason in refused)
@@ -185,8 +185,8 @@ def test_every_cell_comes_once_and_the_wanted_one_first(columns: int, rows: int,
 
 @given(st.lists(st.lists(st.sampled_from([None, 5, 15, -1]), min_size=4, max_size=4), min_size=1, max_size=5))
 def test_the_edge_runs_between_what_fits_and_what_does_not(sizes: list[list[int | None]]) -> None:
-    def answer(size: int | None) -> Answer | None:
-        return None if size is None else Answer(None, False, "no") if size < 0 else Answer(size, size <= 10)
+    def answer(size: int | None) -> FitResult | None:
+        return None if size is None else FitResult(None, False, "no") if size < 0 else FitResult(size, size <= 10)
 
     cells = tuple(tuple(answer(size) for size in row) for row in sizes)
     for y, row in enumerate(sizes):
@@ -279,7 +279,7 @@ def test_lengths_end_with_the_first_that_has_no_learnt_position() -> None:
 
 
 def test_few_maps_and_advices_are_kept() -> None:
-    desk, plan = Desk(Predictor(RoundEstimator())), PlanDesk()
+    desk, plan = DashboardState(Predictor(RoundEstimator())), PlanModel()
     desk.take_presets(PRESETS)
     desk.panel_key = PRESETS[0].key
     plan.view(desk)
@@ -309,7 +309,7 @@ class Slow:
 
 def test_a_job_that_is_not_wanted_any_more_ends_within_an_estimate() -> None:
     told, estimator = threading.Event(), Slow()
-    worker = Worker(told.set, lambda error: pytest.fail(str(error)))
+    worker = GridWorker(told.set, lambda error: pytest.fail(str(error)))
     steps: list[str] = []
 
     def job(name: str, count: int):  # type: ignore[no-untyped-def]  # noqa: ANN202 - a helper of this test
@@ -335,7 +335,7 @@ def test_a_job_that_is_not_wanted_any_more_ends_within_an_estimate() -> None:
 def test_a_fault_of_ours_is_said_and_the_others_go_on() -> None:
     faults: list[Exception] = []
     told = threading.Event()
-    worker = Worker(told.set, faults.append)
+    worker = GridWorker(told.set, faults.append)
     done = threading.Event()
 
     def broken(_: Estimator) -> Iterator[None]:
@@ -373,7 +373,7 @@ def test_a_job_of_long_steps_leaves_one_of_short_steps_its_half() -> None:
 
         return run
 
-    worker = Worker(lambda: None, lambda error: pytest.fail(str(error)))
+    worker = GridWorker(lambda: None, lambda error: pytest.fail(str(error)))
     worker.want({"long": job("long", 0.1, 4), "short": job("short", 0.001, 8)}, RoundEstimator(), None)
     assert done.wait(timeout=60)
     assert steps[:9].count("short") == 8
@@ -382,7 +382,7 @@ def test_a_job_of_long_steps_leaves_one_of_short_steps_its_half() -> None:
 def test_while_it_works_others_get_their_turn_sooner_and_estimates_set_off_no_search_for_garbage() -> None:
     before = (sys.getswitchinterval(), gc.get_threshold())
     seen: list[tuple[float, int]] = []
-    worker = Worker(lambda: None, lambda error: pytest.fail(str(error)))
+    worker = GridWorker(lambda: None, lambda error: pytest.fail(str(error)))
 
     def job(_: Estimator) -> Iterator[None]:
         seen.append((sys.getswitchinterval(), gc.get_threshold()[0]))

@@ -7,16 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.driving import Clock
-from vramtui.app.replay.position import SPEEDS, Playback
+from vramtui.app.replay.position import SPEEDS, PlaybackPosition
 from vramtui.core.base.errors import UserError
 
 NOON = 1795176000.0  # 2026-11-20 12:00:00 UTC
 
 
-def hour(at: float = NOON) -> tuple[Playback, Clock]:
+def hour(at: float = NOON) -> tuple[PlaybackPosition, Clock]:
     """An hour, a sample each second."""
     clock = Clock(0.0)
-    return Playback([at + second for second in range(3601)], clock), clock
+    return PlaybackPosition([at + second for second in range(3601)], clock), clock
 
 
 def test_it_plays_at_the_speed_that_was_chosen_and_stops_at_the_end() -> None:
@@ -117,7 +117,7 @@ def test_places_that_are_none_are_said(text: str, said: str) -> None:
 
 def test_a_time_of_the_day_over_midnight_and_over_days() -> None:
     clock = Clock(0.0)
-    playback = Playback([NOON + minute * 60 for minute in range(3 * 24 * 60)], clock)
+    playback = PlaybackPosition([NOON + minute * 60 for minute in range(3 * 24 * 60)], clock)
     playback.seek(NOON + 40 * 3600)
     assert playback.place("13:00") == NOON + 49 * 3600
     assert playback.place("11:00") == NOON + 47 * 3600

@@ -5,7 +5,7 @@ from hypothesis.strategies import integers
 from msgspec import structs
 
 from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
-from vramtui.app.monitor.max_batch_search import MOST_BATCH, BatchSearch
+from vramtui.app.monitor.max_batch_search import MOST_BATCH, MaxBatchSearch
 from vramtui.app.monitor.predictor import Predictor, verdict
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS, Device, card
@@ -32,7 +32,7 @@ def test_what_cannot_be_estimated_is_a_sentence() -> None:
     assert "max_position_embeddings" in answer.problem
 
 
-def found_by(search: BatchSearch | None) -> int:
+def found_by(search: MaxBatchSearch | None) -> int:
     assert search is not None
     while search.found is None:
         search.go_on()
@@ -64,7 +64,7 @@ def test_a_search_asks_once_a_turn_at_least_and_finds_the_edge(most: int) -> Non
         asked.append(batch)
         return batch <= most
 
-    search = BatchSearch(fits)
+    search = MaxBatchSearch(fits)
     turns = 0
     while search.found is None:
         before = len(asked)
@@ -78,7 +78,7 @@ def test_a_search_asks_once_a_turn_at_least_and_finds_the_edge(most: int) -> Non
 
 
 def test_there_is_an_end_to_what_is_tried() -> None:
-    assert found_by(BatchSearch(lambda _: True)) == MOST_BATCH
+    assert found_by(MaxBatchSearch(lambda _: True)) == MOST_BATCH
 
 
 def test_a_total_keeps_no_estimate() -> None:

@@ -11,7 +11,7 @@ from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.replays import Tape as Played
 from tests.app.replays import playing
 from tests.app.stand_ins import PRESETS, Still
-from vramtui.app.monitor.recorder import MOST_WAITING, TapeEnded, TapeThread
+from vramtui.app.monitor.recorder import MOST_WAITING, RecorderThread, RecordingEnded
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.prediction import Prediction
@@ -203,16 +203,16 @@ async def test_nothing_can_be_recorded_without_a_recorder_or_of_a_recording() ->
 
 
 def test_a_thread_that_was_given_nothing_ends_without_a_file() -> None:
-    posted: list[TapeEnded] = []
+    posted: list[RecordingEnded] = []
 
     def never(_first: Sample, _interval: float) -> Paper:
         raise AssertionError
 
     def post(message: object) -> None:
-        assert isinstance(message, TapeEnded)
+        assert isinstance(message, RecordingEnded)
         posted.append(message)
 
-    thread = TapeThread(never, 1.0, post)
+    thread = RecorderThread(never, 1.0, post)
     thread.start()
     thread.finish()
     thread.join(60)

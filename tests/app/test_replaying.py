@@ -13,21 +13,21 @@ from tests.app.replays import Player, Tape, arrived, pass_time, playing
 from tests.app.stand_ins import PRESETS, FixedPresets
 from vramtui.app.help.bindings import keys_shown
 from vramtui.app.help.dialog import Help
-from vramtui.app.replay.position import Playback
+from vramtui.app.replay.position import PlaybackPosition
 from vramtui.app.replay.replay_bar import ReplayBar
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import History, Peak
-from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ObservedJob, ProbeDevice
+from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import device_of
 
 LONG = climbing(600, to=60)
 
 
-def playback_of(player: Player) -> Playback:
+def playback_of(player: Player) -> PlaybackPosition:
     assert player.playback is not None
     return player.playback
 
@@ -281,7 +281,7 @@ async def test_what_the_job_had_told_then() -> None:
     hello = ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=1.0, devices=(device,)))
 
     def told(size: int) -> ObservedJob:
-        counters = Counters(index=0, allocated=size, allocated_peak=size, reserved_peak=size + GIB)
+        counters = MemoryCounters(index=0, allocated=size, allocated_peak=size, reserved_peak=size + GIB)
         return hello.heard(
             Beat(v=1, pid=pid, at=2.0, step=1, devices=(counters,), parts={"weights": {"cuda:0": 3 * GIB}})
         )

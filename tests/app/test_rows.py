@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text
 from tests.app.stand_ins import PRESETS, RoundEstimator
-from vramtui.app.state import SORT_COLUMNS, Row, SortColumn
-from vramtui.app.watch.process_rows import Held, Listing
-from vramtui.app.watch.sorted_rows import Arranged, Predicted, arranged
+from vramtui.app.state import SORT_COLUMNS, ProcessRow, SortColumn
+from vramtui.app.watch.process_rows import FrozenOrder, ProcessRows
+from vramtui.app.watch.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -22,15 +22,15 @@ from vramtui.core.observation.readings import Absence, Gpu, Memory, Process, Pro
 from vramtui.core.schema.preset import PresetFile
 
 
-def listing_of(*samples: Sample) -> Listing:
+def listing_of(*samples: Sample) -> ProcessRows:
     seen = History()
     for sample in samples:
         seen.add(sample)
     answered = {gpu.uuid: (sample.taken_at, gpu) for sample in samples for gpu in sample.gpus if gpu.state == "ok"}
-    return Listing(samples[-1], seen, answered)
+    return ProcessRows(samples[-1], seen, answered)
 
 
-def rows_of(*samples: Sample) -> list[Row]:
+def rows_of(*samples: Sample) -> list[ProcessRow]:
     return list(listing_of(*samples))
 
 
@@ -38,8 +38,10 @@ def round_estimate(found: PresetFile, device: Device) -> Estimate:
     return RoundEstimator().estimate(found.preset.workload, device)
 
 
-def in_order(listing: Listing, column: SortColumn, held: Held | None = None, *, reverse: bool = False) -> Arranged:
-    return arranged(Predicted(listing, {}, round_estimate), "", column, held, reverse=reverse)
+def in_order(
+    listing: ProcessRows, column: SortColumn, held: FrozenOrder | None = None, *, reverse: bool = False
+) -> SortedRows:
+    return arranged(RowPredictions(listing, {}, round_estimate), "", column, held, reverse=reverse)
 
 
 @pytest.mark.parametrize("sample", [moments.usual(), moments.troubled(), moments.divided()])
@@ -55,8 +57,8 @@ def test_every_gpus_bytes_add_up(sample: Sample) -> None:
 def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
     seen, now, later = History(), moments.usual(), moments.sample(moments.gpu(0), moments.gpu(1), at=5)
     seen.add(now)
-    listing = Listing(now, seen, {})
-    keys = [row.id for row in Listing(now, seen, {}) if isinstance(row.id, ProcessKey)]
+    listing = ProcessRows(now, seen, {})
+    keys = [row.id for row in ProcessRows(now, seen, {}) if isinstance(row.id, ProcessKey)]
     seen.add(later)
     assert [row.id for row in listing if isinstance(row.id, ProcessKey)] == keys
     assert all(listing.find(key) is not None for key in keys)
@@ -72,7 +74,7 @@ def test_a_process_of_a_list_that_is_not_complete_needs_no_track() -> None:
     )
     later = msgspec.structs.replace(now, gpus=(half, *now.gpus[1:]), taken_at=now.taken_at + 1)
     seen.add(later)
-    assert not [row for row in Listing(later, seen, {}) if row.kind == "process" and row.gpu.uuid == half.uuid]
+    assert not [row for row in ProcessRows(later, seen, {}) if row.kind == "process" and row.gpu.uuid == half.uuid]
 
 
 def test_the_exited_stay_for_a_while_with_their_peak() -> None:
@@ -104,7 +106,9 @@ def test_a_gpu_whose_processes_are_not_told_says_so() -> None:
     ],
 )
 def test_a_filter_is_words_that_must_all_occur(wanted: str, pids: set[int]) -> None:
-    found = arranged(Predicted(listing_of(moments.usual()), {}, round_estimate), wanted, "gpu", None, reverse=False)
+    found = arranged(
+        RowPredictions(listing_of(moments.usual()), {}, round_estimate), wanted, "gpu", None, reverse=False
+    )
     assert {row.process.pid for row in found if row.process} == pids
 
 
@@ -120,7 +124,7 @@ def test_the_unknown_comes_last_in_both_directions() -> None:
 def test_a_held_order_stays_and_newcomers_follow() -> None:
     listing = listing_of(moments.usual())
     rows = list(listing)
-    held = in_order(listing, "now", Held([*reversed(rows[1:])]))
+    held = in_order(listing, "now", FrozenOrder([*reversed(rows[1:])]))
     assert list(held) == [*reversed(rows[1:]), rows[0]]
 
 
@@ -145,7 +149,7 @@ def test_a_gpu_that_falls_silent_keeps_its_last_rows_with_their_age() -> None:
 def test_a_paused_listing_does_not_learn_later_peaks() -> None:
     seen, sample = History(), moments.usual()
     seen.add(sample)
-    listing = Listing(sample, seen, {})
+    listing = ProcessRows(sample, seen, {})
     listing.settle()
     seen.add(moments.usual(1, trained=70 << 30))
     assert max(row.peak or 0 for row in listing) == 58 << 30
@@ -196,10 +200,12 @@ def hosts(draw: st.DrawFn) -> list[Sample]:
     ]
 
 
-def plainly(rows: list[Row], words: list[str], column: SortColumn, order: list[Row], *, reverse: bool) -> list[Row]:
+def plainly(
+    rows: list[ProcessRow], words: list[str], column: SortColumn, order: list[ProcessRow], *, reverse: bool
+) -> list[ProcessRow]:
     """The rows filtered, sorted and held with every row made and no thought for the time it takes."""
     kinds = ("process", "instances", "note", "unattributed", "reserved", "exited")
-    keys: dict[SortColumn, Callable[[Row], Any]] = {
+    keys: dict[SortColumn, Callable[[ProcessRow], Any]] = {
         "pid": lambda row: row.process and row.process.pid,
         "gpu": lambda row: (row.gpu.index, row.gpu.mig_parent or "", kinds.index(row.kind), -(row.now or 0)),
         "user": lambda row: row.process and row.process.user,
@@ -217,7 +223,7 @@ def plainly(rows: list[Row], words: list[str], column: SortColumn, order: list[R
     return sorted(found, key=lambda row: places.get(row.id, len(places)))
 
 
-def _text(row: Row) -> str:
+def _text(row: ProcessRow) -> str:
     process = row.process
     told = f"{process.pid} {process.user or ''} {process.command or ''}" if process is not None else ""
     return f"gpu:{row.gpu.index} {row.gpu.name} {row.kind} {row.preset or ''} {told}".lower()
@@ -228,12 +234,12 @@ def test_what_is_made_on_demand_is_what_would_be_made_at_once(samples: list[Samp
     listing = listing_of(*samples)
     keys = [row.id for row in listing if isinstance(row.id, ProcessKey)]
     matched = {key: PRESETS[0] for key in data.draw(st.lists(st.sampled_from([None, *keys]), unique=True)) if key}
-    every = Predicted(listing, matched, round_estimate)
+    every = RowPredictions(listing, matched, round_estimate)
     rows = [every.row(at) for at in range(len(listing))]
     wanted = data.draw(st.sampled_from(["", "", "anna", "gpu:1 train", "nobody"]))
     column, reverse = data.draw(st.sampled_from(SORT_COLUMNS)), data.draw(st.booleans())
     order = data.draw(st.one_of(st.none(), st.lists(st.sampled_from(rows), unique_by=id) if rows else st.none()))
-    held = Held(order) if order is not None else None
+    held = FrozenOrder(order) if order is not None else None
     found = arranged(every, wanted, column, held, reverse=reverse)
     expected = plainly(rows, wanted.split(), column, order or [], reverse=reverse)
     assert list(found) == expected

@@ -10,11 +10,11 @@ from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.stand_ins import Still
 from vramtui.app.messages import SourceStuck
 from vramtui.app.monitor import fast_sampling as sampling
-from vramtui.app.monitor.fast_sampler import Sampler
+from vramtui.app.monitor.fast_sampler import FastSampler
 from vramtui.app.watch.details import peak_words, told_facts
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.history import Look, Peak
+from vramtui.core.observation.history import FastSample, Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
 
 HIGH = 71 * GIB
@@ -42,7 +42,7 @@ class Close:
         """Nothing is held."""
 
 
-class Unstarted(Sampler):
+class Unstarted(FastSampler):
     """One whose looks are put in by the test."""
 
     def start(self) -> None:
@@ -64,7 +64,7 @@ async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> No
         sampler = sampled(app)
         assert sampler._aims == {"GPU-0": [TRAINER]}
         sampler._looks += [
-            Look(TRAINER, moments.START + at, used, 0.1)
+            FastSample(TRAINER, moments.START + at, used, 0.1)
             for at, used in ((0.1, 58 * GIB), (0.4, HIGH), (0.5, HIGH), (0.6, 58 * GIB), (1.3, 2 * HIGH))
         ]
         await give(app, pilot, moments.usual(1))
@@ -112,7 +112,7 @@ async def test_a_paused_screen_does_not_stop_the_looks() -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
         sampler = sampled(app)
         await pilot.press("space")
-        sampler._looks.append(Look(TRAINER, moments.START + 0.4, HIGH, 0.1))
+        sampler._looks.append(FastSample(TRAINER, moments.START + 0.4, HIGH, 0.1))
         await give(app, pilot, moments.usual(1))
         before = app.desk.view().chosen
         await pilot.press("space")
@@ -124,7 +124,7 @@ async def test_a_paused_screen_does_not_stop_the_looks() -> None:
 def test_the_thread_sleeps_until_it_is_aimed_and_ends_when_told() -> None:
     source = Close()
     source.held = {"GPU-0": {4213: 5}}
-    sampler = Sampler(source, interval=0.001)
+    sampler = FastSampler(source, interval=0.001)
     sampler.start()
     assert not source.asked.is_set()
     sampler.aim([TRAINER])
@@ -144,7 +144,7 @@ def test_a_slow_driver_is_given_a_rest() -> None:
             now[0] += 1.5
             return super().look(gpu_uuid)
 
-    sampler = Sampler(Slow(), clock=lambda: now[0])
+    sampler = FastSampler(Slow(), clock=lambda: now[0])
     sampler.aim([TRAINER])
     assert not sampler.step()
 

@@ -8,7 +8,7 @@ from textual.widgets import OptionList
 
 from tests.app.driving import climbing, dashboard
 from vramtui.app.terminal import closed_screens as tidying
-from vramtui.app.terminal.closed_screens import Tidying
+from vramtui.app.terminal.closed_screens import ClosedScreens
 
 
 async def test_what_a_closed_window_drew_is_let_go() -> None:
@@ -19,7 +19,7 @@ async def test_what_a_closed_window_drew_is_let_go() -> None:
         assert drawn() is not None
         await pilot.press("escape")
         await pilot.pause()
-        assert isinstance(app, Tidying)
+        assert isinstance(app, ClosedScreens)
         app.tidy()
         assert drawn() is None, gc.get_referrers(drawn())
 

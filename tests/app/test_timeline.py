@@ -16,7 +16,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.timeline.fine_trace import sampled
 from vramtui.app.timeline.phases import lines_of
 from vramtui.app.timeline.screen import TimelineScreen
-from vramtui.app.timeline.tracer import Traced
+from vramtui.app.timeline.tracer import FinishedTrace
 from vramtui.app.ui.bars import stack
 from vramtui.app.ui.confirm import Confirm
 from vramtui.app.watch.screen import Watch
@@ -30,8 +30,8 @@ from vramtui.core.schema.decoder_models import TorchModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.traced.estimator import estimate_of
-from vramtui.estimators.traced.process.results import Moment as Point
 from vramtui.estimators.traced.process.results import Progress, TraceResult
+from vramtui.estimators.traced.process.results import TracePoint as Point
 
 # A small GPT's trace as the program itself made it, its fine trace thinned.
 KEPT = Path(__file__).parent / "trace.json.gz"
@@ -57,13 +57,13 @@ class HandTracer:
         del workload
         return self._refusal
 
-    def recall(self, workload: Workload, device: Device) -> Traced | None:
+    def recall(self, workload: Workload, device: Device) -> FinishedTrace | None:
         del workload, device
         return None
 
     def trace(
         self, workload: Workload, device: Device, progress: Callable[[Progress], None], cancel: threading.Event
-    ) -> Traced | None:
+    ) -> FinishedTrace | None:
         del device
         self.asked.append(workload)
         progress(Progress(phase="forward", step=0, allocated=GIB, peak_allocated=2 * GIB))
@@ -74,7 +74,7 @@ class HandTracer:
         self.over.set()
         if self._problem:
             raise UserError(self._problem)
-        return Traced(estimate_of(kept(), workload), kept())
+        return FinishedTrace(estimate_of(kept(), workload), kept())
 
 
 async def press(driver: Driver, *keys: str) -> str:

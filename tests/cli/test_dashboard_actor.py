@@ -6,25 +6,25 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.app.driving import dashboard
-from vramtui.cli.common.open_source import Opened, open_source
+from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.dashboard import command
 from vramtui.cli.dashboard.signals import let_act
 from vramtui.cli.main import program
-from vramtui.records.recording.writer import Header, RecordingWriter
+from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 from vramtui.sources.demo.source import DemoSource
 from vramtui.sources.host.signals import Signals
 
 
 async def test_on_this_machine_it_may() -> None:
     async with dashboard() as (app, _):
-        let_act(app, Opened(DemoSource()), read_only=False, told=False)
+        let_act(app, OpenedSource(DemoSource()), read_only=False, told=False)
         assert isinstance(app.actor, Signals)
 
 
 @pytest.mark.parametrize(("told", "words"), [(True, "--read-only"), (False, "dashboard.read_only")])
 async def test_read_only_sends_nothing_and_says_what_made_it_so(told: bool, words: str) -> None:
     async with dashboard() as (app, _):
-        let_act(app, Opened(DemoSource()), read_only=True, told=told)
+        let_act(app, OpenedSource(DemoSource()), read_only=True, told=told)
         assert app.actor is None
         assert words in app.no_actor
 
@@ -38,7 +38,7 @@ async def test_nor_does_the_demo() -> None:
 
 async def test_nor_does_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "day.jsonl.gz"
-    writer = RecordingWriter(path, Header())
+    writer = RecordingWriter(path, RecordingHeader())
     writer.write(DemoSource().read())
     writer.close()
     async with dashboard() as (app, _):

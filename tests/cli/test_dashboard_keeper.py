@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tests.examples import a_run
-from vramtui.cli.dashboard.run_writer import HistoryKeeper
+from vramtui.cli.dashboard.run_writer import HistoryRunWriter
 from vramtui.core.base.errors import UserError
 from vramtui.core.runs.run import Run
 from vramtui.records.run_history import FILE, RunHistory
@@ -40,7 +40,7 @@ def replaced(number: int, **changes: object) -> Run:
 
 def test_everything_handed_over_is_kept(tmp_path: Path) -> None:
     history = RunHistory(tmp_path / FILE)
-    keeper = HistoryKeeper(lambda: history)
+    keeper = HistoryRunWriter(lambda: history)
     keeper.keep([replaced(1), replaced(2)])
     keeper.keep([replaced(1, ended_at=200.0, ending="exited")])
     keeper.finish([replaced(3)], PATIENCE)
@@ -52,7 +52,7 @@ def test_everything_handed_over_is_kept(tmp_path: Path) -> None:
 
 
 def test_nothing_to_keep_makes_no_file(tmp_path: Path) -> None:
-    HistoryKeeper(lambda: RunHistory(tmp_path / FILE)).finish([], PATIENCE)
+    HistoryRunWriter(lambda: RunHistory(tmp_path / FILE)).finish([], PATIENCE)
     assert not list(tmp_path.iterdir())
 
 
@@ -66,7 +66,7 @@ def test_what_could_not_be_written_is_said_and_tried_again(tmp_path: Path) -> No
             super().keep(run)
 
     history = Full(tmp_path / FILE)
-    keeper = HistoryKeeper(lambda: history)
+    keeper = HistoryRunWriter(lambda: history)
     keeper.finish([replaced(1), replaced(2)], PATIENCE)
     assert keeper.problem == "the history cannot be used: database or disk is full"
     history.full = False
@@ -78,14 +78,14 @@ def test_what_could_not_be_written_is_said_and_tried_again(tmp_path: Path) -> No
 @pytest.mark.skipif(os.getuid() == 0, reason="the superuser may write anywhere")
 def test_a_read_only_folder(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
-    keeper = HistoryKeeper(lambda: RunHistory(tmp_path / FILE))
+    keeper = HistoryRunWriter(lambda: RunHistory(tmp_path / FILE))
     keeper.finish([RUN], PATIENCE)
     assert "cannot be used" in keeper.problem
 
 
 def test_a_folder_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    keeper = HistoryKeeper(lambda: RunHistory(tmp_path / "file" / FILE))
+    keeper = HistoryRunWriter(lambda: RunHistory(tmp_path / "file" / FILE))
     keeper.finish([RUN], PATIENCE)
     assert "cannot be used" in keeper.problem
 
@@ -94,7 +94,7 @@ def test_a_locked_history_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("vramtui.records.run_history.BUSY_FOR", 0.05)
     history = RunHistory(tmp_path / FILE)
     history.keep(replaced(0))
-    keeper = HistoryKeeper(lambda: history)
+    keeper = HistoryRunWriter(lambda: history)
     with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
         keeper.finish([RUN], PATIENCE)

@@ -2,7 +2,7 @@
 
 from vramtui.app.monitor.predictor import LazyAnalytic, Predictor
 from vramtui.app.monitor.reported_ledgers import told_of
-from vramtui.app.watch.dashboard_state import Desk
+from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.cli.common.demo_probe import told_by
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo.source import DemoSource
@@ -38,7 +38,7 @@ def test_a_job_that_loads_its_weights_has_told_nothing_yet() -> None:
 
 def test_the_panel_and_snapshots_have_the_observed_parts() -> None:
     demo = DemoSource(clock=lambda: 1_000_000.0)
-    desk = Desk(Predictor(LazyAnalytic()))
+    desk = DashboardState(Predictor(LazyAnalytic()))
     desk.jobs = lambda: told_by(demo)
     desk.take_presets(PresetLibrary().all())
     desk.take(demo.read())

@@ -12,10 +12,10 @@ from vramtui.cli.main import program
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.lab import runner as running
-from vramtui.estimators.lab.catalogue import EXPERIMENTS, Experiment, Run
+from vramtui.estimators.lab.catalogue import EXPERIMENTS, Experiment, ExperimentRun
 
 RUNNER = CliRunner()
-H200 = running.Card(name="NVIDIA H200", capability=(9, 0), total_memory=150109880320)
+H200 = running.MeasuredCard(name="NVIDIA H200", capability=(9, 0), total_memory=150109880320)
 LINEAR = {
     "A100": [257024, 258048, 8778752, 17555456, 17039360],
     "H200": [257024, 258048, 33813504, 67624960, 67108864],
@@ -139,16 +139,18 @@ def test_a_misspelt_name_is_told() -> None:
 class StandIn:
     """A card that measures what is predicted, but for `off` bytes of the last row."""
 
-    def __init__(self, off: int = 0, measured_on: running.Card | None = H200) -> None:
+    def __init__(self, off: int = 0, measured_on: running.MeasuredCard | None = H200) -> None:
         self.off = off
         self.card = measured_on
 
-    def __call__(self, experiment: Experiment, run: Run) -> running.Measured | None:
+    def __call__(self, experiment: Experiment, run: ExperimentRun) -> running.MeasuredRun | None:
         if self.card is None:
             return None
         *rows, last = running.predict(experiment, run, self.card.device).rows
         last = msgspec.structs.replace(last, allocated=last.allocated - self.off)
-        return running.Measured(facts=running.Facts(torch="2.13.0+cu130", card=self.card), rows=(*rows, last))
+        return running.MeasuredRun(
+            facts=running.MeasuringHost(torch="2.13.0+cu130", card=self.card), rows=(*rows, last)
+        )
 
 
 def test_a_measurement_that_agrees_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +185,7 @@ def test_a_card_of_another_capability_is_not_compared(monkeypatch: pytest.Monkey
 
 def test_a_row_that_was_not_measured_is_no_agreement() -> None:
     class Short(StandIn):
-        def __call__(self, experiment: Experiment, run: Run) -> running.Measured | None:
+        def __call__(self, experiment: Experiment, run: ExperimentRun) -> running.MeasuredRun | None:
             whole = super().__call__(experiment, run)
             assert whole is not None
             return msgspec.structs.replace(whole, rows=whole.rows[:-1])

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from vramtui.cli.record.fast_sampler import Closely, Wanted, wanted
+from vramtui.cli.record.fast_sampler import FastTargets, Wanted, wanted
 from vramtui.cli.run.monitor import GpuWatch
 from vramtui.cli.run.recorded_predictions import RunRecorded
 from vramtui.core.base.errors import UserError
@@ -54,7 +54,7 @@ class Spiking:
 )
 def test_those_that_are_known_or_wanted_are_looked_at_closely(aim: Wanted, closely: set[int]) -> None:
     source = Spiking()
-    taking = Closely(source, aim)
+    taking = FastTargets(source, aim)
     before = taking.take(sample(1.0), (ObservedJob(pid=7),), {key(8)})
     assert {each.pid: peak.bytes for each, peak in before.items()} == {7: 700, 8: 800, 9: 900}
     if closely:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.observation import history
-from vramtui.core.observation.history import History, Look, Peak, Track
+from vramtui.core.observation.history import FastSample, History, Peak, Track
 from vramtui.core.observation.readings import Absence, Gpu, Host, Process, ProcessKey, Sample
 
 HOST = Host(name="h")
@@ -142,8 +142,8 @@ def test_what_is_here_is_what_was_listed_last(moments: list[dict[int, int] | Non
     assert all((track.gone_at is None) == (track.key.pid in listed) for track in seen.tracks.values())
 
 
-def looks(*points: tuple[float, int], pid: int = 1, started: float | None = 0.0) -> list[Look]:
-    return [Look(key(pid, started), at, used, 0.1) for at, used in points]
+def looks(*points: tuple[float, int], pid: int = 1, started: float | None = 0.0) -> list[FastSample]:
+    return [FastSample(key(pid, started), at, used, 0.1) for at, used in points]
 
 
 def test_a_spike_between_two_samples_is_kept_with_the_interval_that_found_it() -> None:

@@ -3,27 +3,29 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vramtui.core.observation.probe_messages import FIRST_STEPS, LATEST, Beat, Counters, ObservedJob, PhaseEnd
+from vramtui.core.observation.probe_messages import FIRST_STEPS, LATEST, Beat, MemoryCounters, ObservedJob, PhaseEnd
 
 GIB = 1 << 30
 
 
-def beat(*devices: Counters, moments: tuple[PhaseEnd, ...] = (), **parts: dict[str, int]) -> Beat:
+def beat(*devices: MemoryCounters, moments: tuple[PhaseEnd, ...] = (), **parts: dict[str, int]) -> Beat:
     return Beat(v=1, pid=1, at=0.0, phase="forward", step=0, devices=devices, parts=parts, moments=moments)  # type: ignore[arg-type]  # the parts' names are given by the tests
 
 
 def test_peaks_only_grow_and_each_by_itself() -> None:
     job = ObservedJob(pid=1)
-    job = job.heard(beat(Counters(index=0, allocated_peak=5, reserved_peak=9, num_ooms=1), weights={"cuda:0": 4}))
-    job = job.heard(beat(Counters(index=0, allocated_peak=7, reserved_peak=8), Counters(index=1, allocated_peak=1)))
-    assert job.peaks[0] == Counters(index=0, allocated_peak=7, reserved_peak=9, num_ooms=1)
+    job = job.heard(beat(MemoryCounters(index=0, allocated_peak=5, reserved_peak=9, num_ooms=1), weights={"cuda:0": 4}))
+    job = job.heard(
+        beat(MemoryCounters(index=0, allocated_peak=7, reserved_peak=8), MemoryCounters(index=1, allocated_peak=1))
+    )
+    assert job.peaks[0] == MemoryCounters(index=0, allocated_peak=7, reserved_peak=9, num_ooms=1)
     assert job.peaks[1].allocated_peak == 1
     job = job.heard(beat(weights={"cuda:0": 3, "cpu": 2}))
     assert job.parts == {"weights": {"cuda:0": 4, "cpu": 2}}
 
 
 def test_the_ledger_adds_up_to_what_pytorch_allocated() -> None:
-    counters = Counters(index=0, allocated_peak=10 * GIB, reserved_peak=12 * GIB)
+    counters = MemoryCounters(index=0, allocated_peak=10 * GIB, reserved_peak=12 * GIB)
     job = ObservedJob(pid=1).heard(
         beat(
             counters,
@@ -40,7 +42,7 @@ def test_the_ledger_adds_up_to_what_pytorch_allocated() -> None:
 
 
 def test_what_was_not_told_is_not_known() -> None:
-    ledger = ObservedJob(pid=1).heard(beat(Counters(index=0, allocated_peak=5))).ledger(0)
+    ledger = ObservedJob(pid=1).heard(beat(MemoryCounters(index=0, allocated_peak=5))).ledger(0)
     assert (ledger.weights, ledger.activations, ledger.allocated, ledger.cached) == (None, None, 5, None)
 
 

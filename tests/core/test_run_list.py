@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.examples import a_run
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.runs.run import Kept
+from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import (
     BARS,
     EDGES,
@@ -33,8 +33,8 @@ RUN = a_run(
 )
 
 
-def kept(number: int, **changes: object) -> Kept:
-    return Kept(number, msgspec.structs.replace(RUN, **changes))
+def kept(number: int, **changes: object) -> StoredRun:
+    return StoredRun(number, msgspec.structs.replace(RUN, **changes))
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_orders(column: RunColumn, numbers: list[int]) -> None:
 @given(
     st.lists(st.builds(kept, st.integers(), started_at=st.floats(0, 9), host=st.text())), st.sampled_from(RUN_COLUMNS)
 )
-def test_sorting_loses_nothing(runs: list[Kept], column: RunColumn) -> None:
+def test_sorting_loses_nothing(runs: list[StoredRun], column: RunColumn) -> None:
     assert sorted(one.id for one in in_order(runs, column)) == sorted(one.id for one in runs)
 
 

@@ -10,11 +10,11 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import ledger_from_parts
 from vramtui.core.observation.history import History
-from vramtui.core.observation.probe_messages import Beat, Counters, End, Hello, ObservedJob, ProbeDevice
+from vramtui.core.observation.probe_messages import Beat, End, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import Gpu, Host, ProcessKey, Sample
 from vramtui.core.observation.readings import Process as Reading
 from vramtui.core.runs.run import Run
-from vramtui.core.runs.run_tracker import EVERY, MOST_POINTS, Watched, thinned
+from vramtui.core.runs.run_tracker import EVERY, MOST_POINTS, RunTracker, thinned
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
@@ -53,7 +53,7 @@ class Desk:
     def __init__(self, job: ObservedJob | None = None) -> None:
         self.job = job
         self.history = History()
-        self.watched = Watched(predict, lambda pid, _uuid: (self.job, 0) if self.job and pid == 7 else None)
+        self.watched = RunTracker(predict, lambda pid, _uuid: (self.job, 0) if self.job and pid == 7 else None)
 
     def take(self, at: float, used: int | None, preset: PresetFile | None = PRESET) -> list[Run]:
         taken = sample(at, used)
@@ -88,7 +88,7 @@ def test_what_the_job_tells_itself() -> None:
         torch="2.9.0",
         devices=(ProbeDevice(index=0, name="H200", total_memory=GIB, capability=(9, 0), uuid="1"),),
     )
-    counters = Counters(index=0, allocated_peak=8 * GIB, reserved_peak=9 * GIB)
+    counters = MemoryCounters(index=0, allocated_peak=8 * GIB, reserved_peak=9 * GIB)
     beat = Beat(v=1, pid=7, at=2.0, step=1, devices=(counters,), parts={"weights": {"cuda:0": GIB}})
     desk = Desk(ObservedJob(pid=7).heard(hello).heard(beat))
     (early,) = desk.take(1000.0, 2 * GIB)

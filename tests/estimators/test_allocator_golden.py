@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from vramtui.estimators.allocator import COLUMNS, AllocatorConfig, CachingAllocator, Event, Replay, replay
+from vramtui.estimators.allocator import COLUMNS, AllocatorConfig, AllocatorReplay, CachingAllocator, Event, replay
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRACES = sorted((GOLDEN / "allocator").glob("*.json.gz"))
@@ -19,7 +19,7 @@ def _read(path: Path) -> Any:
     return json.loads(gzip.decompress(path.read_bytes()))
 
 
-def _run(document: Any) -> Replay:
+def _run(document: Any) -> AllocatorReplay:
     settings = document.get("settings", {"total_memory": UNLIMITED, "env": {}})
     config = AllocatorConfig.parse(settings["env"].get("PYTORCH_CUDA_ALLOC_CONF", ""))
     allocator = CachingAllocator(settings["total_memory"], config)

@@ -15,7 +15,7 @@ import pytest
 from tests.installed.our_presets import add_preset
 from tests.installed.stand_in import StandIn
 from tests.installed.terminal import PATIENCE
-from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ProbeDevice
+from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ProbeDevice
 from vramtui.records.recording.writer import read_recording
 
 GIB = 1 << 30
@@ -43,7 +43,7 @@ def _tell(listeners: Path, process: "subprocess.Popen[str]") -> socket.socket:
     peer.connect(str(found[0]))
     device = ProbeDevice(index=0, name="NVIDIA H200", total_memory=139 * GIB, capability=(9, 0), uuid="GPU-0")
     peer.send(msgspec.json.encode(Hello(v=1, pid=1, at=1.0, command=("train.py",), devices=(device,))))
-    counters = Counters(index=0, allocated=5 * GIB, allocated_peak=6 * GIB, reserved_peak=7 * GIB)
+    counters = MemoryCounters(index=0, allocated=5 * GIB, allocated_peak=6 * GIB, reserved_peak=7 * GIB)
     peer.send(msgspec.json.encode(Beat(v=1, pid=1, at=2.0, step=3, devices=(counters,))))
     return peer
 

@@ -10,14 +10,14 @@ from tests.installed.conftest import Open, Run
 from tests.installed.stand_in import GIB, HARMLESS, HOSTILE
 from tests.installed.terminal import Terminal
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
-from vramtui.records.recording.writer import Header, RecordingWriter
+from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 
 
 @pytest.fixture(params=["plain.jsonl", "zipped.jsonl.gz"])
 def recording(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A job that grows by a GiB every fifth of a second."""
     path = tmp_path / str(request.param)
-    with closing(RecordingWriter(path, Header(started_at=1000.0, interval=0.2))) as writer:
+    with closing(RecordingWriter(path, RecordingHeader(started_at=1000.0, interval=0.2))) as writer:
         for tick in range(20):
             job = Process(
                 pid=77, type="C", used_memory=(10 + tick) * GIB, user="eve", command=f"{HOSTILE} rehearsed.py"
@@ -64,7 +64,7 @@ def test_a_bad_line_is_named(run: Run, recording: Path) -> None:
 def hour(tmp_path: Path) -> Path:
     """A job that grows by 10 MiB a second, for an hour."""
     path = tmp_path / "hour.jsonl.gz"
-    with closing(RecordingWriter(path, Header(started_at=1000.0, interval=1.0))) as writer:
+    with closing(RecordingWriter(path, RecordingHeader(started_at=1000.0, interval=1.0))) as writer:
         for tick in range(3600):
             used = GIB + tick * 10 * (1 << 20)
             job = Process(pid=77, type="C", used_memory=used, user="eve", command="rehearsed.py", started_at=5.0)

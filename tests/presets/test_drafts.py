@@ -18,7 +18,7 @@ from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import PresetLibrary, preset_files
 from vramtui.presets.draft.draft import ChangedOnDisk, Draft, NameTaken, draft_copy, draft_from_model
 from vramtui.presets.form.form import form_of
-from vramtui.presets.form.types import Field, fields_of
+from vramtui.presets.form.types import FormField, fields_of
 from vramtui.presets.library import bundled_folder
 from vramtui.presets.schema import dotted, find_faults
 from vramtui.presets.toml import reader as toml
@@ -34,7 +34,7 @@ def _value_at(text: str, key: str) -> Any:
     return value
 
 
-def _another(field: Field) -> str:
+def _another(field: FormField) -> str:
     """A value for `field` that is allowed and another one than it has."""
     now = field.value if field.value is not None else field.default
     texts = "modules" in field.key or field.key.endswith("arguments")
@@ -50,7 +50,7 @@ def _another(field: Field) -> str:
     return anothers[field.kind]()
 
 
-def _another_number(field: Field, now: int | None) -> str:
+def _another_number(field: FormField, now: int | None) -> str:
     low, high = int(field.minimum or 0), int(field.maximum or 1 << 40)
     candidate = low + 1 if now is None else now + 1
     return str(candidate if candidate <= high else low)
@@ -98,7 +98,7 @@ def test_one_changed_value_changes_one_line(path: Path) -> None:
         assert draft.text == text
 
 
-def _assert_small(before: str, after: str, field: Field) -> None:
+def _assert_small(before: str, after: str, field: FormField) -> None:
     changes = [line for line in difflib.ndiff(before.splitlines(), after.splitlines()) if line[0] in "+-"]
     added, removed = [line[2:] for line in changes if line[0] == "+"], [line[2:] for line in changes if line[0] == "-"]
     if field.value is not None:

@@ -10,7 +10,7 @@ from vramtui.core.schema.rule_inputs import RuleInputs
 from vramtui.core.schema.workload import Run
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.help_texts import helps_of, summary_of
-from vramtui.presets.form.types import Field, Group, fields_of
+from vramtui.presets.form.types import FormField, FormGroup, fields_of
 
 TEXT = """\
 # how we train
@@ -39,7 +39,7 @@ def _tags(union: object) -> list[str]:
     return [str(kind.__struct_config__.tag) for kind in get_args(union)]
 
 
-def _field(text: str, key: str) -> Field:
+def _field(text: str, key: str) -> FormField:
     return fields_of(form_of(text))[key]
 
 
@@ -86,7 +86,7 @@ def _rule_groups(text: str) -> list[str]:
     return [group.key for group in form_of(text) if group.key.startswith("rule")]
 
 
-def _group(form: tuple[Group, ...], key: str) -> Group:
+def _group(form: tuple[FormGroup, ...], key: str) -> FormGroup:
     return next(group for group in form if group.key == key)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from vramtui.presets import preset_files
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.form.form import form_of
-from vramtui.presets.form.types import Field, fields_of
+from vramtui.presets.form.types import FormField, fields_of
 from vramtui.presets.library import bundled_folder
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.edits import put_value, quoted
@@ -226,7 +226,7 @@ kind = "train"
 """
 
 
-def _field(text: str, key: str) -> Field:
+def _field(text: str, key: str) -> FormField:
     return fields_of(form_of(text))[key]
 
 

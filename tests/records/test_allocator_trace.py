@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
-from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator, Event, Replay, replay
+from vramtui.estimators.allocator import AllocatorConfig, AllocatorReplay, CachingAllocator, Event, replay
 from vramtui.records.allocator_traces.trace import AllocatorTrace, read_allocator_trace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -73,7 +73,7 @@ def _written(path: Path, value: object) -> Path:
     return path
 
 
-def _run(trace: AllocatorTrace) -> Replay:
+def _run(trace: AllocatorTrace) -> AllocatorReplay:
     total = trace.total_memory or 1 << 50
     config = AllocatorConfig.parse(trace.alloc_conf)
     return replay(trace.events, CachingAllocator(total, config), trace.placed)

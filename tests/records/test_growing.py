@@ -12,7 +12,7 @@ from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
 from vramtui.records.recording.growing_recording import GrowingRecording, open_recording
 from vramtui.records.recording.jobs import JobLine, ReadJobs
-from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
+from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 
 SECONDS = 1000
 
@@ -26,7 +26,7 @@ def sample(at: float) -> Sample:
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     path = tmp_path / "r.jsonl"
-    with closing(RecordingWriter(path, Header())) as writer:
+    with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for at in range(1, SECONDS + 1):
             writer.write(sample(float(at)))
     return path

@@ -10,7 +10,7 @@ from tests.records.moments import GIB, moment
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.records.export.html import html_page
-from vramtui.records.export.html.drawings import Bar, Piece, over_time, stacked
+from vramtui.records.export.html.drawings import BarDrawing, BarPiece, over_time, stacked
 
 VOID = {"meta"}
 
@@ -87,7 +87,7 @@ def test_nothing_at_all() -> None:
 
 @given(st.lists(st.integers(0, 1 << 50), min_size=1, max_size=5), st.none() | st.integers(0, 1 << 50))
 def test_drawings_stay_in_their_frames(sizes: list[int], mark: int | None) -> None:
-    bars = [Bar("a", tuple(Piece("p", "weights", size) for size in sizes))]
+    bars = [BarDrawing("a", tuple(BarPiece("p", "weights", size) for size in sizes))]
     Page(stacked(bars, sum(sizes), mark))
     Page(over_time([float(at) for at in range(len(sizes))], sizes, mark))
     Page(over_time([1.0] * len(sizes), sizes, mark))

@@ -15,20 +15,20 @@ from vramtui.core.observation.probe_messages import (
     FIRST_STEPS,
     AnyMessage,
     Beat,
-    Counters,
     End,
     Hello,
+    MemoryCounters,
     ObservedJob,
     OutOfMemory,
     PhaseEnd,
     ProbeDevice,
-    Watched,
+    ProbePhase,
 )
 from vramtui.records.recording.jobs import BURST, BYTES_A_SECOND, JobLine, ReadJobs, WrittenJobs
-from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
+from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 
 DEVICE = ProbeDevice(index=0, name="NVIDIA H200", total_memory=140 << 30, capability=(9, 0), uuid="GPU-0")
-PHASES: tuple[Watched, ...] = ("forward", "backward", "step")
+PHASES: tuple[ProbePhase, ...] = ("forward", "backward", "step")
 
 
 def hello(pid: int, at: float = 1.0, command: str = "train.py") -> Hello:
@@ -50,7 +50,7 @@ def beat(pid: int, step: int, at: float, *, allocated: int = 5 << 30, moments: S
         phase="forward",
         step=step,
         step_seconds=0.25,
-        devices=(Counters(index=0, allocated=allocated, allocated_peak=allocated + 1, reserved=6 << 30),),
+        devices=(MemoryCounters(index=0, allocated=allocated, allocated_peak=allocated + 1, reserved=6 << 30),),
         parts={"weights": {"cuda:0": 3 << 30}},
         moments=tuple(moments),
     )
@@ -88,7 +88,9 @@ messages = st.lists(
             step=st.integers(0, 9),
             step_seconds=st.none() | st.floats(0, 9),
             devices=st.lists(
-                st.builds(Counters, index=st.integers(0, 2), allocated=counts, reserved_peak=counts, num_ooms=counts),
+                st.builds(
+                    MemoryCounters, index=st.integers(0, 2), allocated=counts, reserved_peak=counts, num_ooms=counts
+                ),
                 max_size=2,
                 unique_by=lambda counters: counters.index,
             ).map(tuple),
@@ -189,7 +191,7 @@ def test_a_hundred_busy_jobs_are_bounded_and_end_as_they_ended() -> None:
 
 def record(path: Path, *ticks: Sequence[ObservedJob]) -> Recording:
     sample = moment().sample
-    with closing(RecordingWriter(path, Header())) as writer:
+    with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for place, jobs in enumerate(ticks):
             writer.write(msgspec.structs.replace(sample, taken_at=100.0 + place), jobs)
     return read_recording(path)

@@ -3,9 +3,9 @@
 from contextlib import closing
 from pathlib import Path
 
-from vramtui.core.observation.history import History, Look, Peak
+from vramtui.core.observation.history import FastSample, History, Peak
 from vramtui.core.observation.readings import Gpu, Host, Process, ProcessKey, Sample
-from vramtui.records.recording.writer import Header, RecordingWriter, read_recording
+from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
 
 KEY = ProcessKey("h", "GPU-0", 7, 5.0)
 
@@ -24,10 +24,10 @@ def test_what_was_seen_before_and_between_is_told_once(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     history = History()
     history.add(sample(1.0, 900))
-    with closing(RecordingWriter(path, Header())) as writer:
+    with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for at, used in ((2.0, 100), (3.0, 100), (4.0, 950), (5.0, 940), (6.0, 400), (7.0, 990)):
             if at == 6.0:
-                history.add_looks([Look(KEY, 5.5, 970, 0.1)], sample(5.0, 940))
+                history.add_looks([FastSample(KEY, 5.5, 970, 0.1)], sample(5.0, 940))
             history.add(sample(at, used))
             peak = history.tracks[KEY].peak
             assert peak is not None
@@ -44,6 +44,6 @@ def test_what_was_seen_before_and_between_is_told_once(tmp_path: Path) -> None:
 def test_there_and_back(tmp_path: Path) -> None:
     path = tmp_path / "r.gz"
     peak = Peak(bytes=1 << 40, at=0.5, how="accounting", interval=0.1)
-    with closing(RecordingWriter(path, Header())) as writer:
+    with closing(RecordingWriter(path, RecordingHeader())) as writer:
         writer.write(sample(1.0, 5), (), {}, {KEY: peak})
     assert list(read_recording(path).peaks_at(1.0)) == [(KEY, peak)]

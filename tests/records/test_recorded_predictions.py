@@ -15,7 +15,7 @@ from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
 from vramtui.presets import PresetLibrary
 from vramtui.records.recording.predictions import MOST_PREDICTIONS
-from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
+from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 
 PRESETS = PresetLibrary().all()
 DEVICE = CARDS[DEFAULT_CARD]
@@ -42,7 +42,7 @@ def key_of(sample: Sample, process: Process) -> ProcessKey:
 
 
 def write(path: Path, *ticks: tuple[Sample, dict[ProcessKey, Prediction]]) -> Recording:
-    with closing(RecordingWriter(path, Header())) as writer:
+    with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for sample, predictions in ticks:
             writer.write(sample, (), predictions)
     return read_recording(path)

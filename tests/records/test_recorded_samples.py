@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
 from vramtui.records.recording import samples as recorded_samples
 from vramtui.records.recording.samples import BLOCK, Samples
-from vramtui.records.recording.writer import Header, RecordingWriter, read_recording
+from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
 
 
 def growing(count: int) -> tuple[Sample, ...]:
@@ -29,7 +29,7 @@ def growing(count: int) -> tuple[Sample, ...]:
 
 
 def written(path: Path, samples: tuple[Sample, ...]) -> Path:
-    with closing(RecordingWriter(path, Header())) as writer:
+    with closing(RecordingWriter(path, RecordingHeader())) as writer:
         for sample in samples:
             writer.write(sample)
     return path

@@ -20,9 +20,9 @@ from tests.records.moments import moment
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample, encode_sample
-from vramtui.records.recording.writer import Header, Recording, RecordingWriter, read_recording
+from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 
-HEADER = Header(started_at=100.0, interval=1.0, versions={"vramtui": "0.1.0"})
+HEADER = RecordingHeader(started_at=100.0, interval=1.0, versions={"vramtui": "0.1.0"})
 HEAD = b'{"vramtui_recording":1}\n'
 SAMPLES = tuple(
     msgspec.structs.replace(moment().sample, taken_at=100.0 + i, gpus=moment().sample.gpus[1:]) for i in range(5)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from vramtui.sources.host.deadline_worker import Crew, Stuck
+from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def give(text: str) -> Callable[[], str]:
 
 
 def test_all_jobs_in_their_order() -> None:
-    crew: Crew[str] = Crew(20)
+    crew: DeadlineWorker[str] = DeadlineWorker(20)
     order: list[int] = []
 
     def note(key: int) -> Callable[[], str]:
@@ -57,7 +57,7 @@ def test_all_jobs_in_their_order() -> None:
 
 def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> None:
     clock = Clock()
-    crew: Crew[str] = Crew(0.05, clock)
+    crew: DeadlineWorker[str] = DeadlineWorker(0.05, clock)
     first = crew.run({0: give("a"), 1: stuck_in(gate, clock), 2: give("c")})
     assert (first[0], first[2]) == ("a", "c")
     assert isinstance(first[1], Stuck)
@@ -80,7 +80,7 @@ def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> 
 
 def test_all_hang_at_once(gate: threading.Event) -> None:
     clock = Clock()
-    crew: Crew[str] = Crew(0.05, clock)
+    crew: DeadlineWorker[str] = DeadlineWorker(0.05, clock)
     results = crew.run({key: stuck_in(gate, clock) for key in range(16)})
     assert all(isinstance(result, Stuck) for result in results.values())
     assert len(results) == 16
@@ -88,7 +88,7 @@ def test_all_hang_at_once(gate: threading.Event) -> None:
 
 def test_threads_of_a_crew_are_few_and_end() -> None:
     before = set(threading.enumerate())
-    crew: Crew[str] = Crew(20)
+    crew: DeadlineWorker[str] = DeadlineWorker(20)
     for _ in range(50):
         crew.run({key: give("x") for key in range(8)})
     (worker,) = set(threading.enumerate()) - before
@@ -99,7 +99,7 @@ def test_threads_of_a_crew_are_few_and_end() -> None:
 
 
 def test_a_job_that_raises_is_our_own_mistake_and_is_seen() -> None:
-    crew: Crew[int] = Crew(20)
+    crew: DeadlineWorker[int] = DeadlineWorker(20)
     with pytest.raises(ZeroDivisionError):
         crew.run({0: lambda: 1 // 0})
     assert crew.run({0: lambda: 1}) == {0: 1}

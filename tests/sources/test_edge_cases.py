@@ -21,10 +21,10 @@ from tests.stub.world import (
     StubProcess,
 )
 from vramtui.app.signals.controller import refused
-from vramtui.app.state import Row
+from vramtui.app.state import ProcessRow
 from vramtui.app.watch.details import process_facts
-from vramtui.app.watch.process_rows import Listing
-from vramtui.app.watch.sorted_rows import Predicted, arranged
+from vramtui.app.watch.process_rows import ProcessRows
+from vramtui.app.watch.sorted_rows import RowPredictions, arranged
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Sample
 from vramtui.sources.host import pid_namespace
@@ -34,12 +34,12 @@ ME = os.getpid()
 CARD = 1
 
 
-def rows_of(*samples: Sample) -> list[Row]:
+def rows_of(*samples: Sample) -> list[ProcessRow]:
     """The rows of card 1, as the table has them."""
     history = History()
     for sample in samples:
         history.add(sample)
-    every = Predicted(Listing(samples[-1], history, {}), {}, lambda *_: None)
+    every = RowPredictions(ProcessRows(samples[-1], history, {}), {}, lambda *_: None)
     found = arranged(every, "", "now", None, reverse=False)
     return [row for row in found if row.gpu.index == CARD]
 
@@ -48,7 +48,7 @@ def card(stage: Stage) -> StubGpu:
     return stage.world.gpus[CARD]
 
 
-def kinds(rows: list[Row]) -> dict[str, Row]:
+def kinds(rows: list[ProcessRow]) -> dict[str, ProcessRow]:
     return {row.kind: row for row in rows}
 
 

@@ -18,10 +18,10 @@ from tests.stub.world import (
     StubMig,
     StubProcess,
 )
-from vramtui.app.monitor.fast_sampler import Sampler
+from vramtui.app.monitor.fast_sampler import FastSampler
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Sample, process_key
-from vramtui.core.observation.source import CloseSource
+from vramtui.core.observation.source import FastSource
 from vramtui.sources.demo.source import DemoSource
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 
@@ -96,9 +96,9 @@ def test_a_fault_says_nothing_until_it_is_over(busy: Stage, fault: Callable[[obj
 
 
 def test_which_sources_can(busy: Stage) -> None:
-    assert isinstance(busy.source, CloseSource)
-    assert not isinstance(DemoSource(), CloseSource)
-    assert not isinstance(NvidiaSmiSource(), CloseSource)
+    assert isinstance(busy.source, FastSource)
+    assert not isinstance(DemoSource(), FastSource)
+    assert not isinstance(NvidiaSmiSource(), FastSource)
 
 
 def test_a_spike_of_a_quarter_of_a_second_is_never_missed(busy: Stage) -> None:
@@ -112,7 +112,7 @@ def test_a_spike_of_a_quarter_of_a_second_is_never_missed(busy: Stage) -> None:
         gpu = begin.gpus[1]
         process = gpu.processes[0]
         key = process_key(begin.host.name, gpu, process)
-        sampler = Sampler(busy.source, clock=clock)
+        sampler = FastSampler(busy.source, clock=clock)
         sampler.aim([key])
         start = dice.uniform(0.05, 0.7)
         clock.now = begin.taken_at + dice.uniform(0.0, 0.1)
@@ -141,7 +141,7 @@ def test_a_look_that_hangs_holds_up_no_sample(busy: Stage) -> None:
     busy.impatient()
     sample = busy.tick()
     gpu = sample.gpus[1]
-    sampler = Sampler(busy.source)
+    sampler = FastSampler(busy.source)
     sampler.aim([process_key(sample.host.name, gpu, gpu.processes[0])])
     busy.world.gpus[1].hangs["nvmlDeviceGetComputeRunningProcesses_v3"] = FOR_EVER
     changed(busy)

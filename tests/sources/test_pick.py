@@ -9,7 +9,7 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Problem
 from vramtui.core.observation.source import Source
 from vramtui.sources.demo.source import DemoSource
-from vramtui.sources.pick import Way, pick_source
+from vramtui.sources.pick import SourceCandidate, pick_source
 
 
 class Module(SimpleNamespace):
@@ -31,7 +31,7 @@ def pick(monkeypatch: pytest.MonkeyPatch, modules: list[Module], programs: tuple
     ways = []
     for at, module in enumerate(modules):
         monkeypatch.setitem(sys.modules, f"vramtui.sources.way_{at}", module)
-        ways.append(Way(f"Way {at}", f"way_{at}", programs[at] if at < len(programs) else ""))
+        ways.append(SourceCandidate(f"Way {at}", f"way_{at}", programs[at] if at < len(programs) else ""))
     return pick_source(tuple(ways))
 
 

@@ -17,7 +17,7 @@ from tests.stub.world import MIB, StubProcess
 from vramtui.core.observation.readings import Absence, Process
 from vramtui.sources.host import pid_namespace, processes
 from vramtui.sources.host.pid_namespace import HOST_NAMESPACE, PidNamespace
-from vramtui.sources.host.processes import ProcessTable, read_stat
+from vramtui.sources.host.processes import ProcessReader, read_stat
 
 NOBODY = (1 << 22) - 1  # the highest pid that can be
 READY = "import sys; print('ready', flush=True); sys.stdin.read()"
@@ -34,7 +34,7 @@ def program(*command: str, executable: str = sys.executable) -> Iterator["subpro
         started.kill()
 
 
-def look(table: ProcessTable, pid: int, used: int | None = MIB) -> Process:
+def look(table: ProcessReader, pid: int, used: int | None = MIB) -> Process:
     table.update({pid})
     return table.row(pid, "GPU-0", "C", used, None)
 
@@ -45,8 +45,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def table(clock: Clock) -> ProcessTable:
-    return ProcessTable(clock)
+def table(clock: Clock) -> ProcessReader:
+    return ProcessReader(clock)
 
 
 def test_who_what_and_since_when(stage: Stage) -> None:
@@ -65,7 +65,7 @@ def test_who_what_and_since_when(stage: Stage) -> None:
 
 
 def test_cpu_is_that_of_the_time_between_two_looks(
-    table: ProcessTable, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = 5.0
     monkeypatch.setattr(processes, "read_stat", lambda _: ("busy", b"R", seconds, 100, 2))
@@ -115,7 +115,7 @@ def test_never_there(stage: Stage) -> None:
     assert (row.state, row.user, row.command, row.started_at) == ("exited", None, None, None)
 
 
-def test_zombie(table: ProcessTable, clock: Clock) -> None:
+def test_zombie(table: ProcessReader, clock: Clock) -> None:
     with program(sys.executable, "-c", READY) as child:
         alive = look(table, child.pid)
         os.kill(child.pid, signal.SIGKILL)
@@ -123,10 +123,10 @@ def test_zombie(table: ProcessTable, clock: Clock) -> None:
         clock.now += 1
         dead = look(table, child.pid)
         assert (dead.state, dead.command, dead.host_memory) == ("zombie", alive.command, None)
-        assert look(ProcessTable(), child.pid).command == alive.name  # its command line is gone by now
+        assert look(ProcessReader(), child.pid).command == alive.name  # its command line is gone by now
 
 
-def test_a_reused_pid_is_another_process(table: ProcessTable, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reused_pid_is_another_process(table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     start = 100
     monkeypatch.setattr(processes, "read_stat", lambda _: (f"run{start}", b"S", 1.0, start, 2))
     first = look(table, NOBODY)
@@ -139,7 +139,7 @@ def test_a_reused_pid_is_another_process(table: ProcessTable, clock: Clock, monk
     assert second.cpu_percent is None
 
 
-def test_another_users_process_that_may_not_be_seen(table: ProcessTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_process_that_may_not_be_seen(table: ProcessReader, monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(pid: int, _: int) -> None:
         raise PermissionError(pid)
 
@@ -149,7 +149,7 @@ def test_another_users_process_that_may_not_be_seen(table: ProcessTable, monkeyp
     assert row.absent["command"] is row.absent["user"] is Absence.NO_PERMISSION
 
 
-def test_a_command_that_may_not_be_read(table: ProcessTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_that_may_not_be_read(table: ProcessReader, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(process: psutil.Process) -> list[str]:
         raise psutil.AccessDenied(process.pid)
 
@@ -159,7 +159,7 @@ def test_a_command_that_may_not_be_read(table: ProcessTable, monkeypatch: pytest
     assert row.name
 
 
-def test_a_user_without_a_name(table: ProcessTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_without_a_name(table: ProcessReader, monkeypatch: pytest.MonkeyPatch) -> None:
     def nameless(uid: int) -> None:
         raise KeyError(uid)
 
@@ -176,7 +176,7 @@ def test_names_with_brackets_and_spaces() -> None:
 
 
 def test_thousands_of_processes_have_their_turn(
-    table: ProcessTable, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[int] = []
 
@@ -208,7 +208,7 @@ def private(monkeypatch: pytest.MonkeyPatch, holders: set[int]) -> PidNamespace:
 def test_outside_this_container(monkeypatch: pytest.MonkeyPatch) -> None:
     with program(sys.executable, "-c", READY) as same_number:
         namespace = private(monkeypatch, {os.getpid()})
-        table = ProcessTable(namespace=namespace)
+        table = ProcessReader(namespace=namespace)
         for pid in (NOBODY, same_number.pid):
             row = look(table, pid)
             assert (row.state, row.user, row.command) == ("unseen", None, None)
@@ -216,7 +216,7 @@ def test_outside_this_container(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_in_a_container_whose_pids_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = ProcessTable(namespace=private(monkeypatch, set()))
+    table = ProcessReader(namespace=private(monkeypatch, set()))
     assert look(table, os.getpid()).state == "running"
     assert look(table, NOBODY).state == "unseen"
 
@@ -232,7 +232,9 @@ def test_who_has_a_device_open() -> None:
     assert pid_namespace._target("/proc/self/exe").startswith("/")
 
 
-def test_unchanged_rows_are_the_same_object(table: ProcessTable, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_rows_are_the_same_object(
+    table: ProcessReader, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fixed: Callable[[int], tuple[str, bytes, float, int, int]] = lambda _: ("still", b"S", 1.0, 100, 2)  # noqa: E731 - a stand-in
     monkeypatch.setattr(processes, "read_stat", fixed)
     look(table, NOBODY)

@@ -12,7 +12,7 @@ import pytest
 from vramtui.core.observation.signals import SIGNALS, SignalName
 from vramtui.sources.host import pid_namespace
 from vramtui.sources.host.pid_namespace import PidNamespace
-from vramtui.sources.host.processes import ProcessTable
+from vramtui.sources.host.processes import ProcessReader
 from vramtui.sources.host.signals import Signals
 
 WAITS = "import sys, time; print(flush=True); time.sleep(600)"
@@ -37,7 +37,7 @@ def child() -> Iterator[Child]:
 
 def seen_start(pid: int) -> float:
     """The start time as a row of the table has it."""
-    table = ProcessTable()
+    table = ProcessReader()
     table.update({pid})
     started = table.row(pid, "GPU-0", "C", 1, None).started_at
     assert started is not None

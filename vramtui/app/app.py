@@ -7,23 +7,23 @@ from textual.app import SystemCommand
 from textual.screen import Screen
 
 from vramtui.app import messages
-from vramtui.app.editor.controller import Editing
-from vramtui.app.export.controller import Saving
+from vramtui.app.editor.controller import EditorController
+from vramtui.app.export.controller import ExportController
 from vramtui.app.help.bindings import commands
-from vramtui.app.history.calibration import Calibrating
+from vramtui.app.history.calibration import CalibrationControl
 from vramtui.app.keys import APP_BINDINGS
-from vramtui.app.monitor.fast_sampling import Sampling
-from vramtui.app.monitor.max_batch import Batching
-from vramtui.app.monitor.recorder import Recording
-from vramtui.app.monitor.run_writer import Keeping
-from vramtui.app.plan.controller import Planning
-from vramtui.app.replay.controller import Replaying
-from vramtui.app.signals.controller import Acting
-from vramtui.app.terminal.closed_screens import Tidying
+from vramtui.app.monitor.fast_sampling import FastSampling
+from vramtui.app.monitor.max_batch import MaxBatch
+from vramtui.app.monitor.recorder import RecordingControl
+from vramtui.app.monitor.run_writer import RunWriting
+from vramtui.app.plan.controller import PlanController
+from vramtui.app.replay.controller import ReplayController
+from vramtui.app.signals.controller import SignalController
+from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.themes import THEMES
-from vramtui.app.timeline.controller import Tracing
+from vramtui.app.timeline.controller import TraceController
 from vramtui.app.watch.run_fields import LENGTHS, SIZES
-from vramtui.app.windows import Windows
+from vramtui.app.windows import InfoDialogs
 from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import ProcessKey
 
@@ -31,19 +31,19 @@ INTERRUPTED = 130
 
 
 class Dashboard(
-    Editing,
-    Replaying,
-    Recording,
-    Keeping,
-    Calibrating,
-    Saving,
-    Tracing,
-    Planning,
-    Acting,
-    Sampling,
-    Batching,
-    Tidying,
-    Windows,
+    EditorController,
+    ReplayController,
+    RecordingControl,
+    RunWriting,
+    CalibrationControl,
+    ExportController,
+    TraceController,
+    PlanController,
+    SignalController,
+    FastSampling,
+    MaxBatch,
+    ClosedScreens,
+    InfoDialogs,
 ):
     """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
 

@@ -5,7 +5,7 @@ The order is that of the key bar: what does not fit its line is left out from th
 
 from textual.binding import Binding, BindingType
 
-from vramtui.app.screen_registry import PLACES
+from vramtui.app.screen_registry import SCREENS
 
 
 def _key(  # noqa: PLR0917 - a table of them reads best in columns
@@ -148,7 +148,7 @@ REPLAY_BINDINGS: list[BindingType] = [
     _quiet("ctrl+right", "replay_skip(60)", "A minute on", "replay.minute_on"),
 ]
 APP_BINDINGS: list[BindingType] = [
-    *(_quiet(place.key, f"show('{place.name}')", place.what, f"app.{place.name}") for place in PLACES),
+    *(_quiet(place.key, f"show('{place.name}')", place.what, f"app.{place.name}") for place in SCREENS),
     _key("r", "record", "record", "app.record", "Record what is watched into a file; again: end the recording"),
     _key("question_mark", "help", "help", "app.help", "Every key and what it does", "?"),
     _key("q", "quit", "quit", "app.quit", "Leave; the terminal is as it was"),

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 from vramtui.app.state import RowId, SortColumn
-from vramtui.app.timeline.tracer import Job, Traced
+from vramtui.app.timeline.tracer import FinishedTrace, Job
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
     from vramtui.core.runs.calibration import Calibration
-    from vramtui.core.runs.run import Kept
+    from vramtui.core.runs.run import StoredRun
     from vramtui.core.runs.run_list import RunColumn
 
 
@@ -106,7 +106,7 @@ class TraceEnded(Message):
     """
 
     job: Job
-    traced: Traced | None = None
+    traced: FinishedTrace | None = None
     problem: str = ""
     recalled: bool = False
 
@@ -119,7 +119,7 @@ class PastRead(Message):
     """
 
     stamp: object
-    runs: "tuple[Kept, ...] | None"
+    runs: "tuple[StoredRun, ...] | None"
     calibration: "Calibration | None" = None
     problem: str = ""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vramtui.app.terminal.screen_router import Placed
+from vramtui.app.terminal.screen_router import ScreenRouter
 from vramtui.core.schema.settings import Settings
 
 LEAST_BETWEEN_DRAWINGS = 0.5
@@ -10,7 +10,7 @@ LEAST_BETWEEN_DRAWINGS = 0.5
 LEAST_BETWEEN_KEYS = 0.1
 
 
-class Paced(Placed):
+class RedrawThrottle(ScreenRouter):
     """Draws what comes by itself at most twice a second, and what keys ask for at most ten times.
 
     Args:

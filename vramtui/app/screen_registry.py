@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from vramtui.app.ui.view_screen import ViewScreen
 
 
-class Place(NamedTuple):
+class ScreenEntry(NamedTuple):
     """A whole screen: its key, its name in the code, its title in the header, where its class is, and what it shows."""
 
     key: str
@@ -17,24 +17,26 @@ class Place(NamedTuple):
     what: str
 
 
-PLACES = (
-    Place("1", "watch", "Watch", "vramtui.app.watch.screen:Watch", "Watch: what holds the GPUs' memory now"),
-    Place("2", "plan", "Plan", "vramtui.app.plan.screen:PlanScreen", "Plan: what fits where, before it runs"),
-    Place(
+SCREENS = (
+    ScreenEntry("1", "watch", "Watch", "vramtui.app.watch.screen:Watch", "Watch: what holds the GPUs' memory now"),
+    ScreenEntry("2", "plan", "Plan", "vramtui.app.plan.screen:PlanScreen", "Plan: what fits where, before it runs"),
+    ScreenEntry(
         "3",
         "timeline",
         "Timeline",
         "vramtui.app.timeline.screen:TimelineScreen",
         "The Timeline: the preset phase by phase",
     ),
-    Place("4", "history", "History", "vramtui.app.history.screen:HistoryScreen", "History: past runs, and how far off"),
+    ScreenEntry(
+        "4", "history", "History", "vramtui.app.history.screen:HistoryScreen", "History: past runs, and how far off"
+    ),
 )
-FIRST = PLACES[0].name
+FIRST = SCREENS[0].name
 
 
 def make_screen(name: str) -> "ViewScreen":
     """A new screen of the place called `name`; its module is loaded for it."""
-    place = next(place for place in PLACES if place.name == name)
+    place = next(place for place in SCREENS if place.name == name)
     module, _, kind = place.where.partition(":")
     made: ViewScreen = getattr(import_module(module), kind)()
     return made

@@ -16,8 +16,8 @@ from vramtui.core.schema.workload import Workload
 from vramtui.estimators.traced.process.results import TraceResult
 
 if TYPE_CHECKING:
-    from vramtui.app.history.model import PastView
-    from vramtui.app.monitor.max_batch_search import BatchSearch
+    from vramtui.app.history.model import HistoryView
+    from vramtui.app.monitor.max_batch_search import MaxBatchSearch
     from vramtui.app.plan.view import PlanView
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
@@ -26,7 +26,7 @@ SORT_COLUMNS: tuple[SortColumn, ...] = get_args(SortColumn)
 RowId = ProcessKey | tuple[str, str]
 
 
-class Row(msgspec.Struct, frozen=True, eq=False):
+class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     """One line of the process table; bytes. `fraction` is peak over predicted, less one.
 
     `kind`: a process; one that has exited; what a card's MIG instances hold; what a GPU holds that nobody accounts for;
@@ -57,7 +57,7 @@ class Row(msgspec.Struct, frozen=True, eq=False):
         return self.learnt.how if self.learnt is not None else ""
 
 
-class Bar(msgspec.Struct, frozen=True):
+class GpuBar(msgspec.Struct, frozen=True):
     """One GPU's line in the GPU panel. `predicted` is how many of its bytes will be in use at the predicted peaks.
 
     `last` is the latest reading in which it answered and `age` how many seconds old that is; None when it answers.
@@ -106,7 +106,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     changed: frozenset[str] = frozenset()
     room: int | None = None
     batch: int | None = None
-    search: "BatchSearch | None" = None
+    search: "MaxBatchSearch | None" = None
     problem: str = ""
     uncalibrated: Estimate | None = None
     traced: Estimate | None = None
@@ -128,14 +128,14 @@ class Timeline(msgspec.Struct, frozen=True, eq=False):
     refusal: str = ""
 
 
-class Taping(msgspec.Struct, frozen=True):
+class RecordingStatus(msgspec.Struct, frozen=True):
     """A recording under way: since how many seconds, and how many samples the disk was too slow for."""
 
     seconds: float
     dropped: int = 0
 
 
-class Replay(msgspec.Struct, frozen=True):
+class ReplayPosition(msgspec.Struct, frozen=True):
     """Where in a recording the screen is; seconds since the epoch.
 
     `seeking` is how much of the way to another place is done, None when there; `reading` how much of the file is read
@@ -168,15 +168,15 @@ class View(msgspec.Struct, frozen=True, eq=False):
     """
 
     sample: Sample | None = None
-    rows: Sequence[Row] = ()
+    rows: Sequence[ProcessRow] = ()
     total: int = 0
-    bars: tuple[Bar, ...] = ()
-    chosen: Row | None = None
+    bars: tuple[GpuBar, ...] = ()
+    chosen: ProcessRow | None = None
     chosen_at: int = 0
     series: Series | None = None
     panel: Panel | None = None
     timeline: Timeline = Timeline()
-    past: "PastView | None" = None
+    past: "HistoryView | None" = None
     plan: "PlanView | None" = None
     sort: SortColumn = "gpu"
     reverse: bool = False
@@ -191,5 +191,5 @@ class View(msgspec.Struct, frozen=True, eq=False):
     unkept: str = ""
     alerts: tuple[Alert, ...] = ()
     interval: float = 1.0
-    replay: Replay | None = None
-    taping: Taping | None = None
+    replay: ReplayPosition | None = None
+    taping: RecordingStatus | None = None

@@ -3,13 +3,13 @@
 import msgspec
 
 from vramtui.app.help.bindings import focused_section, keys_shown
-from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.dashboard_base import DashboardBase
 from vramtui.app.monitor.reported_ledgers import told_ledger
 from vramtui.app.screen_registry import FIRST
 from vramtui.app.state import View
 
 
-class Windows(Watching):
+class InfoDialogs(DashboardBase):
     """Each opens on what is shown at that moment. `hint` is a line for somebody who is here for the first time."""
 
     hint = ""

@@ -7,26 +7,26 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from vramtui.cli.common.console import print_table
-from vramtui.cli.common.exit_codes import NO, spoken_errors
+from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, parse_size
 
 if TYPE_CHECKING:
-    from vramtui.estimators.allocator import Replay
-    from vramtui.estimators.allocator.figures import Figures
+    from vramtui.estimators.allocator import AllocatorReplay
+    from vramtui.estimators.allocator.figures import AllocatorFigures
     from vramtui.records.allocator_traces.trace import AllocatorTrace
 
 UNLIMITED = 1 << 50
 """Stands for a device of unknown size: more than any card has, and few enough bytes to stay a sum of segments."""
 
 
-class Column(NamedTuple):
+class SettingColumn(NamedTuple):
     """One way the requests were, or would have been, served."""
 
     title: str
     alloc_conf: str
-    figures: "Figures"
-    replay: "Replay | None"
+    figures: "AllocatorFigures"
+    replay: "AllocatorReplay | None"
 
 
 def allocator(
@@ -44,7 +44,7 @@ def allocator(
 
     Ends with 1 where a setting that was asked about refuses more requests than the recording does.
     """
-    with spoken_errors():
+    with exit_on_user_error():
         refused = _compare(file, alloc_conf or [], memory, gpu, json=json, rows=rows)
     if refused:
         raise typer.Exit(NO)
@@ -72,7 +72,7 @@ def _compare(file: Path, settings: list[str], memory: str | None, gpu: int | Non
     return any((column.figures.ooms or 0) > suffered for column in asked)
 
 
-def _columns(trace: "AllocatorTrace", settings: list[str], total: int, *, keep_rows: bool) -> list[Column]:
+def _columns(trace: "AllocatorTrace", settings: list[str], total: int, *, keep_rows: bool) -> list[SettingColumn]:
     """The simulated columns: what was asked for first, then what it is to be compared with."""
     from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator, replay  # noqa: PLC0415 - as above
     from vramtui.estimators.allocator.figures import simulated  # noqa: PLC0415 - as above
@@ -88,11 +88,11 @@ def _columns(trace: "AllocatorTrace", settings: list[str], total: int, *, keep_r
         result = replay(
             trace.events, CachingAllocator(total, config), trace.placed, keep_rows=keep_rows and number == 0
         )
-        columns.append(Column(title, text, simulated(result), result))
+        columns.append(SettingColumn(title, text, simulated(result), result))
     return columns
 
 
-def _print_document(trace: "AllocatorTrace", columns: list[Column], *, rows: bool, total: int | None) -> None:
+def _print_document(trace: "AllocatorTrace", columns: list[SettingColumn], *, rows: bool, total: int | None) -> None:
     import msgspec  # noqa: PLC0415 - only where it is asked for
 
     from vramtui.estimators.allocator import COLUMNS  # noqa: PLC0415 - as above
@@ -115,11 +115,11 @@ def _print_document(trace: "AllocatorTrace", columns: list[Column], *, rows: boo
     sys.stdout.write(text + "\n")
 
 
-def _described(column: Column) -> dict[str, object]:
+def _described(column: SettingColumn) -> dict[str, object]:
     return {"alloc_conf": column.alloc_conf, **column.figures.as_dict(), "first_refusal": _refusal(column)}
 
 
-def _refusal(column: Column) -> dict[str, int] | None:
+def _refusal(column: SettingColumn) -> dict[str, int] | None:
     """The first refused request: the number of its event (from 0; -1 before the first), and its bytes."""
     if column.replay is None or not column.replay.refusals:
         return None
@@ -135,10 +135,10 @@ def _refusal(column: Column) -> dict[str, int] | None:
     }
 
 
-def _print_columns(trace: "AllocatorTrace", columns: list[Column], total: int | None) -> None:
+def _print_columns(trace: "AllocatorTrace", columns: list[SettingColumn], total: int | None) -> None:
     shown = list(reversed(columns))
     if trace.recorded is not None:
-        shown.insert(0, Column("recorded", trace.alloc_conf, trace.recorded, None))
+        shown.insert(0, SettingColumn("recorded", trace.alloc_conf, trace.recorded, None))
     lines: list[tuple[str, ...]] = [
         ("peak reserved", *(format_bytes(c.figures.peak_reserved, 2) for c in shown)),
         ("peak allocated", *(format_bytes(c.figures.peak_allocated, 2) for c in shown)),

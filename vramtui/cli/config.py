@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import BAD_INPUT, spoken_errors
+from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import CONFIG
 
@@ -17,7 +17,7 @@ config = typer.Typer(no_args_is_help=True, help="Show, check and edit the settin
 @config.command()
 def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")] = False) -> None:
     """Every setting as it holds now, and where the file is."""
-    with spoken_errors():
+    with exit_on_user_error():
         import msgspec  # noqa: PLC0415 - only here
 
         from vramtui.presets.settings import read_settings  # noqa: PLC0415 - as above
@@ -37,7 +37,7 @@ def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")
 @config.command()
 def check() -> None:
     """Say everything that is wrong with the file; exit code 2 when something is."""
-    with spoken_errors():
+    with exit_on_user_error():
         from vramtui.presets.reading import read_text  # noqa: PLC0415 - only here
         from vramtui.presets.settings import find_setting_problems  # noqa: PLC0415 - as above
 
@@ -56,7 +56,7 @@ def check() -> None:
 @config.command()
 def edit() -> None:
     """Open the file in $VISUAL or $EDITOR; one with every setting explained is made where there is none."""
-    with spoken_errors():
+    with exit_on_user_error():
         from vramtui.presets.draft.external_editor import run_editor  # noqa: PLC0415 - only here
         from vramtui.presets.settings import EXAMPLE  # noqa: PLC0415 - as above
 

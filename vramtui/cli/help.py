@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import spoken_errors
+from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 
@@ -23,7 +23,7 @@ def help(  # noqa: A001 - the command's name
     gpu: Annotated[str | None, typer.Option(help="The card that it is reckoned for.")] = None,
 ) -> None:
     """Explain: `help estimating [PRESET]` goes through each part of the memory with its arithmetic."""
-    with spoken_errors():
+    with exit_on_user_error():
         for line in _topic(topic, preset, gpu):
             print(line)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.console import print_json, print_table
-from vramtui.cli.common.exit_codes import spoken_errors
+from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import open_source
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
@@ -34,16 +34,16 @@ def ps(
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
 ) -> None:
     """Processes on the GPUs with their memory now, at its peak, and as predicted."""
-    with spoken_errors():
+    with exit_on_user_error():
         _show(json=json, watch=watch, interval=interval, demo=demo, replay=replay)
 
 
 def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
-    from vramtui.cli.common.snapshotter import Looker  # noqa: PLC0415 - estimators and presets take time to load
+    from vramtui.cli.common.snapshotter import Snapshotter  # noqa: PLC0415 - estimators and presets take time to load
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     opened = open_source(demo=demo, replay=replay)
-    looker = Looker(opened.source, PresetLibrary())
+    looker = Snapshotter(opened.source, PresetLibrary())
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
     while True:

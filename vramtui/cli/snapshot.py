@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from vramtui.cli.common.exit_codes import spoken_errors
+from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import open_source
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
 
@@ -39,7 +39,7 @@ def snapshot(
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
 ) -> None:
     """Write what is seen and predicted as JSON, CSV, Markdown, SVG and HTML; never overwrites."""
-    with spoken_errors():
+    with exit_on_user_error():
         settings = snapshot_settings()
         chosen = [entry.value for entry in formats] if formats else list(settings.formats)
         for path in _save(chosen, folder or folder_of(settings), demo=demo, replay=replay):
@@ -48,21 +48,21 @@ def snapshot(
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
     from vramtui.app.monitor.reported_ledgers import nobody, told_of  # noqa: PLC0415 - as below
-    from vramtui.cli.common.probe_client import Probes  # noqa: PLC0415 - as below
-    from vramtui.cli.common.snapshotter import Looker  # noqa: PLC0415 - estimators and presets take time to load
+    from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
+    from vramtui.cli.common.snapshotter import Snapshotter  # noqa: PLC0415 - estimators and presets take time to load
     from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
     from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
     opened = open_source(demo=demo, replay=replay)
     library = PresetLibrary()
-    with closing(Probes("snapshot")) as probes:
+    with closing(ProbeClient("snapshot")) as probes:
         if opened.jobs is not None or opened.recording is not None:
             jobs = opened.jobs or nobody
         else:
             jobs = probes.jobs
             probes.wait()
-        seen = Looker(opened.source, library, partial(told_of, jobs)).look()
+        seen = Snapshotter(opened.source, library, partial(told_of, jobs)).look()
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if "svg" in formats:

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vramtui.presets.library import PresetLibrary, config_dir, preset_files
     from vramtui.presets.overrides import apply_overrides
-    from vramtui.presets.reading import Problem, check_file, find_problems, load_preset, parse_preset
+    from vramtui.presets.reading import PresetProblem, check_file, find_problems, load_preset, parse_preset
     from vramtui.presets.toml.writer import set_values, write_preset_text
 
 __all__ = [
     "PresetLibrary",
-    "Problem",
+    "PresetProblem",
     "apply_overrides",
     "check_file",
     "config_dir",
@@ -25,7 +25,7 @@ __all__ = [
 _HOMES = {
     "library": ("PresetLibrary", "config_dir", "preset_files"),
     "overrides": ("apply_overrides",),
-    "reading": ("Problem", "check_file", "find_problems", "load_preset", "parse_preset"),
+    "reading": ("PresetProblem", "check_file", "find_problems", "load_preset", "parse_preset"),
     "toml.writer": ("set_values", "write_preset_text"),
 }
 

@@ -22,7 +22,7 @@ _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _KEY_AT_START = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
 
 
-class Problem(msgspec.Struct, frozen=True):
+class PresetProblem(msgspec.Struct, frozen=True):
     """One thing wrong with a preset's text: its line from 1 (None: the file as a whole), its key, a sentence."""
 
     line: int | None
@@ -58,7 +58,7 @@ def parse_preset(text: str, path: Path | str) -> Preset:
 
 def find_problems(
     text: str, try_out: Callable[[Preset], object] | None = None, folder: Path | None = None
-) -> tuple[Problem, ...]:
+) -> tuple[PresetProblem, ...]:
     """Everything that is wrong with `text` as a preset, in the order of its lines and then what is missing; empty
     when it is one.
 
@@ -126,11 +126,11 @@ class Parsed:
         self.text = text
         self.folder = folder
         self.preset: Preset | None = None
-        self.found: tuple[Problem, ...] = ()
+        self.found: tuple[PresetProblem, ...] = ()
         try:
             tables = toml.loads(text, parse_float=finite_float)
         except RecursionError:
-            self.found = (Problem(None, "", "nested too deeply"),)
+            self.found = (PresetProblem(None, "", "nested too deeply"),)
         except ValueError as error:
             self.found = (syntax_problem(text, str(error)),)
         else:
@@ -161,7 +161,7 @@ class Parsed:
 
     def _explain(self, faults: list[Fault]) -> None:
         lines = key_lines(self.text)
-        problems = [Problem(line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
+        problems = [PresetProblem(line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
         # A misspelt key is also a missing one: what stands there is told before what does not.
         order = {
             problem: (fault.missing, problem.line or sys.maxsize)
@@ -206,7 +206,7 @@ def _fault_of(error: UserError) -> Fault:
     return Fault(tuple(start[0].split(".")) if start else (), str(error))
 
 
-def syntax_problem(text: str, message: str) -> Problem:
+def syntax_problem(text: str, message: str) -> PresetProblem:
     """What the TOML reader's `message` about `text` says, with the line that it is about."""
     place = _PLACE.search(message)
     reason = message[: place.start()] if place else message
@@ -214,5 +214,5 @@ def syntax_problem(text: str, message: str) -> Problem:
     if "overwrite a value" in reason or "Cannot declare" in reason:
         lines = text.split("\n")
         statement = lines[min(line, len(lines)) - 1].split("=")[0].strip()
-        return Problem(line, statement, f"{printable(statement)} stands in this file twice")
-    return Problem(line, "", f"not valid TOML: {printable(reason[:1].lower() + reason[1:])}")
+        return PresetProblem(line, statement, f"{printable(statement)} stands in this file twice")
+    return PresetProblem(line, "", f"not valid TOML: {printable(reason[:1].lower() + reason[1:])}")

@@ -8,7 +8,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import Settings
-from vramtui.presets.reading import Problem, finite_float, line_of, read_text, shown, syntax_problem
+from vramtui.presets.reading import PresetProblem, finite_float, line_of, read_text, shown, syntax_problem
 from vramtui.presets.schema import Fault, dotted, find_faults
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.positions import key_lines
@@ -78,12 +78,12 @@ def write_settings(path: Path, values: Mapping[str, Any]) -> None:
     write_whole(path.resolve(), text.encode(), shown(path))
 
 
-def find_setting_problems(text: str) -> tuple[Problem, ...]:
+def find_setting_problems(text: str) -> tuple[PresetProblem, ...]:
     """Everything that is wrong with `text` as a config file, in the order of its lines."""
     try:
         tables = toml.loads(text, parse_float=finite_float)
     except RecursionError:
-        return (Problem(None, "", "nested too deeply"),)
+        return (PresetProblem(None, "", "nested too deeply"),)
     except ValueError as error:
         return (syntax_problem(text, str(error)),)
     faults = find_faults(tables, Settings)
@@ -93,5 +93,5 @@ def find_setting_problems(text: str) -> tuple[Problem, ...]:
         except msgspec.ValidationError as error:
             faults = [Fault((), str(error))]
     lines = key_lines(text) if faults else {}
-    found = [Problem(line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
+    found = [PresetProblem(line_of(fault.key, lines), dotted(fault.key), fault.sentence) for fault in faults]
     return tuple(sorted(found, key=lambda problem: problem.line or 0))

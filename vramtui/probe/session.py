@@ -25,7 +25,7 @@ PARTS_EVERY = 10.0  # seconds between looks at the optimizers, once nothing new 
 RANKS = {"rank": ("RANK", "SLURM_PROCID"), "local_rank": ("LOCAL_RANK", "SLURM_LOCALID"), "world_size": ("WORLD_SIZE",)}
 
 
-class Session:
+class ProbeSession:
     """Watches this process. A forked child begins anew, and says nothing until it trains a model of its own."""
 
     def __init__(self, torch: Any) -> None:
@@ -223,7 +223,7 @@ class Session:
 
 def arm(torch: Any) -> None:
     """Watch this process, which has imported `torch`."""
-    Session(torch).arm()
+    ProbeSession(torch).arm()
 
 
 def _message(kind: str, **what: Any) -> bytes:

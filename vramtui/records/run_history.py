@@ -13,7 +13,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.runs.run import Kept, Run
+from vramtui.core.runs.run import Run, StoredRun
 from vramtui.core.runs.run_identity import merged, same_process
 from vramtui.records.export.sanitize import clean
 
@@ -87,7 +87,7 @@ class RunHistory:
 
     def _with_former(self, database: sqlite3.Connection, run: Run) -> Run:
         """`run` and all that was kept about its process, in one; further entries about it are taken out."""
-        former: list[Kept] = []
+        former: list[StoredRun] = []
         for row in database.execute(_SAME_PID, (run.pid, printable(run.gpu_uuid), printable(run.host))).fetchall():
             # One that is damaged is told where it is read; it must not keep the next job from being kept.
             with suppress(UserError):
@@ -97,7 +97,7 @@ class RunHistory:
             database.execute("DELETE FROM runs WHERE id = ?", (kept.id,))
         return reduce(merged, (*(kept.run for kept in former), run))
 
-    def runs(self, preset: str | None = None, limit: int = 1000) -> tuple[Kept, ...]:
+    def runs(self, preset: str | None = None, limit: int = 1000) -> tuple[StoredRun, ...]:
         """The latest first; of one preset where it is given.
 
         Raises:
@@ -109,7 +109,7 @@ class RunHistory:
             rows = database.execute(_LIST, (preset, limit)).fetchall()
         return tuple(self._kept(*row) for row in rows)
 
-    def run(self, number: int) -> Kept:
+    def run(self, number: int) -> StoredRun:
         """One run by its number.
 
         Raises:
@@ -130,9 +130,9 @@ class RunHistory:
         with self._open() as database, database:
             return database.execute("DELETE FROM runs WHERE id = ?", (number,)).rowcount > 0
 
-    def _kept(self, number: int, document: bytes) -> Kept:
+    def _kept(self, number: int, document: bytes) -> StoredRun:
         try:
-            return Kept(number, msgspec.json.decode(document, type=Run))
+            return StoredRun(number, msgspec.json.decode(document, type=Run))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._failure(f"run {number} is damaged: {error}") from None
 

@@ -22,7 +22,7 @@ class Opening(Protocol):
         ...
 
 
-class Way(NamedTuple):
+class SourceCandidate(NamedTuple):
     """One way to this machine's GPUs.
 
     Attributes:
@@ -37,13 +37,13 @@ class Way(NamedTuple):
 
 
 # In the order in which they are asked.
-WAYS = (
-    Way("NVML", "nvml.load"),
-    Way("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
+CANDIDATES = (
+    SourceCandidate("NVML", "nvml.load"),
+    SourceCandidate("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
 )
 
 
-def pick_source(ways: tuple[Way, ...] = WAYS) -> Source:
+def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
     """The first source that can be opened; one that is not the first says in every sample why.
 
     Raises:
@@ -61,7 +61,7 @@ def pick_source(ways: tuple[Way, ...] = WAYS) -> Source:
     raise SourceFailed(" ".join(failure.message for failure in failures), hint) from failures[-1]
 
 
-def _because(asked: tuple[Way, ...], failures: list[SourceFailed], way: Way) -> Problem | None:
+def _because(asked: tuple[SourceCandidate, ...], failures: list[SourceFailed], way: SourceCandidate) -> Problem | None:
     """Why `way` is used and none of those that were asked before it."""
     if not failures:
         return None

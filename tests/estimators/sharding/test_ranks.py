@@ -18,7 +18,7 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.analytic.parallel.buffers import buckets
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 
 H100 = card("H100")
 MIB = 1 << 20
@@ -118,10 +118,10 @@ def test_states_of_the_zero_papers_example(stage: int, published: float) -> None
 def test_ddp_holds_every_gradient_once_more() -> None:
     shared = train(LLAMA_8B, Parallel(data=8))
     assert part(shared, "gradient buckets") == part(shared, "gradients") == 2 * parameter_count(LLAMA_8B)
-    tensors = [Tensor("a", (MIB,), 40), Tensor("b", (100 * MIB,))]
+    tensors = [Parameter("a", (MIB,), 40), Parameter("b", (100 * MIB,))]
     assert buckets(tensors, 1, 25 * MIB) == [(100 * MIB, 1), (25 * MIB, 1), (15 * MIB, 1)]
     assert buckets(tensors[:1], 1, 25 * MIB) == [(MIB, 1), (25 * MIB, 1), (14 * MIB, 1)]
-    many = [Tensor("a", (10 * MIB,), 10**12)]
+    many = [Parameter("a", (10 * MIB,), 10**12)]
     assert buckets(many, 1, 25 * MIB) == [(10 * MIB, 1), (30 * MIB, (10**12 - 1) // 3)]
 
 

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 from textual.app import SuspendNotSupported
 
-from vramtui.app.history.controller import LookingBack
-from vramtui.app.monitor.run_writer import Keeping
+from vramtui.app.history.controller import HistoryController
+from vramtui.app.monitor.run_writer import RunWriting
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import ProcessKey
@@ -13,15 +13,15 @@ from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
-    from vramtui.app.editor.editor_view import Judge
-    from vramtui.app.editor.file_actions import Filing
+    from vramtui.app.editor.editor_view import DraftEstimator
+    from vramtui.app.editor.file_actions import FileActions
     from vramtui.presets.draft.draft import Draft
     from vramtui.presets.library import PresetLibrary
 
 CHOOSE_FIRST = "Choose a preset first: p"
 
 
-class Editing(Keeping, LookingBack):
+class EditorController(RunWriting, HistoryController):
     """Opens the editor on the panel's preset, and takes what it saves."""
 
     # --- opening -------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class Editing(Keeping, LookingBack):
         self.refresh()
         self._take_edited(after, judge, copied=found.bundled)
 
-    def _take_edited(self, draft: "Draft", judge: "Judge", *, copied: bool) -> None:
+    def _take_edited(self, draft: "Draft", judge: "DraftEstimator", *, copied: bool) -> None:
         """Know it from now on; one with something wrong is shown in the editor."""
         if draft.problems or draft.preset is None:
             self._open(draft, judge)
@@ -93,7 +93,7 @@ class Editing(Keeping, LookingBack):
         )
         self.notify(said, title="Preset", markup=False)
 
-    def _open(self, draft: "Draft", judge: "Judge") -> None:
+    def _open(self, draft: "Draft", judge: "DraftEstimator") -> None:
         from vramtui.app.editor.screen import EditorScreen  # noqa: PLC0415 - loads the text area
 
         if self.past is not None:
@@ -107,26 +107,26 @@ class Editing(Keeping, LookingBack):
             self.notify(CHOOSE_FIRST, markup=False)
         return found
 
-    def _judge(self) -> "Judge":
-        from vramtui.app.editor.editor_view import Card, Judge  # noqa: PLC0415 - as above
+    def _judge(self) -> "DraftEstimator":
+        from vramtui.app.editor.editor_view import DraftCard, DraftEstimator  # noqa: PLC0415 - as above
 
         panel = self.desk.view().panel
         if panel is None or panel.gpu is None:
             device = self.desk.device()
-            return Judge(self.desk.predictor, Card(device, device.name))
-        return Judge(self.desk.predictor, Card(panel.device, f"GPU {panel.gpu.index}", panel.room))
+            return DraftEstimator(self.desk.predictor, DraftCard(device, device.name))
+        return DraftEstimator(self.desk.predictor, DraftCard(panel.device, f"GPU {panel.gpu.index}", panel.room))
 
     # --- leaving -------------------------------------------------------------------------------------------------
 
     @property
-    def editor(self) -> "Filing | None":
+    def editor(self) -> "FileActions | None":
         """The editor, where one is open, whatever lies on top of it."""
         place = self.place
         if place is None or place.PLACE != "editor":
             return None
-        from vramtui.app.editor.file_actions import Filing  # noqa: PLC0415 - as above
+        from vramtui.app.editor.file_actions import FileActions  # noqa: PLC0415 - as above
 
-        return place if isinstance(place, Filing) else None
+        return place if isinstance(place, FileActions) else None
 
     def action_show(self, name: str) -> None:
         """From the editor: what is not saved is asked about first."""
@@ -195,12 +195,12 @@ class Editing(Keeping, LookingBack):
         return tuple(kept)
 
     def _run_now(self, key: str) -> Run | None:
-        from vramtui.core.runs.run_tracker import Watched  # noqa: PLC0415 - as above
+        from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - as above
 
         sample, row = self.desk.sample, self.desk.view().chosen
         if sample is None or row is None or not isinstance(row.id, ProcessKey) or row.preset != key:
             return None
-        watched = Watched(self._predicted, self._told)
+        watched = RunTracker(self._predicted, self._told)
         return next(iter(watched.update(sample, self.desk.history, {row.id: self.desk.presets[key]})), None)
 
     @property

@@ -17,14 +17,14 @@ from vramtui.core.base.text import printable
 from vramtui.presets.importers.file_offers import Offer
 
 
-class Answer(NamedTuple):
+class QuestionOption(NamedTuple):
     """One answer to a question: the letter that gives it, and what it does."""
 
     key: str
     what: str
 
 
-class Question(Window[str]):
+class QuestionDialog(Window[str]):
     """Dismissed with the letter of an answer; None (Escape) leaves everything as it is.
 
     Args:
@@ -39,7 +39,7 @@ class Question(Window[str]):
     Question #answers { margin: 1 0 0 0; }
     """
 
-    def __init__(self, title: str, question: str, answers: Sequence[Answer], difference: str = "") -> None:
+    def __init__(self, title: str, question: str, answers: Sequence[QuestionOption], difference: str = "") -> None:
         super().__init__(title, "Esc leaves it as it is")
         self._question = question
         self._answers = tuple(answers)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from textual.widgets import TextArea
 
-from vramtui.app.editor.editor_view import Judge, Look
+from vramtui.app.editor.editor_view import DraftEstimator, EditorView
 from vramtui.app.editor.estimate_panel import TotalLine, Totals
 from vramtui.app.editor.form.panel import FormPanel
 from vramtui.app.editor.form.start_row import first_key
@@ -14,11 +14,11 @@ from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 from vramtui.presets.draft.draft import Draft
-from vramtui.presets.form.types import Field
+from vramtui.presets.form.types import FormField
 from vramtui.presets.library import PresetLibrary
 
 
-class Office(Protocol):
+class EditorHost(Protocol):
     """What the editor needs of the dashboard."""
 
     def preset_saved(self, found: PresetFile) -> None:
@@ -50,7 +50,7 @@ class Office(Protocol):
 class DraftScreen(ViewScreen):
     """A screen with one draft. Each change is looked at once: form, text and totals follow from that `look`."""
 
-    def __init__(self, draft: Draft, judge: Judge, office: Office) -> None:
+    def __init__(self, draft: Draft, judge: DraftEstimator, office: EditorHost) -> None:
         super().__init__()
         self.draft = draft
         self.judge = judge
@@ -73,7 +73,7 @@ class DraftScreen(ViewScreen):
     def begin(self, draft: Draft) -> None:
         """Edit another draft."""
         self.draft = draft
-        self.judge = Judge(self.judge.predictor, self.judge.card)
+        self.judge = DraftEstimator(self.judge.predictor, self.judge.card)
         self.judge.remember(draft)
         self.open_draft()
 
@@ -109,7 +109,7 @@ class DraftScreen(ViewScreen):
         self.area.read(look)
         self._entitle(look)
 
-    def _entitle(self, look: Look) -> None:
+    def _entitle(self, look: EditorView) -> None:
         raise NotImplementedError
 
     # --- the pen that the form writes with -----------------------------------------------------------------------
@@ -198,7 +198,7 @@ class DraftScreen(ViewScreen):
         first = field.choices.index(now) if now in field.choices else 0
         self.app.push_screen(Pick(field.key, lines, first), chosen)
 
-    def _choose(self, field: Field, choice: str) -> None:
+    def _choose(self, field: FormField, choice: str) -> None:
         self.put(field.key, choice)
         self.end_step()
         if field.key.endswith(".kind"):

@@ -11,11 +11,11 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.preset import Preset
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.form.form import form_of
-from vramtui.presets.form.types import Group, fields_of
-from vramtui.presets.reading import Problem
+from vramtui.presets.form.types import FormGroup, fields_of
+from vramtui.presets.reading import PresetProblem
 
 
-class Card(msgspec.Struct, frozen=True):
+class DraftCard(msgspec.Struct, frozen=True):
     """What a draft is estimated for: the card, what people call it, and how many of its bytes others leave."""
 
     device: Device
@@ -23,7 +23,7 @@ class Card(msgspec.Struct, frozen=True):
     room: int | None = None
 
 
-class Look(msgspec.Struct, frozen=True, eq=False):
+class EditorView(msgspec.Struct, frozen=True, eq=False):
     """A draft at one moment.
 
     Attributes:
@@ -40,22 +40,22 @@ class Look(msgspec.Struct, frozen=True, eq=False):
     """
 
     name: str
-    groups: tuple[Group, ...]
-    problems: tuple[Problem, ...]
+    groups: tuple[FormGroup, ...]
+    problems: tuple[PresetProblem, ...]
     estimate: Estimate | None
     is_current: bool
     before: Estimate | None
-    card: Card
+    card: DraftCard
     saved: Mapping[str, str | None]
     refused: Mapping[str, str]
     is_changed: bool
     where: str
 
 
-class Judge:
+class DraftEstimator:
     """Estimates a draft on one card; what it says of the saved text is kept to compare with."""
 
-    def __init__(self, predictor: Predictor, card: Card) -> None:
+    def __init__(self, predictor: Predictor, card: DraftCard) -> None:
         self.card = card
         self.predictor = predictor
         self._before: Estimate | None = None
@@ -78,12 +78,12 @@ class Judge:
         if draft.is_current or self._before is None:
             self._before = self._estimate(draft)
 
-    def look(self, draft: Draft) -> Look:
+    def look(self, draft: Draft) -> EditorView:
         """What there is to show."""
         estimate = self._estimate(draft)
         if self._before is None and draft.is_current:
             self._before = estimate
-        return Look(
+        return EditorView(
             name=draft.name,
             groups=draft.form,
             problems=draft.problems,

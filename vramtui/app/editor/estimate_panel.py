@@ -4,7 +4,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.editor.editor_view import Look
+from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.monitor.predictor import verdict
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
@@ -28,9 +28,9 @@ class Totals(Lines, can_focus=True):
 
     def __init__(self) -> None:
         super().__init__(id="totals")
-        self._look: Look | None = None
+        self._look: EditorView | None = None
 
-    def read(self, look: Look) -> None:
+    def read(self, look: EditorView) -> None:
         """Show this draft's estimate."""
         self._look = look
         if self.palette is not None:
@@ -67,9 +67,9 @@ class TotalLine(Lines):
 
     def __init__(self) -> None:
         super().__init__(id="total")
-        self._look: Look | None = None
+        self._look: EditorView | None = None
 
-    def read(self, look: Look) -> None:
+    def read(self, look: EditorView) -> None:
         """Show this draft's total."""
         self._look = look
         self.redraw()
@@ -102,7 +102,7 @@ class TotalLine(Lines):
         return [strip(pieces, width, bar)]
 
 
-def _wrong(look: Look, palette: Palette, width: int) -> list[Strip]:
+def _wrong(look: EditorView, palette: Palette, width: int) -> list[Strip]:
     """The first two things that are wrong, and how many more there are."""
     style = palette.ink("error", bold=True)
     lines = [
@@ -119,7 +119,7 @@ def _sentence(line: int | None, sentence: str) -> str:
     return printable(sentence if line is None else f"line {line}: {sentence}")
 
 
-def _rows(look: Look, estimate: Estimate, height: int) -> list[Line]:
+def _rows(look: EditorView, estimate: Estimate, height: int) -> list[Line]:
     """The parts that there are or were, the smallest left out where there is no room, and the three totals."""
     parts = [line for line in LEAVES if estimate.ledger.bytes_of(line) or _moved(look, line)]
     while parts and len(parts) + len(TOTALS) > height:
@@ -137,7 +137,7 @@ def _rows(look: Look, estimate: Estimate, height: int) -> list[Line]:
     return order
 
 
-def _row(line: Line, look: Look, largest: int, palette: Palette, width: int) -> Strip:
+def _row(line: Line, look: EditorView, largest: int, palette: Palette, width: int) -> Strip:
     total = line in TOTALS
     count = look.estimate.ledger.bytes_of(line) if look.estimate is not None else None
     bar = max(0, min(24, width - NAME - SIZE - CHANGE - 3))
@@ -164,23 +164,23 @@ def _bar(count: int, largest: int, width: int) -> str:
     return "█" * whole + EIGHTHS[rest].strip()
 
 
-def _moved(look: Look, line: Line) -> int:
+def _moved(look: EditorView, line: Line) -> int:
     """Bytes by which a part is larger than the saved text's."""
     if look.before is None or look.estimate is None:
         return 0
     return (look.estimate.ledger.bytes_of(line) or 0) - (look.before.ledger.bytes_of(line) or 0)
 
 
-def _change(look: Look, line: Line) -> str:
+def _change(look: EditorView, line: Line) -> str:
     moved = _moved(look, line)
     return f"{'+' if moved > 0 else '−'}{size_of(abs(moved))}" if moved else ""
 
 
-def _verdict(look: Look, estimate: Estimate) -> tuple[bool, str]:
+def _verdict(look: EditorView, estimate: Estimate) -> tuple[bool, str]:
     return verdict(estimate, look.card.device, look.card.room, printable(look.card.name))
 
 
-def _closing(look: Look, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
+def _closing(look: EditorView, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
     """Whether it fits, and when it peaks."""
     fits, sentence = _verdict(look, estimate)
     colour = palette.ink("success" if fits else "error", bold=True) if look.is_current else palette.dim

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from vramtui.app.editor.dialogs import Answer, Ask, Difference, Question
-from vramtui.app.editor.file_watcher import OnDisk, Then, at_home
+from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog, QuestionOption
+from vramtui.app.editor.file_watcher import FileWatcher, Then, at_home
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
@@ -12,10 +12,10 @@ from vramtui.presets.draft.draft import ChangedOnDisk, NameTaken
 from vramtui.presets.reading import load_preset
 from vramtui.presets.toml.whole_files import NotDurable
 
-UNSAVED = (Answer("s", "save it"), Answer("d", "discard what was changed"))
+UNSAVED = (QuestionOption("s", "save it"), QuestionOption("d", "discard what was changed"))
 
 
-class Filing(OnDisk):
+class FileActions(FileWatcher):
     """Nothing that was typed is lost by any of it, but for what a person says is to be lost."""
 
     _is_asking = False
@@ -59,7 +59,7 @@ class Filing(OnDisk):
 
     def _other_name(self, error: NameTaken, then: Then | None) -> None:
         """The place is taken: another name, or over the file that is there."""
-        answers = (Answer("r", "replace that file"), Answer("n", "give another name"))
+        answers = (QuestionOption("r", "replace that file"), QuestionOption("n", "give another name"))
 
         def answered(key: str | None) -> None:
             if key == "r":
@@ -67,7 +67,7 @@ class Filing(OnDisk):
             elif key == "n":
                 self._ask_name(then)
 
-        self.app.push_screen(Question("Save the preset", f"{error.path} exists already.", answers), answered)
+        self.app.push_screen(QuestionDialog("Save the preset", f"{error.path} exists already.", answers), answered)
 
     def _ask_name(self, then: Then | None) -> None:
         def check(name: str) -> str:
@@ -106,7 +106,9 @@ class Filing(OnDisk):
                 self.refresh_all()
 
         question = "Go back to the saved text? ctrl+z brings your changes back."
-        self.app.push_screen(Question("Revert", question, (Answer("y", "go back"),), self.draft.difference()), answered)
+        self.app.push_screen(
+            QuestionDialog("Revert", question, (QuestionOption("y", "go back"),), self.draft.difference()), answered
+        )
 
     def action_delete(self) -> None:
         """Delete the file."""
@@ -121,7 +123,9 @@ class Filing(OnDisk):
                 self._delete(path)
 
         question = f"Delete {at_home(path)}? Its text stays here until you leave, so that it can be saved again."
-        self.app.push_screen(Question("Delete the preset", question, (Answer("y", "delete the file"),)), answered)
+        self.app.push_screen(
+            QuestionDialog("Delete the preset", question, (QuestionOption("y", "delete the file"),)), answered
+        )
 
     def _delete(self, path: Path) -> None:
         try:
@@ -164,4 +168,4 @@ class Filing(OnDisk):
 
         question = f"{printable(self.draft.name)} is not saved."
         difference = self.draft.difference() if self.draft.path is not None else ""
-        self.app.push_screen(Question("Unsaved changes", question, UNSAVED, difference), answered)
+        self.app.push_screen(QuestionDialog("Unsaved changes", question, UNSAVED, difference), answered)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from vramtui.app.editor.dialogs import Answer, Question
+from vramtui.app.editor.dialogs import QuestionDialog, QuestionOption
 from vramtui.app.editor.draft_screen import DraftScreen
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
@@ -12,7 +12,7 @@ from vramtui.presets.draft.draft import difference_between
 Then = Callable[[], None]
 
 
-class OnDisk(DraftScreen):
+class FileWatcher(DraftScreen):
     """Looks at the file now and then; what is unsaved here is never given up without an answer."""
 
     def look_at_disk(self) -> None:
@@ -35,8 +35,8 @@ class OnDisk(DraftScreen):
         """Theirs or mine. Without an answer it stands as it was, and is asked again."""
         there = self.draft.disk_text or ""
         answers = (
-            Answer("t", "take theirs; ctrl+z brings yours back"),
-            Answer("k", "keep mine; saving goes over theirs"),
+            QuestionOption("t", "take theirs; ctrl+z brings yours back"),
+            QuestionOption("k", "keep mine; saving goes over theirs"),
         )
 
         def answered(key: str | None) -> None:
@@ -53,7 +53,7 @@ class OnDisk(DraftScreen):
         name = at_home(self.draft.path) if self.draft.path is not None else ""
         question = f"{name} was changed by something else. From yours to theirs:"
         difference = difference_between(self.draft.text, there, "yours", "theirs")
-        self.app.push_screen(Question("Changed on the disk", question, answers, difference), answered)
+        self.app.push_screen(QuestionDialog("Changed on the disk", question, answers, difference), answered)
 
     def _take_theirs(self) -> None:
         self.draft.take_disk()

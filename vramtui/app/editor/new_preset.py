@@ -4,7 +4,7 @@ import time
 from functools import partial
 from pathlib import Path, PurePath
 
-from vramtui.app.editor.dialogs import Answer, Ask, Offers, Pick, Question
+from vramtui.app.editor.dialogs import Ask, Offers, Pick, QuestionDialog, QuestionOption
 from vramtui.app.editor.draft_screen import DraftScreen
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -22,7 +22,7 @@ from vramtui.presets.measured import with_measured
 UNKNOWN = "is not a key of"
 
 
-class Starting(DraftScreen):
+class NewPreset(DraftScreen):
     """From a model's file, from what a process was started with, or from the draft itself."""
 
     def action_new(self) -> None:
@@ -131,7 +131,9 @@ class Starting(DraftScreen):
                 self.refresh_all()
 
         question = f"Of {kind}, these are no keys: {', '.join(keys)}. ctrl+z brings them back."
-        self.app.push_screen(Question("Another kind", question, (Answer("y", "take them out"),)), answered)
+        self.app.push_screen(
+            QuestionDialog("Another kind", question, (QuestionOption("y", "take them out"),)), answered
+        )
 
     # --- measured ------------------------------------------------------------------------------------------------
 
@@ -175,7 +177,7 @@ class Starting(DraftScreen):
                 self._measure(run, anyway=True)
 
         question = f"{why[:1].upper()}{why[1:]}. Write its figures all the same?"
-        self.app.push_screen(Question(_name(run), question, (Answer("y", "write them"),)), answered)
+        self.app.push_screen(QuestionDialog(_name(run), question, (QuestionOption("y", "write them"),)), answered)
 
 
 def _name(run: Run) -> str:

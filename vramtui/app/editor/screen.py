@@ -5,13 +5,13 @@ from textual.binding import Binding
 from textual.containers import Container, Vertical
 from textual.widget import Widget
 
-from vramtui.app.editor.editor_view import Look
+from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.estimate_panel import TotalLine, Totals
-from vramtui.app.editor.file_actions import Filing
+from vramtui.app.editor.file_actions import FileActions
 from vramtui.app.editor.file_watcher import at_home
 from vramtui.app.editor.form.panel import FormPanel
 from vramtui.app.editor.keys import EDITOR_BINDINGS
-from vramtui.app.editor.new_preset import Starting
+from vramtui.app.editor.new_preset import NewPreset
 from vramtui.app.editor.toml_text import TomlText
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
@@ -32,7 +32,7 @@ class EditorKeys(KeyBar):
         return sorted((one for one in super().bindings_shown() if one.id in order), key=lambda one: order[one.id])
 
 
-class EditorScreen(Filing, Starting):
+class EditorScreen(FileActions, NewPreset):
     """The form beside the text, the estimate below; narrow terminals show one of them at a time."""
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
@@ -129,7 +129,7 @@ class EditorScreen(Filing, Starting):
     def _panels_in_order(self) -> tuple[Widget, Widget, Widget]:
         return self.form, self.area, self.query_one(Totals)
 
-    def _entitle(self, look: Look) -> None:
+    def _entitle(self, look: EditorView) -> None:
         mark = "*" if look.is_changed else ""
         self.form.entitle(f"Preset · {printable(look.name)}{mark}", look.where)
         title, count = f"TOML · {plain(_place(self.draft))}", len(look.problems)

@@ -10,7 +10,7 @@ from textual.strip import Strip
 from textual.widgets import TextArea
 from textual.widgets.text_area import TextAreaTheme
 
-from vramtui.app.editor.editor_view import Look
+from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.toml_highlight import Sort, open_fences, stretches
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
@@ -60,7 +60,7 @@ class TomlText(TextArea):
             self.register_theme(theme)
             self.theme = theme.name
 
-    def read(self, look: Look) -> None:
+    def read(self, look: EditorView) -> None:
         """Mark what is wrong in this draft."""
         wrong: dict[int, str] = {}
         for problem in look.problems:

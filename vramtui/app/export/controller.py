@@ -2,12 +2,12 @@
 
 from typing import Protocol
 
-from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.dashboard_base import DashboardBase
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import SnapshotSettings
 
 
-class SaveChoice(Protocol):
+class SnapshotWriter(Protocol):
     """Formats and folder of snapshots, kept from start to start."""
 
     settings: SnapshotSettings
@@ -21,10 +21,10 @@ class SaveChoice(Protocol):
         ...
 
 
-class Saving(Watching):
+class ExportController(DashboardBase):
     """The keys of snapshots. `save_choice` is None where nothing can be chosen."""
 
-    save_choice: SaveChoice | None = None
+    save_choice: SnapshotWriter | None = None
 
     def action_snapshot(self) -> None:
         """Write what is shown to files."""

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterable
 from textual.app import SystemCommand
 from textual.binding import Binding
 
-from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.dashboard_base import DashboardBase
 
 
-def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
+def keys_shown(app: DashboardBase) -> list[tuple[str, Binding]]:
     """Every binding with an id of the screen that is shown, its panels and the app, with its keys as written."""
     screen = app.place
     nodes = [screen, *(node for node in screen.query("*") if node.can_focus), app] if screen is not None else [app]
@@ -25,7 +25,7 @@ def keys_shown(app: Watching) -> list[tuple[str, Binding]]:
     return [(" ".join(keys), binding) for keys, binding in found.values()]
 
 
-def focused_section(app: Watching) -> str:
+def focused_section(app: DashboardBase) -> str:
     """What the ids of the focused panel's bindings begin with; empty where no panel has the keys."""
     node = app.place.focused if app.place is not None else None
     for binding in node._bindings.copy().key_to_bindings.values() if node is not None else ():  # noqa: SLF001 - as above
@@ -35,7 +35,7 @@ def focused_section(app: Watching) -> str:
     return ""
 
 
-def commands(app: Watching) -> Iterable[SystemCommand]:
+def commands(app: DashboardBase) -> Iterable[SystemCommand]:
     """Every action of the screen that is shown and of the app, as the palette lists them."""
     screen = app.place
     if screen is None:
@@ -47,7 +47,7 @@ def commands(app: Watching) -> Iterable[SystemCommand]:
             yield SystemCommand(title, f"{binding.description} ({app.get_key_display(binding)})", _runner(app, binding))
 
 
-def _runner(app: Watching, binding: Binding) -> Callable[[], object]:
+def _runner(app: DashboardBase, binding: Binding) -> Callable[[], object]:
     async def run() -> None:
         screen = app.place
         await app.run_action(binding.action, screen)

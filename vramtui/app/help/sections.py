@@ -20,7 +20,7 @@ from vramtui.app.keys import (
 )
 from vramtui.app.plan.widgets.advice import PlanWords
 from vramtui.app.plan.widgets.heatmap import Heatmap
-from vramtui.app.timeline.phases import Phases
+from vramtui.app.timeline.phases import PhaseBars
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.process_table import Rows
 from vramtui.core.base.errors import UserError, nearest
@@ -79,7 +79,7 @@ FORM = (
 SECTIONS = (
     Section("table.", "Process table", Rows.BINDINGS, TABLE),
     Section("estimate.", "Estimate panel", EstimatePanel.BINDINGS, ESTIMATE),
-    Section("phases.", "Phases", Phases.BINDINGS, PHASES),
+    Section("phases.", "Phases", PhaseBars.BINDINGS, PHASES),
     Section("watch.", "Watch", WATCH_BINDINGS),
     Section("map.", "Map of what fits", Heatmap.BINDINGS, MAP),
     Section("changes.", "Changes that free memory", PlanWords.BINDINGS, CHANGES),

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vramtui.app.history.controller import LookingBack
+from vramtui.app.history.controller import HistoryController
 from vramtui.app.messages import PresetsRead
 from vramtui.app.state import View
 from vramtui.core.estimate.devices import Device
@@ -20,7 +20,7 @@ NOTHING_YET = (
 )
 
 
-class Calibrating(LookingBack):
+class CalibrationControl(HistoryController):
     """The key of calibration. What is kept and recorded is never corrected."""
 
     _calibrates: bool | None = None

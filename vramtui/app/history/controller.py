@@ -7,37 +7,37 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from vramtui.app.messages import PastRead, RunAnswered, RunChosen, RunFilterTyped, RunSortChosen
-from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.dashboard_base import DashboardBase
 from vramtui.app.state import View
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 
 if TYPE_CHECKING:
-    from vramtui.app.history.model import Past, PastDesk
+    from vramtui.app.history.model import HistoryModel, RunStore
     from vramtui.core.runs.calibration import Calibration
-    from vramtui.core.runs.run import Kept
+    from vramtui.core.runs.run import StoredRun
 
 PLACE = "history"
 LOOK_EVERY = 5.0  # seconds between two looks whether the history has changed, while it is shown
 NOTHING = "No run is chosen: there is none in the list."
 
 
-class LookingBack(Watching):
+class HistoryController(DashboardBase):
     """What the History screen's keys ask for. Without a `past` there is nothing to show."""
 
-    past: "Past | None" = None
-    _past_desk: "PastDesk | None" = None
+    past: "RunStore | None" = None
+    _past_desk: "HistoryModel | None" = None
     _past_stamp: object = None
     _past_reading = False
     _past_looked_at = float("-inf")
 
     @property
-    def past_desk(self) -> "PastDesk":
+    def past_desk(self) -> "HistoryModel":
         """The runs that were read, and what was chosen among them."""
         if self._past_desk is None:
-            from vramtui.app.history.model import PastDesk  # noqa: PLC0415 - not needed for the first paint
+            from vramtui.app.history.model import HistoryModel  # noqa: PLC0415 - not needed for the first paint
 
-            self._past_desk = PastDesk()
+            self._past_desk = HistoryModel()
         return self._past_desk
 
     @property
@@ -186,7 +186,7 @@ class LookingBack(Watching):
 
         self.push_screen(Confirm("Forget this run?", question, "y forgets it · n or Esc does not"), answered)
 
-    def _chosen_run(self) -> "Kept | None":
+    def _chosen_run(self) -> "StoredRun | None":
         kept = self.past_desk.chosen
         if kept is None:
             self.notify(NOTHING, markup=False)

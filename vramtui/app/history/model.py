@@ -6,11 +6,11 @@ from typing import Protocol
 import msgspec
 
 from vramtui.core.runs.calibration import Calibration
-from vramtui.core.runs.run import Kept, Spread, spreads
+from vramtui.core.runs.run import Spread, StoredRun, spreads
 from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, errors_of, filtered, histogram, in_order
 
 
-class Past(Protocol):
+class RunStore(Protocol):
     """Where past runs are. All of it but `note` and `host` may take its time: it is called on threads of its own."""
 
     @property
@@ -27,7 +27,7 @@ class Past(Protocol):
         """Something that is another one whenever a run was added, changed or removed."""
         ...
 
-    def runs(self) -> tuple[Kept, ...]:
+    def runs(self) -> tuple[StoredRun, ...]:
         """All that are kept, the latest first.
 
         Raises:
@@ -43,7 +43,7 @@ class Past(Protocol):
         """
         ...
 
-    def report(self, kept: Kept) -> list[str]:
+    def report(self, kept: StoredRun) -> list[str]:
         """Write one to files and return their paths.
 
         Raises:
@@ -59,19 +59,19 @@ class Errors(msgspec.Struct, frozen=True):
     counts: tuple[int, ...]
 
 
-class PastView(msgspec.Struct, frozen=True, eq=False):
+class HistoryView(msgspec.Struct, frozen=True, eq=False):
     """What the History screen shows. `runs` are filtered and in order, of `total` that are kept.
 
     `is_read` is False until the history was read for the first time; `problem` says why it could not be. `now` is when
     the screen is drawn, in seconds since the epoch. `applied` says whether estimates go by `calibration`.
     """
 
-    runs: tuple[Kept, ...] = ()
+    runs: tuple[StoredRun, ...] = ()
     total: int = 0
     is_read: bool = False
     problem: str = ""
     note: str = ""
-    chosen: Kept | None = None
+    chosen: StoredRun | None = None
     sort: RunColumn = "when"
     reverse: bool = False
     filter: str = ""
@@ -81,7 +81,7 @@ class PastView(msgspec.Struct, frozen=True, eq=False):
     now: float = 0.0
 
 
-class PastDesk:
+class HistoryModel:
     """Takes past runs and choices, and answers with the view of them. Knows no widget, no clock and no file."""
 
     def __init__(self) -> None:
@@ -91,13 +91,13 @@ class PastDesk:
         self.problem = ""
         self.is_read = False
         self.calibration: Calibration | None = None
-        self._every: tuple[Kept, ...] = ()
+        self._every: tuple[StoredRun, ...] = ()
         self._errors: tuple[Errors, ...] = ()
-        self._shown: tuple[Kept, ...] = ()
+        self._shown: tuple[StoredRun, ...] = ()
         self._chosen: int | None = None
         self._last_at = 0
 
-    def take(self, runs: Sequence[Kept]) -> None:
+    def take(self, runs: Sequence[StoredRun]) -> None:
         """Know these runs from now on, and no others."""
         self._every, self.is_read, self.problem = tuple(runs), True, ""
         self._arrange()
@@ -126,7 +126,7 @@ class PastDesk:
         self._arrange()
 
     @property
-    def chosen(self) -> Kept | None:
+    def chosen(self) -> StoredRun | None:
         """The run under the cursor: the chosen one; where that has gone, the one that stands in its place."""
         for at, kept in enumerate(self._shown):
             if kept.id == self._chosen:
@@ -134,9 +134,9 @@ class PastDesk:
                 return kept
         return self._shown[min(self._last_at, len(self._shown) - 1)] if self._shown else None
 
-    def view(self, now: float) -> PastView:
+    def view(self, now: float) -> HistoryView:
         """What there is to show."""
-        return PastView(
+        return HistoryView(
             runs=self._shown,
             total=len(self._every),
             is_read=self.is_read,

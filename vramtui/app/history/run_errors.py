@@ -2,7 +2,7 @@
 
 from textual.strip import Strip
 
-from vramtui.app.history.model import Errors, PastView
+from vramtui.app.history.model import Errors, HistoryView
 from vramtui.app.history.run_columns import card_name
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
@@ -10,7 +10,7 @@ from vramtui.app.ui.braille import DOTS, braille_rows
 from vramtui.app.ui.lines import Framed, Piece, between, fit, paragraph, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB, format_percent
-from vramtui.core.runs.calibration import ENOUGH, Calibration, Learnt
+from vramtui.core.runs.calibration import ENOUGH, Calibration, Learned
 from vramtui.core.runs.run_list import EDGES
 
 BAR, ROWS = 3, 2  # columns of a bar, beside which is a gap of one; rows of a histogram
@@ -22,7 +22,7 @@ class RunErrors(Framed):
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """As many as fit, the axis of all histograms below them."""
-        errors = (view.past or PastView()).errors
+        errors = (view.past or HistoryView()).errors
         if not errors:
             words = "No finished run has both a prediction and an observation yet." if view.past else ""
             return paragraph(words, palette, width)[:height]
@@ -35,7 +35,7 @@ class RunErrors(Framed):
 
     def titles(self, view: View) -> tuple[str, str]:
         """What it is."""
-        count = len((view.past or PastView()).errors)
+        count = len((view.past or HistoryView()).errors)
         room = (self.scrollable_content_region.height - 1) // EACH
         return ("Observed over predicted", f"{room} of {count} kinds" if 0 < room < count else "")
 
@@ -79,7 +79,7 @@ class RunCalibration(Framed):
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Contexts, then cached shares."""
-        past = view.past or PastView()
+        past = view.past or HistoryView()
         found = past.calibration
         if found is None or not (found.contexts or found.shares):
             words = (
@@ -91,7 +91,7 @@ class RunCalibration(Framed):
 
     def titles(self, view: View) -> tuple[str, str]:
         """Whether it is applied, and the key that changes that."""
-        applied = (view.past or PastView()).applied
+        applied = (view.past or HistoryView()).applied
         return ("Calibration", "estimates go by it · K stops that" if applied else "off · K lets estimates go by it")
 
 
@@ -109,12 +109,12 @@ def _learnt(found: Calibration, palette: Palette, width: int) -> list[Strip]:
     return lines
 
 
-def _spread_of(seen: Learnt) -> tuple[float, float, float]:
+def _spread_of(seen: Learned) -> tuple[float, float, float]:
     return seen.median, seen.lowest, seen.highest
 
 
 def _constant(  # noqa: PLR0917 - a line's parts in their order
-    name: str, figure: str, of: str, seen: Learnt, palette: Palette, width: int
+    name: str, figure: str, of: str, seen: Learned, palette: Palette, width: int
 ) -> list[Strip]:
     count = f"{seen.runs} run{'s' if seen.runs > 1 else ''}"
     told = f"{count} " if seen.enough else f"{count}, {ENOUGH} needed "

@@ -14,7 +14,7 @@ from vramtui.app.ui.lines import Framed, Piece, fit, right, strip, wrap
 from vramtui.app.watch.parts_tree import seen_of, size_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_percent
-from vramtui.core.estimate.comparison import Row, compare_ledgers
+from vramtui.core.estimate.comparison import ComparisonRow, compare_ledgers
 from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.estimate.ledger import TITLES, TOTALS
 from vramtui.core.runs.run import Run
@@ -110,7 +110,7 @@ class RunLedger(_Still):
         return [strip([(text, palette.dim)], width, palette.text), *(_row(row, palette, width, name) for row in rows)]
 
 
-def _row(row: Row, palette: Palette, width: int, name: int) -> Strip:
+def _row(row: ComparisonRow, palette: Palette, width: int, name: int) -> Strip:
     total = row.line in TOTALS
     style = palette.strong if total else palette.text
     title = f"── {TITLES[row.line]}" if total else TITLES[row.line]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from textual.message import Message
 from textual.strip import Strip
 
-from vramtui.app.history.model import PastView
+from vramtui.app.history.model import HistoryView
 from vramtui.app.history.run_columns import columns_for, run_strip
 from vramtui.app.messages import RunChosen, RunSortChosen
 from vramtui.app.state import View
@@ -15,7 +15,7 @@ from vramtui.app.ui.cursor_list import CursorRows, moving_keys
 from vramtui.app.ui.lines import wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
 from vramtui.core.base.text import printable
-from vramtui.core.runs.run import Kept
+from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import FROM_THE_LARGEST, RunColumn
 
 EMPTY = (
@@ -35,7 +35,7 @@ class RunHeading(SortHeading[RunColumn]):
 
     def sorting(self, view: View) -> tuple[RunColumn, bool]:
         """Moments begin with the latest and figures with the largest."""
-        past = view.past or PastView()
+        past = view.past or HistoryView()
         return past.sort, (past.sort in FROM_THE_LARGEST) != past.reverse
 
     def choice(self, column: RunColumn) -> Message:
@@ -43,13 +43,13 @@ class RunHeading(SortHeading[RunColumn]):
         return RunSortChosen(column)
 
 
-class RunRows(CursorRows[Kept]):
+class RunRows(CursorRows[StoredRun]):
     """The rows; the cursor is the chosen run."""
 
     BINDINGS = moving_keys("runs")
     OPENS = "app.open_run"
 
-    def rows_of(self, view: View) -> Sequence[Kept]:
+    def rows_of(self, view: View) -> Sequence[StoredRun]:
         """Filtered and in order."""
         return view.past.runs if view.past is not None else ()
 
@@ -58,21 +58,21 @@ class RunRows(CursorRows[Kept]):
         chosen = view.past.chosen if view.past is not None else None
         return next((at for at, kept in enumerate(self.rows_of(view)) if kept is chosen), 0)
 
-    def line_of(self, row: Kept, palette: Palette, width: int, cursor: str | None) -> Strip:
+    def line_of(self, row: StoredRun, palette: Palette, width: int, cursor: str | None) -> Strip:
         """One run, as of now."""
         now = self.view.past.now if self.view.past is not None else 0.0
         return run_strip(row.run, now, palette, self.breadth, cursor).crop(0, width)
 
     def sentences(self, view: View, width: int) -> Sequence[str]:
         """Why there are no runs."""
-        return _sentences(view.past or PastView(), width)
+        return _sentences(view.past or HistoryView(), width)
 
-    def choice(self, row: Kept) -> Message:
+    def choice(self, row: StoredRun) -> Message:
         """Look at this one."""
         return RunChosen(row.id)
 
 
-class RunTable(ListFrame[RunColumn, Kept]):
+class RunTable(ListFrame[RunColumn, StoredRun]):
     """Heading and rows in a frame."""
 
     def __init__(self) -> None:
@@ -80,14 +80,14 @@ class RunTable(ListFrame[RunColumn, Kept]):
 
     def told(self, view: View) -> tuple[str, str]:
         """How many runs; what the filter is."""
-        past = view.past or PastView()
+        past = view.past or HistoryView()
         count = f"{len(past.runs)} of {past.total}" if past.filter else str(past.total)
         unit = "peaks in GiB" if past.runs else ""
         below = f"filter: {printable(past.filter)}, Esc shows all" if past.filter else unit
         return f"Runs · {count}{f' · {past.note}' if past.note else ''}", below
 
 
-def _sentences(past: PastView, width: int) -> list[str]:
+def _sentences(past: HistoryView, width: int) -> list[str]:
     """What stands there instead of runs."""
     if past.problem:
         return wrap(printable(past.problem), width)

@@ -12,7 +12,7 @@ from vramtui.app.watch.memory_graph import MemoryGraph
 from vramtui.app.watch.view_builder import ceiling
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
-from vramtui.core.runs.run import Kept, Run
+from vramtui.core.runs.run import Run, StoredRun
 
 WIDE = 112
 
@@ -45,7 +45,7 @@ class RunWindow(Window[None]):
         Binding("pagedown", "scroll(10)", "Page down", id="run.page_down", show=False),
     ]
 
-    def __init__(self, kept: Kept, palette: Palette, now: float) -> None:
+    def __init__(self, kept: StoredRun, palette: Palette, now: float) -> None:
         run = kept.run
         title = f"Run {kept.id} · {printable(run.preset or run.command) or 'no preset'} · {printable(run.host)}"
         super().__init__(title, "arrows scroll · s writes a report · d forgets · Esc closes")

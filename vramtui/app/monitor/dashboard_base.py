@@ -10,12 +10,12 @@ from vramtui.app import messages
 from vramtui.app.monitor.poller import Poller
 from vramtui.app.monitor.predictor import LazyAnalytic, Predictor
 from vramtui.app.monitor.presets import Presets
-from vramtui.app.redraw import Paced
-from vramtui.app.timeline.trace_jobs import Traces
+from vramtui.app.redraw import RedrawThrottle
+from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.timeline.tracer import Tracer
 from vramtui.app.ui.background import Save, read_aside, save_aside
 from vramtui.app.watch.alerts import say
-from vramtui.app.watch.dashboard_state import Desk
+from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.app.watch.screen import Watch
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.alerts import Alerts
@@ -26,7 +26,7 @@ from vramtui.core.schema.settings import Settings
 HEAD_START = 0.12
 
 
-class Watching(Paced):
+class DashboardBase(RedrawThrottle):
     """A dashboard without keys: everything that happens by itself.
 
     Args:
@@ -60,8 +60,8 @@ class Watching(Paced):
         tracer: Tracer | None = None,
     ) -> None:
         super().__init__(settings or Settings(), now)
-        self.traces = Traces(tracer, self.post_message)
-        self.desk = Desk(Predictor(estimator or LazyAnalytic(), traced=self.traces.estimate))
+        self.traces = TraceJobs(tracer, self.post_message)
+        self.desk = DashboardState(Predictor(estimator or LazyAnalytic(), traced=self.traces.estimate))
         self.leave: Callable[[int], None] | None = None
         self._source = source
         self._library = presets

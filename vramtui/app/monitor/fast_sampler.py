@@ -5,9 +5,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection
 
-from vramtui.core.observation.history import Look
+from vramtui.core.observation.history import FastSample
 from vramtui.core.observation.readings import ProcessKey
-from vramtui.core.observation.source import CloseSource
+from vramtui.core.observation.source import FastSource
 
 INTERVAL = 0.1
 STALLED = 1.0  # seconds for a look after which the driver is left alone
@@ -16,7 +16,7 @@ MOST_KEPT = 8192
 MOST = 64  # processes that are worth it at once: what a close look costs grows with them
 
 
-class Sampler(threading.Thread):
+class FastSampler(threading.Thread):
     """Looks at the devices of the processes it is given, and keeps what those held until somebody takes it.
 
     A daemon that nobody waits for: a look that hangs in the driver holds nothing up but the next look.
@@ -27,13 +27,13 @@ class Sampler(threading.Thread):
         interval: seconds between looks.
     """
 
-    def __init__(self, source: CloseSource, clock: Callable[[], float] = time.time, interval: float = INTERVAL) -> None:
+    def __init__(self, source: FastSource, clock: Callable[[], float] = time.time, interval: float = INTERVAL) -> None:
         super().__init__(name=f"sample {source.name}", daemon=True)
         self._source = source
         self._clock = clock
         self._interval = interval
         self._aims: dict[str, list[ProcessKey]] = {}
-        self._looks: deque[Look] = deque(maxlen=MOST_KEPT)
+        self._looks: deque[FastSample] = deque(maxlen=MOST_KEPT)
         self._last: dict[str, float] = {}
         self._awake = threading.Event()
         # Free once it is to end: waiting for a lock takes half the time that waiting for an event does.
@@ -51,7 +51,7 @@ class Sampler(threading.Thread):
         else:
             self._awake.clear()
 
-    def taken(self, until: float) -> list[Look]:
+    def taken(self, until: float) -> list[FastSample]:
         """The looks up to that time (seconds since the epoch), the first one first; each is given once."""
         looks = []
         while self._looks and self._looks[0].at <= until:
@@ -70,7 +70,7 @@ class Sampler(threading.Thread):
             for key in keys:
                 used = held.get(key.pid)
                 if used is not None:
-                    self._looks.append(Look(key, at, used, since))
+                    self._looks.append(FastSample(key, at, used, since))
             if at - begun > STALLED:
                 return False
         return True

@@ -3,23 +3,23 @@
 from heapq import nlargest
 
 from vramtui.app import messages
-from vramtui.app.monitor.dashboard_base import Watching
-from vramtui.app.monitor.fast_sampler import MOST, Sampler
+from vramtui.app.monitor.dashboard_base import DashboardBase
+from vramtui.app.monitor.fast_sampler import MOST, FastSampler
 from vramtui.app.state import View
 from vramtui.core.observation.readings import ProcessKey
-from vramtui.core.observation.source import CloseSource
+from vramtui.core.observation.source import FastSource
 
 
-class Sampling(Watching):
+class FastSampling(DashboardBase):
     """Has them looked at between samples, where the source can do that at little cost."""
 
-    _sampler: Sampler | None = None
+    _sampler: FastSampler | None = None
 
     def start_reading(self) -> None:
         """Make ready; the first look is taken when there is something to look at."""
         super().start_reading()
-        if isinstance(self._source, CloseSource):
-            self._sampler = Sampler(self._source)
+        if isinstance(self._source, FastSource):
+            self._sampler = FastSampler(self._source)
 
     def stop_reading(self) -> None:
         """Let the thread end by itself."""

@@ -1,17 +1,17 @@
 """The search for the panel's largest batch, carried on while there is nothing else to do."""
 
-from vramtui.app.monitor.dashboard_base import Watching
-from vramtui.app.monitor.max_batch_search import BatchSearch
+from vramtui.app.monitor.dashboard_base import DashboardBase
+from vramtui.app.monitor.max_batch_search import MaxBatchSearch
 from vramtui.app.state import View
 
 # Seconds between two turns, which keys and drawing have for themselves.
 BETWEEN = 0.01
 
 
-class Batching(Watching):
+class MaxBatch(DashboardBase):
     """Gives a search that the panel waits for its turns, and draws when it is over."""
 
-    _search: BatchSearch | None = None
+    _search: MaxBatchSearch | None = None
 
     @property
     def is_busy(self) -> bool:

@@ -8,7 +8,7 @@ MOST_BATCH = 1 << 20
 BUDGET = 0.01
 
 
-class BatchSearch:
+class MaxBatchSearch:
     """One search, which goes on whenever it is given time.
 
     Args:

@@ -4,7 +4,7 @@ from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, Sample
 
 
-class Memory(History):
+class SampleHistory(History):
     """A history that also has each card's latest answer, by uuid, with the time that it is of."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.app.monitor.max_batch_search import BatchSearch
+from vramtui.app.monitor.max_batch_search import MaxBatchSearch
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
@@ -23,7 +23,7 @@ KEPT_RULES = 16
 KEPT_NUMBERS = 1024
 
 
-class Answer(msgspec.Struct, frozen=True):
+class EstimateResult(msgspec.Struct, frozen=True):
     """An estimate, or the sentence that says why there is none."""
 
     estimate: Estimate | None
@@ -60,11 +60,11 @@ class Predictor:
         self.estimator = estimator
         self._traced = traced
         self._rules: OrderedDict[tuple[Workload, Device], tuple[Estimate, ...]] = OrderedDict()
-        self._answers: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
+        self._answers: OrderedDict[tuple[Workload, Device], EstimateResult] = OrderedDict()
         self._correct: Correct | None = None
-        self._corrected: OrderedDict[tuple[Workload, Device], Answer] = OrderedDict()
+        self._corrected: OrderedDict[tuple[Workload, Device], EstimateResult] = OrderedDict()
         self._totals: OrderedDict[tuple[Workload, Device], int | None] = OrderedDict()
-        self._batches: OrderedDict[tuple[Workload, Device], BatchSearch] = OrderedDict()
+        self._batches: OrderedDict[tuple[Workload, Device], MaxBatchSearch] = OrderedDict()
 
     def correct_by(self, correct: Correct | None) -> None:
         """From now on pass every estimate through `correct` before it is answered; None answers them as they are."""
@@ -78,18 +78,18 @@ class Predictor:
         """What every estimate passes through; None where they are answered as they are."""
         return self._correct
 
-    def ask(self, workload: Workload, device: Device) -> Answer:
+    def ask(self, workload: Workload, device: Device) -> EstimateResult:
         """The estimate of `workload` on `device`, corrected where that is asked for."""
         plain = self.plain(workload, device)
         if self._correct is None or plain.estimate is None:
             return plain
         wanted = (workload, device)
         if wanted not in self._corrected:
-            self._corrected[wanted] = Answer(self._correct(plain.estimate, workload, device))
+            self._corrected[wanted] = EstimateResult(self._correct(plain.estimate, workload, device))
             _trim(self._corrected)
         return self._corrected[wanted]
 
-    def plain(self, workload: Workload, device: Device) -> Answer:
+    def plain(self, workload: Workload, device: Device) -> EstimateResult:
         """The estimate of `workload` on `device`, as the estimator has it."""
         wanted = (workload, device)
         answer = self._answers.get(wanted)
@@ -124,7 +124,7 @@ class Predictor:
         """Whether `total` costs nothing."""
         return (workload, device) in self._totals
 
-    def largest_batch(self, workload: Workload, device: Device) -> BatchSearch | None:
+    def largest_batch(self, workload: Workload, device: Device) -> MaxBatchSearch | None:
         """The search for the largest batch whose process fits the empty card, at its end where that takes no time to
         speak of; None when there is no telling.
         """
@@ -133,16 +133,16 @@ class Predictor:
         one = _with_batch(workload, 1)  # of whatever size the batch is now: the answer is the same
         search = self._batches.get((one, device))
         if search is None:
-            search = self._batches[one, device] = BatchSearch(lambda batch: self._fits(one, device, batch))
+            search = self._batches[one, device] = MaxBatchSearch(lambda batch: self._fits(one, device, batch))
             _trim(self._batches, KEPT_NUMBERS)
             search.go_on()
         return search
 
-    def _make(self, workload: Workload, device: Device) -> Answer:
+    def _make(self, workload: Workload, device: Device) -> EstimateResult:
         try:
-            return Answer(self.estimator.estimate(workload, device))
+            return EstimateResult(self.estimator.estimate(workload, device))
         except UserError as error:
-            return Answer(None, str(error))
+            return EstimateResult(None, str(error))
 
     def _fresh(self, workload: Workload, device: Device) -> Estimate | None:
         estimate = self._make(workload, device).estimate

@@ -10,8 +10,8 @@ import msgspec
 from textual.message import Message
 
 from vramtui.app.messages import SampleTaken
-from vramtui.app.monitor.dashboard_base import Watching
-from vramtui.app.state import Taping, View
+from vramtui.app.monitor.dashboard_base import DashboardBase
+from vramtui.app.state import RecordingStatus, View
 from vramtui.app.ui.background import Post
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
@@ -28,7 +28,7 @@ MOST_WAITING = 120  # samples that may wait for the disk
 LEAVING = 1.0  # seconds that ending the file may take while the dashboard ends
 
 
-class Tape(Protocol):
+class RecordingSink(Protocol):
     """A recording that is being written. It is used from one thread only, and may take its time."""
 
     @property
@@ -59,10 +59,10 @@ class Tape(Protocol):
         ...
 
 
-class Recorder(Protocol):
+class RecordingFactory(Protocol):
     """Begins recordings."""
 
-    def __call__(self, first: Sample, interval: float, /) -> Tape:
+    def __call__(self, first: Sample, interval: float, /) -> RecordingSink:
         """A new recording that begins at the time of `first`; `interval` in seconds.
 
         Raises:
@@ -72,17 +72,17 @@ class Recorder(Protocol):
 
 
 @dataclass
-class TapeEnded(Message):
+class RecordingEnded(Message):
     """A recording is over: `where` it is, how many samples are in it, how many were dropped, and what went wrong."""
 
-    tape: "TapeThread"
+    tape: "RecorderThread"
     where: str
     samples: int
     dropped: int
     problem: str = ""
 
 
-class Tick(NamedTuple):
+class RecordedTick(NamedTuple):
     """What is recorded of one moment."""
 
     sample: Sample
@@ -91,7 +91,7 @@ class Tick(NamedTuple):
     peaks: Mapping[ProcessKey, Peak]
 
 
-class TapeThread(threading.Thread):
+class RecorderThread(threading.Thread):
     """Writes what it is given, one after another, and posts TapeEnded when it is over.
 
     Args:
@@ -100,18 +100,18 @@ class TapeThread(threading.Thread):
         post: takes the message; must be safe to call from any thread.
     """
 
-    def __init__(self, recorder: Recorder, interval: float, post: Post) -> None:
+    def __init__(self, recorder: RecordingFactory, interval: float, post: Post) -> None:
         super().__init__(name="record", daemon=True)
         self._recorder = recorder
         self._interval = interval
         self._post = post
-        self._waiting: queue.Queue[Tick | None] = queue.Queue(MOST_WAITING + 1)
+        self._waiting: queue.Queue[RecordedTick | None] = queue.Queue(MOST_WAITING + 1)
         self.began: float | None = None
         self.dropped = 0
         self.written = 0
         self.where = ""
 
-    def put(self, tick: Tick) -> None:
+    def put(self, tick: RecordedTick) -> None:
         """Record this too; it is dropped, and counted, where the disk does not keep up. Never waits."""
         if self.began is None:
             self.began = tick.sample.taken_at
@@ -128,7 +128,7 @@ class TapeThread(threading.Thread):
     def run(self) -> None:
         """Write until told to finish, or until it cannot be written."""
         problem = ""
-        tape: Tape | None = None
+        tape: RecordingSink | None = None
         try:
             while (tick := self._waiting.get()) is not None:
                 if tape is None:
@@ -143,15 +143,15 @@ class TapeThread(threading.Thread):
                 tape.close()
             except (UserError, OSError) as error:
                 problem = problem or str(error)
-        self._post(TapeEnded(self, self.where, self.written, self.dropped, problem))
+        self._post(RecordingEnded(self, self.where, self.written, self.dropped, problem))
 
 
-class Recording(Watching):
+class RecordingControl(DashboardBase):
     """What `r` does. Without a `recorder` there is nothing that could record."""
 
-    recorder: Recorder | None = None
+    recorder: RecordingFactory | None = None
     last_words = ""
-    _tape: TapeThread | None = None
+    _tape: RecorderThread | None = None
 
     def action_record(self) -> None:
         """Begin to record what is watched; again: end it."""
@@ -161,7 +161,7 @@ class Recording(Watching):
             self._tape.finish()
             self._tape = None
         else:
-            self._tape = TapeThread(self.recorder, self._interval, self.post_message)
+            self._tape = RecorderThread(self.recorder, self._interval, self.post_message)
             self._taped: dict[tuple[str, Device], tuple[PresetFile, Prediction | None]] = {}
             self._tape.start()
             if self.desk.sample is not None:
@@ -175,7 +175,7 @@ class Recording(Watching):
 
     def _put(self, sample: Sample) -> None:
         if self._tape is not None:
-            self._tape.put(Tick(sample, self.desk.jobs(), self._predictions(sample), self._peaks(sample)))
+            self._tape.put(RecordedTick(sample, self.desk.jobs(), self._predictions(sample), self._peaks(sample)))
 
     def _peaks(self, sample: Sample) -> dict[ProcessKey, Peak]:
         here = (self.desk.history.here(sample.host.name, gpu.uuid).values() for gpu in sample.gpus)
@@ -198,7 +198,7 @@ class Recording(Watching):
         self._taped[preset.key, device] = preset, made
         return made
 
-    def on_tape_ended(self, message: TapeEnded) -> None:
+    def on_tape_ended(self, message: RecordingEnded) -> None:
         """Say where it is, and what is not in it."""
         if self._tape is message.tape:
             self._tape = None
@@ -229,4 +229,4 @@ class Recording(Watching):
         if tape is None or sample is None:
             return view
         passed = max(0.0, sample.taken_at - (sample.taken_at if tape.began is None else tape.began))
-        return msgspec.structs.replace(view, taping=Taping(passed, tape.dropped))
+        return msgspec.structs.replace(view, taping=RecordingStatus(passed, tape.dropped))

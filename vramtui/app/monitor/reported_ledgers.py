@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from vramtui.app.state import Panel, Row
+from vramtui.app.state import Panel, ProcessRow
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import Gpu, Process
@@ -26,7 +26,7 @@ def told_of(jobs: Jobs, gpu: Gpu, process: Process) -> Ledger | None:
     return None if found is None else found[0].ledger(found[1])
 
 
-def told_ledger(jobs: Jobs, row: Row) -> Ledger:
+def told_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:
     """The observed side of a row's process: its peak as the driver shows it, and what the job itself tells."""
     told = None if row.process is None else told_of(jobs, row.gpu, row.process)
     return observed_ledger(row.peak, told)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from vramtui.app.messages import SampleTaken
-from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.dashboard_base import DashboardBase
 from vramtui.app.monitor.reported_ledgers import find_job
 from vramtui.app.state import View
 from vramtui.core.estimate.devices import Device
@@ -16,12 +16,12 @@ from vramtui.core.schema.preset import PresetFile
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.runs.run import Run
-    from vramtui.core.runs.run_tracker import Watched
+    from vramtui.core.runs.run_tracker import RunTracker
 
 LEAVING = 1.0  # seconds that the last words may take while the dashboard ends
 
 
-class Keeper(Protocol):
+class RunWriter(Protocol):
     """Keeps runs, on a thread of its own. Nothing that it does may end the dashboard or hold it up."""
 
     @property
@@ -38,11 +38,11 @@ class Keeper(Protocol):
         ...
 
 
-class Keeping(Watching):
+class RunWriting(DashboardBase):
     """Keeps the jobs that run a preset. Without a `keeper` (in the demo, in a replay) nothing is kept."""
 
-    keeper: Keeper | None = None
-    _watched: "Watched | None" = None
+    keeper: RunWriter | None = None
+    _watched: "RunTracker | None" = None
 
     def on_sample_taken(self, message: SampleTaken) -> None:
         """Keep what is due, after the desk has taken the sample as well."""
@@ -68,9 +68,9 @@ class Keeping(Watching):
         if self.keeper is None or sample is None:
             return
         if self._watched is None:
-            from vramtui.core.runs.run_tracker import Watched  # noqa: PLC0415 - not needed for the first paint
+            from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - not needed for the first paint
 
-            self._watched = Watched(self._predicted, self._told)
+            self._watched = RunTracker(self._predicted, self._told)
         due = self._watched.update(sample, self.desk.history, self.desk.matched())
         if due:
             self.keeper.keep(due)

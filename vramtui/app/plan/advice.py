@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from vramtui.app.plan.grid import Holds
-from vramtui.app.plan.view import AdviceView, PlanView, Side
+from vramtui.app.plan.view import AdviceView, PlanSide, PlanView
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.estimators.planner.planner import Edge
@@ -35,7 +35,7 @@ def sentences(plan: PlanView) -> list[Sentence]:
     return told
 
 
-def _verdict(side: Side, where: str, room: int) -> Sentence:
+def _verdict(side: PlanSide, where: str, room: int) -> Sentence:
     answer = side.answer
     if answer is not None and answer.process is None:
         return "bad", f"– cannot be: {printable(answer.reason)}"

@@ -3,8 +3,8 @@
 import msgspec
 
 from vramtui.app.messages import CellChosen, CellMoved, PlanProgressed
-from vramtui.app.plan.variants import CHOOSE_FIRST, Varying
-from vramtui.app.plan.worker import Worker
+from vramtui.app.plan.variants import CHOOSE_FIRST, PlanVariants
+from vramtui.app.plan.worker import GridWorker
 from vramtui.app.screen_registry import FIRST
 from vramtui.app.state import View
 from vramtui.core.base.text import printable
@@ -16,16 +16,16 @@ PLACE = "plan"
 USUAL, NOTHING = "/usual", "/nothing"
 
 
-class Planning(Varying):
+class PlanController(PlanVariants):
     """The Plan screen's actions. Its thread works only while the screen is shown."""
 
-    _plan_worker: Worker | None = None
+    _plan_worker: GridWorker | None = None
 
     @property
-    def plan_worker(self) -> Worker:
+    def plan_worker(self) -> GridWorker:
         """What fills the maps."""
         if self._plan_worker is None:
-            self._plan_worker = Worker(
+            self._plan_worker = GridWorker(
                 lambda: self.post_message(PlanProgressed()),
                 lambda error: self.post_message(PlanProgressed(f"{type(error).__name__}: {error}")),
             )

@@ -10,12 +10,12 @@ from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.planner.grid import answer_for, spread
-from vramtui.estimators.planner.planner import Answer, Edge, Effect, Planner, other_keys, usual_key, with_values
+from vramtui.estimators.planner.planner import Edge, Effect, FitResult, Planner, other_keys, usual_key, with_values
 
-Cells = tuple[tuple[Answer | None, ...], ...]
+Cells = tuple[tuple[FitResult | None, ...], ...]
 
 
-class Question(msgspec.Struct, frozen=True):
+class GridQuestion(msgspec.Struct, frozen=True):
     """What a map is of: `workload` on `device`, over two axes; `cards` is for sharding a job that is on one GPU."""
 
     workload: Workload
@@ -25,14 +25,14 @@ class Question(msgspec.Struct, frozen=True):
     cards: int
 
 
-class Sheet:
+class GridCells:
     """The answers so far. One thread fills it while another reads `cells`."""
 
-    def __init__(self, question: Question, start: tuple[int, int]) -> None:
+    def __init__(self, question: GridQuestion, start: tuple[int, int]) -> None:
         self.question = question
         self.start = start
         self.done = 0
-        self._rows: list[list[Answer | None]] = [[None] * len(question.x.amounts) for _ in question.y.amounts]
+        self._rows: list[list[FitResult | None]] = [[None] * len(question.x.amounts) for _ in question.y.amounts]
 
     @property
     def total(self) -> int:
@@ -67,11 +67,11 @@ class Sheet:
                 self.done += 1
                 yield
 
-    def _answer(self, x: int, y: int, estimator: Estimator) -> Answer:
+    def _answer(self, x: int, y: int, estimator: Estimator) -> FitResult:
         try:
             workload = self.workload_at(x, y)
         except UserError as error:
-            return Answer(None, fits=False, reason=str(error))
+            return FitResult(None, fits=False, reason=str(error))
         return answer_for(estimator, workload, self.question.device)
 
 

@@ -6,11 +6,11 @@ import msgspec
 
 from vramtui.app.plan.axes import Axis, axes_of, fitted, usual_axes, variant
 from vramtui.app.plan.changes import Choice, worthwhile
-from vramtui.app.plan.grid import Advice, Question, Sheet
+from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.app.plan.recent import Latest
-from vramtui.app.plan.view import AdviceView, MapView, PlanView, Side
+from vramtui.app.plan.view import AdviceView, MapView, PlanSide, PlanView
 from vramtui.app.plan.worker import Steps
-from vramtui.app.watch.dashboard_state import Desk
+from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, Device
@@ -19,7 +19,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.planner.planner import Answer, Effect
+from vramtui.estimators.planner.planner import Effect, FitResult
 
 AS_IN_FILE = "/file"
 USUAL_CARDS = 8
@@ -35,7 +35,7 @@ RULE = (
 OWN_CODE = "A preset of one's own code can only be traced: nothing about it can be varied here. Press p for another."
 
 
-class PlanDesk:
+class PlanModel:
     """Makes the Plan screen's part of the View. Knows no widget and no thread."""
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class PlanDesk:
         self._wanted = ("", "")
         self._cursor: tuple[int, int] | None = None
         self._about: object = None
-        self._sheets: Latest[Sheet] = Latest(SHEETS)
+        self._sheets: Latest[GridCells] = Latest(SHEETS)
         self._advice: Latest[Advice] = Latest(ADVICE)
         self._open: dict[object, Steps] = {}
         self.axes: tuple[Axis, ...] = ()
-        self.sheet: Sheet | None = None
+        self.sheet: GridCells | None = None
         self.choice = Choice()
         self.changes: tuple[Effect, ...] = ()
 
@@ -120,7 +120,7 @@ class PlanDesk:
 
     # --- what goes out -------------------------------------------------------------------------------------------
 
-    def view(self, desk: Desk) -> PlanView:
+    def view(self, desk: DashboardState) -> PlanView:
         """What is known by now; `jobs` is the rest."""
         self._open, self.changes = {}, ()
         found = desk.presets.get(desk.panel_key or "")
@@ -134,7 +134,7 @@ class PlanDesk:
         self.axes = axes_of(workload, original, cards)
         x, y = (next(axis for axis in self.axes if axis.name == name) for name in self.names)
         self._forget_cursor((found.key, x.name, y.name))
-        self.sheet = self._sheet(Question(workload, device, x, y, cards), desk)
+        self.sheet = self._sheet(GridQuestion(workload, device, x, y, cards), desk)
         maps = [_map(printable(found.key), self.sheet)]
         side = self._side(desk, device)
         other_sheet, other = self._second(desk, found, self.sheet)
@@ -160,15 +160,15 @@ class PlanDesk:
         if about != self._about:
             self._about, self._cursor = about, None
 
-    def _sheet(self, asked: Question, desk: Desk) -> Sheet:
+    def _sheet(self, asked: GridQuestion, desk: DashboardState) -> GridCells:
         """The map of `asked`, which may have been made before."""
         start = (asked.x.present or 0, asked.y.present or 0)
-        sheet = self._sheets.of((asked, desk.predictor.correct), lambda: Sheet(asked, start))
+        sheet = self._sheets.of((asked, desk.predictor.correct), lambda: GridCells(asked, start))
         if not sheet.is_whole:
             self._open[sheet] = sheet.fill
         return sheet
 
-    def _side(self, desk: Desk, device: Device) -> Side:
+    def _side(self, desk: DashboardState, device: Device) -> PlanSide:
         """The variant under the cursor."""
         assert self.sheet is not None
         x, y = self.cursor
@@ -177,13 +177,15 @@ class PlanDesk:
         try:
             workload = self.sheet.workload_at(x, y)
         except UserError as error:
-            return Side("this cell", how, None, None, answer or _refused(str(error)))
+            return PlanSide("this cell", how, None, None, answer or _refused(str(error)))
         estimate = desk.predictor.ask(workload, device)
         if estimate.estimate is None and answer is None:
             answer = _refused(estimate.problem)
-        return Side("this cell", how, workload, estimate.estimate, answer)
+        return PlanSide("this cell", how, workload, estimate.estimate, answer)
 
-    def _second(self, desk: Desk, found: PresetFile, sheet: Sheet) -> tuple[Sheet | None, Side | None]:
+    def _second(
+        self, desk: DashboardState, found: PresetFile, sheet: GridCells
+    ) -> tuple[GridCells | None, PlanSide | None]:
         """The other preset's map over the same values, and its variant beside the cursor's."""
         in_file = self.second in {AS_IN_FILE, found.key}
         other = found if in_file else desk.presets.get(self.second)
@@ -192,9 +194,9 @@ class PlanDesk:
         asked = sheet.question
         workload = other.preset.workload if in_file else desk.workload(other)
         x, y = (fitted(axis, workload) for axis in (asked.x, asked.y))
-        answers = self._sheet(Question(workload, asked.device, x, y, asked.cards), desk)
+        answers = self._sheet(GridQuestion(workload, asked.device, x, y, asked.cards), desk)
         what = f"{printable(other.key)}{' in its file' if in_file else ''}"
-        side = Side(what, "as its file has it", workload, *_asked(desk, workload, asked.device))
+        side = PlanSide(what, "as its file has it", workload, *_asked(desk, workload, asked.device))
         if not in_file:
             across, down = self.cursor
             amounts = {x.name: x.amounts[across], y.name: y.amounts[down]}
@@ -205,11 +207,11 @@ class PlanDesk:
             except UserError:
                 estimate = None
             if estimate is not None:
-                return answers, Side(what, how, alike, estimate, answer)
+                return answers, PlanSide(what, how, alike, estimate, answer)
             side = msgspec.structs.replace(side, how=f"as it stands, as {how} cannot be")
         return answers, side
 
-    def _advise(self, desk: Desk, side: Side, device: Device) -> AdviceView:
+    def _advise(self, desk: DashboardState, side: PlanSide, device: Device) -> AdviceView:
         """What is known about the cursor's variant."""
         if side.workload is None or side.process is None:
             return AdviceView()
@@ -230,19 +232,19 @@ class PlanDesk:
         )
 
 
-def cards_here(desk: Desk) -> int:
+def cards_here(desk: DashboardState) -> int:
     """Over how many GPUs sharding is tried: as many as this machine has, or a usual machine's."""
     here = len(desk.sample.gpus) if desk.sample is not None else 0
     return here if here > 1 else USUAL_CARDS
 
 
-def _alike(desk: Desk, device: Device) -> int:
+def _alike(desk: DashboardState, device: Device) -> int:
     """How many cards like this one the machine has; 1 where it has none."""
     gpus = desk.sample.gpus if desk.sample is not None else ()
     return max(1, sum(device_of(gpu) == device for gpu in gpus))
 
 
-def _where(desk: Desk, device: Device) -> str:
+def _where(desk: DashboardState, device: Device) -> str:
     gpus = desk.sample.gpus if desk.sample is not None else ()
     index = next((gpu.index for gpu in gpus if device_of(gpu) == device), None)
     return printable(device.name) if index is None else f"GPU {index}, {printable(device.name)}"
@@ -256,16 +258,16 @@ def _problem(found: PresetFile | None) -> str:
     return "" if axes_of(found.preset.workload, found.preset.workload, USUAL_CARDS) else OWN_CODE
 
 
-def _asked(desk: Desk, workload: Workload, device: Device) -> tuple[Estimate | None, Answer | None]:
+def _asked(desk: DashboardState, workload: Workload, device: Device) -> tuple[Estimate | None, FitResult | None]:
     """Its estimate, or why there is none."""
     answer = desk.predictor.ask(workload, device)
     return answer.estimate, _refused(answer.problem) if answer.estimate is None else None
 
 
-def _refused(reason: str) -> Answer:
-    return Answer(None, fits=False, reason=reason)
+def _refused(reason: str) -> FitResult:
+    return FitResult(None, fits=False, reason=reason)
 
 
-def _map(title: str, sheet: Sheet) -> MapView:
+def _map(title: str, sheet: GridCells) -> MapView:
     asked = sheet.question
     return MapView(title, asked.x, asked.y, sheet.cells(), sheet.done, sheet.total)

@@ -4,31 +4,31 @@ import threading
 from typing import TYPE_CHECKING
 
 from vramtui.app.messages import VariantSaved
-from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.dashboard_base import DashboardBase
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 
 if TYPE_CHECKING:
-    from vramtui.app.plan.model import PlanDesk
+    from vramtui.app.plan.model import PlanModel
 
 NO_CHANGES = "No single change frees memory here, as far as is known yet."
 CHOOSE_FIRST = "Choose a preset first: p"
 
 
-class Varying(Watching):
+class PlanVariants(DashboardBase):
     """The keys that use the cell under the cursor."""
 
-    _plan_desk: "PlanDesk | None" = None
+    _plan_desk: "PlanModel | None" = None
 
     @property
-    def plan_desk(self) -> "PlanDesk":
+    def plan_desk(self) -> "PlanModel":
         """What was chosen on the Plan screen."""
         if self._plan_desk is None:
-            from vramtui.app.plan.model import PlanDesk  # noqa: PLC0415 - estimators, not needed for the first paint
+            from vramtui.app.plan.model import PlanModel  # noqa: PLC0415 - estimators, not needed for the first paint
 
-            self._plan_desk = PlanDesk()
+            self._plan_desk = PlanModel()
         return self._plan_desk
 
     def action_take_variant(self) -> None:

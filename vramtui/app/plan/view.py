@@ -9,7 +9,7 @@ from vramtui.app.plan.grid import Cells, Holds
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.planner.planner import Answer, Edge, Effect
+from vramtui.estimators.planner.planner import Edge, Effect, FitResult
 
 
 class MapView(msgspec.Struct, frozen=True, eq=False):
@@ -35,14 +35,14 @@ class AdviceView(msgspec.Struct, frozen=True, eq=False):
     is_whole: bool = False
 
 
-class Side(msgspec.Struct, frozen=True, eq=False):
+class PlanSide(msgspec.Struct, frozen=True, eq=False):
     """A variant with its estimate, or why there is none. `what` is its name in a heading, `how` what it stands for."""
 
     what: str
     how: str
     workload: Workload | None
     estimate: Estimate | None
-    answer: Answer | None
+    answer: FitResult | None
 
     @property
     def process(self) -> int | None:
@@ -74,8 +74,8 @@ class PlanView(msgspec.Struct, frozen=True, eq=False):
     where: str = ""
     maps: tuple[MapView, ...] = ()
     cursor: tuple[int, int] = (0, 0)
-    side: Side | None = None
-    other: Side | None = None
+    side: PlanSide | None = None
+    other: PlanSide | None = None
     advice: AdviceView = AdviceView()
     change: int = 0
     tried: int = 0

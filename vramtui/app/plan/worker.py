@@ -30,7 +30,7 @@ class _Stopped(Exception):
     """Nobody wants to know any more."""
 
 
-class Worker:
+class GridWorker:
     """Works at the jobs that are wanted, at each as long as at the others; without any it has no thread.
 
     Args:

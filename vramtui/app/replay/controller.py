@@ -8,12 +8,12 @@ from textual.binding import BindingsMap
 
 from vramtui.app import messages
 from vramtui.app.keys import REPLAY_BINDINGS
-from vramtui.app.monitor.memory import Memory
-from vramtui.app.replay.loader import ReadingOn
-from vramtui.app.replay.position import Playback
+from vramtui.app.monitor.memory import SampleHistory
+from vramtui.app.replay.loader import ReplayLoader
+from vramtui.app.replay.position import PlaybackPosition
 from vramtui.app.replay.recorded_data import Recorded
 from vramtui.app.replay.replay_bar import ReplayBar
-from vramtui.app.state import Replay, View
+from vramtui.app.state import ReplayPosition, View
 from vramtui.app.watch.alerts import say
 from vramtui.core.observation.alerts import Alerts
 
@@ -24,7 +24,7 @@ WORD_EVERY = 0.2  # seconds between two words on how far a long way is gone
 QUIET = 120  # samples gone through at once from which alerts on the way are not said any more
 
 
-class Replaying(ReadingOn):
+class ReplayController(ReplayLoader):
     """A dashboard that can be given a recording with `play`; without one it watches."""
 
     _fed = 0
@@ -34,7 +34,7 @@ class Replaying(ReadingOn):
     def play(self, recorded: Recorded) -> None:
         """Show this recording in place of the source, from its start; before the app runs."""
         self.recall(recorded)
-        self.playback = Playback(recorded.times)
+        self.playback = PlaybackPosition(recorded.times)
         self._banner = " · ".join(filter(None, (self._banner, KEYS)))
         self._bindings = BindingsMap.merge([BindingsMap(REPLAY_BINDINGS), self._bindings])
         # What was alarming then calls nobody now.
@@ -70,11 +70,11 @@ class Replaying(ReadingOn):
             return
         wanted = self.playback.count
         if wanted < self._fed:
-            self._go_through(Memory(), 0, wanted, quiet=True)
+            self._go_through(SampleHistory(), 0, wanted, quiet=True)
         elif wanted > self._fed:
             self._go_through(self.desk.history, self._fed, wanted, quiet=wanted - self._fed > QUIET)
 
-    def _go_through(self, memory: Memory, place: int, wanted: int, *, quiet: bool) -> None:
+    def _go_through(self, memory: SampleHistory, place: int, wanted: int, *, quiet: bool) -> None:
         """Let `memory` have the samples from `place` up to before the wanted one, a slice at a time."""
         if self._recorded is None:
             return
@@ -94,7 +94,7 @@ class Replaying(ReadingOn):
         self._seeking = None
         self._arrive(memory, wanted, quiet=quiet)
 
-    def _arrive(self, memory: Memory, wanted: int, *, quiet: bool) -> None:
+    def _arrive(self, memory: SampleHistory, wanted: int, *, quiet: bool) -> None:
         if self._recorded is None:
             return
         sample = self._recorded.samples[wanted - 1]
@@ -124,7 +124,7 @@ class Replaying(ReadingOn):
             return view
         return msgspec.structs.replace(
             view,
-            replay=Replay(
+            replay=ReplayPosition(
                 started=playback.start,
                 ended=playback.end,
                 at=playback.position,

@@ -3,18 +3,18 @@
 import gc
 import time
 
-from vramtui.app.replay.position import NotThere, Playback
-from vramtui.app.replay.recorded_data import Recalling, Recorded
+from vramtui.app.replay.position import NotThere, PlaybackPosition
+from vramtui.app.replay.recorded_data import Recorded, RecordedPredictionsControl
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 
 FREEZE_EVERY = 2.0  # seconds
 
 
-class ReadingOn(Recalling):
+class ReplayLoader(RecordedPredictionsControl):
     """A place that is not read yet is gone to as soon as it is; what is wrong further on is said when it is met."""
 
-    playback: Playback | None = None
+    playback: PlaybackPosition | None = None
     reading: float | None = None  # how much of the file is read; None when there is no more to come
     _sought = ""  # a place that a person typed and that is not read yet
     _warned = 0

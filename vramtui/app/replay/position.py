@@ -14,7 +14,7 @@ class NotThere(UserError):
     """A place that the recording does not have, as far as it is known."""
 
 
-class Playback:
+class PlaybackPosition:
     """A position that moves with the clock while it plays, and stops at the end.
 
     Args:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from vramtui.app import messages
-from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.dashboard_base import DashboardBase
 from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.state import View
 from vramtui.core.estimate.devices import Device
@@ -59,7 +59,7 @@ class Recorded(Protocol):
         ...
 
 
-class AsRecorded:
+class RecordedData:
     """Answers as was answered when it was recorded, and asks `estimator` about everything else."""
 
     def __init__(self, estimator: Estimator, predictions: Sequence[Prediction]) -> None:
@@ -85,17 +85,17 @@ class AsRecorded:
         return self._estimator.estimate(workload, device) if recorded is None else recorded
 
 
-class Recalling(Watching):
+class RecordedPredictionsControl(DashboardBase):
     """A dashboard that shows jobs and predictions as they were; without a recording it shows those of now."""
 
     _recorded: Recorded | None = None
-    _as_recorded: AsRecorded | None = None
+    _as_recorded: RecordedData | None = None
     _library_keys: Mapping[str, PresetFile] = {}
 
     def recall(self, recorded: Recorded) -> None:
         """From now on, what jobs tell and what is predicted come from this recording."""
         self._recorded = recorded
-        self._as_recorded = AsRecorded(self.desk.predictor.estimator, recorded.every_prediction())
+        self._as_recorded = RecordedData(self.desk.predictor.estimator, recorded.every_prediction())
         self.desk.predictor = Predictor(self._as_recorded, traced=self.traces.estimate)
         self.desk.jobs = lambda: recorded.jobs_at(self._at())
 

@@ -7,7 +7,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from vramtui.app.replay.position import clock
-from vramtui.app.state import Replay, View
+from vramtui.app.state import ReplayPosition, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, strip
 from vramtui.core.base.units import format_duration
@@ -68,7 +68,7 @@ class ReplayBar(Lines):
             self.post_message(self.Sought((event.x - begin) / max(1, stop - begin - 1)))
 
 
-def _before(replay: Replay, palette: Palette, width: int) -> list[Piece]:
+def _before(replay: ReplayPosition, palette: Palette, width: int) -> list[Piece]:
     sign = "▶" if replay.playing else "‖"
     date = time.strftime("%Y-%m-%d ", time.localtime(replay.at)) if width >= DATED else ""
     return [
@@ -77,7 +77,7 @@ def _before(replay: Replay, palette: Palette, width: int) -> list[Piece]:
     ]
 
 
-def _after(replay: Replay, width: int) -> str:
+def _after(replay: ReplayPosition, width: int) -> str:
     if replay.seeking is not None:
         return f"going there: {replay.seeking:.0%} "
     speed = f"{replay.speed:g}x"

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from textual.notifications import SeverityLevel
 from textual.timer import Timer
 
-from vramtui.app.monitor.dashboard_base import Watching
-from vramtui.app.signals.outcome import Pursuit, progress
-from vramtui.app.signals.signaller import Actor
-from vramtui.app.state import Row
+from vramtui.app.monitor.dashboard_base import DashboardBase
+from vramtui.app.signals.outcome import SignalOutcome, progress
+from vramtui.app.signals.signaller import Signaller
+from vramtui.app.state import ProcessRow
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.observation.readings import Gpu, Process, Sample
@@ -18,12 +18,12 @@ LOOK_EVERY = 0.2
 LONGEST_COMMAND = 400
 
 
-class Acting(Watching):
+class SignalController(DashboardBase):
     """Without an `actor` nothing is ever done to a process, and `no_actor` says why."""
 
-    actor: Actor | None = None
+    actor: Signaller | None = None
     no_actor = "Nothing here can send signals."
-    _pursued: tuple[Pursuit, ...] = ()
+    _pursued: tuple[SignalOutcome, ...] = ()
     _looking: Timer | None = None
 
     # --- signals -------------------------------------------------------------------------------------------------
@@ -62,7 +62,9 @@ class Acting(Watching):
         if sent.outcome != "sent":
             return
         held_now = {gpu.uuid: size for gpu, size in held if size is not None}
-        pursuit = Pursuit(pid=process.pid, started_at=process.started_at, name=name, held=held_now, sent_at=self._now())
+        pursuit = SignalOutcome(
+            pid=process.pid, started_at=process.started_at, name=name, held=held_now, sent_at=self._now()
+        )
         # A second signal to the same process takes over from the first.
         self._pursued = (*(one for one in self._pursued if one.pid != process.pid), pursuit)
         if self._looking is None:
@@ -72,7 +74,7 @@ class Acting(Watching):
         """See what became of the processes that were sent something."""
         if self.actor is None:
             return
-        left: list[Pursuit] = []
+        left: list[SignalOutcome] = []
         for pursuit in self._pursued:
             there = pursuit.ended_at is None and self.actor.is_there(pursuit.pid, pursuit.started_at)
             after, words = progress(pursuit, self._now(), self.desk.sample, there=there)
@@ -114,7 +116,7 @@ def pasteable(text: str) -> str:
     return "".join(character for character in text if character.isprintable())
 
 
-def refused(row: Row, process: Process) -> str:
+def refused(row: ProcessRow, process: Process) -> str:
     """Why no signal is sent to this row's process; empty where one may be."""
     pid = process.pid
     if row.kind == "exited" or process.state == "exited":

@@ -16,7 +16,7 @@ _NEXT: dict[SignalName, str] = {
 }
 
 
-class Pursuit(msgspec.Struct, frozen=True, kw_only=True):
+class SignalOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """A process that was sent a signal. `held` is what it had in bytes by GPU uuid; times are seconds of one clock."""
 
     pid: int
@@ -28,7 +28,9 @@ class Pursuit(msgspec.Struct, frozen=True, kw_only=True):
     warned: bool = False
 
 
-def progress(pursuit: Pursuit, now: float, sample: Sample | None, *, there: bool) -> tuple[Pursuit | None, str]:
+def progress(
+    pursuit: SignalOutcome, now: float, sample: Sample | None, *, there: bool
+) -> tuple[SignalOutcome | None, str]:
     """How it goes on (None: it is over), and a sentence when there is something to say.
 
     Args:
@@ -55,7 +57,7 @@ def progress(pursuit: Pursuit, now: float, sample: Sample | None, *, there: bool
     return None, _ending(pursuit, ended_at, left)
 
 
-def _left(pursuit: Pursuit, sample: Sample | None, ended_at: float) -> int | None:
+def _left(pursuit: SignalOutcome, sample: Sample | None, ended_at: float) -> int | None:
     """Bytes that are still listed with it; None while there is no word from after its end."""
     if sample is None or sample.taken_at <= ended_at:
         return None
@@ -66,7 +68,7 @@ def _left(pursuit: Pursuit, sample: Sample | None, ended_at: float) -> int | Non
     return sum(row.used_memory or 0 for row in rows if row.started_at in (pursuit.started_at, None))
 
 
-def _ending(pursuit: Pursuit, ended_at: float, left: int | None) -> str:
+def _ending(pursuit: SignalOutcome, ended_at: float, left: int | None) -> str:
     took = f"pid {pursuit.pid} ended {max(0.0, ended_at - pursuit.sent_at):.1f} s later"
     had = sum(pursuit.held.values())
     if left is None or not had:

@@ -5,7 +5,7 @@ from typing import Protocol
 from vramtui.core.observation.signals import Sent, SignalName
 
 
-class Actor(Protocol):
+class Signaller(Protocol):
     """Sends signals on this machine. Never raises, and never blocks.
 
     Attributes:

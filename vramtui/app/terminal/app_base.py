@@ -34,7 +34,7 @@ class Spot(NamedTuple):
     is_free: bool
 
 
-class Painted(App[None]):
+class TerminalApp(App[None]):
     """An app with our themes that sends few bytes; what is drawn is up to `draw`."""
 
     TITLE = "vramtui"

@@ -5,13 +5,13 @@ import gc
 from textual._styles_cache import StylesCache
 from textual.await_complete import AwaitComplete
 
-from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.dashboard_base import DashboardBase
 
 # Seconds after the first window closes; those that close meanwhile go with it. Collecting takes tens of milliseconds.
 PATIENCE = 2.0
 
 
-class Tidying(Watching):
+class ClosedScreens(DashboardBase):
     """Collects what windows leave behind.
 
     Their widgets point at each other in circles, which Python's own collector looks at only once in millions of new

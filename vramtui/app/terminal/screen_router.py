@@ -2,11 +2,11 @@
 
 from vramtui.app.screen_registry import FIRST, make_screen
 from vramtui.app.state import View
-from vramtui.app.terminal.app_base import Painted
+from vramtui.app.terminal.app_base import TerminalApp
 from vramtui.app.ui.view_screen import ViewScreen
 
 
-class Placed(Painted):
+class ScreenRouter(TerminalApp):
     """A painted app with places. What each of them shows is put together in `complete`."""
 
     @property

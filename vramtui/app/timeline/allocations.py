@@ -9,7 +9,7 @@ from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.ledger import TITLES, Line
-from vramtui.estimators.traced.process.results import Held
+from vramtui.estimators.traced.process.results import LiveAllocation
 
 NOTHING = "A trace lists here the ten largest allocations of its peak, with the module and the line that made them."
 SIZE, WHAT = 10, 12
@@ -41,7 +41,7 @@ class Largest(Framed):
         return "Largest at the peak", "" if result is None else f"torch {printable(result.torch)}"
 
 
-def _line(held: Held, module: int, palette: Palette, width: int) -> Strip:
+def _line(held: LiveAllocation, module: int, palette: Palette, width: int) -> Strip:
     category: Line | None = held.category if held.category in TITLES else None
     made_by = held.module or MOVED.get(held.operator, held.operator.removeprefix("aten.").removesuffix(".default"))
     pieces: list[Piece] = [

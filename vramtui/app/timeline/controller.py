@@ -3,7 +3,7 @@
 import msgspec
 
 from vramtui.app import messages
-from vramtui.app.monitor.dashboard_base import Watching
+from vramtui.app.monitor.dashboard_base import DashboardBase
 from vramtui.app.screen_registry import FIRST
 from vramtui.app.state import View
 from vramtui.app.timeline.trace_jobs import timeline_of
@@ -12,7 +12,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.decoder_models import TorchModel
 
 
-class Tracing(Watching):
+class TraceController(DashboardBase):
     """What the Timeline's keys ask for. Code that a preset names runs only here, and only after a yes."""
 
     @property

@@ -8,13 +8,13 @@ from vramtui.app.ui.braille import DOTS, braille_rows, levels
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.app.watch.memory_graph import AXIS, ticks
 from vramtui.core.base.units import format_bytes
-from vramtui.estimators.traced.process.results import Moment, TraceResult
+from vramtui.estimators.traced.process.results import TracePoint, TraceResult
 
 NOTHING = "A trace draws here what is allocated and reserved after every allocation and release."
 _LEFT, _RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
 
 
-def sampled(series: tuple[Moment, ...], count: int) -> list[tuple[int, int]]:
+def sampled(series: tuple[TracePoint, ...], count: int) -> list[tuple[int, int]]:
     """The largest (allocated, reserved) in each of `count` equal stretches of events; the last value goes on."""
     first, last = series[0].event, series[-1].event
     length = max(1, last - first + 1)

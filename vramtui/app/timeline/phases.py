@@ -58,7 +58,7 @@ def _label(moment: Moment) -> str:
     return title if moment.phase in {"build", "serve"} else f"{moment.step + 1} {title}"
 
 
-class Phases(Wheeled, can_focus=True):
+class PhaseBars(Wheeled, can_focus=True):
     """A bar for each phase and side; scrolls where there are more than lines."""
 
     BINDINGS = [

@@ -8,7 +8,7 @@ from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.allocations import Largest
 from vramtui.app.timeline.fine_trace import FineTrace
-from vramtui.app.timeline.phases import Phases
+from vramtui.app.timeline.phases import PhaseBars
 from vramtui.app.timeline.status import TraceLines
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
@@ -46,7 +46,7 @@ class TimelineScreen(ViewScreen):
         """All panels."""
         yield Header("Timeline")
         yield TraceLines()
-        yield Phases(id="phases")
+        yield PhaseBars(id="phases")
         with Container(id="lower"):
             yield FineTrace(id="fine")
             yield Largest(id="largest")

@@ -8,7 +8,7 @@ from textual.message import Message
 from vramtui.app.messages import TraceEnded, TraceProgressed
 from vramtui.app.monitor.reported_ledgers import Jobs, told_moments
 from vramtui.app.state import Panel, Timeline
-from vramtui.app.timeline.tracer import Job, Traced, Tracer
+from vramtui.app.timeline.tracer import FinishedTrace, Job, Tracer
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import Estimate
@@ -17,7 +17,7 @@ from vramtui.estimators.traced.process.results import Progress
 NO_TRACER = "nothing here can trace"
 
 
-class Traces:
+class TraceJobs:
     """Starts traces on threads of their own, which post what comes of them.
 
     Args:
@@ -28,13 +28,13 @@ class Traces:
     def __init__(self, tracer: Tracer | None, post: Callable[[Message], object]) -> None:
         self._tracer = tracer
         self._post = post
-        self._done: dict[Job, Traced] = {}
+        self._done: dict[Job, FinishedTrace] = {}
         self._problems: dict[Job, str] = {}
         self._looked_for: set[Job] = set()
         self._running: tuple[Job, threading.Event] | None = None
         self._words = ""
 
-    def done(self, job: Job) -> Traced | None:
+    def done(self, job: Job) -> FinishedTrace | None:
         """The finished trace of a workload on a card."""
         return self._done.get(job)
 
@@ -118,7 +118,7 @@ class Traces:
             self._post(TraceEnded(job, problem=str(error)))
 
 
-def timeline_of(traces: Traces, panel: Panel | None, jobs: Jobs) -> Timeline:
+def timeline_of(traces: TraceJobs, panel: Panel | None, jobs: Jobs) -> Timeline:
     """What is known of the panel's workload phase by phase; an earlier trace of it is looked for."""
     if panel is None:
         return Timeline()

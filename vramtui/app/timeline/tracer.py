@@ -14,7 +14,7 @@ from vramtui.estimators.traced.process.results import Progress, TraceResult
 Job = tuple[Workload, Device]
 
 
-class Traced(msgspec.Struct, frozen=True):
+class FinishedTrace(msgspec.Struct, frozen=True):
     """A finished trace, as an estimate and whole."""
 
     estimate: Estimate
@@ -28,7 +28,7 @@ class Tracer(Protocol):
         """The sentence that says why `workload` cannot be traced here; empty where it can be."""
         ...
 
-    def recall(self, workload: Workload, device: Device) -> Traced | None:
+    def recall(self, workload: Workload, device: Device) -> FinishedTrace | None:
         """An earlier trace that was kept."""
         ...
 
@@ -38,7 +38,7 @@ class Tracer(Protocol):
         device: Device,
         progress: Callable[[Progress], None],
         cancel: threading.Event,
-    ) -> Traced | None:
+    ) -> FinishedTrace | None:
         """Trace; None when `cancel` was set.
 
         Raises:

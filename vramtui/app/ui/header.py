@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from textual import events
 from textual.strip import Strip
 
-from vramtui.app.screen_registry import PLACES
+from vramtui.app.screen_registry import SCREENS
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, between, fit
@@ -34,7 +34,7 @@ class Header(Lines):
     async def on_click(self, event: events.Click) -> None:
         """A click on a screen's name shows it; elsewhere it shows the problems."""
         x = len(NAME)
-        for place in PLACES:
+        for place in SCREENS:
             x += len(place.key) + len(place.title) + 3
             if event.x < x:
                 if event.x >= len(NAME):
@@ -48,7 +48,7 @@ def _left(view: View, palette: Palette, current: str, room: int) -> list[Piece]:
     name: Piece = (NAME, palette.ink("primary", "bar", bold=True))
     dim = palette.ink("muted", "bar")
     screens = [name]
-    for place in PLACES:
+    for place in SCREENS:
         style = palette.ink("tab", "cursor", bold=True) if place.title == current else dim
         screens.append((f" {place.key} {place.title} ", style))
     if view.sample is None:

@@ -12,7 +12,7 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from vramtui.app.state import View
-from vramtui.app.terminal.app_base import Painted
+from vramtui.app.terminal.app_base import TerminalApp
 from vramtui.app.themes import Palette
 
 Piece = tuple[str, Style]
@@ -129,14 +129,14 @@ def draw_lines(widget: Widget, lines: Sequence[int]) -> None:
     if not lines:
         return
     app = widget.app
-    if not (isinstance(app, Painted) and app.paint(widget, lines)):
+    if not (isinstance(app, TerminalApp) and app.paint(widget, lines)):
         widget.refresh(*(Region(0, y, widget.size.width, 1) for y in lines))
 
 
 def _content_size(widget: Widget) -> Size:
     """The columns and rows of a widget's content."""
     app = widget.app
-    spot = app.spot(widget) if isinstance(app, Painted) else None
+    spot = app.spot(widget) if isinstance(app, TerminalApp) else None
     return widget.scrollable_content_region.size if spot is None else spot.size
 
 

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from functools import partial
 
-from vramtui.app.monitor.memory import Memory
+from vramtui.app.monitor.memory import SampleHistory
 from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.monitor.reported_ledgers import Jobs, nobody, told_of
-from vramtui.app.state import Panel, Row, RowId, View
-from vramtui.app.watch.process_rows import Held, Listing
+from vramtui.app.state import Panel, ProcessRow, RowId, View
+from vramtui.app.watch.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.watch.process_sort import Ordering
 from vramtui.app.watch.run_fields import changes_of, first_of, step
-from vramtui.app.watch.sorted_rows import Arranged, Predicted, arranged
+from vramtui.app.watch.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.watch.view_builder import bars, device_for, panel, row_for_panel, series
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -23,14 +23,14 @@ from vramtui.core.schema.workload import Workload
 SPANS = (120, 600, 3600, 0)
 
 
-class Desk(Ordering):
+class DashboardState(Ordering):
     """Takes samples and choices, and answers with the View to draw. Knows no widget and no clock."""
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
         self.predictor = predictor
         self.jobs: Jobs = nobody
-        self.history = Memory()
+        self.history = SampleHistory()
         self.presets: dict[str, PresetFile] = {}
         self.by_hand: dict[ProcessKey, str | None] = {}
         self.recorded: dict[ProcessKey, str | None] = {}
@@ -39,12 +39,12 @@ class Desk(Ordering):
         self.span = SPANS[0]
         self.sample: Sample | None = None
         self._shown: Sample | None = None
-        self._listing: Listing | None = None
+        self._listing: ProcessRows | None = None
         self._edits: dict[str, Workload] = {}
         self._matcher = Matcher(())
         self._matches: dict[ProcessKey, PresetFile] = {}
         self._chosen: RowId | None = None
-        self._visible: Arranged | None = None
+        self._visible: SortedRows | None = None
 
     # --- what comes in -------------------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ class Desk(Ordering):
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample
-        self._listing = Listing(sample, self.history, self.history.answered)
+        self._listing = ProcessRows(sample, self.history, self.history.answered)
         self._match()
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
@@ -79,7 +79,7 @@ class Desk(Ordering):
         """Choose a row; with `hold` the rows keep their present order until `let_go`."""
         self._chosen = row
         if hold and self._held is None:
-            self._held = Held(self._visible or ())
+            self._held = FrozenOrder(self._visible or ())
         found = self._matches.get(row) if isinstance(row, ProcessKey) else None
         if found is not None:
             self.panel_key = found.key
@@ -172,7 +172,7 @@ class Desk(Ordering):
         sample, listing = self._shown, self._listing
         if sample is None or listing is None:
             return View(panel=self._panel(None, []))
-        predicted = Predicted(listing, self._matches, self.estimate)
+        predicted = RowPredictions(listing, self._matches, self.estimate)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
         at, chosen = self._chosen_row()
         if self.panel_key is None and chosen is not None:
@@ -196,7 +196,7 @@ class Desk(Ordering):
             paused=self.paused,
         )
 
-    def _chosen_row(self) -> tuple[int, Row | None]:
+    def _chosen_row(self) -> tuple[int, ProcessRow | None]:
         """Which of the visible rows is the chosen one, and the row; (0, None) where there is none."""
         if not self._visible:
             return 0, None
@@ -208,7 +208,7 @@ class Desk(Ordering):
             {} if self._shown is None else self._matcher.match(self._shown, {**self.recorded, **self.by_hand})
         )
 
-    def _panel(self, chosen: Row | None, matched: list[Row]) -> Panel | None:
+    def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
         found = self.presets.get(self.panel_key or "")
         if found is None:
             return None

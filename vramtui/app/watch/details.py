@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from vramtui.app.monitor.fast_sampler import INTERVAL
-from vramtui.app.state import Row, View
+from vramtui.app.state import ProcessRow, View
 from vramtui.app.ui.absence_text import why
 from vramtui.app.ui.dialog import TextWindow
 from vramtui.core.base.text import printable
@@ -101,7 +101,7 @@ def _chopped(text: str, width: int) -> list[str]:
     return lines
 
 
-def process_facts(row: Row, process: Process, taken_at: float) -> Facts:
+def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
     """What there is to say about a process; `taken_at` in seconds since the epoch."""
     started = process.started_at
     facts = [
@@ -153,7 +153,7 @@ def _clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def _unknown(row: Row, process: Process) -> str:
+def _unknown(row: ProcessRow, process: Process) -> str:
     return "none any more" if row.kind == "exited" else why(process, "used_memory")
 
 

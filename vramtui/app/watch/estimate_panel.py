@@ -11,7 +11,7 @@ from vramtui.app.state import Panel, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Piece, paragraph, strip, wrap
 from vramtui.app.watch.parts_tree import rule_lines, size_of, tree
-from vramtui.app.watch.run_fields import Field, fields_of, value_of
+from vramtui.app.watch.run_fields import RunField, fields_of, value_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
@@ -121,7 +121,7 @@ class EstimatePanel(Framed, can_focus=True):
                 self.post_message(FieldStepped(name, direction))
 
 
-def _field(field: Field, panel: Panel, palette: Palette, *, focused: bool) -> list[Piece]:
+def _field(field: RunField, panel: Panel, palette: Palette, *, focused: bool) -> list[Piece]:
     value = value_of(panel.workload, field)
     changed = field.name in panel.changed
     label = "" if field.choices and field.name in ("precision", "optimizer") else f"{field.label} "

@@ -6,7 +6,7 @@ from textual import events
 from textual.strip import Strip
 
 from vramtui.app.messages import GpuChosen
-from vramtui.app.state import Bar, View
+from vramtui.app.state import GpuBar, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.absence_text import why
 from vramtui.app.ui.lines import Piece, Wheeled, fit, right, strip, wrap
@@ -86,7 +86,7 @@ def _lines_each(count: int, width: int, most: int) -> int:
     return 1 if width >= ONE_LINE or count * 2 > most else 2
 
 
-def _names(bars: tuple[Bar, ...], room: int) -> list[str]:
+def _names(bars: tuple[GpuBar, ...], room: int) -> list[str]:
     """The cards' names in columns of one width: as the driver gives them, or where that is more than `room` without
     what most of them share; a MIG instance by its profile.
     """
@@ -101,7 +101,7 @@ def _name(gpu: Gpu) -> str:
     return printable(f"└ MIG {gpu.mig_profile}" if gpu.mig_profile else gpu.name)
 
 
-def _bar_lines(bar: Bar, name: str, palette: Palette, width: int, each: int) -> list[Strip]:
+def _bar_lines(bar: GpuBar, name: str, palette: Palette, width: int, each: int) -> list[Strip]:
     gpu = bar.gpu
     mark = palette.ink("primary", bold=True) if bar.chosen else palette.dim
     head: list[Piece] = [
@@ -138,7 +138,7 @@ def _width(pieces: list[Piece]) -> int:
     return sum(cell_len(text) for text, _ in pieces)
 
 
-def _lost(bar: Bar, palette: Palette, room: int) -> list[Piece]:
+def _lost(bar: GpuBar, palette: Palette, room: int) -> list[Piece]:
     word = " LOST " if bar.gpu.state == "lost" else " FAILED "
     pieces: list[Piece] = [(word, palette.ink("background", "error", bold=True))]
     if bar.last is not None:
@@ -174,7 +174,7 @@ def _figures(gpu: Gpu, palette: Palette) -> list[Piece]:
     ]
 
 
-def _track(bar: Bar, palette: Palette, width: int) -> list[Piece]:
+def _track(bar: GpuBar, palette: Palette, width: int) -> list[Piece]:
     """The bar itself in `width` columns, edges included."""
     gpu = bar.gpu
     inner = max(1, width - 2)

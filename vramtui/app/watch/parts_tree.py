@@ -9,7 +9,7 @@ from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Piece, fit, right, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent
-from vramtui.core.estimate.comparison import Comparison, Row
+from vramtui.core.estimate.comparison import Comparison, ComparisonRow
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import CATEGORIES, TITLES, TOTALS, Line
 
@@ -47,7 +47,7 @@ def _titles_line(second: Estimate | None, palette: Palette, width: int) -> Strip
     return strip([(text, palette.dim)], width, palette.text)
 
 
-def _fitting(rows: tuple[Row, ...], height: int) -> list[Row]:
+def _fitting(rows: tuple[ComparisonRow, ...], height: int) -> list[ComparisonRow]:
     """The rows, without the smallest parts where there are too many lines; totals are never left out."""
     kept = list(rows)
     while len(kept) > max(3, height):
@@ -58,7 +58,7 @@ def _fitting(rows: tuple[Row, ...], height: int) -> list[Row]:
     return kept
 
 
-def _row(row: Row, largest: int, second: Estimate | None, palette: Palette, width: int) -> Strip:
+def _row(row: ComparisonRow, largest: int, second: Estimate | None, palette: Palette, width: int) -> Strip:
     total = row.line in TOTALS
     bar = _bar_width(second, width)
     name = f"── {TITLES[row.line]}" if total else TITLES[row.line]
@@ -86,7 +86,7 @@ def apart(fraction: float) -> str:
     return format_percent(fraction, 0 if fraction >= 1 else 1)
 
 
-def seen_of(row: Row) -> str:
+def seen_of(row: ComparisonRow) -> str:
     """The observed side of a line; one whose bytes are told with those of a line above it says so."""
     return "above" if row.within is not None and row.observed is None else size_of(row.observed)
 

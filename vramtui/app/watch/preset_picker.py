@@ -8,7 +8,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.ui.chooser import Chooser
-from vramtui.app.watch.dashboard_state import Desk
+from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
@@ -36,7 +36,7 @@ class PresetChooser(Chooser):
     PresetChooser > #window { width: 116; }
     """
 
-    def __init__(self, desk: Desk, title: str, device: Device, *, matching: bool = False) -> None:
+    def __init__(self, desk: DashboardState, title: str, device: Device, *, matching: bool = False) -> None:
         super().__init__(title)
         self._desk = desk
         self._device = device

@@ -7,7 +7,7 @@ from operator import attrgetter
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state import Row, SortColumn
+from vramtui.app.state import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, cell, delta_colour, filled, under_cursor
 from vramtui.app.ui.lines import Piece, fit, strip
@@ -45,7 +45,7 @@ def columns_for(breadth: int, width: int) -> tuple[Column[SortColumn], ...]:
 
 
 def row_strip(
-    columns: tuple[Column[SortColumn], ...], row: Row, palette: Palette, width: int, cursor: str | None
+    columns: tuple[Column[SortColumn], ...], row: ProcessRow, palette: Palette, width: int, cursor: str | None
 ) -> Strip:
     """One row; `cursor` is the colour under it when it is the chosen one."""
     on = cursor or "background"
@@ -64,12 +64,12 @@ def row_strip(
     return strip(under_cursor(pieces, cursor), width, base)
 
 
-_of_row: Callable[[Row], tuple[object, ...]] = attrgetter(
-    *(name for name in Row.__struct_fields__ if name != "gpu"), "gpu.index", "gpu.mig_profile"
+_of_row: Callable[[ProcessRow], tuple[object, ...]] = attrgetter(
+    *(name for name in ProcessRow.__struct_fields__ if name != "gpu"), "gpu.index", "gpu.mig_profile"
 )
 
 
-def look_alike(one: Row, other: Row) -> bool:
+def look_alike(one: ProcessRow, other: ProcessRow) -> bool:
     """Whether two rows are drawn the same; of a row's GPU the table shows no more than its number and profile."""
     return one is other or _of_row(one) == _of_row(other)
 
@@ -77,23 +77,23 @@ def look_alike(one: Row, other: Row) -> bool:
 _Made = tuple[str, Style | None]
 
 
-def _pid(row: Row, palette: Palette, on: str) -> _Made:
+def _pid(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
     return (str(row.process.pid) if row.process is not None else UNKNOWN, None)
 
 
-def _gpu(row: Row, palette: Palette, on: str) -> _Made:
+def _gpu(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
     size = f"/{printable(row.gpu.mig_profile).partition('.')[0]}" if row.gpu.mig_profile else ""
     return (f"{row.gpu.index}{size}", None)
 
 
-def _user(row: Row, palette: Palette, on: str) -> _Made:
+def _user(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
     return (printable(row.process.user or UNKNOWN) if row.process is not None else UNKNOWN, None)
 
 
-def _now(row: Row, palette: Palette, on: str) -> _Made:
+def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if row.kind == "process" and row.now is None:
         return ("N/A", palette.ink("warning", on))
     return (
@@ -102,23 +102,23 @@ def _now(row: Row, palette: Palette, on: str) -> _Made:
     )
 
 
-def _peak(row: Row, palette: Palette, on: str) -> _Made:
+def _peak(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
     exact = row.learnt is not None and row.learnt.how != "sampled"
     return ((EXACT if exact else "") + format_gib(row.peak), None)
 
 
-def _predicted(row: Row, palette: Palette, on: str) -> _Made:
+def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
     return (format_gib(row.predicted), palette.ink("prediction", on) if row.predicted is not None else None)
 
 
-def _delta(row: Row, palette: Palette, on: str) -> _Made:
+def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:
     if row.fraction is None:
         return ("" if row.preset is None else UNKNOWN, None)
     return (format_percent(row.fraction), palette.ink(delta_colour(row.fraction), on))
 
 
-def _command(row: Row, palette: Palette, on: str) -> _Made:
+def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
     process = row.process
     if process is None:
         text = printable(row.note) if row.kind == "note" else _remainder(row)
@@ -127,13 +127,13 @@ def _command(row: Row, palette: Palette, on: str) -> _Made:
     return (_aged(row) + state + printable(process.command or process.name or ""), None)
 
 
-def _remainder(row: Row) -> str:
+def _remainder(row: ProcessRow) -> str:
     if row.kind == "unattributed" and row.note:
         return f"unattributed: {row.note}"
     return _REMAINDERS[row.kind] + row.note
 
 
-def _aged(row: Row) -> str:
+def _aged(row: ProcessRow) -> str:
     """How old the row is, where its GPU does not answer."""
     return "" if row.age is None else f"({format_duration(row.age)} ago) "
 
@@ -148,7 +148,7 @@ _STATES = {
     "zombie": "(zombie) ",
     "unseen": "(outside this container) ",
 }
-_CELLS: dict[SortColumn, Callable[[Row, Palette, str], _Made]] = {
+_CELLS: dict[SortColumn, Callable[[ProcessRow, Palette, str], _Made]] = {
     "pid": _pid,
     "gpu": _gpu,
     "user": _user,

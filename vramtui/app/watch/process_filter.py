@@ -2,33 +2,33 @@
 
 from collections.abc import Callable
 
-from vramtui.app.state import Row
+from vramtui.app.state import ProcessRow
 from vramtui.core.base.errors import nearest
 
 Condition = tuple[str, str]
 
 
-def _user(row: Row, value: str) -> bool:
+def _user(row: ProcessRow, value: str) -> bool:
     return row.process is not None and (row.process.user or "").lower() == value
 
 
-def _gpu(row: Row, value: str) -> bool:
+def _gpu(row: ProcessRow, value: str) -> bool:
     return str(row.gpu.index) == value or row.gpu.uuid.lower() == value
 
 
-def _preset(row: Row, value: str) -> bool:
+def _preset(row: ProcessRow, value: str) -> bool:
     return value in (row.preset or "").lower()
 
 
-def _pid(row: Row, value: str) -> bool:
+def _pid(row: ProcessRow, value: str) -> bool:
     return row.process is not None and str(row.process.pid) == value
 
 
-def _command(row: Row, value: str) -> bool:
+def _command(row: ProcessRow, value: str) -> bool:
     return row.process is not None and value in (row.process.command or row.process.name or "").lower()
 
 
-FORMS: dict[str, Callable[[Row, str], bool]] = {
+FORMS: dict[str, Callable[[ProcessRow, str], bool]] = {
     "user": _user,
     "gpu": _gpu,
     "pid": _pid,
@@ -51,7 +51,7 @@ def conditions(wanted: str) -> list[Condition]:
     return found
 
 
-def holds(row: Row, wanted: list[Condition]) -> bool:
+def holds(row: ProcessRow, wanted: list[Condition]) -> bool:
     """Whether a row fulfils every condition. A word without a form may stand in pid, user, command, preset or GPU."""
     text = ""
     for form, value in wanted:
@@ -78,7 +78,7 @@ def doubt(wanted: str) -> str:
     return ""
 
 
-def _searched(row: Row) -> str:
+def _searched(row: ProcessRow) -> str:
     parts = [row.gpu.name, row.kind, row.preset or ""]
     if row.process is not None:
         parts += [str(row.process.pid), row.process.user or "", row.process.command or row.process.name or ""]

@@ -4,13 +4,13 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
 
-from vramtui.app.state import Row, RowId
+from vramtui.app.state import ProcessRow, RowId
 from vramtui.app.watch.row import KIND_ORDER, exited_rows, last_answer, process_row, remainders
 from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 
 
-class Part(NamedTuple):
+class GpuRows(NamedTuple):
     """The rows of one GPU: its processes, then the rest of what holds its memory. `start` is the place of the first."""
 
     start: int
@@ -18,7 +18,7 @@ class Part(NamedTuple):
     age: float | None
     processes: Sequence[Process]
     tracks: Mapping[int, Track]
-    rest: Sequence[Row]
+    rest: Sequence[ProcessRow]
 
     @property
     def end(self) -> int:
@@ -26,10 +26,10 @@ class Part(NamedTuple):
         return self.start + len(self.processes) + len(self.rest)
 
 
-class Held:
+class FrozenOrder:
     """An order that rows keep, whatever they hold by then."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, rows: Sequence[ProcessRow]) -> None:
         # A key's hash is dear, and there may be a place to look up for each of many thousands of rows every second.
         self._processes: dict[str, dict[tuple[int, float | None], int]] = {}
         self._others: dict[RowId, int] = {}
@@ -39,21 +39,21 @@ class Held:
             else:
                 self._others[row.id] = at
 
-    def places(self, part: Part) -> Iterator[int | None]:
+    def places(self, part: GpuRows) -> Iterator[int | None]:
         """Where each row of a part stands; None for one that was not there."""
         known = self._processes.get(part.gpu.uuid, {})
         for process in part.processes:
             yield known.get((process.pid, process.started_at))
         yield from map(self.place, part.rest)
 
-    def place(self, row: Row) -> int | None:
+    def place(self, row: ProcessRow) -> int | None:
         """Where a row stands; None for one that was not there."""
         if not isinstance(row.id, ProcessKey):
             return self._others.get(row.id)
         return self._processes.get(row.id.gpu_uuid, {}).get((row.id.pid, row.id.started_at))
 
 
-class Listing(Sequence[Row]):
+class ProcessRows(Sequence[ProcessRow]):
     """Every row in the order of the sample: GPU by GPU, so that the `now` of a GPU's rows and its free bytes add up to
     its total, then the processes that have gone. A GPU that does not answer has the rows of its last answer, with
     their age.
@@ -65,9 +65,9 @@ class Listing(Sequence[Row]):
     """
 
     def __init__(self, sample: Sample, history: History, answered: Mapping[str, tuple[float, Gpu]]) -> None:
-        self.parts: list[Part] = []
-        self._made: dict[int, Row] = {}
-        self._by_held: tuple[Held, list[int], list[int]] | None = None
+        self.parts: list[GpuRows] = []
+        self._made: dict[int, ProcessRow] = {}
+        self._by_held: tuple[FrozenOrder, list[int], list[int]] | None = None
         start = 0
         for told in sample.gpus:
             gpu, age = last_answer(sample, told, answered)
@@ -77,7 +77,7 @@ class Listing(Sequence[Row]):
             if len(tracks) != len(processes) or "processes" in gpu.absent:
                 processes = [process for process in processes if process.pid in tracks]
             grown = history.grown(sample.host.name, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
-            self.parts.append(Part(start, gpu, age, processes, tracks, remainders(gpu, age, sample.host, grown)))
+            self.parts.append(GpuRows(start, gpu, age, processes, tracks, remainders(gpu, age, sample.host, grown)))
             start = self.parts[-1].end
         self.gone = exited_rows(sample, history)
         self.gone_from = start
@@ -87,12 +87,12 @@ class Listing(Sequence[Row]):
         return self.gone_from + len(self.gone)
 
     @overload
-    def __getitem__(self, at: int) -> Row: ...
+    def __getitem__(self, at: int) -> ProcessRow: ...
 
     @overload
-    def __getitem__(self, at: slice) -> Sequence[Row]: ...
+    def __getitem__(self, at: slice) -> Sequence[ProcessRow]: ...
 
-    def __getitem__(self, at: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, at: int | slice) -> ProcessRow | Sequence[ProcessRow]:
         if isinstance(at, slice):
             return [self[i] for i in range(*at.indices(len(self)))]
         row = self._made.get(at)
@@ -100,7 +100,7 @@ class Listing(Sequence[Row]):
             row = self._made[at] = self._make(range(len(self))[at])
         return row
 
-    def _make(self, at: int) -> Row:
+    def _make(self, at: int) -> ProcessRow:
         if at >= self.gone_from:
             return self.gone[at - self.gone_from]
         part = self.parts[bisect_right(self._starts, at) - 1]
@@ -140,7 +140,7 @@ class Listing(Sequence[Row]):
                     return at
         return None
 
-    def held(self, order: Held) -> tuple[list[int], list[int]]:
+    def held(self, order: FrozenOrder) -> tuple[list[int], list[int]]:
         """The places of the rows that were there when the order was taken, in that order, and those of the others."""
         if self._by_held is None or self._by_held[0] is not order:
             places = [at for part in self.parts for at in order.places(part)] + [order.place(row) for row in self.gone]

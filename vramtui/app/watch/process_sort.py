@@ -1,7 +1,7 @@
 """In which order rows stand, and which of them: what a person chooses of a list."""
 
 from vramtui.app.state import SORT_COLUMNS, SortColumn
-from vramtui.app.watch.process_rows import Held
+from vramtui.app.watch.process_rows import FrozenOrder
 
 
 class Ordering:
@@ -11,7 +11,7 @@ class Ordering:
         self.sort: SortColumn = "gpu"
         self.reverse = False
         self.filter = ""
-        self._held: Held | None = None
+        self._held: FrozenOrder | None = None
 
     def sort_by(self, column: SortColumn) -> None:
         """Sort by `column`; by the same one again: the other way round."""

@@ -6,7 +6,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from vramtui.app.messages import RowChosen, SortChosen
-from vramtui.app.state import Row, SortColumn, View
+from vramtui.app.state import ProcessRow, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys
@@ -34,12 +34,12 @@ class Heading(SortHeading[SortColumn]):
         return SortChosen(column)
 
 
-class Rows(CursorRows[Row]):
+class Rows(CursorRows[ProcessRow]):
     """The rows. The cursor is the chosen row; moving it by hand makes the order stay."""
 
     BINDINGS = moving_keys("table")
 
-    def rows_of(self, view: View) -> Sequence[Row]:
+    def rows_of(self, view: View) -> Sequence[ProcessRow]:
         """Filtered and in order."""
         return view.rows
 
@@ -47,11 +47,11 @@ class Rows(CursorRows[Row]):
         """Where the chosen one stands."""
         return view.chosen_at
 
-    def line_of(self, row: Row, palette: Palette, width: int, cursor: str | None) -> Strip:
+    def line_of(self, row: ProcessRow, palette: Palette, width: int, cursor: str | None) -> Strip:
         """One process, or bytes without one."""
         return row_strip(columns_for(self.breadth, width), row, palette, width, cursor)
 
-    def alike(self, one: Row, other: Row) -> bool:
+    def alike(self, one: ProcessRow, other: ProcessRow) -> bool:
         """Whether nothing that is shown of them differs."""
         return look_alike(one, other)
 
@@ -59,7 +59,7 @@ class Rows(CursorRows[Row]):
         """Why there are no rows."""
         return wrap(_empty(view), width)
 
-    def choice(self, row: Row) -> Message:
+    def choice(self, row: ProcessRow) -> Message:
         """Look at this one."""
         return RowChosen(row.id)
 
@@ -82,7 +82,7 @@ def _empty(view: View) -> str:
     return "Nobody uses a GPU now. Choose a preset with p to see what a job would need before it starts."
 
 
-class ProcessTable(ListFrame[SortColumn, Row]):
+class ProcessTable(ListFrame[SortColumn, ProcessRow]):
     """Heading and rows in a frame."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from vramtui.app.state import Row, SortColumn
+from vramtui.app.state import ProcessRow, SortColumn
 from vramtui.app.ui.absence_text import why
 from vramtui.core.base.units import MIB, format_bytes
 from vramtui.core.observation.attribution import causes, overlap
@@ -20,11 +20,13 @@ SMALL = 32 * MIB
 KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
 
 
-def process_row(gpu: Gpu, process: Process, track: Track, age: float | None) -> Row:
+def process_row(gpu: Gpu, process: Process, track: Track, age: float | None) -> ProcessRow:
     """The row of a process whose memory over time is `track`, on a GPU that answered `age` seconds ago."""
     peak = track.peak.bytes if track.peak is not None else None
     learnt, closely = track.peak, track.close_since
-    return Row("process", track.key, gpu, process.used_memory, peak, process, age=age, learnt=learnt, closely=closely)
+    return ProcessRow(
+        "process", track.key, gpu, process.used_memory, peak, process, age=age, learnt=learnt, closely=closely
+    )
 
 
 def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gpu]]) -> tuple[Gpu, float | None]:
@@ -35,7 +37,7 @@ def last_answer(sample: Sample, gpu: Gpu, answered: Mapping[str, tuple[float, Gp
     return msgspec.structs.replace(last, state=gpu.state, reason=gpu.reason), sample.taken_at - at
 
 
-def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int | None = None) -> list[Row]:
+def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int | None = None) -> list[ProcessRow]:
     """What else holds memory of a GPU, or keeps its processes from being told.
 
     Args:
@@ -47,56 +49,60 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     rows = []
     if (gpu.state == "ok" or age is not None) and "processes" in gpu.absent:
         rows.append(
-            Row("note", ("note", gpu.uuid), gpu, None, note=f"its processes are not told: {why(gpu, 'processes')}")
+            ProcessRow(
+                "note", ("note", gpu.uuid), gpu, None, note=f"its processes are not told: {why(gpu, 'processes')}"
+            )
         )
     elif not gpu.processes_trusted:
-        rows.append(Row("note", ("note", gpu.uuid), gpu, None, note="this driver scrambles its process list"))
+        rows.append(ProcessRow("note", ("note", gpu.uuid), gpu, None, note="this driver scrambles its process list"))
     if gpu.mig_used:
-        rows.append(Row("instances", ("instances", gpu.uuid), gpu, gpu.mig_used, age=age))
+        rows.append(ProcessRow("instances", ("instances", gpu.uuid), gpu, gpu.mig_used, age=age))
     unattributed, reserved = gpu.unattributed or 0, gpu.memory.reserved or 0
     if reserved and abs(unattributed) < SMALL:
         also = f", and {format_bytes(unattributed)} unattributed" if unattributed else ""
-        rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved + unattributed, note=also, age=age))
+        rows.append(ProcessRow("reserved", ("reserved", gpu.uuid), gpu, reserved + unattributed, note=also, age=age))
         return rows
     if unattributed:
         known = ", ".join(causes(gpu, host)) if unattributed > 0 else overlap(gpu, grown)
-        rows.append(Row("unattributed", ("unattributed", gpu.uuid), gpu, unattributed, note=known, age=age))
+        rows.append(ProcessRow("unattributed", ("unattributed", gpu.uuid), gpu, unattributed, note=known, age=age))
     if reserved:
-        rows.append(Row("reserved", ("reserved", gpu.uuid), gpu, reserved, age=age))
+        rows.append(ProcessRow("reserved", ("reserved", gpu.uuid), gpu, reserved, age=age))
     return rows
 
 
-def exited_rows(sample: Sample, history: History) -> list[Row]:
+def exited_rows(sample: Sample, history: History) -> list[ProcessRow]:
     """The processes that have gone lately, the latest first."""
     gpus = {gpu.uuid: gpu for gpu in sample.gpus}
-    rows: list[Row] = []
+    rows: list[ProcessRow] = []
     for track in history.exited(sample.taken_at - KEEP_EXITED_SHOWN):
         gpu = gpus.get(track.key.gpu_uuid)
         if gpu is not None and track.key.host == sample.host.name and len(rows) < MOST_EXITED_SHOWN:
             peak = track.peak.bytes if track.peak is not None else None
             rows.append(
-                Row("exited", track.key, gpu, None, peak, track.process, gone_at=track.gone_at, learnt=track.peak)
+                ProcessRow(
+                    "exited", track.key, gpu, None, peak, track.process, gone_at=track.gone_at, learnt=track.peak
+                )
             )
     return rows
 
 
-def _by_gpu(row: Row) -> tuple[int, str, int, int]:
+def _by_gpu(row: ProcessRow) -> tuple[int, str, int, int]:
     return (row.gpu.index, row.gpu.mig_parent or "", KIND_ORDER[row.kind], -(row.now or 0))
 
 
-def _pid(row: Row) -> int | None:
+def _pid(row: ProcessRow) -> int | None:
     return row.process.pid if row.process is not None else None
 
 
-def _text_of(name: str) -> Callable[[Row], str | None]:
-    def text(row: Row) -> str | None:
+def _text_of(name: str) -> Callable[[ProcessRow], str | None]:
+    def text(row: ProcessRow) -> str | None:
         process: Process | None = row.process
         return getattr(process, name) if process is not None else None
 
     return text
 
 
-SORT_KEYS: dict[SortColumn, Callable[[Row], Any]] = {
+SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "pid": _pid,
     "gpu": _by_gpu,
     "user": _text_of("user"),

@@ -18,7 +18,7 @@ from vramtui.core.schema.workload import (
 MOST = 2**31
 
 
-class Field(msgspec.Struct, frozen=True):
+class RunField(msgspec.Struct, frozen=True):
     """One field of `[run]`: `name` as the preset writes it, `label` as the panel does.
 
     Attributes:
@@ -39,19 +39,19 @@ class Field(msgspec.Struct, frozen=True):
 
 
 FIELDS = (
-    Field("batch_size", "batch"),
-    Field("max_num_seqs", "sequences"),
-    Field("sequence_length", "seq", tokens=True, attends=True),
-    Field("max_model_len", "context", tokens=True, attends=True),
-    Field("new_tokens", "new tokens", least=0, tokens=True, attends=True),
-    Field("gpu_memory_utilization", "share", share=True),
-    Field("gradient_accumulation_steps", "accumulate"),
-    Field("precision", "precision", get_args(Precision)),
-    Field("quantization", "quantized", (None, *get_args(Quantization)), attends=True),
-    Field("optimizer", "optimizer", get_args(Optimizer)),
-    Field("attention", "attention", get_args(Attention), attends=True),
-    Field("checkpointing", "checkpointing", get_args(Checkpointing), attends=True),
-    Field("kv_cache", "KV cache", (None, *get_args(CacheType)), attends=True),
+    RunField("batch_size", "batch"),
+    RunField("max_num_seqs", "sequences"),
+    RunField("sequence_length", "seq", tokens=True, attends=True),
+    RunField("max_model_len", "context", tokens=True, attends=True),
+    RunField("new_tokens", "new tokens", least=0, tokens=True, attends=True),
+    RunField("gpu_memory_utilization", "share", share=True),
+    RunField("gradient_accumulation_steps", "accumulate"),
+    RunField("precision", "precision", get_args(Precision)),
+    RunField("quantization", "quantized", (None, *get_args(Quantization)), attends=True),
+    RunField("optimizer", "optimizer", get_args(Optimizer)),
+    RunField("attention", "attention", get_args(Attention), attends=True),
+    RunField("checkpointing", "checkpointing", get_args(Checkpointing), attends=True),
+    RunField("kv_cache", "KV cache", (None, *get_args(CacheType)), attends=True),
 )
 # Where a sequence begins whose length the preset leaves open.
 USUAL_LENGTH = 1024
@@ -60,7 +60,7 @@ SIZES = ("batch_size", "max_num_seqs")
 LENGTHS = ("sequence_length", "max_model_len")
 
 
-def fields_of(workload: Workload) -> tuple[Field, ...]:
+def fields_of(workload: Workload) -> tuple[RunField, ...]:
     """The fields that this kind of run has and this kind of model uses."""
     known = {field.name for field in msgspec.structs.fields(workload.run)}
     attends = hasattr(workload.model, "num_attention_heads")
@@ -78,7 +78,7 @@ def first_of(workload: Workload, names: tuple[str, ...]) -> str | None:
     return next((name for name in names if name in known), None)
 
 
-def value_of(workload: Workload, field: Field) -> Any:  # noqa: ANN401 - a number or one of the choices
+def value_of(workload: Workload, field: RunField) -> Any:  # noqa: ANN401 - a number or one of the choices
     """What the field holds: a number, one of its choices, or None where the preset leaves it open."""
     return getattr(workload.run, field.name)
 
@@ -95,7 +95,7 @@ def step(workload: Workload, name: str, direction: int) -> Workload:
     return msgspec.structs.replace(workload, run=msgspec.structs.replace(workload.run, **{name: value}))
 
 
-def _next(field: Field, value: Any, direction: int) -> Any:  # noqa: ANN401 - as value_of
+def _next(field: RunField, value: Any, direction: int) -> Any:  # noqa: ANN401 - as value_of
     if field.choices:
         at = field.choices.index(value) if value in field.choices else (-1 if direction > 0 else 0)
         return field.choices[(at + direction) % len(field.choices)]

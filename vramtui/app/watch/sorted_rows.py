@@ -7,9 +7,9 @@ from typing import overload
 
 import msgspec
 
-from vramtui.app.state import Row, RowId, SortColumn
+from vramtui.app.state import ProcessRow, RowId, SortColumn
 from vramtui.app.watch.process_filter import conditions, holds
-from vramtui.app.watch.process_rows import Held, Listing
+from vramtui.app.watch.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.watch.row import SORT_KEYS
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -21,20 +21,20 @@ Estimates = Callable[[PresetFile, Device], Estimate | None]
 FROM_THE_SMALLEST = ("pid", "gpu", "user", "command")
 
 
-class Predicted:
+class RowPredictions:
     """The rows of a listing, by their places there, with the predictions of those whose process runs a preset.
 
     Each preset is asked for once a GPU.
     """
 
-    def __init__(self, listing: Listing, matched: Mapping[ProcessKey, PresetFile], estimates: Estimates) -> None:
+    def __init__(self, listing: ProcessRows, matched: Mapping[ProcessKey, PresetFile], estimates: Estimates) -> None:
         self.listing = listing
         self._matched = matched
         self._estimates = estimates
         self._asked: dict[tuple[str, str], int | None] = {}
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, ProcessRow] = {}
 
-    def row(self, at: int) -> Row:
+    def row(self, at: int) -> ProcessRow:
         """The row at place `at` of the listing."""
         found = self._rows.get(at)
         if found is None:
@@ -46,11 +46,11 @@ class Predicted:
         found = (self.listing.find(key) for key in self._matched)
         return sorted(at for at in found if at is not None)
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[ProcessRow]:
         """The rows whose process runs a preset, in the order of the listing."""
         return [self.row(at) for at in self.places()]
 
-    def _predicted(self, row: Row) -> Row:
+    def _predicted(self, row: ProcessRow) -> ProcessRow:
         found = self._matched.get(row.id) if self._matched and isinstance(row.id, ProcessKey) else None
         if found is None:
             return row
@@ -88,10 +88,10 @@ class _Run:
         return self._order
 
 
-class Arranged(Sequence[Row]):
+class SortedRows(Sequence[ProcessRow]):
     """Some of a listing's rows, in an order of their own."""
 
-    def __init__(self, predicted: Predicted, runs: Sequence[_Run]) -> None:
+    def __init__(self, predicted: RowPredictions, runs: Sequence[_Run]) -> None:
         self.predicted = predicted
         self._runs = runs
         self._starts = list(accumulate(map(len, runs), initial=0))
@@ -100,19 +100,19 @@ class Arranged(Sequence[Row]):
         return self._starts[-1]
 
     @overload
-    def __getitem__(self, index: int) -> Row: ...
+    def __getitem__(self, index: int) -> ProcessRow: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: slice) -> Sequence[ProcessRow]: ...
 
-    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+    def __getitem__(self, index: int | slice) -> ProcessRow | Sequence[ProcessRow]:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
         index = range(len(self))[index]
         run = bisect_right(self._starts, index) - 1
         return self.predicted.row(self._runs[run].order[index - self._starts[run]])
 
-    def __iter__(self) -> Iterator[Row]:
+    def __iter__(self) -> Iterator[ProcessRow]:
         return (self.predicted.row(at) for run in self._runs for at in run.order)
 
     def chosen(self, row: RowId | None) -> int:
@@ -136,7 +136,9 @@ class Arranged(Sequence[Row]):
         return None
 
 
-def arranged(predicted: Predicted, wanted: str, column: SortColumn, held: Held | None, *, reverse: bool) -> Arranged:
+def arranged(
+    predicted: RowPredictions, wanted: str, column: SortColumn, held: FrozenOrder | None, *, reverse: bool
+) -> SortedRows:
     """The rows that fulfil every word of `wanted`, sorted by `column`.
 
     Numbers begin with the largest and text with the first of the alphabet, unless `reverse`. What is not known
@@ -151,7 +153,7 @@ def arranged(predicted: Predicted, wanted: str, column: SortColumn, held: Held |
     """
     words = conditions(wanted)
     if not words and held is None and column == "gpu":
-        return Arranged(predicted, _by_gpu(predicted.listing, reverse=reverse))
+        return SortedRows(predicted, _by_gpu(predicted.listing, reverse=reverse))
     places: Iterable[int] = range(len(predicted.listing))
     if words:
         places = [at for at in places if holds(predicted.row(at), words)]
@@ -164,11 +166,11 @@ def arranged(predicted: Predicted, wanted: str, column: SortColumn, held: Held |
     return _ready(predicted, known + _sorted(predicted, others, column, reverse=reverse))
 
 
-def _ready(predicted: Predicted, places: list[int]) -> Arranged:
-    return Arranged(predicted, [_Run([places], list)])
+def _ready(predicted: RowPredictions, places: list[int]) -> SortedRows:
+    return SortedRows(predicted, [_Run([places], list)])
 
 
-def _sorted(predicted: Predicted, places: Iterable[int], column: SortColumn, *, reverse: bool) -> list[int]:
+def _sorted(predicted: RowPredictions, places: Iterable[int], column: SortColumn, *, reverse: bool) -> list[int]:
     key = SORT_KEYS[column]
     values = {at: key(predicted.row(at)) for at in places}
     known = [at for at, value in values.items() if value is not None]
@@ -176,7 +178,7 @@ def _sorted(predicted: Predicted, places: Iterable[int], column: SortColumn, *, 
     return known + [at for at, value in values.items() if value is None]
 
 
-def _by_gpu(listing: Listing, *, reverse: bool) -> list[_Run]:
+def _by_gpu(listing: ProcessRows, *, reverse: bool) -> list[_Run]:
     """A run for each GPU, so that only those are put in order that are on the screen."""
 
     def place(gpu: Gpu) -> tuple[int, str]:

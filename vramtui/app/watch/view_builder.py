@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.monitor.reported_ledgers import Jobs, nobody, told_ledger
-from vramtui.app.state import Bar, Panel, Row, Series
+from vramtui.app.state import GpuBar, Panel, ProcessRow, Series
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.comparison import compare
@@ -26,11 +26,11 @@ _CEILINGS = tuple(size * MIB for size in (64, 128, 256, 512, 768)) + tuple(
 
 def bars(
     sample: Sample,
-    rows: Iterable[Row],
+    rows: Iterable[ProcessRow],
     chosen: Gpu | None,
     panel: Panel | None,
     answered: Mapping[str, tuple[float, Gpu]],
-) -> tuple[Bar, ...]:
+) -> tuple[GpuBar, ...]:
     """A bar for every GPU and MIG instance.
 
     Args:
@@ -59,17 +59,19 @@ def _bar(
     growth: Mapping[str, int],
     chosen: Gpu | None,
     answered: Mapping[str, tuple[float, Gpu]],
-) -> Bar:
+) -> GpuBar:
     used = gpu.memory.used
     predicted = used + growth[gpu.uuid] if used is not None and gpu.uuid in growth else None
     is_chosen = chosen is not None and chosen.uuid == gpu.uuid
     if gpu.state == "ok" or gpu.uuid not in answered:
-        return Bar(gpu, predicted, is_chosen)
+        return GpuBar(gpu, predicted, is_chosen)
     at, last = answered[gpu.uuid]
-    return Bar(gpu, None, is_chosen, last, sample.taken_at - at)
+    return GpuBar(gpu, None, is_chosen, last, sample.taken_at - at)
 
 
-def series(sample: Sample, history: History, chosen: Row | None, predicted: int | None, span: int) -> Series | None:
+def series(
+    sample: Sample, history: History, chosen: ProcessRow | None, predicted: int | None, span: int
+) -> Series | None:
     """The chosen process's memory over the last `span` seconds (0: since it was first seen)."""
     track = history.tracks.get(chosen.id) if chosen is not None and isinstance(chosen.id, ProcessKey) else None
     if chosen is None or track is None:
@@ -103,7 +105,7 @@ def ceiling(highest: int, total: int | None) -> int:
     return found
 
 
-def row_for_panel(preset: str, chosen: Row | None, every: Iterable[Row]) -> Row | None:
+def row_for_panel(preset: str, chosen: ProcessRow | None, every: Iterable[ProcessRow]) -> ProcessRow | None:
     """The row that a preset is set beside: the chosen one, or another on the same GPU that does run the preset."""
     if chosen is None or chosen.preset == preset:
         return chosen
@@ -115,7 +117,7 @@ def panel(
     found: PresetFile,
     workload: Workload,
     *,
-    row: Row | None,
+    row: ProcessRow | None,
     sample: Sample | None,
     predictor: Predictor,
     changed: frozenset[str],
@@ -159,7 +161,7 @@ def _before(plain: Estimate | None, now: Estimate | None) -> Estimate | None:
     return None if plain is now else plain
 
 
-def device_for(chosen: Row | None, sample: Sample | None) -> Device:
+def device_for(chosen: ProcessRow | None, sample: Sample | None) -> Device:
     """The chosen row's card, or the first that answers, or a usual one where there is none."""
     gpu = chosen.gpu if chosen is not None else _first_gpu(sample)
     return device_of(gpu) if gpu is not None else CARDS[DEFAULT_CARD]

@@ -4,17 +4,25 @@ from functools import cache
 
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.observation.probe_messages import Beat, Counters, Hello, ObservedJob, PhaseEnd, ProbeDevice, Watched
+from vramtui.core.observation.probe_messages import (
+    Beat,
+    Hello,
+    MemoryCounters,
+    ObservedJob,
+    PhaseEnd,
+    ProbeDevice,
+    ProbePhase,
+)
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.presets import PresetLibrary
-from vramtui.sources.demo.jobs import CONTEXT, SMALL, TRAINING, Job
+from vramtui.sources.demo.jobs import CONTEXT, SMALL, TRAINING, DemoJob
 from vramtui.sources.demo.source import RESERVED, TOTAL, DemoSource
 
 # Which preset each of them runs, and its observed activations over the predicted ones.
-TELLING: tuple[tuple[Job, str, float], ...] = ((TRAINING, "llama-3.1-8b-lora", 0.991), (SMALL, "gpt2-124m", 0.987))
+TELLING: tuple[tuple[DemoJob, str, float], ...] = ((TRAINING, "llama-3.1-8b-lora", 0.991), (SMALL, "gpt2-124m", 0.987))
 SPEAKS_AFTER = 60.0  # seconds of its life after which a job has been through its first steps
 STEP_SECONDS = 1.6
-PHASES: tuple[Watched, ...] = ("build", "input", "forward", "backward", "step")
+PHASES: tuple[ProbePhase, ...] = ("build", "input", "forward", "backward", "step")
 
 
 def told_by(demo: DemoSource) -> tuple[ObservedJob, ...]:
@@ -27,7 +35,7 @@ def told_by(demo: DemoSource) -> tuple[ObservedJob, ...]:
     )
 
 
-def _told(job: Job, estimate: Estimate, share: float, demo: DemoSource) -> ObservedJob:
+def _told(job: DemoJob, estimate: Estimate, share: float, demo: DemoSource) -> ObservedJob:
     elapsed = demo.elapsed
     pid, lived = job.pid + job.run(elapsed), elapsed - job.started(elapsed)
     device = ProbeDevice(
@@ -72,10 +80,10 @@ def _near(estimate: Estimate, size: int, share: float) -> int:
     return size if size <= states else states + int((size - states) * share) // 512 * 512
 
 
-def _counters(job: Job, estimate: Estimate, share: float) -> Counters:
+def _counters(job: DemoJob, estimate: Estimate, share: float) -> MemoryCounters:
     peak = _near(estimate, estimate.allocated, share)
     reserved = max(stage.end for stage in job.stages) - CONTEXT
-    return Counters(
+    return MemoryCounters(
         index=0,
         allocated=peak // 2,
         allocated_peak=peak,

@@ -14,7 +14,7 @@ BAD_INPUT = 2
 NO_SOURCE = 3
 
 
-def leave(code: int, sentence: str) -> NoReturn:
+def fail(code: int, sentence: str) -> NoReturn:
     """Say one sentence on standard error and end with `code`."""
     lines = map(printable, sentence.split("\n"))  # it may quote a file
     sys.stderr.write("vramtui: " + "\n".join(lines) + "\n")
@@ -22,14 +22,14 @@ def leave(code: int, sentence: str) -> NoReturn:
 
 
 @contextmanager
-def spoken_errors() -> Iterator[None]:
+def exit_on_user_error() -> Iterator[None]:
     """Turn the errors that carry a sentence into that sentence and an exit code; a closed pipe ends in silence."""
     try:
         yield
     except UserError as error:
-        leave(BAD_INPUT, str(error))
+        fail(BAD_INPUT, str(error))
     except SourceFailed as error:
-        leave(NO_SOURCE, " ".join(filter(None, (error.message, error.hint))))
+        fail(NO_SOURCE, " ".join(filter(None, (error.message, error.hint))))
     except BrokenPipeError:
         # The reader has had enough (`| head`). Python would complain again when it flushes at exit.
         sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - it must outlive this function

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 DEMO = "This is the built-in demo, its GPUs are not real"
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenedSource(msgspec.Struct, frozen=True):
     """A source, the sentence to show above it, the recording that it plays, and what its jobs tell (each or None)."""
 
     source: Source
@@ -28,7 +28,7 @@ class Opened(msgspec.Struct, frozen=True):
     jobs: "Callable[[], tuple[ObservedJob, ...]] | None" = None
 
 
-def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False, at_once: bool = False) -> Opened:
+def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False, at_once: bool = False) -> OpenedSource:
     """The source the options ask for; this machine's GPUs by default.
 
     Args:
@@ -50,14 +50,14 @@ def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False, at_
     from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
 
     try:
-        return Opened(pick_source())
+        return OpenedSource(pick_source())
     except SourceFailed as error:
         if not fall_back:
             raise
         return _demo(" ".join(filter(None, (f"{DEMO}: {error.message}", error.hint))))
 
 
-def _demo(banner: str) -> Opened:
+def _demo(banner: str) -> OpenedSource:
     from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - only where it is shown
 
     demo = DemoSource()
@@ -67,16 +67,16 @@ def _demo(banner: str) -> Opened:
 
         return told_by(demo)
 
-    return Opened(demo, banner, jobs=jobs)
+    return OpenedSource(demo, banner, jobs=jobs)
 
 
-def _open_growing(path: Path) -> Opened:
+def _open_growing(path: Path) -> OpenedSource:
     from vramtui.records.recording.growing_recording import open_recording  # noqa: PLC0415 - only where it is shown
 
     return _replayed(path, open_recording(path))
 
 
-def _open_recording(path: Path) -> Opened:
+def _open_recording(path: Path) -> OpenedSource:
     from vramtui.cli.common.progress import ReadingProgress  # noqa: PLC0415 - only where it is shown
     from vramtui.records.recording.writer import read_recording  # noqa: PLC0415 - only where it is shown
 
@@ -88,8 +88,8 @@ def _open_recording(path: Path) -> Opened:
     return _replayed(path, recording)
 
 
-def _replayed(path: Path, recording: "Recording | GrowingRecording") -> Opened:
+def _replayed(path: Path, recording: "Recording | GrowingRecording") -> OpenedSource:
     from vramtui.sources.replay import ReplaySource  # noqa: PLC0415 - only where it is shown
 
     notes = " ".join((f"replay of {printable(path.name)}", *recording.warnings))
-    return Opened(ReplaySource(recording.samples, times=recording.times), notes, recording)
+    return OpenedSource(ReplaySource(recording.samples, times=recording.times), notes, recording)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 HEARD_WITHIN = 1.6
 
 
-class Probes:
+class ProbeClient:
     """Hears this user's jobs from `listen` on; where no socket can be made, nobody tells anything.
 
     Args:

@@ -8,7 +8,7 @@ from vramtui.estimators.predict import Predictor
 from vramtui.presets import PresetLibrary
 
 
-class Looker:
+class Snapshotter:
     """Looks through a source again and again and keeps what it saw, so that peaks grow with each look.
 
     Args:

@@ -5,13 +5,13 @@ import os
 import sys
 from pathlib import Path
 
-from vramtui.cli.common.exit_codes import BAD_INPUT, leave, spoken_errors
+from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.common.open_source import open_source
 from vramtui.cli.common.paths import config_dir, data_dir, run_history
-from vramtui.cli.common.probe_client import Probes
+from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.dashboard.past_runs import past_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
-from vramtui.cli.dashboard.run_writer import HistoryKeeper
+from vramtui.cli.dashboard.run_writer import HistoryRunWriter
 from vramtui.cli.dashboard.signals import let_act
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer
@@ -33,13 +33,13 @@ def open_dashboard(
     read_only: bool = False,
 ) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
-    with spoken_errors():
+    with exit_on_user_error():
         _open(demo=demo, replay=replay, interval=interval, preset=preset, read_only=read_only)
 
 
 def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: str | None, read_only: bool) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        leave(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
+        fail(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
     gc.disable()  # What is loaded until the first paint is there to stay: going through it again and again takes 15 ms.
     for name in ("COLUMNS", "LINES"):
         # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
@@ -77,8 +77,8 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
     if opened.jobs is not None:
         app.desk.jobs = opened.jobs
     if not opened.banner:
-        app.desk.jobs = Probes("dashboard").jobs
-        app.keeper = HistoryKeeper(run_history)
+        app.desk.jobs = ProbeClient("dashboard").jobs
+        app.keeper = HistoryRunWriter(run_history)
     let_act(app, opened, read_only=read_only or settings.dashboard.read_only, told=read_only)
     app.save_choice = saver
     app.past = past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner))

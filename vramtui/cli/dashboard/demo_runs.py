@@ -11,7 +11,7 @@ from vramtui.core.base.units import MIB
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.runs.run import Ending, Kept, Run
+from vramtui.core.runs.run import Ending, Run, StoredRun
 from vramtui.core.runs.run_identity import run_key
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
@@ -46,7 +46,7 @@ JOBS = (
 ENDINGS: dict[int, Ending] = {4: "out_of_memory", 11: "failed"}
 
 
-def demo_runs(now: float, host: str) -> tuple[Kept, ...]:
+def demo_runs(now: float, host: str) -> tuple[StoredRun, ...]:
     """Runs of the last fortnight before `now` (seconds since the epoch), the latest first; the first still runs."""
     library, chance = PresetLibrary(), random.Random(5)
     order = [job for job in JOBS for _ in range(job.times)]
@@ -58,7 +58,7 @@ def demo_runs(now: float, host: str) -> tuple[Kept, ...]:
         made.append(_run(number, job, library.get(job.preset), at, host=host, chance=chance))
         at -= chance.random() * DAY * 1.3
     made[0] = msgspec.structs.replace(made[0], ended_at=None, ending="running", exit_code=None, seen_until=now)
-    return tuple(Kept(len(made) - at, run) for at, run in enumerate(made))
+    return tuple(StoredRun(len(made) - at, run) for at, run in enumerate(made))
 
 
 def _run(number: int, job: _Job, found: PresetFile, at: float, *, host: str, chance: random.Random) -> Run:

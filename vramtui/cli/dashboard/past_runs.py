@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import SnapshotSettings
 
 if TYPE_CHECKING:
-    from vramtui.core.runs.run import Kept
+    from vramtui.core.runs.run import StoredRun
     from vramtui.records.run_history import RunHistory
 
 
@@ -38,7 +38,7 @@ def past_runs(saver: Saver, *, demo: bool, made_up: bool) -> "PastRuns | DemoPas
     return PastRuns(run_history, saver)
 
 
-def _report(kept: "Kept", settings: SnapshotSettings) -> list[str]:
+def _report(kept: "StoredRun", settings: SnapshotSettings) -> list[str]:
     """Write one where snapshots go, in those of their formats that a past run can have."""
     from vramtui.cli.history.run_estimates import report_of  # noqa: PLC0415 - when the first report is asked for
     from vramtui.records.export.run_report import FORMATS, save_report  # noqa: PLC0415 - as above
@@ -76,7 +76,7 @@ class PastRuns:
         path = self._open_history().path
         return [_written(path), _written(path.with_name(f"{path.name}-wal"))]
 
-    def runs(self) -> "tuple[Kept, ...]":
+    def runs(self) -> "tuple[StoredRun, ...]":
         """The latest of them."""
         return self._open_history().runs(limit=MOST)
 
@@ -85,7 +85,7 @@ class PastRuns:
         if not self._open_history().forget(number):
             raise UserError(f"run {number} is not in the history any more")
 
-    def report(self, kept: "Kept") -> list[str]:
+    def report(self, kept: "StoredRun") -> list[str]:
         """Write one to files."""
         return _report(kept, self._saver.settings)
 
@@ -104,13 +104,13 @@ class DemoPast:
     def __init__(self, now: float, saver: Saver) -> None:
         self._now = now
         self._saver = saver
-        self._runs: tuple[Kept, ...] | None = None
+        self._runs: tuple[StoredRun, ...] | None = None
 
     def stamp(self) -> object:
         """How many are left."""
         return len(self.runs())
 
-    def runs(self) -> "tuple[Kept, ...]":
+    def runs(self) -> "tuple[StoredRun, ...]":
         """A fortnight of somebody's work."""
         if self._runs is None:
             from vramtui.cli.dashboard.demo_runs import demo_runs  # noqa: PLC0415 - estimators take time to load
@@ -122,6 +122,6 @@ class DemoPast:
         """Remove one until the next start."""
         self._runs = tuple(kept for kept in self.runs() if kept.id != number)
 
-    def report(self, kept: "Kept") -> list[str]:
+    def report(self, kept: "StoredRun") -> list[str]:
         """Write one to files."""
         return _report(kept, self._saver.settings)

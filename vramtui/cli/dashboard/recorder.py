@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 TRIES = 100  # names that may be taken already
 
 
-class FileTape:
+class FileSink:
     """One recording in a file."""
 
     def __init__(self, writer: "RecordingWriter") -> None:
@@ -59,14 +59,14 @@ class FileRecorder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def __call__(self, first: Sample, interval: float) -> FileTape:
+    def __call__(self, first: Sample, interval: float) -> FileSink:
         """A new recording.
 
         Raises:
             UserError: there can be none in that folder.
         """
         from vramtui.cli.common.versions import versions  # noqa: PLC0415 - when the first recording begins
-        from vramtui.records.recording.writer import Header, RecordingWriter  # noqa: PLC0415 - as above
+        from vramtui.records.recording.writer import RecordingHeader, RecordingWriter  # noqa: PLC0415 - as above
 
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -75,8 +75,8 @@ class FileRecorder:
             raise UserError(
                 f"the folder for recordings, {printable(str(self._folder))}, cannot be used: {reason}"
             ) from None
-        header = Header(started_at=first.taken_at, interval=interval, versions=versions(first))
-        return FileTape(RecordingWriter(self._free(first), header))
+        header = RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
+        return FileSink(RecordingWriter(self._free(first), header))
 
     def _free(self, first: Sample) -> Path:
         host = re.sub(r"[^A-Za-z0-9._-]+", "-", first.host.name).strip(".-")[:64] or "host"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MOST_WAITING = 4096
 
 
-class HistoryKeeper:
+class HistoryRunWriter:
     """Keeps the latest word on each run. What cannot be written now is tried again with the next word on any run.
 
     Args:

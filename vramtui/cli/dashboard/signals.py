@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from vramtui.cli.common.open_source import Opened
+from vramtui.cli.common.open_source import OpenedSource
 
 if TYPE_CHECKING:
     from vramtui.app import Dashboard
 
 
-def let_act(app: "Dashboard", opened: Opened, *, read_only: bool, told: bool) -> None:
+def let_act(app: "Dashboard", opened: OpenedSource, *, read_only: bool, told: bool) -> None:
     """Give the dashboard its actor, or the sentence that says why it has none.
 
     Args:

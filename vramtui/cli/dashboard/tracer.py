@@ -15,7 +15,7 @@ from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel
 from vramtui.core.schema.workload import Workload
 
 if TYPE_CHECKING:
-    from vramtui.app.timeline.tracer import Traced
+    from vramtui.app.timeline.tracer import FinishedTrace
     from vramtui.estimators.traced.process.results import Progress
 
 KEPT = 200
@@ -38,12 +38,12 @@ class ChildTracer:
             self._refusals[workload] = _refusal(workload)
         return self._refusals[workload]
 
-    def recall(self, workload: Workload, device: Device) -> "Traced | None":
+    def recall(self, workload: Workload, device: Device) -> "FinishedTrace | None":
         """As Tracer.recall; a file that cannot be read is none."""
         path = self._path(workload, device)
         if path is None or not path.is_file():
             return None
-        from vramtui.app.timeline.tracer import Traced  # noqa: PLC0415 - loaded already, when the dashboard asks
+        from vramtui.app.timeline.tracer import FinishedTrace  # noqa: PLC0415 - loaded already, when the dashboard asks
         from vramtui.estimators.traced.estimator import estimate_of  # noqa: PLC0415 - only where a trace was kept
         from vramtui.estimators.traced.process.results import TraceResult  # noqa: PLC0415 - as above
 
@@ -51,7 +51,7 @@ class ChildTracer:
             result = msgspec.json.decode(path.read_bytes(), type=TraceResult)
         except (OSError, msgspec.MsgspecError):
             return None
-        return Traced(estimate_of(result, workload), result)
+        return FinishedTrace(estimate_of(result, workload), result)
 
     def trace(
         self,
@@ -59,9 +59,9 @@ class ChildTracer:
         device: Device,
         progress: "Callable[[Progress], None]",
         cancel: threading.Event,
-    ) -> "Traced | None":
+    ) -> "FinishedTrace | None":
         """As Tracer.trace, on a card of this kind that has all the memory one could ask for."""
-        from vramtui.app.timeline.tracer import Traced  # noqa: PLC0415 - as above
+        from vramtui.app.timeline.tracer import FinishedTrace  # noqa: PLC0415 - as above
         from vramtui.estimators.traced.estimator import (  # noqa: PLC0415 - only where a trace is asked for
             NO_LIMIT,
             STEPS,
@@ -77,7 +77,7 @@ class ChildTracer:
         except TraceCancelled:
             return None
         self._keep(self._path(workload, device), msgspec.json.encode(result))
-        return Traced(estimate_of(result, workload), result)
+        return FinishedTrace(estimate_of(result, workload), result)
 
     def _path(self, workload: Workload, device: Device) -> Path | None:
         """Where a trace is kept: by workload, card, and the versions that made it."""

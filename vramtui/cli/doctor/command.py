@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.console import PIPE_WIDTH, plain_console, print_json
-from vramtui.cli.common.exit_codes import NO, spoken_errors
+from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.doctor.check import Finding
 
 CANNOT_WORK = 2
@@ -23,7 +23,7 @@ def doctor(
 
     Exit code 0: all is well. 1: it works, and something is not shown. 2: it cannot work as it is.
     """
-    with spoken_errors():
+    with exit_on_user_error():
         from vramtui.cli.doctor import driver, machine, software  # noqa: PLC0415 - only here
         from vramtui.cli.doctor.check import ask_all  # noqa: PLC0415 - only here
 

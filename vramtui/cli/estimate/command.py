@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import NO, spoken_errors
+from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.estimate.corrected import Corrected, side_by_side, uncalibrated_lines
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import parse_size
@@ -35,7 +35,7 @@ def estimate(
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """What a preset should need, part by part. Exit code 1 when --gpu or --memory cannot hold it."""
-    with spoken_errors():
+    with exit_on_user_error():
         found = changed_preset(preset, settings or [])
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None

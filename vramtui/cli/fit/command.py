@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.console import print_json, print_table
-from vramtui.cli.common.exit_codes import NO, spoken_errors
+from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.estimate.command import changed_preset, chosen_device, named
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import UNKNOWN, format_bytes
@@ -36,7 +36,7 @@ def fit(
 
     Exit code 1 when the preset as it stands does not fit.
     """
-    with spoken_errors():
+    with exit_on_user_error():
         if gpu is None and memory is None:
             raise UserError("say what it has to fit: --gpu H200, or --memory 24GiB")
         found = changed_preset(preset, settings or [])

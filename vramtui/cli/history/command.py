@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import spoken_errors
+from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
-from vramtui.core.runs.run import Kept, spreads
+from vramtui.core.runs.run import StoredRun, spreads
 from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filtered, in_order
 
 if TYPE_CHECKING:
-    from vramtui.core.runs.calibration import Calibration, Learnt
+    from vramtui.core.runs.calibration import Calibration, Learned
 
 ALL = 1 << 30
 _AGO = re.compile(r"(\d+) *(m|h|d|w)")
@@ -41,7 +41,7 @@ def history(
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
-    with spoken_errors():
+    with exit_on_user_error():
         from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
         from vramtui.cli.history import text as history_text  # noqa: PLC0415 - only here
 
@@ -67,7 +67,7 @@ def history(
             history_text.print_list(kept, some_kept=bool(kept) or bool(kept_in.runs(limit=1)))
 
 
-def document(kept: list[Kept]) -> dict[str, object]:
+def document(kept: list[StoredRun]) -> dict[str, object]:
     """What `--json` prints."""
     import msgspec  # noqa: PLC0415 - only here
 
@@ -75,7 +75,7 @@ def document(kept: list[Kept]) -> dict[str, object]:
     return {"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in kept))}
 
 
-def _print_calibration(kept: tuple[Kept, ...], host: str, *, json: bool) -> None:
+def _print_calibration(kept: tuple[StoredRun, ...], host: str, *, json: bool) -> None:
     from vramtui.cli.history.text import print_calibration  # noqa: PLC0415 - only here
     from vramtui.core.runs.calibration import calibrate  # noqa: PLC0415 - as above
 
@@ -109,7 +109,7 @@ def calibration_document(found: "Calibration") -> dict[str, object]:
     }
 
 
-def _figures(seen: "Learnt", *, whole: bool) -> dict[str, object]:
+def _figures(seen: "Learned", *, whole: bool) -> dict[str, object]:
     figures = {"median": seen.median, "lowest": seen.lowest, "highest": seen.highest}
     return {
         "runs": seen.runs,

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import spoken_errors
+from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
 
 
@@ -27,7 +27,7 @@ def report(
 
     Of a snapshot's formats it lacks SVG, which is a picture of the screen.
     """
-    with spoken_errors():
+    with exit_on_user_error():
         from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
         from vramtui.cli.history.run_estimates import report_of  # noqa: PLC0415 - only here
         from vramtui.records.export.run_report import FORMATS, save_report  # noqa: PLC0415 - only here

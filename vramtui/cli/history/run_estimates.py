@@ -6,12 +6,12 @@ from vramtui import __version__
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.runs.run import Kept, Run
+from vramtui.core.runs.run import Run, StoredRun
 from vramtui.core.runs.run_report import RunReport, run_report
 from vramtui.core.schema.workload import Workload
 
 
-def report_of(kept: Kept) -> RunReport:
+def report_of(kept: StoredRun) -> RunReport:
     """Everything about `kept`. A trace is not run again: it takes seconds, and code of somebody's."""
     again, problem = _again(kept.run)
     return run_report(kept, again, problem, __version__)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from vramtui.cli.common.console import print_table
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_gib, format_percent
-from vramtui.core.estimate.comparison import Row, compare_ledgers
+from vramtui.core.estimate.comparison import ComparisonRow, compare_ledgers
 from vramtui.core.estimate.ledger import TITLES
-from vramtui.core.runs.calibration import ENOUGH, Calibration, Learnt
-from vramtui.core.runs.run import Kept, Run, Spread, spreads
+from vramtui.core.runs.calibration import ENOUGH, Calibration, Learned
+from vramtui.core.runs.run import Run, Spread, StoredRun, spreads
 from vramtui.core.runs.run_list import BARS, ending_words, errors_of, histogram, preset_values
 
 HEADINGS = ("RUN", "WHEN", "HOST", "GPU", "PRESET", "METHOD", "PREDICTED", "OBSERVED", "Δ", "ENDED", "COMMAND")
@@ -22,7 +22,7 @@ EMPTY = (
 )
 
 
-def print_list(kept: Sequence[Kept], *, some_kept: bool) -> None:
+def print_list(kept: Sequence[StoredRun], *, some_kept: bool) -> None:
     """A line for each run, and how far off they were; `some_kept` when the history holds others that are not asked
     for.
     """
@@ -36,7 +36,7 @@ def print_list(kept: Sequence[Kept], *, some_kept: bool) -> None:
         _print_spread(spread, runs)
 
 
-def print_run(entry: Kept) -> None:
+def print_run(entry: StoredRun) -> None:
     """Everything that is kept of one."""
     run = entry.run
     lasted = None if run.ended_at is None else run.ended_at - run.started_at
@@ -107,7 +107,7 @@ def _print_spread(spread: Spread, runs: tuple[Run, ...]) -> None:
         sys.stdout.write(f"  {title:>13}  {bar}{f' {number}' if number else ''}\n")
 
 
-def _row(entry: Kept) -> tuple[str, ...]:
+def _row(entry: StoredRun) -> tuple[str, ...]:
     run = entry.run
     return (
         str(entry.id),
@@ -124,19 +124,19 @@ def _row(entry: Kept) -> tuple[str, ...]:
     )
 
 
-def _sides(row: Row) -> tuple[str, str, str, str]:
+def _sides(row: ComparisonRow) -> tuple[str, str, str, str]:
     observed = f"with {TITLES[row.within]}" if row.within else format_bytes(row.observed, 2)
     return TITLES[row.line], format_bytes(row.predicted, 2), observed, format_percent(row.fraction)
 
 
-def _bytes_of(seen: Learnt) -> tuple[str, ...]:
+def _bytes_of(seen: Learned) -> tuple[str, ...]:
     sizes = (format_bytes(round(size)) for size in (seen.median, seen.lowest, seen.highest))
     return (str(seen.runs), *sizes, _used(seen))
 
 
-def _shares_of(seen: Learnt) -> tuple[str, ...]:
+def _shares_of(seen: Learned) -> tuple[str, ...]:
     return (str(seen.runs), *(f"{share:.3f}" for share in (seen.median, seen.lowest, seen.highest)), _used(seen))
 
 
-def _used(seen: Learnt) -> str:
+def _used(seen: Learned) -> str:
     return "yes" if seen.enough else f"not yet, {ENOUGH - seen.runs} more"

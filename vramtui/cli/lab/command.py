@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.console import print_json, print_table
-from vramtui.cli.common.exit_codes import NO, spoken_errors
+from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.cli.trace.command import chosen_device
 from vramtui.core.estimate.devices import DEFAULT_CARD
 
@@ -35,7 +35,7 @@ def lab(
 
     Exit code 1 when a measured figure differs from the predicted one.
     """
-    with spoken_errors():
+    with exit_on_user_error():
         from vramtui.estimators.lab.catalogue import EXPERIMENTS, chosen  # noqa: PLC0415 - only this command
 
         if name is None:

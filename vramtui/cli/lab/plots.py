@@ -3,7 +3,7 @@
 from vramtui.cli.common.category_bars import MARKS, Bars
 from vramtui.cli.trace.text import unit_of
 from vramtui.core.base.colours import DARK
-from vramtui.estimators.lab.runner import Outcome, Row
+from vramtui.estimators.lab.runner import LabRow, Outcome
 from vramtui.estimators.traced.process.results import TraceRow
 
 LINES_BESIDE = 3
@@ -19,7 +19,7 @@ def plotted(outcome: Outcome, width: int, bars: Bars) -> str:
     return _lengths(outcome.rows, width, colour=bars.colour)
 
 
-def _curve(rows: tuple[Row, ...], width: int, *, colour: bool) -> str:
+def _curve(rows: tuple[LabRow, ...], width: int, *, colour: bool) -> str:
     """Allocated over the size asked for."""
     import plotext  # noqa: PLC0415 - only where something is drawn
 
@@ -57,7 +57,7 @@ def _stacks(title: str, rows: tuple[TraceRow, ...], width: int, bars: Bars) -> s
     return _text(figure, colour=bars.colour)
 
 
-def _lengths(rows: tuple[Row, ...], width: int, *, colour: bool) -> str:
+def _lengths(rows: tuple[LabRow, ...], width: int, *, colour: bool) -> str:
     """A bar of allocated for each moment, and beside it one of reserved."""
     import plotext  # noqa: PLC0415 - only where something is drawn
 

@@ -6,7 +6,7 @@ from vramtui.cli.common.category_bars import Bars
 from vramtui.cli.lab.plots import plotted
 from vramtui.cli.trace.text import columns
 from vramtui.core.base.text import printable
-from vramtui.estimators.lab.runner import Figures, Outcome, Row
+from vramtui.estimators.lab.runner import LabRow, Outcome, TorchFigures
 
 FIGURES = {
     "allocated": "allocated",
@@ -55,7 +55,7 @@ def _print_rows(outcome: Outcome, bars: Bars) -> None:
         print(_row(row, name, measured=measured))
 
 
-def _row(row: Row, width: int, *, measured: bool) -> str:
+def _row(row: LabRow, width: int, *, measured: bool) -> str:
     start = f"{row.label:<{width}}  {row.predicted.allocated:>15,}  {row.predicted.reserved:>15,}"
     if not measured:
         return f"{start}  {row.predicted.peak_allocated:>15,}"
@@ -64,7 +64,7 @@ def _row(row: Row, width: int, *, measured: bool) -> str:
     return f"{start}  {row.measured.allocated:>15,}  {difference(row.predicted, row.measured)}"
 
 
-def difference(predicted: Figures, measured: Figures) -> str:
+def difference(predicted: TorchFigures, measured: TorchFigures) -> str:
     """`exact`, or how far the first figure that differs is from the measured one, and which it is."""
     for name, title in FIGURES.items():
         off = getattr(predicted, name) - getattr(measured, name)
@@ -73,5 +73,5 @@ def difference(predicted: Figures, measured: Figures) -> str:
     return "exact"
 
 
-def _where(row: Row) -> str:
+def _where(row: LabRow) -> str:
     return f"{row.run} {row.label}".strip()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vramtui.cli.common.console import print_json, print_table
-from vramtui.cli.common.exit_codes import BAD_INPUT, spoken_errors
+from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 
@@ -23,7 +23,7 @@ def list_presets(
     """Every preset, your own before the bundled ones."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
 
-    with spoken_errors():
+    with exit_on_user_error():
         library = PresetLibrary()
         found = library.all()
         if json:
@@ -40,7 +40,7 @@ def show(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")
     """A preset's file: its path, then its text."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
 
-    with spoken_errors():
+    with exit_on_user_error():
         found = PresetLibrary().get(name)
         text = Path(found.path).read_text(encoding="utf-8-sig")
         typer.echo(f"# {printable(found.path)}")
@@ -55,7 +55,7 @@ def check(
     ] = None,
 ) -> None:
     """Whether files are presets: a sentence with file, line and key for each mistake, and exit code 2."""
-    with spoken_errors():
+    with exit_on_user_error():
         count, problems = _check(files or [])
         for problem in problems:
             sys.stderr.write(f"vramtui: {problem}\n")
@@ -75,7 +75,7 @@ def new(
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
     from vramtui.presets.draft.creation import create_preset  # noqa: PLC0415 - only this command writes one
 
-    with spoken_errors():
+    with exit_on_user_error():
         typer.echo(printable(str(create_preset(PresetLibrary(), name, source))))
 
 
@@ -84,7 +84,7 @@ def edit(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")
     """Open a preset in $VISUAL or $EDITOR and check it afterwards; a bundled one as a copy of your own."""
     from vramtui.cli.presets.edit import edit_preset  # noqa: PLC0415 - only this command edits one
 
-    with spoken_errors():
+    with exit_on_user_error():
         raise typer.Exit(edit_preset(name, _try_out))
 
 

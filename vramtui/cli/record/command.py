@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import spoken_errors
-from vramtui.cli.common.open_source import Opened, open_source
+from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.readings import Sample
@@ -48,7 +48,7 @@ def record(
     """
     from vramtui.cli.record.fast_sampler import wanted  # noqa: PLC0415 - only where something is recorded
 
-    with spoken_errors():
+    with exit_on_user_error():
         closely = wanted(close)
         opened = open_source(demo=demo, replay=None)
         source = opened.source
@@ -71,25 +71,27 @@ def record(
 
 def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
     from vramtui.cli.common.versions import versions  # noqa: PLC0415 - only where something is recorded
-    from vramtui.records.recording.writer import Header, RecordingWriter  # noqa: PLC0415 - as above
+    from vramtui.records.recording.writer import RecordingHeader, RecordingWriter  # noqa: PLC0415 - as above
 
-    return RecordingWriter(file, Header(started_at=first.taken_at, interval=interval, versions=versions(first)))
+    return RecordingWriter(
+        file, RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
+    )
 
 
 class _Beside:
     """What is written with each sample: what probes told by then, predictions, and peaks."""
 
-    def __init__(self, opened: Opened, wanted: "Wanted") -> None:
-        from vramtui.cli.common.probe_client import Probes  # noqa: PLC0415 - as below
-        from vramtui.cli.record.fast_sampler import Closely  # noqa: PLC0415 - as above
+    def __init__(self, opened: OpenedSource, wanted: "Wanted") -> None:
+        from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
+        from vramtui.cli.record.fast_sampler import FastTargets  # noqa: PLC0415 - as above
         from vramtui.cli.record.recorded_predictions import Predictions  # noqa: PLC0415 - only where something is recorded
 
-        self._closely = Closely(opened.source, wanted)
+        self._closely = FastTargets(opened.source, wanted)
         if isinstance(wanted, frozenset) and not self._closely.able:
             sys.stderr.write(f"vramtui: no close looks: {opened.source.name} cannot look at single processes\n")
         self._predictions = Predictions()
         self._predictions.start()
-        self._probes = Probes("record")
+        self._probes = ProbeClient("record")
         self._jobs = opened.jobs or self._probes.jobs
         if opened.jobs is None:
             self._probes.listen()

@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
 from typing import Literal
 
-from vramtui.app.monitor.fast_sampler import MOST, Sampler
+from vramtui.app.monitor.fast_sampler import MOST, FastSampler
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
-from vramtui.core.observation.source import CloseSource, Source
+from vramtui.core.observation.source import FastSource, Source
 
 Wanted = Literal["auto", "none"] | frozenset[int]
 
@@ -29,13 +29,13 @@ def wanted(said: str) -> Wanted:
     return frozenset(map(int, pids))
 
 
-class Closely:
+class FastTargets:
     """Has processes looked at between samples, where the source can do that, and knows every lifetime peak."""
 
     def __init__(self, source: Source, wanted: Wanted) -> None:
         self._wanted = wanted
         self._history = History()
-        self._sampler = Sampler(source) if wanted != "none" and isinstance(source, CloseSource) else None
+        self._sampler = FastSampler(source) if wanted != "none" and isinstance(source, FastSource) else None
 
     @property
     def able(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vramtui.cli.common.exit_codes import NO_SOURCE, leave, spoken_errors
+from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error, fail
 from vramtui.cli.run.child import hook_folder
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes
@@ -35,10 +35,10 @@ def attach(
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for its first word.")] = 10.0,
 ) -> None:
     """Load the probe into a running job (Python 3.14 or newer): from then on the dashboard shows it from the inside."""
-    with spoken_errors():
+    with exit_on_user_error():
         load = getattr(sys, "remote_exec", None)
         if load is None:
-            leave(NO_SOURCE, TOO_OLD.format(version=platform.python_version()))
+            fail(NO_SOURCE, TOO_OLD.format(version=platform.python_version()))
         _own(pid)
         from vramtui.sources.probe_listener import ProbeListener  # noqa: PLC0415 - only here
 
@@ -52,7 +52,7 @@ def attach(
             script.unlink(missing_ok=True)
             listener.close()
         if job is None:
-            leave(
+            fail(
                 NO_SOURCE,
                 f"pid {pid} has not said anything within {timeout:g} s: it is in a long call, has no torch, or does "
                 "nothing with it. It will be heard as soon as it does.",

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import leave, spoken_errors
+from vramtui.cli.common.exit_codes import exit_on_user_error, fail
 from vramtui.core.base.errors import SourceFailed, UserError
 
 if TYPE_CHECKING:
     from vramtui.cli.run.child import Mask
     from vramtui.cli.run.monitor import GpuWatch
-    from vramtui.cli.run.results import Finished, Seen
+    from vramtui.cli.run.results import CompletedRun, RankResult
     from vramtui.sources.probe_listener import ProbeListener
 
 
@@ -30,7 +30,7 @@ def run(
 
     Its terminal, signals and exit code are its own. What vramtui has to say comes at the end, on standard error.
     """
-    with spoken_errors():
+    with exit_on_user_error():
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
         from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
@@ -46,15 +46,15 @@ def run(
         try:
             code, started_at = _run(command, listener, watch, mark, mask)
         except NotStarted as error:
-            leave(error.code, str(error))
+            fail(error.code, str(error))
         finally:
             if watch is not None:
                 watch.close()
             if listener is not None:
                 listener.close()
-        from vramtui.cli.run.results import Finished, seen_in  # noqa: PLC0415 - not while the job waits to start
+        from vramtui.cli.run.results import CompletedRun, seen_in  # noqa: PLC0415 - not while the job waits to start
 
-        finished = Finished(
+        finished = CompletedRun(
             command=tuple(command),
             code=code,
             started_at=started_at,
@@ -111,7 +111,7 @@ def _watch(interval: float, record: Path | None) -> "GpuWatch | None":
     return GpuWatch(source, interval, record)
 
 
-def _report(finished: "Finished", seen: "tuple[Seen, ...]", watch: "GpuWatch | None") -> None:
+def _report(finished: "CompletedRun", seen: "tuple[RankResult, ...]", watch: "GpuWatch | None") -> None:
     """Say it, and keep it. The job has ended: nothing that goes wrong here may change its exit code."""
     from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
     from vramtui.cli.run.history_entry import kept_runs  # noqa: PLC0415 - only here

@@ -10,14 +10,16 @@ from vramtui import __version__
 from vramtui.cli.run.child import FROM_SIGNAL
 from vramtui.cli.run.monitor import GpuWatch
 from vramtui.cli.run.oom import failure_of
-from vramtui.cli.run.results import Finished, Seen
+from vramtui.cli.run.results import CompletedRun, RankResult
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.runs.run import Ending, Run
 from vramtui.core.runs.run_identity import run_key
 from vramtui.core.runs.run_tracker import thinned
 
 
-def kept_runs(finished: Finished, seen: tuple[Seen, ...], host: str, watch: GpuWatch | None = None) -> Iterator[Run]:
+def kept_runs(
+    finished: CompletedRun, seen: tuple[RankResult, ...], host: str, watch: GpuWatch | None = None
+) -> Iterator[Run]:
     """What to keep of `finished`, whose processes ran on `host` while `watch` looked at its GPUs."""
     preset = finished.preset
     workload: dict[str, Any] = {} if preset is None else msgspec.to_builtins(preset.preset.workload)
@@ -53,7 +55,7 @@ def kept_runs(finished: Finished, seen: tuple[Seen, ...], host: str, watch: GpuW
         )
 
 
-def _uuid(one: Seen) -> str:
+def _uuid(one: RankResult) -> str:
     """The card's, spelt as the driver does: PyTorch leaves out what it begins with."""
     if one.gpu is not None:
         return one.gpu.uuid
@@ -63,7 +65,7 @@ def _uuid(one: Seen) -> str:
     return told if told.startswith(("GPU-", "MIG-")) else f"GPU-{told}"
 
 
-def _ending(one: Seen, code: int) -> Ending:
+def _ending(one: RankResult, code: int) -> Ending:
     if failure_of(one) is not None and code:
         return "out_of_memory"
     if not code:
@@ -75,7 +77,7 @@ def _kind(workload: dict[str, Any], table: str) -> str:
     return str(workload.get(table, {}).get("kind", ""))
 
 
-def _versions(one: Seen, watch: GpuWatch | None) -> dict[str, str]:
+def _versions(one: RankResult, watch: GpuWatch | None) -> dict[str, str]:
     hello = one.job.hello
     seen = None if watch is None or watch.last is None else watch.last.host
     known = {

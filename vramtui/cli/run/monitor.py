@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramtui.cli.record.fast_sampler import Closely
+from vramtui.cli.record.fast_sampler import FastTargets
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.history import History, Peak, Track
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
@@ -43,7 +43,7 @@ class GpuWatch:
         self._lock = threading.Lock()
         self._peaks: dict[tuple[str, int], int] = {}
         self._history = History()
-        self._closely = Closely(source, "auto")
+        self._closely = FastTargets(source, "auto")
         self.last: Sample | None = None
         self.problem = ""
         self.beside: RunRecorded | None = None
@@ -94,12 +94,12 @@ class GpuWatch:
 
     def _recording(self, path: Path) -> "RecordingWriter":
         from vramtui.cli.common.versions import versions  # noqa: PLC0415 - only where something is recorded
-        from vramtui.records.recording.writer import Header, RecordingWriter  # noqa: PLC0415 - as above
+        from vramtui.records.recording.writer import RecordingHeader, RecordingWriter  # noqa: PLC0415 - as above
 
         first = self._source.read()
         self._keep(first)
         return RecordingWriter(
-            path, Header(started_at=first.taken_at, interval=self._interval, versions=versions(first))
+            path, RecordingHeader(started_at=first.taken_at, interval=self._interval, versions=versions(first))
         )
 
     def _watch(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from vramtui.cli.run.monitor import GpuWatch
-from vramtui.cli.run.results import Finished, Seen
+from vramtui.cli.run.results import CompletedRun, RankResult
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, parse_size
@@ -33,7 +33,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     cached: int | None = None
 
 
-def failure_of(one: Seen) -> Failure | None:
+def failure_of(one: RankResult) -> Failure | None:
     """What the process died of, if it was memory."""
     oom = one.out_of_memory
     if oom is not None:
@@ -45,7 +45,7 @@ def failure_of(one: Seen) -> Failure | None:
     return _from_message(one.job, one.counters.index)
 
 
-def oom_lines(one: Seen, finished: Finished, watch: GpuWatch | None) -> Iterator[str]:
+def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -> Iterator[str]:
     """The report's part on it; nothing where the process did not die of memory."""
     failure = failure_of(one)
     if failure is None:
@@ -75,7 +75,7 @@ def _other(process: Process) -> str:
     return f"{format_bytes(process.used_memory, 2)}  pid {process.pid} {printable(process.user or '?')} {name}"
 
 
-def _advice(one: Seen, finished: Finished, others: tuple[Process, ...]) -> Iterator[str]:
+def _advice(one: RankResult, finished: CompletedRun, others: tuple[Process, ...]) -> Iterator[str]:
     """What change of the preset the planner would have made."""
     if finished.preset is None:
         yield "  with --preset NAME this report says which change of the job would have fitted"

@@ -8,7 +8,7 @@ from contextlib import redirect_stdout
 from vramtui.cli.common.console import print_table
 from vramtui.cli.run.monitor import GpuWatch
 from vramtui.cli.run.oom import oom_lines
-from vramtui.cli.run.results import Finished, Seen
+from vramtui.cli.run.results import CompletedRun, RankResult
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_percent
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment, Phase
@@ -30,7 +30,7 @@ TOTALS: tuple[tuple[str, Line], ...] = (
 NOTHING = "no process of it used CUDA through PyTorch, so there is nothing to report"
 
 
-def print_report(finished: Finished, seen: tuple[Seen, ...], watch: GpuWatch | None) -> None:
+def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: GpuWatch | None) -> None:
     """The whole report."""
     with redirect_stdout(sys.stderr):
         print(f"\nvramtui: {_ending(finished)}")
@@ -49,14 +49,14 @@ def print_report(finished: Finished, seen: tuple[Seen, ...], watch: GpuWatch | N
             print(f"note: {printable(watch.problem)}")
 
 
-def _ending(finished: Finished) -> str:
+def _ending(finished: CompletedRun) -> str:
     command = printable(shlex.join(finished.command))
     shown = command if len(command) <= 80 else command[:79] + "…"
     lasted = format_duration(finished.ended_at - finished.started_at)
     return f"{shown} ended with {finished.code} after {lasted}{_steps(finished)}"
 
 
-def _steps(finished: Finished) -> str:
+def _steps(finished: CompletedRun) -> str:
     beats = [job.beat for job in finished.jobs if job.beat is not None and job.beat.step]
     if not beats:
         return ""
@@ -65,12 +65,12 @@ def _steps(finished: Finished) -> str:
     return f", {most.step:,} step{'s' if most.step > 1 else ''}{pace}"
 
 
-def _telling(seen: tuple[Seen, ...]) -> tuple[Seen, ...]:
+def _telling(seen: tuple[RankResult, ...]) -> tuple[RankResult, ...]:
     """Ranks of one job are much alike: the largest is told in full."""
     return (max(seen, key=lambda one: one.counters.reserved_peak or 0),) if seen else ()
 
 
-def _row(one: Seen) -> tuple[str, ...]:
+def _row(one: RankResult) -> tuple[str, ...]:
     return (
         printable(one.title),
         format_bytes(one.ledger.allocated),
@@ -84,7 +84,7 @@ def _where(peak: tuple[str, int] | None) -> str:
     return UNKNOWN if peak is None else f"{PHASE_TITLES.get(peak[0], peak[0])} of step {peak[1]}"  # type: ignore[call-overload]  # a probe's phases are among them
 
 
-def _print_one(one: Seen, finished: Finished) -> None:
+def _print_one(one: RankResult, finished: CompletedRun) -> None:
     estimate = one.estimate
     against = f" against {printable(finished.preset.key)}" if finished.preset is not None else ""
     print(f"\n{printable(one.title)}{against}")
@@ -126,7 +126,7 @@ def _off(predicted: int | None, observed: int | None) -> str:
     return UNKNOWN if not predicted or observed is None else format_percent(observed / predicted - 1)
 
 
-def _phases(one: Seen, estimate: Estimate | None) -> Iterator[tuple[str, ...]]:
+def _phases(one: RankResult, estimate: Estimate | None) -> Iterator[tuple[str, ...]]:
     timeline = {} if estimate is None else {(moment.phase, moment.step): moment for moment in estimate.timeline}
     for step in range(FIRST_STEPS):
         ends = one.job.phase_ends(one.counters.index, step)
@@ -148,7 +148,7 @@ def _phases(one: Seen, estimate: Estimate | None) -> Iterator[tuple[str, ...]]:
             )
 
 
-def _peak_sentence(one: Seen, estimate: Estimate | None) -> str:
+def _peak_sentence(one: RankResult, estimate: Estimate | None) -> str:
     observed = "allocated peaked" if one.peak is None else f"allocated peaked in {_where(one.peak)}"
     observed += f" at {format_bytes(one.ledger.allocated, 2)}"
     if estimate is None:

@@ -6,13 +6,13 @@ from vramtui.cli.run.monitor import GpuWatch
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.probe_messages import Counters, ObservedJob, OutOfMemory, ProbeDevice
+from vramtui.core.observation.probe_messages import MemoryCounters, ObservedJob, OutOfMemory, ProbeDevice
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 
 
-class Finished(msgspec.Struct, frozen=True, kw_only=True):
+class CompletedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A command that ended: its exit code as a shell gives it, times in seconds since the epoch, and who told what."""
 
     command: tuple[str, ...]
@@ -23,7 +23,7 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     preset: PresetFile | None = None
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     """One process on one GPU.
 
     Attributes:
@@ -35,7 +35,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     job: ObservedJob
-    counters: Counters
+    counters: MemoryCounters
     told: ProbeDevice | None = None
     gpu: Gpu | None = None
     ledger: Ledger
@@ -68,7 +68,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return mine[-1] if mine and died else None
 
 
-def seen_in(finished: Finished, watch: GpuWatch | None) -> tuple[Seen, ...]:
+def seen_in(finished: CompletedRun, watch: GpuWatch | None) -> tuple[RankResult, ...]:
     """Every process that used CUDA through PyTorch, by rank."""
     rows = [
         _seen(finished, job, counters, watch)
@@ -83,7 +83,7 @@ def _rank(job: ObservedJob) -> int:
     return job.hello.rank if job.hello is not None and job.hello.rank is not None else 1 << 30
 
 
-def _seen(finished: Finished, job: ObservedJob, counters: Counters, watch: GpuWatch | None) -> Seen:
+def _seen(finished: CompletedRun, job: ObservedJob, counters: MemoryCounters, watch: GpuWatch | None) -> RankResult:
     devices = () if job.hello is None else job.hello.devices
     told = next((device for device in devices if device.index == counters.index), None)
     gpu = None
@@ -94,7 +94,7 @@ def _seen(finished: Finished, job: ObservedJob, counters: Counters, watch: GpuWa
     ledger = job.ledger(counters.index)
     if process is not None and ledger.reserved is not None and process >= ledger.reserved:
         ledger = msgspec.structs.replace(ledger, context=process - ledger.reserved, process=process)
-    return Seen(
+    return RankResult(
         job=job,
         counters=counters,
         told=told,

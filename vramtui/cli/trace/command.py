@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import BAD_INPUT, NO, leave, spoken_errors
+from vramtui.cli.common.exit_codes import BAD_INPUT, NO, exit_on_user_error, fail
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import parse_size
@@ -52,7 +52,7 @@ def trace(
     The code runs, in a process of its own, up to the end of the last step: it is your own code, with all it does.
     Exit code 1 when it does not fit the card.
     """
-    with spoken_errors():
+    with exit_on_user_error():
         from vramtui.estimators.traced.process.run import require  # noqa: PLC0415 - only this command needs it
 
         require()
@@ -65,7 +65,7 @@ def trace(
         result = _run(request, timeout, show_output=show_output, quiet=json)
         _answer(result, json=json)
         if result.out_of_memory is not None:
-            leave(NO, printable(_here(result.out_of_memory)))
+            fail(NO, printable(_here(result.out_of_memory)))
 
 
 def _answer(result: "TraceResult", *, json: bool) -> None:
@@ -127,7 +127,7 @@ def _run(request: "TraceRequest", timeout: float | None, *, show_output: bool, q
     except TraceFailed as failed:
         line.clear()
         _tell(failed)
-        leave(BAD_INPUT, printable(_here(str(failed))))
+        fail(BAD_INPUT, printable(_here(str(failed))))
     finally:
         if not quiet:
             line.clear()

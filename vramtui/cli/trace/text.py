@@ -8,7 +8,7 @@ from pathlib import Path
 from vramtui.cli.common.category_bars import NAMES, Bars
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, KIB, MIB, format_bytes
-from vramtui.estimators.traced.process.results import Held, Progress, TraceResult, TraceRow
+from vramtui.estimators.traced.process.results import LiveAllocation, Progress, TraceResult, TraceRow
 
 PIPE_WIDTH = 120
 NARROWEST = 60
@@ -96,7 +96,7 @@ def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
     print_largest(result.largest, width, bars)
 
 
-def print_largest(largest: tuple[Held, ...], width: int, bars: Bars) -> None:
+def print_largest(largest: tuple[LiveAllocation, ...], width: int, bars: Bars) -> None:
     """The largest allocations that are alive at the peak, with what made them."""
     rows = [
         (

@@ -12,7 +12,7 @@ Verdict = Literal["unknown", "below", "as predicted", "over"]
 DEFAULT_ERROR = 0.08
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the tree on both sides, in bytes. `fraction` is observed over predicted, less one.
 
     A job can tell weights, gradients and optimizer states apart, and the rest only as one figure. It stands with the
@@ -43,7 +43,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
     preset: str
     method: str
-    rows: tuple[Row, ...]
+    rows: tuple[ComparisonRow, ...]
     predicted: int
     now: int | None
     peak: int | None
@@ -71,7 +71,7 @@ def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) 
     )
 
 
-def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[Row, ...]:
+def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[ComparisonRow, ...]:
     """Every line that either side knows, outermost totals last."""
     within = _within(observed)
     return tuple(
@@ -99,11 +99,13 @@ def _within(observed: Ledger) -> dict[Line, Line]:
     return found
 
 
-def _row(line: Line, predicted: int | None, observed: int | None, *, rest: int = 0, within: Line | None = None) -> Row:
+def _row(
+    line: Line, predicted: int | None, observed: int | None, *, rest: int = 0, within: Line | None = None
+) -> ComparisonRow:
     """A line; `rest` is what is predicted on the other lines that its observed bytes cover."""
     expected = None if predicted is None else predicted + rest
     known = expected is not None and observed is not None
-    return Row(
+    return ComparisonRow(
         line=line,
         predicted=predicted,
         observed=observed,
@@ -121,7 +123,7 @@ def _verdict(fraction: float | None, allowed: float) -> Verdict:
     return "below" if fraction < -allowed else "as predicted"
 
 
-def _sentence(estimate: Estimate, total: Row, verdict: Verdict) -> str:
+def _sentence(estimate: Estimate, total: ComparisonRow, verdict: Verdict) -> str:
     phase = PHASE_TITLES[estimate.peak_phase]
     if total.difference is None:
         return f"predicted to peak at {format_bytes(total.predicted)} in {phase}"

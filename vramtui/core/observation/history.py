@@ -15,7 +15,7 @@ KEEP_EXITED = 4096
 BREAK = 1.0  # seconds without a look after which a process is no longer looked at closely
 
 
-class Look(msgspec.Struct, frozen=True, gc=False):
+class FastSample(msgspec.Struct, frozen=True, gc=False):
     """What one process held, in bytes, at a moment between two samples (seconds since the epoch).
 
     `interval` is how many seconds had passed since the look before.
@@ -106,7 +106,7 @@ class Track:
         later = self.values[place:]
         return max(0, max(later) - (self.values[place - 1] if place else 0)) if later else 0
 
-    def look(self, look: Look, limit: int = SERIES_LIMIT) -> None:
+    def look(self, look: FastSample, limit: int = SERIES_LIMIT) -> None:
         """Note a close look. One that is older than what is known already is left out."""
         if look.at < self.last_seen:
             return
@@ -196,7 +196,7 @@ class History:
                 self._add_gpu(sample, gpu, limit)
         self._forget()
 
-    def add_looks(self, looks: Iterable[Look], sample: Sample) -> None:
+    def add_looks(self, looks: Iterable[FastSample], sample: Sample) -> None:
         """Take close looks from before `sample`, and before `add` takes that.
 
         The driver names processes by their pids alone. A look counts only where `sample` does not show that the pid

@@ -20,7 +20,7 @@ Index = Annotated[int, Meta(ge=0, lt=4096)]
 Pid = Annotated[int, Meta(gt=0, lt=1 << 31)]
 Time = Annotated[float, Meta(ge=0, lt=1e12)]
 Text = Annotated[str, Meta(max_length=4096)]
-Watched = Literal["build", "input", "forward", "backward", "step"]
+ProbePhase = Literal["build", "input", "forward", "backward", "step"]
 Sizes = Annotated[dict[Annotated[str, Meta(max_length=64)], Count], Meta(max_length=256)]
 
 
@@ -34,7 +34,7 @@ class ProbeDevice(msgspec.Struct, frozen=True, kw_only=True):
     uuid: Annotated[str, Meta(max_length=64)] | None = None
 
 
-class Counters(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryCounters(msgspec.Struct, frozen=True, kw_only=True):
     """`torch.cuda.memory_stats` of one device: bytes now and at their peaks, and how often the allocator failed."""
 
     index: Index
@@ -57,7 +57,7 @@ class PhaseEnd(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     at: Time
-    phase: Watched
+    phase: ProbePhase
     step: Count
     device: Index
     allocated: Count | None = None
@@ -95,11 +95,11 @@ class Beat(Message, frozen=True, kw_only=True, tag="beat"):
         parts: bytes by part, then by torch's name of the device.
     """
 
-    phase: Watched | None = None
+    phase: ProbePhase | None = None
     step: Count
     step_seconds: Time | None = None
     lost: Count = 0
-    devices: Annotated[tuple[Counters, ...], Meta(max_length=64)] = ()
+    devices: Annotated[tuple[MemoryCounters, ...], Meta(max_length=64)] = ()
     parts: dict[Literal["weights", "gradients", "optimizer"], Sizes] = {}
     moments: Annotated[tuple[PhaseEnd, ...], Meta(max_length=1024)] = ()
 
@@ -113,7 +113,7 @@ class OutOfMemory(Message, frozen=True, kw_only=True, tag="oom"):
     allocated: Count | None = None
     reserved: Count | None = None
     inactive_split: Count | None = None
-    phase: Watched | None = None
+    phase: ProbePhase | None = None
     step: Count
 
 
@@ -144,7 +144,7 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     hello: Hello | None = None
     beat: Beat | None = None
-    peaks: dict[int, Counters] = {}
+    peaks: dict[int, MemoryCounters] = {}
     parts: dict[str, dict[str, int]] = {}
     moments: tuple[PhaseEnd, ...] = ()
     ooms: tuple[OutOfMemory, ...] = ()
@@ -167,7 +167,7 @@ class ObservedJob(msgspec.Struct, frozen=True, kw_only=True):
         What is allocated beyond weights, gradients and optimizer is called activations: from outside of the job's own
         code there is no telling what else it is.
         """
-        peak = self.peaks.get(device, Counters(index=device))
+        peak = self.peaks.get(device, MemoryCounters(index=device))
         sizes = {part: self.parts.get(part, {}).get(f"cuda:{device}") for part in ("weights", "gradients", "optimizer")}
         rest = None
         if peak.allocated_peak is not None and sizes["weights"] is not None:
@@ -211,9 +211,9 @@ def latest_moments(known: tuple[PhaseEnd, ...], more: tuple[PhaseEnd, ...]) -> t
     return (*first, *later)
 
 
-def _highest(one: Counters, other: Counters) -> Counters:
-    pairs = ((name, getattr(one, name), getattr(other, name)) for name in Counters.__struct_fields__)
-    return Counters(**{name: a if b is None else b if a is None else max(a, b) for name, a, b in pairs})
+def _highest(one: MemoryCounters, other: MemoryCounters) -> MemoryCounters:
+    pairs = ((name, getattr(one, name), getattr(other, name)) for name in MemoryCounters.__struct_fields__)
+    return MemoryCounters(**{name: a if b is None else b if a is None else max(a, b) for name, a, b in pairs})
 
 
 _decoder: "msgspec.json.Decoder[AnyMessage]" = msgspec.json.Decoder(AnyMessage)

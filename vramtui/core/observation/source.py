@@ -27,7 +27,7 @@ class Source(Protocol):
 
 
 @runtime_checkable
-class CloseSource(Source, Protocol):
+class FastSource(Source, Protocol):
     """A source that can also look at the processes of one device alone, often and at little cost."""
 
     def look(self, gpu_uuid: str) -> Mapping[int, int]:

@@ -21,7 +21,7 @@ ENOUGH = 3  # runs; fewer say too little to correct anything by
 SOURCE = "calibration: the finished runs in this host's history"
 
 
-class Learnt(msgspec.Struct, frozen=True, kw_only=True):
+class Learned(msgspec.Struct, frozen=True, kw_only=True):
     """How often a constant was seen, its median and its extremes; `latest` is when it was seen last."""
 
     runs: int
@@ -41,7 +41,7 @@ class ContextSize(msgspec.Struct, frozen=True, kw_only=True):
 
     gpu_name: str
     driver: str
-    seen: Learnt
+    seen: Learned
 
 
 class CachedShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class CachedShare(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     model_kind: str
     run_kind: str
-    seen: Learnt
+    seen: Learned
 
 
 class Calibration(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ def share_words(share: CachedShare) -> str:
     return f"{_count(seen)} on this host: reserved {seen.median:.2f} × allocated ({seen.lowest:.2f}–{seen.highest:.2f})"
 
 
-def _count(seen: Learnt) -> str:
+def _count(seen: Learned) -> str:
     return f"{seen.runs} run{'s' if seen.runs != 1 else ''}"
 
 
@@ -170,9 +170,9 @@ def _share_of(run: Run) -> float | None:
     return seen.reserved / seen.allocated
 
 
-def _learnt(seen: Sequence[tuple[float, float]]) -> Learnt:
+def _learnt(seen: Sequence[tuple[float, float]]) -> Learned:
     values = [value for _, value in seen]
-    return Learnt(
+    return Learned(
         runs=len(values),
         median=median(values),
         lowest=min(values),

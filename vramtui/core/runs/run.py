@@ -74,7 +74,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return max(moment for moment in known if moment is not None)
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredRun(msgspec.Struct, frozen=True):
     """A run and the number it is kept under."""
 
     id: int

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import msgspec
 
 from vramtui.core.base.units import UNKNOWN, format_duration
-from vramtui.core.runs.run import Kept, Run
+from vramtui.core.runs.run import Run, StoredRun
 
 RunColumn = Literal["when", "host", "gpu", "preset", "predicted", "observed", "error", "ended"]
 RUN_COLUMNS: tuple[RunColumn, ...] = get_args(RunColumn)
@@ -46,16 +46,16 @@ class RunFilter(msgspec.Struct, frozen=True, kw_only=True):
         return all(word in text.casefold() for word in self.words.casefold().split())
 
 
-def filtered(runs: Iterable[Kept], wanted: RunFilter) -> list[Kept]:
+def filtered(runs: Iterable[StoredRun], wanted: RunFilter) -> list[StoredRun]:
     """The runs that `wanted` takes, in their order."""
     return [kept for kept in runs if wanted.takes(kept.run)]
 
 
-def in_order(runs: Iterable[Kept], column: RunColumn, *, reverse: bool = False) -> list[Kept]:
+def in_order(runs: Iterable[StoredRun], column: RunColumn, *, reverse: bool = False) -> list[StoredRun]:
     """Sorted by a column: the latest, the largest and the farthest off first, names from A; unknown values last."""
     key = _KEYS[column]
-    known: list[Kept] = []
-    unknown: list[Kept] = []
+    known: list[StoredRun] = []
+    unknown: list[StoredRun] = []
     for kept in runs:
         (unknown if key(kept.run) is None else known).append(kept)
     falls = column in FROM_THE_LARGEST

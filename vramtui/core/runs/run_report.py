@@ -2,9 +2,9 @@
 
 import msgspec
 
-from vramtui.core.estimate.comparison import Row, compare_ledgers
+from vramtui.core.estimate.comparison import ComparisonRow, compare_ledgers
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.runs.run import Kept
+from vramtui.core.runs.run import StoredRun
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,13 +17,13 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
         notes: what is to be known of that, a sentence each.
     """
 
-    kept: Kept
-    rows: tuple[Row, ...]
+    kept: StoredRun
+    rows: tuple[ComparisonRow, ...]
     estimate: Estimate | None = None
     notes: tuple[str, ...] = ()
 
 
-def run_report(kept: Kept, again: Estimate | None, problem: str, version: str) -> RunReport:
+def run_report(kept: StoredRun, again: Estimate | None, problem: str, version: str) -> RunReport:
     """The report of `kept`.
 
     Args:

@@ -28,7 +28,7 @@ class _Entry(msgspec.Struct):
     kept_at: float
 
 
-class Watched:
+class RunTracker:
     """Follows the processes that run a preset and says when there is something to keep of them.
 
     Args:

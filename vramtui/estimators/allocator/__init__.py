@@ -5,21 +5,21 @@ The rules are those of PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp and c10/c
 
 from vramtui.estimators.allocator.caching import CachingAllocator
 from vramtui.estimators.allocator.config import AllocatorConfig
-from vramtui.estimators.allocator.failure import OutOfMemory
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
 from vramtui.estimators.allocator.layout import BlockView, SegmentView
-from vramtui.estimators.allocator.replay import COLUMNS, Event, Peak, Refusal, Replay, replay
+from vramtui.estimators.allocator.replay import COLUMNS, AllocatorReplay, Event, Refusal, ReservedPeak, replay
 from vramtui.estimators.allocator.stats import Stats
 
 __all__ = [
     "COLUMNS",
     "AllocatorConfig",
+    "AllocatorOutOfMemory",
+    "AllocatorReplay",
     "BlockView",
     "CachingAllocator",
     "Event",
-    "OutOfMemory",
-    "Peak",
     "Refusal",
-    "Replay",
+    "ReservedPeak",
     "SegmentView",
     "Stats",
     "replay",

@@ -24,7 +24,7 @@ class Block:
     )  # fmt: skip
 
     def __init__(  # noqa: PLR0917 - made for every request, where names would cost time
-        self, pool: "Pool", stream: int, address: int, size: int, segment: int, area: "Area | None" = None
+        self, pool: "BlockPool", stream: int, address: int, size: int, segment: int, area: "Area | None" = None
     ) -> None:
         self.pool = pool
         self.stream = stream
@@ -69,7 +69,7 @@ class Area:
         self.number = number
 
 
-class Pool:
+class BlockPool:
     """Free blocks of one pool. Each stream has its own; a block never serves another stream than its own.
 
     Attributes:

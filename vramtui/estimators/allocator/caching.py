@@ -1,9 +1,9 @@
 """The allocator itself: requests in, blocks out."""
 
-from vramtui.estimators.allocator.blocks import Block, Pool
+from vramtui.estimators.allocator.blocks import Block, BlockPool
 from vramtui.estimators.allocator.config import MIN_BLOCK, SMALL_LIMIT, AllocatorConfig
 from vramtui.estimators.allocator.expandable import grow
-from vramtui.estimators.allocator.failure import OutOfMemory
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
 from vramtui.estimators.allocator.fitting import best_fit, leaves_rest
 from vramtui.estimators.allocator.heap import Heap
 from vramtui.estimators.allocator.layout import SegmentView, lay_out
@@ -132,7 +132,7 @@ class CachingAllocator:
         used = [*self._live.values(), *self._waiting.blocks()]
         return lay_out([*used, *self._heap.small.blocks(), *self._heap.large.blocks()])
 
-    def _obtain(self, pool: Pool, stream: int, size: int, requested: int) -> Block:
+    def _obtain(self, pool: BlockPool, stream: int, size: int, requested: int) -> Block:
         """A block from the device; cached blocks go back to it first where that is what it takes."""
         heap = self._heap
         if self._ages:
@@ -147,7 +147,7 @@ class CachingAllocator:
         if block is not None:
             return block
         self.stats.ooms += 1
-        raise OutOfMemory(
+        raise AllocatorOutOfMemory(
             requested=requested,
             segment_size=self.config.segment_size(size),
             free=heap.device.free,
@@ -157,7 +157,7 @@ class CachingAllocator:
             allowed=heap.allowed,
         )
 
-    def _from_device(self, pool: Pool, stream: int, size: int) -> Block | None:
+    def _from_device(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         heap = self._heap
         segment_size = self.config.segment_size(size)
         if heap.allowed is not None and self.stats.reserved + segment_size > heap.allowed:

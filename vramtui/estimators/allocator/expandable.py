@@ -1,11 +1,11 @@
 """Expandable segments: for each pool and stream one long reservation of addresses, mapped as far as it is needed."""
 
-from vramtui.estimators.allocator.blocks import Area, Block, Pool
+from vramtui.estimators.allocator.blocks import Area, Block, BlockPool
 from vramtui.estimators.allocator.config import SMALL_SEGMENT
 from vramtui.estimators.allocator.heap import Heap
 
 
-def grow(heap: Heap, pool: Pool, stream: int, size: int) -> Block | None:
+def grow(heap: Heap, pool: BlockPool, stream: int, size: int) -> Block | None:
     """A free block of at least `size` bytes, made by mapping memory behind reserved addresses; None without memory.
 
     What was mapped before the device ran out stays mapped, as in PyTorch.
@@ -59,7 +59,7 @@ def reach(block: Block) -> int:
     return block.size + (following.size if following is not None and not following.mapped else 0)
 
 
-def _room(heap: Heap, pool: Pool, stream: int, size: int) -> Block:
+def _room(heap: Heap, pool: BlockPool, stream: int, size: int) -> Block:
     """The first block, in order of address, from which free and unmapped neighbours reach `size`; else a new area."""
     for _, unmapped in pool.unmapped.get(stream, ()):
         first = unmapped.prev if _available(unmapped.prev) else unmapped

@@ -3,7 +3,7 @@
 from vramtui.core.base.units import format_bytes
 
 
-class OutOfMemory(Exception):
+class AllocatorOutOfMemory(Exception):
     """A request was refused after every cached block that could go had gone. Bytes throughout.
 
     Args:

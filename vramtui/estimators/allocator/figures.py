@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from vramtui.estimators.allocator.replay import COLUMNS, Replay
+from vramtui.estimators.allocator.replay import COLUMNS, AllocatorReplay
 
 
 @dataclass(frozen=True)
-class Figures:
+class AllocatorFigures:
     """Bytes and counts at the end of a trace, and its peaks; None where they are not known.
 
     Attributes:
@@ -35,10 +35,10 @@ class Figures:
         return asdict(self)
 
 
-def simulated(result: Replay) -> Figures:
+def simulated(result: AllocatorReplay) -> AllocatorFigures:
     """The figures of a replay."""
     stats, peak = result.allocator.stats, result.peak
-    return Figures(
+    return AllocatorFigures(
         peak_allocated=stats.peak_allocated,
         peak_reserved=stats.peak_reserved,
         allocated=stats.allocated,
@@ -54,14 +54,14 @@ def simulated(result: Replay) -> Figures:
     )
 
 
-def from_rows(rows: Sequence[Sequence[int]]) -> Figures:
+def from_rows(rows: Sequence[Sequence[int]]) -> AllocatorFigures:
     """The figures of counters recorded after every event, in the order of `COLUMNS`; at least one row."""
     column = {name: number for number, name in enumerate(COLUMNS)}
     last = {name: rows[-1][number] for name, number in column.items()}
     reserved, allocated = column["reserved"], column["allocated"]
     top = max(rows, key=lambda row: row[reserved])
     unused = top[reserved] - top[allocated]
-    return Figures(
+    return AllocatorFigures(
         peak_allocated=last["peak_allocated"],
         peak_reserved=last["peak_reserved"],
         allocated=last["allocated"],

@@ -2,12 +2,12 @@
 
 from bisect import bisect_left
 
-from vramtui.estimators.allocator.blocks import Block, Pool
+from vramtui.estimators.allocator.blocks import Block, BlockPool
 from vramtui.estimators.allocator.config import SMALL_LIMIT, AllocatorConfig
 from vramtui.estimators.allocator.expandable import reach
 
 
-def best_fit(pool: Pool, stream: int, size: int, config: AllocatorConfig) -> Block | None:
+def best_fit(pool: BlockPool, stream: int, size: int, config: AllocatorConfig) -> Block | None:
     """The smallest free block of the stream that holds `size` bytes, taken out of its pool; None if there is none.
 
     Between equal sizes the older segment wins, then the lower address.

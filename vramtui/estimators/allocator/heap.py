@@ -1,6 +1,6 @@
 """What the allocator and its ways of getting and returning memory share."""
 
-from vramtui.estimators.allocator.blocks import Block, Pool
+from vramtui.estimators.allocator.blocks import Block, BlockPool
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.device import DeviceMemory
 from vramtui.estimators.allocator.stats import Stats
@@ -17,8 +17,8 @@ class Heap:
         self.config = config
         self.device = DeviceMemory(total_memory)
         self.stats = Stats()
-        self.small = Pool(small=True)
-        self.large = Pool(small=False)
+        self.small = BlockPool(small=True)
+        self.large = BlockPool(small=False)
         self.allowed: int | None = None
         self._segments = 0
 
@@ -27,7 +27,7 @@ class Heap:
         self._segments += 1
         return self._segments
 
-    def new_segment(self, pool: Pool, stream: int, size: int) -> Block | None:
+    def new_segment(self, pool: BlockPool, stream: int, size: int) -> Block | None:
         """A segment of `size` bytes as one block (`cudaMalloc`); None when the device has too little left."""
         if size > self.device.free:
             return None

@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 
-from vramtui.estimators.allocator.blocks import Pool
+from vramtui.estimators.allocator.blocks import BlockPool
 from vramtui.estimators.allocator.expandable import unmap
 from vramtui.estimators.allocator.heap import Heap
 
@@ -31,7 +31,7 @@ def collect_garbage(heap: Heap) -> None:
         whole = [block for block in whole if clock - block.base < mean]
 
 
-def release_oversize(heap: Heap, pool: Pool, stream: int, size: int) -> bool:
+def release_oversize(heap: Heap, pool: BlockPool, stream: int, size: int) -> bool:
     """Free blocks too large to be split until the request might fit; whether it is worth another try."""
     limit = heap.config.max_split_size
     if limit is None or heap.config.expandable_segments:

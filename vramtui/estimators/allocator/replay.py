@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from vramtui.estimators.allocator.caching import CachingAllocator
-from vramtui.estimators.allocator.failure import OutOfMemory
+from vramtui.estimators.allocator.failure import AllocatorOutOfMemory
 
 COLUMNS = (
     "allocated", "reserved", "active", "requested", "inactive_split", "segments", "active_blocks",
@@ -39,10 +39,10 @@ class Refusal:
     """A request that found no memory: the number of its event, and what the allocator said."""
 
     event: int
-    error: OutOfMemory
+    error: AllocatorOutOfMemory
 
 
-class Peak(NamedTuple):
+class ReservedPeak(NamedTuple):
     """When most was reserved for the first time: the event's number (-1 before the first), and what was held then."""
 
     event: int
@@ -56,7 +56,7 @@ class Peak(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Replay:
+class AllocatorReplay:
     """What a trace did to one allocator.
 
     Attributes:
@@ -68,7 +68,7 @@ class Replay:
 
     rows: tuple[Row, ...]
     refusals: tuple[Refusal, ...]
-    peak: Peak
+    peak: ReservedPeak
     allocator: CachingAllocator
 
 
@@ -136,7 +136,7 @@ block waits for no stream any more."""
 
 def replay(
     events: Iterable[Event], allocator: CachingAllocator, placed: Iterable[Event] = (), *, keep_rows: bool = True
-) -> Replay:
+) -> AllocatorReplay:
     """Run a trace.
 
     Args:
@@ -154,25 +154,25 @@ def replay(
         if error is not None:
             refusals.append(Refusal(-1, error))
     allocator.reset_peaks()
-    peak = Peak(-1, stats.allocated, stats.reserved)
+    peak = ReservedPeak(-1, stats.allocated, stats.reserved)
     for number, event in enumerate(events):
         error = _refused(operations[event.op], event)
         if error is not None:
             refusals.append(Refusal(number, error))
         if stats.reserved > peak.reserved or event.op == "reset_peaks":
-            peak = Peak(number, stats.allocated, stats.reserved)
+            peak = ReservedPeak(number, stats.allocated, stats.reserved)
         if keep_rows:
             rows.append((
                 stats.allocated, stats.reserved, stats.active, stats.requested, stats.inactive_split, stats.segments,
                 stats.active_blocks, stats.inactive_split_blocks, stats.peak_allocated, stats.peak_reserved,
                 stats.retries, 0 if error is None else 1,
             ))  # fmt: skip
-    return Replay(tuple(rows), tuple(refusals), peak, allocator)
+    return AllocatorReplay(tuple(rows), tuple(refusals), peak, allocator)
 
 
-def _refused(operation: Callable[[Event], None], event: Event) -> OutOfMemory | None:
+def _refused(operation: Callable[[Event], None], event: Event) -> AllocatorOutOfMemory | None:
     try:
         operation(event)
-    except OutOfMemory as error:
+    except AllocatorOutOfMemory as error:
         return error
     return None

@@ -29,7 +29,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
 
 
-class Moments:
+class MomentLog:
     """Named bytes at one moment after another. `end` marks the last moment of a phase."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Moments:
 
 
 def assemble(
-    moments: Moments,
+    moments: MomentLog,
     facts: dict[str, Fact],
     device: Device,
     assumptions: tuple[str, ...] = (),
@@ -148,7 +148,7 @@ def _outer_parts(allocated: int, reserved: int, context: int, device: Device, sh
     ]
 
 
-def _timeline(moments: Moments, facts: dict[str, Fact], share: float) -> tuple[Moment, ...]:
+def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple[Moment, ...]:
     """One Moment per phase and step: what is held at its end, and the phase's own peak. Reserved never shrinks."""
     rows: list[Moment] = []
     reserved = peak = 0

@@ -15,7 +15,7 @@ from vramtui.estimators.analytic.training.trainer import Trainer
 SOURCE = "PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp: every request in the order of the model's operators"
 
 
-class Replayed:
+class Simulated:
     """Training on one card: tens of milliseconds where `analytic` takes one. Needs no torch."""
 
     name = "replayed"
@@ -48,7 +48,7 @@ def _with(found: Estimate, peaks: Peaks) -> Estimate:
     )
     return msgspec.structs.replace(
         found,
-        method=Replayed.name,
+        method=Simulated.name,
         parts=tuple(_cached(part, cached, words) if part.line == "cached" else part for part in found.parts),
         ledger=ledger,
         timeline=tuple(msgspec.structs.replace(row, reserved=None, peak_reserved=None) for row in found.timeline),
@@ -60,4 +60,4 @@ def _cached(part: Part, cached: int, words: str) -> Part:
     return msgspec.structs.replace(part, bytes=cached, at_peak=cached, formula=words, source=SOURCE)
 
 
-REPLAYED = Replayed()
+REPLAYED = Simulated()

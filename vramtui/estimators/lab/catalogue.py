@@ -8,7 +8,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 
 
-class Run(msgspec.Struct, frozen=True):
+class ExperimentRun(msgspec.Struct, frozen=True):
     """One function of an experiment's code, and what tells it from the others; empty where it is alone."""
 
     function: str
@@ -31,7 +31,7 @@ class Experiment(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     lesson: str
     module: str
-    runs: tuple[Run, ...]
+    runs: tuple[ExperimentRun, ...]
     plot: Literal["bars", "curve", "stacks"] = "bars"
 
 
@@ -44,21 +44,21 @@ EXPERIMENTS: dict[str, Experiment] = {
             lesson="Freed memory stays reserved for the next tensor; empty_cache gives back only segments that hold "
             "nothing any more. Small tensors share segments of 2 MiB, middle ones of 20 MiB.",
             module="tensors",
-            runs=(Run("cache"),),
+            runs=(ExperimentRun("cache"),),
         ),
         Experiment(
             key="dtypes",
             title="Bytes of 1,048,576 numbers in each dtype",
             lesson="Allocated divided by 1,048,576 is the size of one number.",
             module="tensors",
-            runs=(Run("dtypes"),),
+            runs=(ExperimentRun("dtypes"),),
         ),
         Experiment(
             key="blocks",
             title="A tensor takes whole blocks of 512 bytes",
             lesson="One byte takes 512, and 513 bytes take 1024.",
             module="tensors",
-            runs=(Run("blocks"),),
+            runs=(ExperimentRun("blocks"),),
             plot="curve",
         ),
         Experiment(
@@ -67,14 +67,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             lesson="The first product of each thread makes cuBLAS a workspace that stays when all else is deleted: "
             "33,554,432 bytes on capability 9.0, 8,519,680 below.",
             module="nets",
-            runs=(Run("linear"),),
+            runs=(ExperimentRun("linear"),),
         ),
         Experiment(
             key="mlp",
             title="An MLP's intermediates, in training and in inference mode",
             lesson="Training keeps every layer's output for backward; in inference mode two at a time are enough.",
             module="nets",
-            runs=(Run("mlp_training", "training"), Run("mlp_inference", "inference_mode")),
+            runs=(ExperimentRun("mlp_training", "training"), ExperimentRun("mlp_inference", "inference_mode")),
         ),
         Experiment(
             key="layernorm",
@@ -82,14 +82,14 @@ EXPERIMENTS: dict[str, Experiment] = {
             lesson="The kernel keeps a mean and a deviation for each row; spelled out, single operators keep whole "
             "tensors for backward.",
             module="nets",
-            runs=(Run("layernorm_fused", "nn.LayerNorm"), Run("layernorm_manual", "spelled out")),
+            runs=(ExperimentRun("layernorm_fused", "nn.LayerNorm"), ExperimentRun("layernorm_manual", "spelled out")),
         ),
         Experiment(
             key="optimizer",
             title="Two steps with SGD and with Adam",
             lesson="Adam's two moments appear in the first step and stay, so that the second step is the fuller one.",
             module="nets",
-            runs=(Run("optimizer_sgd", "SGD"), Run("optimizer_adam", "Adam")),
+            runs=(ExperimentRun("optimizer_sgd", "SGD"), ExperimentRun("optimizer_adam", "Adam")),
             plot="stacks",
         ),
     )

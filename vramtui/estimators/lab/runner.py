@@ -12,7 +12,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.estimators.lab.catalogue import Experiment, Run
+from vramtui.estimators.lab.catalogue import Experiment, ExperimentRun
 from vramtui.estimators.traced.process.results import TraceRequest, TraceRow
 from vramtui.estimators.traced.process.run import trace
 
@@ -23,7 +23,7 @@ _PATIENCE = 300.0
 _CARD_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 
 
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
+class TorchFigures(msgspec.Struct, frozen=True, kw_only=True):
     """What PyTorch says of its memory at one moment, in bytes; the peaks are those since the moment before."""
 
     label: str
@@ -33,7 +33,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     peak_reserved: int
 
 
-class Card(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredCard(msgspec.Struct, frozen=True, kw_only=True):
     """The card that was measured on."""
 
     name: str
@@ -46,24 +46,24 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
         return Device(name=self.name, capability=self.capability, total_memory=self.total_memory)
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuringHost(msgspec.Struct, frozen=True, kw_only=True):
     """Who measured: the torch, and the card; None where PyTorch sees none."""
 
     torch: str
-    card: Card | None = None
+    card: MeasuredCard | None = None
 
 
-class Measured(msgspec.Struct, frozen=True, kw_only=True):
+class MeasuredRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run on a card."""
 
-    facts: Facts
-    rows: tuple[Figures, ...]
+    facts: MeasuringHost
+    rows: tuple[TorchFigures, ...]
 
 
 class Measurer(Protocol):
     """Anything that can run an experiment on a real card."""
 
-    def __call__(self, experiment: Experiment, run: Run) -> Measured | None:
+    def __call__(self, experiment: Experiment, run: ExperimentRun) -> MeasuredRun | None:
         """What was measured; None where there is no card for PyTorch.
 
         Raises:
@@ -72,21 +72,21 @@ class Measurer(Protocol):
         ...
 
 
-class Predicted(msgspec.Struct, frozen=True, kw_only=True):
+class PredictedRun(msgspec.Struct, frozen=True, kw_only=True):
     """One run on fake tensors."""
 
     torch: str
-    rows: tuple[Figures, ...]
+    rows: tuple[TorchFigures, ...]
     phases: tuple[TraceRow, ...]
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class LabRow(msgspec.Struct, frozen=True, kw_only=True):
     """One moment, predicted and measured."""
 
     run: str
     label: str
-    predicted: Figures
-    measured: Figures | None = None
+    predicted: TorchFigures
+    measured: TorchFigures | None = None
 
     @property
     def difference(self) -> int | None:
@@ -105,8 +105,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     experiment: Experiment
     device: Device
     torch: str
-    facts: Facts | None
-    rows: tuple[Row, ...]
+    facts: MeasuringHost | None
+    rows: tuple[LabRow, ...]
     phases: dict[str, tuple[TraceRow, ...]]
 
     @property
@@ -136,7 +136,7 @@ def perform(
     Raises:
         UserError: torch is missing, or a run failed.
     """
-    rows: list[Row] = []
+    rows: list[LabRow] = []
     phases: dict[str, tuple[TraceRow, ...]] = {}
     facts, torch = None, ""
     for run in experiment.runs:
@@ -153,13 +153,15 @@ def perform(
     return Outcome(experiment=experiment, device=device, torch=torch, facts=facts, rows=tuple(rows), phases=phases)
 
 
-def _side_by_side(run: Run, predicted: Predicted, measured: Measured | None) -> Iterator[Row]:
+def _side_by_side(run: ExperimentRun, predicted: PredictedRun, measured: MeasuredRun | None) -> Iterator[LabRow]:
     beside = {row.label: row for row in measured.rows} if measured else {}
     for row in predicted.rows:
-        yield Row(run=run.title, label=row.label, predicted=row, measured=beside.get(row.label))
+        yield LabRow(run=run.title, label=row.label, predicted=row, measured=beside.get(row.label))
 
 
-def predict(experiment: Experiment, run: Run, device: Device, *, separate_lt_workspace: bool = False) -> Predicted:
+def predict(
+    experiment: Experiment, run: ExperimentRun, device: Device, *, separate_lt_workspace: bool = False
+) -> PredictedRun:
     """The run on fake tensors.
 
     Raises:
@@ -178,10 +180,10 @@ def predict(experiment: Experiment, run: Run, device: Device, *, separate_lt_wor
         result = trace(request, timeout=_PATIENCE)
         if result.out_of_memory is not None:
             raise UserError(f"{experiment.key}: {result.out_of_memory}")
-        return Predicted(torch=result.torch, rows=_read(rows), phases=result.timeline)
+        return PredictedRun(torch=result.torch, rows=_read(rows), phases=result.timeline)
 
 
-def measure(experiment: Experiment, run: Run) -> Measured | None:
+def measure(experiment: Experiment, run: ExperimentRun) -> MeasuredRun | None:
     """The run on the first card, in a process of its own; a Measurer."""
     if not any(Path(name).exists() for name in _CARD_FILES):
         return None
@@ -192,16 +194,16 @@ def measure(experiment: Experiment, run: Run) -> Measured | None:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603 - our own module, by this Python
         except subprocess.TimeoutExpired:
             raise UserError(f"{experiment.key} took longer than {_PATIENCE:g} s on the card") from None
-        found: Facts | None = None
+        found: MeasuringHost | None = None
         with contextlib.suppress(FileNotFoundError):
-            found = msgspec.json.decode(facts.read_bytes(), type=Facts)
+            found = msgspec.json.decode(facts.read_bytes(), type=MeasuringHost)
         if done.returncode:
             last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
             raise UserError(f"{experiment.key} failed on the card: {last}")
         if found is None or found.card is None:
             return None
-        return Measured(facts=found, rows=_read(rows))
+        return MeasuredRun(facts=found, rows=_read(rows))
 
 
-def _read(path: Path) -> tuple[Figures, ...]:
-    return msgspec.json.decode(path.read_bytes(), type=tuple[Figures, ...])
+def _read(path: Path) -> tuple[TorchFigures, ...]:
+    return msgspec.json.decode(path.read_bytes(), type=tuple[TorchFigures, ...])

@@ -11,7 +11,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
-from vramtui.estimators.planner.planner import Answer, value_at, with_values
+from vramtui.estimators.planner.planner import FitResult, value_at, with_values
 
 NODES = 24
 Axis = tuple[str, Sequence[int]]
@@ -66,15 +66,15 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
     return Grid(across=(across[0], xs), down=(down[0], ys), sizes=sizes, fits=fits, exact=exact)
 
 
-def answer_for(estimator: Estimator, workload: Workload, device: Device) -> Answer:
+def answer_for(estimator: Estimator, workload: Workload, device: Device) -> FitResult:
     """One cell of a map of anything: the process's bytes and whether the card holds them, or why it cannot be."""
     try:
         process = estimator.estimate(workload, device).process
     except TooLarge as error:
-        return Answer(error.needed, fits=False, reason=str(error))
+        return FitResult(error.needed, fits=False, reason=str(error))
     except UserError as error:
-        return Answer(None, fits=False, reason=str(error))
-    return Answer(process, process <= device.total_memory)
+        return FitResult(None, fits=False, reason=str(error))
+    return FitResult(process, process <= device.total_memory)
 
 
 def spread(columns: int, rows: int, start: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, int]]:

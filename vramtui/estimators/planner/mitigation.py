@@ -13,7 +13,7 @@ ROUGHER = 12
 OTHER_RESULT = 40
 
 
-class Lever(msgspec.Struct, frozen=True, kw_only=True):
+class Mitigation(msgspec.Struct, frozen=True, kw_only=True):
     """One change.
 
     Attributes:
@@ -29,6 +29,6 @@ class Lever(msgspec.Struct, frozen=True, kw_only=True):
     cost: str
 
 
-def lever(name: str, weight: int, cost: str, changes: Mapping[str, Any]) -> Lever:
+def lever(name: str, weight: int, cost: str, changes: Mapping[str, Any]) -> Mitigation:
     """A lever."""
-    return Lever(name=name, changes=dict(changes), weight=weight, cost=cost)
+    return Mitigation(name=name, changes=dict(changes), weight=weight, cost=cost)

@@ -8,10 +8,10 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetMo
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.optimizers.registry import FUSED
 from vramtui.estimators.analytic.sizes.parameters import attention_shapes
-from vramtui.estimators.planner.mitigation import FREE, OTHER_RESULT, ROUGHER, SLOWER, Lever, lever
+from vramtui.estimators.planner.mitigation import FREE, OTHER_RESULT, ROUGHER, SLOWER, Mitigation, lever
 from vramtui.estimators.planner.sharding_mitigations import sharding_levers
 
-__all__ = ["Lever", "adapted_modules", "levers_for"]
+__all__ = ["Mitigation", "adapted_modules", "levers_for"]
 
 LARGE_SHARE, FEW_SEQUENCES = 0.95, 128
 # What diffusers calls the linear layers of its attentions.
@@ -20,10 +20,10 @@ DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 HEAVY_OPTIMIZERS = {"adam", "adamw", "amsgrad", "paged_adamw_32bit"}
 
 
-def levers_for(workload: Workload, gpus: int = 1) -> tuple[Lever, ...]:
+def levers_for(workload: Workload, gpus: int = 1) -> tuple[Mitigation, ...]:
     """The changes that `workload` leaves room for on `gpus` cards, cheapest first."""
     run, decoder = workload.run, isinstance(workload.model, TransformerModel)
-    offered: list[Lever] = []
+    offered: list[Mitigation] = []
     if isinstance(run, TrainRun):
         offered += [*_kernels(run, decoder=decoder), *_recomputing(run, decoder=decoder)]
         offered += [*_rounder(run, decoder=decoder), *_fewer_trained(run, workload.model), *_shorter(run)]
@@ -42,12 +42,12 @@ def adapted_modules(model: Model) -> tuple[str, ...]:
     return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel) else ()
 
 
-def _lever(name: str, weight: int, cost: str, **changes: Any) -> Lever:  # noqa: ANN401 - values of any key
+def _lever(name: str, weight: int, cost: str, **changes: Any) -> Mitigation:  # noqa: ANN401 - values of any key
     """Keys are written with two underscores for the dot."""
     return lever(name, weight, cost, {key.replace("__", "."): value for key, value in changes.items()})
 
 
-def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
+def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     """Other kernels for the same sums."""
     if run.attention == "eager":
         yield _lever("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
@@ -59,7 +59,7 @@ def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
         yield _lever("fused cross-entropy", FREE + 1, cost, run__cross_entropy="fused")
 
 
-def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
+def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     """Time for memory."""
     if run.checkpointing == "none" and decoder:
         cost = "a few percent more time: only attention's scores are made twice"
@@ -77,7 +77,7 @@ def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
         )
 
 
-def _rounder(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
+def _rounder(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     """The same training in fewer bits."""
     if run.optimizer in HEAVY_OPTIMIZERS:
         cost = "moments in 8 bits; training mostly goes the same way"
@@ -93,7 +93,7 @@ def _rounder(run: TrainRun, *, decoder: bool) -> Iterator[Lever]:
         yield _lever("QLoRA in nf4", ROUGHER + 1, cost, run__quantization="nf4-double")
 
 
-def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Lever]:
+def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Mitigation]:
     """Another training: adapters instead of the model."""
     modules = adapted_modules(model)
     if run.lora is not None or not modules:
@@ -114,14 +114,14 @@ def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Lever]:
     )
 
 
-def _shorter(run: TrainRun | InferRun) -> Iterator[Lever]:
+def _shorter(run: TrainRun | InferRun) -> Iterator[Mitigation]:
     if run.sequence_length is not None and run.sequence_length > 1:
         half = run.sequence_length // 2
         cost = f"sees {half:,} tokens at once instead of {run.sequence_length:,}"
         yield _lever("half the sequence", OTHER_RESULT - 10, cost, run__sequence_length=half)
 
 
-def _inference(run: InferRun, *, decoder: bool) -> Iterator[Lever]:
+def _inference(run: InferRun, *, decoder: bool) -> Iterator[Mitigation]:
     if run.attention == "eager":
         yield _lever("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
     if run.batch_size > 1:
@@ -133,7 +133,7 @@ def _inference(run: InferRun, *, decoder: bool) -> Iterator[Lever]:
         yield from _quantized(run)
 
 
-def _serving(run: ServeRun, layers: int) -> Iterator[Lever]:
+def _serving(run: ServeRun, layers: int) -> Iterator[Mitigation]:
     if run.engine == "vllm":
         yield from _vllm(run)
     else:
@@ -143,7 +143,7 @@ def _serving(run: ServeRun, layers: int) -> Iterator[Lever]:
         yield _lever("half the context", OTHER_RESULT - 10, cost, run__max_model_len=run.max_model_len // 2)
 
 
-def _vllm(run: ServeRun) -> Iterator[Lever]:
+def _vllm(run: ServeRun) -> Iterator[Mitigation]:
     if not run.enforce_eager:
         yield _lever("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
     if run.gpu_memory_utilization < LARGE_SHARE:
@@ -164,7 +164,7 @@ def _vllm(run: ServeRun) -> Iterator[Lever]:
         yield _lever("weights in 4 bits", ROUGHER + 6, cost, run__quantization="int4")
 
 
-def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Lever]:
+def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Mitigation]:
     if run.kv_cache is None:
         cost = "keys and values in 8 bits; hardly seen in the answers"
         yield _lever("cache in q8_0", ROUGHER - 3, cost, run__kv_cache="int8")
@@ -180,7 +180,7 @@ def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Lever]:
         yield _lever("weights in q4_k_m", ROUGHER + 6, cost, run__quantization="q4_k_m")
 
 
-def _quantized(run: InferRun) -> Iterator[Lever]:
+def _quantized(run: InferRun) -> Iterator[Mitigation]:
     """Weights in fewer bits."""
     if run.quantization is None:
         cost = "hardly seen in the answers"

@@ -12,7 +12,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
-from vramtui.estimators.planner.mitigations import Lever, levers_for
+from vramtui.estimators.planner.mitigations import Mitigation, levers_for
 
 CEILING = 1 << 24
 PROBES = 16
@@ -65,11 +65,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     edge: Edge
     also: tuple[Edge, ...] = ()
     effects: tuple[Effect, ...]
-    cheapest: tuple[Lever, ...] | None
+    cheapest: tuple[Mitigation, ...] | None
     cheapest_process: int | None
 
 
-class Answer(NamedTuple):
+class FitResult(NamedTuple):
     """Bytes of the process, None where the estimator refuses; whether it fits; why not, where there is more to say."""
 
     process: int | None
@@ -124,7 +124,7 @@ class Planner:
         """
         return self._edge(self._workload, key)
 
-    def cheapest(self) -> tuple[Lever, ...] | None:
+    def cheapest(self) -> tuple[Mitigation, ...] | None:
         """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
         for levers in _by_cost(self._levers):
             workload = _changed(self._workload, *levers)
@@ -153,7 +153,7 @@ class Planner:
         current = value_at(workload, key)
 
         @cache
-        def answer(value: int) -> Answer:
+        def answer(value: int) -> FitResult:
             return self._answer(with_values(workload, {key: value}))
 
         def fits(value: int) -> bool:
@@ -169,14 +169,14 @@ class Planner:
             reason = f"nothing up to {CEILING:,} is too much"
         return Edge(key=key, largest=largest, process=answer(largest).process, beyond=beyond.process, reason=reason)
 
-    def _answer(self, workload: Workload) -> Answer:
+    def _answer(self, workload: Workload) -> FitResult:
         try:
             process = self._estimator.estimate(workload, self._device).process
         except TooLarge as error:
-            return Answer(error.needed, fits=False, reason=str(error))
+            return FitResult(error.needed, fits=False, reason=str(error))
         except UserError as error:
-            return Answer(None, fits=False, reason=str(error))
-        return Answer(process, process <= self.room)
+            return FitResult(None, fits=False, reason=str(error))
+        return FitResult(process, process <= self.room)
 
 
 def largest_that(fits: Callable[[int], bool], start: int = 1) -> int:
@@ -281,12 +281,12 @@ def _ranks(workload: Workload) -> int:
     return workload.parallel.ranks if workload.parallel is not None else 1
 
 
-def _changed(workload: Workload, *levers: Lever) -> Workload:
+def _changed(workload: Workload, *levers: Mitigation) -> Workload:
     values = {key: value for lever in levers for key, value in lever.changes.items()}
     return with_values(workload, values)
 
 
-def _by_cost(levers: tuple[Lever, ...]) -> list[tuple[Lever, ...]]:
+def _by_cost(levers: tuple[Mitigation, ...]) -> list[tuple[Mitigation, ...]]:
     """Sets of levers that do not undo one another, cheapest first, then fewest."""
     sets = [
         chosen

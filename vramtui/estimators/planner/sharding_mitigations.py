@@ -6,13 +6,13 @@ from typing import Any
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
-from vramtui.estimators.planner.mitigation import FREE, SLOWER, Lever, lever
+from vramtui.estimators.planner.mitigation import FREE, SLOWER, Mitigation, lever
 
 # Fast links are within one machine, which rarely has more cards.
 ONE_MACHINE = 8
 
 
-def sharding_levers(workload: Workload, gpus: int) -> Iterator[Lever]:
+def sharding_levers(workload: Workload, gpus: int) -> Iterator[Mitigation]:
     """The ways to share `workload` over at most `gpus` cards; none where it is shared already."""
     shared = workload.parallel or Parallel()
     if isinstance(workload.run, ServeRun) and workload.run.engine == "llama.cpp":
@@ -35,7 +35,7 @@ def _data(gpus: int, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - values of
     return {"parallel.data": gpus} | {f"parallel.{key}": value for key, value in more.items()}
 
 
-def _states(gpus: int) -> Iterator[Lever]:
+def _states(gpus: int) -> Iterator[Mitigation]:
     """What data ranks can share of the states."""
     for stage, weight, cost in (
         (1, FREE + 1, "updated weights travel once a step"),
@@ -48,7 +48,7 @@ def _states(gpus: int) -> Iterator[Lever]:
     yield lever(f"FSDP over {gpus} cards", SLOWER + 1, cost, _data(gpus, strategy="fsdp", zero_stage=3))
 
 
-def _offloaded(shared: Parallel, gpus: int) -> Iterator[Lever]:
+def _offloaded(shared: Parallel, gpus: int) -> Iterator[Mitigation]:
     if shared.cpu_offload:
         return
     cost = "gradients and weights cross the bus each step, and the host updates them: much slower"
@@ -59,7 +59,7 @@ def _offloaded(shared: Parallel, gpus: int) -> Iterator[Lever]:
     yield lever(f"FSDP over {gpus} cards, optimizer in host memory", SLOWER + 9, cost, changes)
 
 
-def _more_of_the_same(workload: Workload, shared: Parallel, gpus: int) -> Iterator[Lever]:
+def _more_of_the_same(workload: Workload, shared: Parallel, gpus: int) -> Iterator[Mitigation]:
     """More ranks along a dimension that is there already."""
     model = workload.model
     most = {name: gpus * getattr(shared, name) // shared.ranks for name in ("data", "tensor", "pipeline")}
@@ -78,7 +78,7 @@ def _more_of_the_same(workload: Workload, shared: Parallel, gpus: int) -> Iterat
         yield lever(f"pipeline over {stages} cards", SLOWER + 1, cost, {"parallel.pipeline": stages})
 
 
-def _experts(model: TransformerModel, gpus: int) -> Iterator[Lever]:
+def _experts(model: TransformerModel, gpus: int) -> Iterator[Mitigation]:
     """Experts dealt out among the data ranks."""
     ranks = max((n for n in range(1, gpus + 1) if gpus % n == 0 and (model.num_experts or 1) % n == 0), default=1)
     if model.num_experts is not None and ranks > 1:
@@ -87,7 +87,7 @@ def _experts(model: TransformerModel, gpus: int) -> Iterator[Lever]:
         yield lever(f"experts over {ranks} cards, ZeRO-1", SLOWER + 3, cost, changes)
 
 
-def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Lever]:
+def _model(model: TransformerModel, run: object, gpus: int) -> Iterator[Mitigation]:
     """What ranks can share of the model itself: as many as divide it."""
     tensor = max((n for n in range(1, min(gpus, 4 * ONE_MACHINE) + 1) if _divides(model, n)), default=1)
     if tensor > 1:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from vramtui.core.schema.rule_inputs import AccelerateRule
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
-from vramtui.estimators.rules.base import Rule, Sheet
+from vramtui.estimators.rules.base import Rule, RuleSheet
 from vramtui.estimators.rules.shapes import largest_tensor, parameter_count, transformer
 
 SOURCE = "Hugging Face accelerate, docs/source/usage_guides/model_size_estimator.md and commands/estimate.py"
@@ -19,10 +19,10 @@ PARTS = {
 }
 
 
-def compute(inputs: AccelerateRule) -> Sheet:
+def compute(inputs: AccelerateRule) -> RuleSheet:
     """Weights and buffers in fp32, scaled by the type; training is 4 x that (model, gradients, two moments)."""
     train = inputs.phase == "train"
-    sheet = Sheet(
+    sheet = RuleSheet(
         SOURCE, "step" if train else "build", "No activations; accelerate's MB and GB are 2^20 and 2^30 bytes."
     )
     full = FLOAT * inputs.parameters + inputs.buffer_bytes

@@ -4,15 +4,15 @@ from fractions import Fraction
 
 from vramtui.core.schema.rule_inputs import ActivationsRule
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.rules.base import Rule, Sheet, gib
+from vramtui.estimators.rules.base import Rule, RuleSheet, gib
 from vramtui.estimators.rules.shapes import training
 
 SOURCE = "Korthikanti et al. 2022, Reducing Activation Recomputation in Large Transformer Models, Table 2"
 
 
-def compute(inputs: ActivationsRule) -> Sheet:
+def compute(inputs: ActivationsRule) -> RuleSheet:
     """s·b·h·(10 + 24/t + 5·a·s/(h·t)) per layer; the last term is the attention core that selective recomputes."""
-    sheet = Sheet(SOURCE, "backward", "16-bit activations, MLP of 4 x hidden, dropout, eager attention.")
+    sheet = RuleSheet(SOURCE, "backward", "16-bit activations, MLP of 4 x hidden, dropout, eager attention.")
     tokens = inputs.sequence_length * inputs.batch_size
     unit = tokens * inputs.hidden_size * inputs.num_hidden_layers
     ranks = inputs.tensor_parallel

@@ -35,7 +35,7 @@ class Rule(Generic[T]):
     title: str
     source: str
     takes: type[T]
-    compute: Callable[[T], "Sheet"]
+    compute: Callable[[T], "RuleSheet"]
     adapt: Callable[[Workload], T | None] | None = None
 
     def inputs(self, workload: Workload) -> T | None:
@@ -49,7 +49,7 @@ class Rule(Generic[T]):
         return self.compute(inputs).estimate(f"rules:{self.id}")
 
 
-class Sheet:
+class RuleSheet:
     """Collects the parts of one rule's answer, all from `source`."""
 
     def __init__(self, source: str, phase: Phase, *assumptions: str) -> None:

@@ -3,15 +3,17 @@
 from math import prod
 
 from vramtui.core.schema.rule_inputs import BlocksRule
-from vramtui.estimators.rules.base import BLOCK, ITEM_BYTES, Rule, Sheet, block_bytes
+from vramtui.estimators.rules.base import BLOCK, ITEM_BYTES, Rule, RuleSheet, block_bytes
 from vramtui.estimators.rules.tape import EXPERIMENTS
 
 SOURCE = f"{EXPERIMENTS}; kMinBlockSize = 512 (c10/core/AllocatorConfig.h)"
 
 
-def compute(inputs: BlocksRule) -> Sheet:
+def compute(inputs: BlocksRule) -> RuleSheet:
     """ceil(elements x bytes / 512) x 512 for each tensor."""
-    sheet = Sheet(SOURCE, "build", "Requests of more than 1 MiB may get a block that was not split; that is left out.")
+    sheet = RuleSheet(
+        SOURCE, "build", "Requests of more than 1 MiB may get a block that was not split; that is left out."
+    )
     item = ITEM_BYTES[inputs.dtype]
     for index, shape in enumerate(inputs.shapes, 1):
         asked = prod(shape) * item

@@ -7,7 +7,7 @@ from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.rule_inputs import BytesPerParameterRule
 from vramtui.core.schema.rule_inputs.base import WeightType
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
-from vramtui.estimators.rules.base import Rule, Sheet, gb
+from vramtui.estimators.rules.base import Rule, RuleSheet, gb
 from vramtui.estimators.rules.shapes import parameter_count, transformer
 
 SOURCE = (
@@ -40,11 +40,11 @@ KEPT_IN: dict[str, WeightType] = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16"
 TITLES = {"full-fp16": "full fp16", "mixed": "mixed bf16", "lora": "LoRA", "qlora": "QLoRA"}
 
 
-def compute(inputs: BytesPerParameterRule) -> Sheet:
+def compute(inputs: BytesPerParameterRule) -> RuleSheet:
     """Parameters times bytes, line by line; the rest of the table stands beside."""
     count = inputs.parameters
     phase: Phase = "build" if inputs.phase == "inference" else "step"
-    sheet = Sheet(SOURCE, phase, "No activations, no inputs, no CUDA context.")
+    sheet = RuleSheet(SOURCE, phase, "No activations, no inputs, no CUDA context.")
     if inputs.phase == "inference":
         lines: dict[Category, tuple[Fraction, str]] = {"weights": (WEIGHTS[inputs.dtype], inputs.dtype)}
     else:

@@ -4,7 +4,7 @@ from msgspec import structs
 
 from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.rule_inputs import DeepspeedRule
-from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gib
+from vramtui.estimators.rules.base import Rule, RuleSheet, ceil_share, gib
 
 SOURCE = (
     "DeepSpeed, docs/code-docs/source/memory.rst; runtime/zero/stage_1_and_2.py and stage3.py "
@@ -19,9 +19,9 @@ FP32: tuple[tuple[str, Category, int], ...] = (
 State = tuple[str, Category, int, str]
 
 
-def compute(inputs: DeepspeedRule) -> Sheet:
+def compute(inputs: DeepspeedRule) -> RuleSheet:
     """ZeRO-2: 4 P + 16 P / ranks (now 2 P + 18 P / ranks); ZeRO-3: 4 x the largest layer + 18 P / ranks."""
-    sheet = Sheet(SOURCE, "step", "Model states on one GPU; DeepSpeed's GB are 2^30 bytes.")
+    sheet = RuleSheet(SOURCE, "step", "Model states on one GPU; DeepSpeed's GB are 2^30 bytes.")
     for name, line, size, formula in _states(inputs):
         sheet.add(name, line, size, f"{formula} = {gib(size)}")
     for name, optimizer, parameters in (

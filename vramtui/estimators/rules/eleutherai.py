@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from vramtui.core.schema.rule_inputs import EleutherRule
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
-from vramtui.estimators.rules.base import Rule, Sheet, gib
+from vramtui.estimators.rules.base import Rule, RuleSheet, gib
 from vramtui.estimators.rules.shapes import full_training, inference
 
 SOURCE = "EleutherAI cookbook, calc/calc_transformer_mem.py; Anthony et al. 2023, Transformer Math 101"
@@ -12,7 +12,7 @@ BUCKET = 500_000_000
 LIVE_PARAMETERS = 1_000_000_000
 
 
-def compute(inputs: EleutherRule) -> Sheet:
+def compute(inputs: EleutherRule) -> RuleSheet:
     """Model, gradients (4 B), optimizer (12 B), communication, activations; KV cache without its factor 2."""
     low = 2 if inputs.mixed_precision else 4
     count = parameters(inputs)
@@ -20,7 +20,7 @@ def compute(inputs: EleutherRule) -> Sheet:
     if inputs.zero_stage == 3:
         model /= inputs.gpus
     train = inputs.phase == "train"
-    sheet = Sheet(
+    sheet = RuleSheet(
         SOURCE,
         "backward" if train else "decode",
         "Gradients and optimizer are divided by ZeRO's ranks only, not by tensor or pipeline parallelism.",
@@ -57,7 +57,7 @@ def parameters(inputs: EleutherRule) -> Fraction:
     )
 
 
-def _add_states(sheet: Sheet, inputs: EleutherRule, count: Fraction, low: int) -> None:
+def _add_states(sheet: RuleSheet, inputs: EleutherRule, count: Fraction, low: int) -> None:
     ranks = inputs.gpus
     gradients = round(4 * count / (ranks if inputs.zero_stage >= 2 else 1))
     optimizer = round(12 * count / (ranks if inputs.zero_stage >= 1 else 1))
@@ -70,7 +70,7 @@ def _add_states(sheet: Sheet, inputs: EleutherRule, count: Fraction, low: int) -
         sheet.add("communication", "temporaries", size, f"({BUCKET:,} bucket + {live:,} live parameters) x {low} B")
 
 
-def _add_activations(sheet: Sheet, inputs: EleutherRule) -> None:
+def _add_activations(sheet: RuleSheet, inputs: EleutherRule) -> None:
     tokens = inputs.sequence_length * inputs.batch_size
     base, layers = tokens * inputs.hidden_size * 34, inputs.num_hidden_layers
     if inputs.phase == "infer":

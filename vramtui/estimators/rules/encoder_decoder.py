@@ -1,7 +1,7 @@
 """An encoder-decoder transformer in fp32 with Adam, term by term."""
 
 from vramtui.core.schema.rule_inputs import EncoderDecoderRule
-from vramtui.estimators.rules.base import Rule, Sheet
+from vramtui.estimators.rules.base import Rule, RuleSheet
 
 SOURCE = (
     "Shapes of Vaswani et al. 2017, trained in fp32 with Adam (Kingma & Ba 2015); masks and inputs as torch.nn has them"
@@ -9,9 +9,9 @@ SOURCE = (
 FLOAT, INTEGER, BOOL = 4, 8, 1
 
 
-def compute(inputs: EncoderDecoderRule) -> Sheet:
+def compute(inputs: EncoderDecoderRule) -> RuleSheet:
     """Parameters, as many bytes of gradients, twice as many of moments; masks; ids; what backward needs."""
-    sheet = Sheet(
+    sheet = RuleSheet(
         SOURCE,
         "backward",
         "Norms follow each sublayer; there is no norm at the end of a stack, and no dropout.",
@@ -75,7 +75,7 @@ def _parameters(inputs: EncoderDecoderRule) -> list[tuple[str, int, str]]:
     return found
 
 
-def _add_inputs(sheet: Sheet, inputs: EncoderDecoderRule) -> None:
+def _add_inputs(sheet: RuleSheet, inputs: EncoderDecoderRule) -> None:
     batch, source, target = inputs.batch_size, inputs.source_length, inputs.target_length
     for name, count, formula in (
         ("source padding mask", batch * source, f"{batch} x {source}"),

@@ -6,7 +6,7 @@ from math import isqrt
 from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.rule_inputs import Gpt2ResidualRule
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.rules.base import Rule, Sheet, gb
+from vramtui.estimators.rules.base import Rule, RuleSheet, gb
 from vramtui.estimators.rules.shapes import full_training, parameter_count
 
 SOURCE = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, section 3"
@@ -19,10 +19,10 @@ STATES: tuple[tuple[str, Category, int], ...] = (
 )
 
 
-def compute(inputs: Gpt2ResidualRule) -> Sheet:
+def compute(inputs: Gpt2ResidualRule) -> RuleSheet:
     """16 B per parameter; activations 12 x hidden x batch x sequence x layers in fp16; a fused fp32 buffer."""
     count = inputs.parameters
-    sheet = Sheet(SOURCE, "backward", "Adam in mixed precision; one buffer of fp32 for fused gradients.")
+    sheet = RuleSheet(SOURCE, "backward", "Adam in mixed precision; one buffer of fp32 for fused gradients.")
     for name, line, each in STATES:
         sheet.add(name, line, each * count, f"{count:,} parameters x {each} B = {gb(each * count)}")
     sheet.beside("model states", "process", 16 * count, f"{count:,} parameters x 16 B = {gb(16 * count)}")
@@ -42,7 +42,7 @@ def compute(inputs: Gpt2ResidualRule) -> Sheet:
     return sheet
 
 
-def _add_activations(sheet: Sheet, inputs: Gpt2ResidualRule) -> None:
+def _add_activations(sheet: RuleSheet, inputs: Gpt2ResidualRule) -> None:
     """With checkpointing the paper's square root counts in the total; the other figures stand beside it."""
     tokens = f"hidden {inputs.hidden_size} x batch {inputs.batch_size} x sequence {inputs.sequence_length}"
     one = inputs.hidden_size * inputs.batch_size * inputs.sequence_length * 2

@@ -2,15 +2,15 @@
 
 from vramtui.core.schema.rule_inputs import KvCacheRule
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.rules.base import ITEM_BYTES, Rule, Sheet, gib
+from vramtui.estimators.rules.base import ITEM_BYTES, Rule, RuleSheet, gib
 from vramtui.estimators.rules.shapes import inference
 
 SOURCE = "Pope et al. 2022; fewer key/value heads as in Shazeer 2019 (MQA) and Ainslie et al. 2023 (GQA)"
 
 
-def compute(inputs: KvCacheRule) -> Sheet:
+def compute(inputs: KvCacheRule) -> RuleSheet:
     """2 x batch x sequence x layers x key/value heads x head size x bytes."""
-    sheet = Sheet(SOURCE, "decode", "A full-length cache for every sequence, without pages or windows.")
+    sheet = RuleSheet(SOURCE, "decode", "A full-length cache for every sequence, without pages or windows.")
     heads = inputs.num_key_value_heads or inputs.num_attention_heads
     one, what = _one_head(inputs)
     for name in ("keys", "values"):

@@ -3,15 +3,15 @@
 from msgspec import structs
 
 from vramtui.core.schema.rule_inputs import LayerNormRule
-from vramtui.estimators.rules.base import Rule, Sheet
-from vramtui.estimators.rules.tape import EXPERIMENTS, Tape
+from vramtui.estimators.rules.base import Rule, RuleSheet
+from vramtui.estimators.rules.tape import EXPERIMENTS, RuleEvents
 
 SOURCE = f"{EXPERIMENTS}; y = (x - mean) / (std + eps) * w"
 
 
-def compute(inputs: LayerNormRule) -> Sheet:
+def compute(inputs: LayerNormRule) -> RuleSheet:
     """x, w, y, and the normalised x, which the gradient of w needs; mean and deviation are let go on the way."""
-    tape = Tape()
+    tape = RuleEvents()
     shape, dtype = inputs.shape, inputs.dtype
     rows = (*shape[:-1], 1)
     passing = "until the next operation has read it"

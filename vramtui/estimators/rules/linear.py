@@ -1,8 +1,8 @@
 """A linear layer, step by step, with cuBLAS's workspaces."""
 
 from vramtui.core.schema.rule_inputs import LinearRule
-from vramtui.estimators.rules.base import Rule, Sheet
-from vramtui.estimators.rules.tape import EXPERIMENTS, Tape
+from vramtui.estimators.rules.base import Rule, RuleSheet
+from vramtui.estimators.rules.tape import EXPERIMENTS, RuleEvents
 
 SOURCE = (
     f"{EXPERIMENTS}; cuBLAS workspace of 4096·1024·2 + 16·1024·8 = 8,519,680 B per thread and stream before compute "
@@ -12,15 +12,15 @@ FORWARD_WORKSPACE = "cuBLAS workspace, main thread"
 BACKWARD_WORKSPACE = "cuBLAS workspace, autograd's thread"
 
 
-def hold_workspace(tape: Tape, name: str, size: int) -> None:
+def hold_workspace(tape: RuleEvents, name: str, size: int) -> None:
     """The workspace of one thread, from its first matrix product until it is cleared."""
     if size:
         tape.hold(name, "workspaces", size, f"{size:,} B, at the thread's first matrix product", "until cleared")
 
 
-def compute(inputs: LinearRule) -> Sheet:
+def compute(inputs: LinearRule) -> RuleSheet:
     """model, input, forward (output, one workspace), backward (gradients, a second one), delete, clear."""
-    tape = Tape()
+    tape = RuleEvents()
     out, dtype = inputs.out_features, inputs.dtype
     shapes = {"weight": (out, inputs.in_features)} | ({"bias": (out,)} if inputs.bias else {})
     for name, shape in shapes.items():

@@ -3,19 +3,19 @@
 from fractions import Fraction
 
 from vramtui.core.schema.rule_inputs import LinearInBatchRule
-from vramtui.estimators.rules.base import Rule, Sheet
+from vramtui.estimators.rules.base import Rule, RuleSheet
 
 SOURCE = "Rule of thumb in wide use: memory = model + batch x what one sample takes"
 
 
-def compute(inputs: LinearInBatchRule) -> Sheet:
+def compute(inputs: LinearInBatchRule) -> RuleSheet:
     """The line through both points, at the batch asked for; exact at the two points themselves."""
     first, second = inputs.first, inputs.second
     slope = Fraction(second.bytes - first.bytes, second.batch_size - first.batch_size)
     constant = first.bytes - first.batch_size * slope
     total = round(constant + inputs.batch_size * slope)
     model = round(constant)
-    sheet = Sheet(SOURCE, "backward", "Memory is taken to grow by the same amount with every sample.")
+    sheet = RuleSheet(SOURCE, "backward", "Memory is taken to grow by the same amount with every sample.")
     sheet.add(
         "model",
         "weights",

@@ -2,16 +2,16 @@
 
 from vramtui.core.schema.rule_inputs import LoraCalculatorRule
 from vramtui.core.schema.workload import TrainRun, Workload
-from vramtui.estimators.rules.base import Rule, Sheet, gib, share
+from vramtui.estimators.rules.base import Rule, RuleSheet, gib, share
 from vramtui.estimators.rules.shapes import inference, parameter_count, training
 
 SOURCE = "Published LoRA memory calculator, with Gemma 2 27B as its example (hidden size 4068 as printed there)"
 
 
-def compute(inputs: LoraCalculatorRule) -> Sheet:
+def compute(inputs: LoraCalculatorRule) -> RuleSheet:
     """Training counts the logits twice (with their gradient), inference once and no gradients or moments."""
     train = inputs.phase == "train"
-    sheet = Sheet(SOURCE, "backward" if train else "prefill", "All tensors take 2 B an element.")
+    sheet = RuleSheet(SOURCE, "backward" if train else "prefill", "All tensors take 2 B an element.")
     weights = 2 * inputs.parameters
     trained = share(weights, inputs.ratio)
     tokens = inputs.batch_size * inputs.sequence_length

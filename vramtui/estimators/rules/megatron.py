@@ -6,7 +6,7 @@ from math import ceil
 from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.rule_inputs import MegatronRule
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gib
+from vramtui.estimators.rules.base import Rule, RuleSheet, ceil_share, gib
 from vramtui.estimators.rules.shapes import full_training
 
 SOURCE = "NVIDIA Megatron-LM, megatron/training/theoretical_memory_usage.py"
@@ -20,9 +20,9 @@ SHARDED: tuple[tuple[str, Category, int], ...] = (
 )
 
 
-def compute(inputs: MegatronRule) -> Sheet:
+def compute(inputs: MegatronRule) -> RuleSheet:
     """18 B per parameter of the shard (6 + 12 / data parallel with the distributed optimizer), and activations."""
-    sheet = Sheet(SOURCE, "backward", "No CUDA context, no communication buffers, no fragmentation.")
+    sheet = RuleSheet(SOURCE, "backward", "No CUDA context, no communication buffers, no fragmentation.")
     count = shard_parameters(inputs)
     what = f"{round(count):,} parameters on the most loaded shard"
     total = 0
@@ -56,7 +56,7 @@ def shard_parameters(inputs: MegatronRule) -> Fraction:
     return (Fraction(block) / inputs.pipeline_parallel + both * embedding) / inputs.tensor_parallel
 
 
-def _add_selective(sheet: Sheet, inputs: MegatronRule) -> None:
+def _add_selective(sheet: RuleSheet, inputs: MegatronRule) -> None:
     tokens, hidden, ranks = inputs.sequence_length * inputs.batch_size, inputs.hidden_size, inputs.tensor_parallel
     layer = tokens * (18 * hidden + 4 * inputs.ffn_hidden_size)
     stages = inputs.pipeline_parallel
@@ -76,7 +76,7 @@ def _add_selective(sheet: Sheet, inputs: MegatronRule) -> None:
     )
 
 
-def _add_without_sequence_parallel(sheet: Sheet, inputs: MegatronRule) -> None:
+def _add_without_sequence_parallel(sheet: RuleSheet, inputs: MegatronRule) -> None:
     tokens, hidden, ranks = inputs.sequence_length * inputs.batch_size, inputs.hidden_size, inputs.tensor_parallel
     layer = tokens * hidden * (10 + Fraction(24, ranks))
     stages = inputs.pipeline_parallel

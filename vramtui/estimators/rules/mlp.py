@@ -3,14 +3,14 @@
 from msgspec import structs
 
 from vramtui.core.schema.rule_inputs import MlpRule
-from vramtui.estimators.rules.base import Rule, Sheet
+from vramtui.estimators.rules.base import Rule, RuleSheet
 from vramtui.estimators.rules.linear import BACKWARD_WORKSPACE, FORWARD_WORKSPACE, SOURCE, hold_workspace
-from vramtui.estimators.rules.tape import Tape
+from vramtui.estimators.rules.tape import RuleEvents
 
 
-def compute(inputs: MlpRule) -> Sheet:
+def compute(inputs: MlpRule) -> RuleSheet:
     """ReLU and Sigmoid keep their results for the backward pass, the linear layers their inputs; inference none."""
-    tape = Tape()
+    tape = RuleEvents()
     wide, narrow, out, batch = inputs.in_features, inputs.hidden_features, inputs.out_features, inputs.batch_size
     shapes = {"weight 1": (narrow, wide), "bias 1": (narrow,), "weight 2": (out, narrow), "bias 2": (out,)}
     for name, shape in shapes.items():

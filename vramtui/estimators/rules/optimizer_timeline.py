@@ -1,17 +1,17 @@
 """Training steps of one linear layer, and what the optimizer adds to them."""
 
 from vramtui.core.schema.rule_inputs import OptimizerTimelineRule
-from vramtui.estimators.rules.base import Rule, Sheet
-from vramtui.estimators.rules.tape import EXPERIMENTS, Tape
+from vramtui.estimators.rules.base import Rule, RuleSheet
+from vramtui.estimators.rules.tape import EXPERIMENTS, RuleEvents
 
 SOURCE = f"{EXPERIMENTS}; states as torch.optim keeps them"
 STATES = {"sgd": (), "momentum": ("momentum buffer",), "adam": ("exp_avg", "exp_avg_sq")}
 STATES["adamw"] = STATES["adam"]
 
 
-def compute(inputs: OptimizerTimelineRule) -> Sheet:
+def compute(inputs: OptimizerTimelineRule) -> RuleSheet:
     """The input once; per step forward, backward, optimizer step, zero_grad; the states are made in the first step."""
-    tape = Tape()
+    tape = RuleEvents()
     out, dtype = inputs.out_features, inputs.dtype
     shapes = {"weight": (out, inputs.in_features)} | ({"bias": (out,)} if inputs.bias else {})
     gradients = {f"gradient of {name}": shape for name, shape in shapes.items()}

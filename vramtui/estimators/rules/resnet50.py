@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from vramtui.core.schema.rule_inputs import Resnet50Rule
-from vramtui.estimators.rules.base import Rule, Sheet, gb
+from vramtui.estimators.rules.base import Rule, RuleSheet, gb
 
 SOURCE = (
     "Graphcore 2017, Why is so much memory needed for deep neural networks?; layers from He et al. 2015, Table 1, "
@@ -78,9 +78,9 @@ def _half(side: int) -> int:
     return -(-side // 2)
 
 
-def compute(inputs: Resnet50Rule) -> Sheet:
+def compute(inputs: Resnet50Rule) -> RuleSheet:
     """The published round counts make the total; the real layers' counts stand beside them."""
-    sheet = Sheet(SOURCE, "forward", "Weights and responses in fp32; no gradients and no optimizer.")
+    sheet = RuleSheet(SOURCE, "forward", "Weights and responses in fp32; no gradients and no optimizer.")
     batch, one = inputs.batch_size, inputs.responses * FLOAT
     weights = inputs.parameters * FLOAT
     sheet.add("weights", "weights", weights, f"{inputs.parameters:,} x {FLOAT} B = {weights / 2**20:.1f} MiB")
@@ -98,7 +98,7 @@ def compute(inputs: Resnet50Rule) -> Sheet:
     return sheet
 
 
-def _add_real(sheet: Sheet, inputs: Resnet50Rule) -> None:
+def _add_real(sheet: RuleSheet, inputs: Resnet50Rule) -> None:
     real, batch = network(inputs.blocks, inputs.image_size), inputs.batch_size
     weights, one = real.parameters * FLOAT, real.responses * FLOAT
     lowered = batch * real.lowered * FLOAT

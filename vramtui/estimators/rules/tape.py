@@ -5,7 +5,7 @@ from math import prod
 
 from vramtui.core.estimate.estimate import Moment, Phase
 from vramtui.core.estimate.ledger import Category
-from vramtui.estimators.rules.base import ALWAYS, BLOCK, ITEM_BYTES, Sheet, block_bytes
+from vramtui.estimators.rules.base import ALWAYS, BLOCK, ITEM_BYTES, RuleSheet, block_bytes
 
 EXPERIMENTS = "Simple GPU memory allocation experiments every ML engineer should do (medium.com/@akhilez, 2024)"
 
@@ -18,7 +18,7 @@ class _Tensor:
     lifetime: str
 
 
-class Tape:
+class RuleEvents:
     """A record of holding and letting go. Only what is held after each event counts, as the published tables count."""
 
     def __init__(self) -> None:
@@ -71,10 +71,10 @@ class Tape:
             self._peak = (self.allocated, tuple(self._held), phase, step)
         self._peak_here = self.allocated
 
-    def sheet(self, source: str, *assumptions: str) -> Sheet:
+    def sheet(self, source: str, *assumptions: str) -> RuleSheet:
         """The parts of everything ever held; those alive at the largest mark make the total."""
         _, alive, phase, step = self._peak
-        sheet = Sheet(
+        sheet = RuleSheet(
             source, phase, "Counted at the end of each phase; what lives only inside one is not.", *assumptions
         )
         sheet.step = step

@@ -3,7 +3,7 @@
 from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.rule_inputs import ZeroRule
 from vramtui.core.schema.workload import TrainRun, Workload
-from vramtui.estimators.rules.base import Rule, Sheet, ceil_share, gb
+from vramtui.estimators.rules.base import Rule, RuleSheet, ceil_share, gb
 from vramtui.estimators.rules.shapes import parameter_count, transformer
 
 SOURCE = "Rajbhandari et al. 2020, ZeRO: Memory Optimizations Toward Training Trillion Parameter Models, Figure 1"
@@ -18,10 +18,10 @@ STATES: tuple[tuple[str, Category, int, int], ...] = (
 )
 
 
-def compute(inputs: ZeroRule) -> Sheet:
+def compute(inputs: ZeroRule) -> RuleSheet:
     """2 + 2 + 12 bytes per parameter; each state is divided by the ranks from its stage on."""
     count, ranks = inputs.parameters, inputs.ranks
-    sheet = Sheet(SOURCE, "step", "Model states alone, on one rank; Adam in mixed precision.")
+    sheet = RuleSheet(SOURCE, "step", "Model states alone, on one rank; Adam in mixed precision.")
     for name, line, each, stage in STATES:
         over = ranks if inputs.stage >= stage else 1
         size = ceil_share(count * each, over)

@@ -9,7 +9,7 @@ from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, ledger_from_parts
 from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
-from vramtui.estimators.traced.process.results import Held, TraceRequest, TraceResult, TraceRow
+from vramtui.estimators.traced.process.results import LiveAllocation, TraceRequest, TraceResult, TraceRow
 from vramtui.estimators.traced.process.run import require, split_target, trace
 from vramtui.estimators.traced.workloads.limits import check
 
@@ -114,7 +114,7 @@ def _part(category: Category, result: TraceResult) -> Part:
     )
 
 
-def _said(held: Held) -> str:
+def _said(held: LiveAllocation) -> str:
     made = held.module or held.operator.removeprefix("aten.").removesuffix(".default")
     return f"{format_bytes(held.bytes, 2)} in {made}"
 

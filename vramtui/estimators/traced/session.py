@@ -10,9 +10,9 @@ from typing_extensions import Self
 from vramtui.core.estimate.devices import Device
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.categories import Categories
-from vramtui.estimators.traced.accounting.memory import Memory
-from vramtui.estimators.traced.accounting.phases import Phases
-from vramtui.estimators.traced.accounting.recorder import Recorder
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.accounting.phases import PhaseTracker
+from vramtui.estimators.traced.accounting.recorder import TraceRecorder
 from vramtui.estimators.traced.device import cuda_api, device, names
 from vramtui.estimators.traced.device.cards import card_of
 from vramtui.estimators.traced.device.patches import Patches
@@ -31,7 +31,7 @@ def _no_progress(_progress: Progress) -> None:
     """Nobody listens."""
 
 
-class Session:
+class TraceSession:
     """Within it, "cuda" is the simulated card.
 
     Args:
@@ -52,11 +52,11 @@ class Session:
         separate_lt_workspace: bool = False,
     ) -> None:
         facts = card_of(card)
-        self.memory = Memory(allocator, facts)
+        self.memory = SimulatedMemory(allocator, facts)
         facts.workspaces = Workspaces(self.memory, facts.capability, separate_lt=separate_lt_workspace)
         self.where = Whereabouts()
-        self.recorder = Recorder(self.memory, progress)
-        self.phases = Phases(self.where, steps, self.recorder.ended)
+        self.recorder = TraceRecorder(self.memory, progress)
+        self.phases = PhaseTracker(self.where, steps, self.recorder.ended)
         self.recorder.categories = Categories(self.memory, self.phases)
         self._patches = Patches()
         self._fake: Any = device.SimFakeMode(allow_non_fake_inputs=True, allow_fallback_kernels=False)

@@ -9,7 +9,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
 from vramtui.presets.draft.creation import as_toml, checked_name
 from vramtui.presets.draft.edited_text import EditedText, TryOut
-from vramtui.presets.draft.preset_file import Opened, Stamp, open_text, stamp_of
+from vramtui.presets.draft.preset_file import OpenedFile, Stamp, open_text, stamp_of
 from vramtui.presets.library import bundled_folder, config_dir
 from vramtui.presets.model_files.as_preset import is_model_file, preset_of
 from vramtui.presets.reading import shown
@@ -202,7 +202,7 @@ class Draft(EditedText):
         self.saved_text = opened.text if opened is not None else ""
         self._stamp = opened.stamp if opened is not None else None
 
-    def _opened(self) -> Opened | None:
+    def _opened(self) -> OpenedFile | None:
         try:
             return open_text(self.path) if self.path is not None else None
         except UserError:

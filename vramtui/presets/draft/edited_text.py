@@ -9,8 +9,8 @@ from vramtui.core.schema.preset import Preset
 from vramtui.presets.draft.undo import Steps
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.raw_values import Refused, toml_of
-from vramtui.presets.form.types import Field, Group, fields_of
-from vramtui.presets.reading import Parsed, Problem
+from vramtui.presets.form.types import FormField, FormGroup, fields_of
+from vramtui.presets.reading import Parsed, PresetProblem
 from vramtui.presets.schema import dotted, find_faults
 from vramtui.presets.toml.edits import put_value, readable
 from vramtui.presets.toml.item_edits import copy_item, has_item, put_item, swap_items, take_item
@@ -36,10 +36,10 @@ class EditedText:
         self.preset: Preset | None = None
         self._is_current = False
         self._try_out = try_out
-        self._found: tuple[Problem, ...] = ()
-        self._refused: dict[str, tuple[str, Problem]] = {}
+        self._found: tuple[PresetProblem, ...] = ()
+        self._refused: dict[str, tuple[str, PresetProblem]] = {}
         self._steps = Steps()
-        self._form: tuple[tuple[str, Path | None], tuple[Group, ...]] | None = None
+        self._form: tuple[tuple[str, Path | None], tuple[FormGroup, ...]] | None = None
         self._look()
 
     @property
@@ -48,7 +48,7 @@ class EditedText:
         return self._is_current
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
+    def problems(self) -> tuple[PresetProblem, ...]:
         """Everything that is wrong, in the order of lines; then what the form refused, which stands for what the text
         has there.
         """
@@ -61,7 +61,7 @@ class EditedText:
         return {key: raw for key, (raw, _) in self._refused.items()}
 
     @property
-    def form(self) -> tuple[Group, ...]:
+    def form(self) -> tuple[FormGroup, ...]:
         """The form as the text fills it; see `form_of`."""
         if self._form is None or self._form[0] != (self.text, self.folder):
             self._form = (self.text, self.folder), form_of(self.text, self.folder)
@@ -92,7 +92,7 @@ class EditedText:
         try:
             value = toml_of(_known(field, key), raw, self.text)
         except Refused as error:
-            self._refused[key] = raw, Problem(field.line if field else None, key, str(error))
+            self._refused[key] = raw, PresetProblem(field.line if field else None, key, str(error))
             return
         self._refused.pop(key, None)
         if value is not None:
@@ -202,7 +202,7 @@ class EditedText:
             self.preset = parsed.preset
 
 
-def _known(field: Field | None, key: str) -> Field:
+def _known(field: FormField | None, key: str) -> FormField:
     if field is None:
         raise Refused(f"{printable(key)} is not a key of this preset")
     return field

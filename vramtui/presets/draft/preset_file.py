@@ -11,7 +11,7 @@ BYTE_ORDER_MARK = "\ufeff"
 Stamp: TypeAlias = tuple[int, int, int]
 
 
-class Opened(msgspec.Struct, frozen=True):
+class OpenedFile(msgspec.Struct, frozen=True):
     """A file's text without its byte order mark, the mark or an empty string, and its stamp as it was before."""
 
     text: str
@@ -19,7 +19,7 @@ class Opened(msgspec.Struct, frozen=True):
     stamp: Stamp | None
 
 
-def open_text(path: Path) -> Opened:
+def open_text(path: Path) -> OpenedFile:
     """The file at `path`.
 
     Raises:
@@ -32,7 +32,7 @@ def open_text(path: Path) -> Opened:
             marked = file.read(3) == BYTE_ORDER_MARK.encode()
     except OSError:
         marked = False
-    return Opened(text, BYTE_ORDER_MARK if marked else "", stamp)
+    return OpenedFile(text, BYTE_ORDER_MARK if marked else "", stamp)
 
 
 def stamp_of(path: Path) -> Stamp | None:

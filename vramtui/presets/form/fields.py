@@ -12,7 +12,7 @@ import msgspec
 from msgspec import inspect
 
 from vramtui.presets.form.help_texts import helps_of, summary_of
-from vramtui.presets.form.types import Field, Kind
+from vramtui.presets.form.types import FormField, Kind
 from vramtui.presets.schema import dotted, options_of, struct_for
 from vramtui.presets.toml.edits import Readable
 from vramtui.presets.toml.item_edits import written
@@ -32,7 +32,7 @@ class FieldMaker:
 
     def of_struct(
         self, key: Key, field: inspect.Field, struct: type, known: Mapping[str, object], *, required: bool
-    ) -> Field:
+    ) -> FormField:
         """The field for one key of a Struct; `known` is what holds where the text says nothing, before the default."""
         default = known.get(field.encode_name, None if field.required else field.default)
         return self._made(
@@ -46,11 +46,11 @@ class FieldMaker:
 
     def tag(
         self, key: Key, structs: list[inspect.StructType], *, default: str | None = None, required: bool = True
-    ) -> Field:
+    ) -> FormField:
         """The field that chooses the kind of a table."""
         name = structs[0].tag_field or ""
         what = WHAT.get(str(key[-1]), "entry" if isinstance(key[-1], int) else str(key[-1]))
-        return Field(
+        return FormField(
             key=dotted((*key, name)),
             label=name,
             help=f"Which kind of {what} it is; the other keys follow from it.",
@@ -93,13 +93,13 @@ class FieldMaker:
         default: object = None,
         required: bool = False,
         order: tuple[str, ...] = (),
-    ) -> Field:
+    ) -> FormField:
         option, unit = _plain(kind)
         sort = kind_of(option)
         choices = tuple(map(str, option.values)) if isinstance(option, inspect.LiteralType) else ()
         many = isinstance(option, (inspect.VarTupleType, inspect.ListType))
         is_element = isinstance(key[-1], int)
-        return Field(
+        return FormField(
             key=dotted(key),
             label=f"[{key[-1]}]" if is_element else str(key[-1]).replace("_", " "),
             help=about,
@@ -114,7 +114,7 @@ class FieldMaker:
             **self.stands(key, sort),
         )
 
-    def _elements(self, key: Key, option: inspect.Type, about: str, default: object) -> tuple[Field, ...]:
+    def _elements(self, key: Key, option: inspect.Type, about: str, default: object) -> tuple[FormField, ...]:
         """A list's elements, those of its default where the text says nothing, and an empty one."""
         assert isinstance(option, (inspect.VarTupleType, inspect.ListType))
         said = self._said(key)
@@ -131,14 +131,14 @@ class FieldMaker:
         empty = msgspec.structs.replace(new, label="+ add", is_new=True, items=(), default=least)
         return (*made, empty)
 
-    def _free(self, key: Key, value: object) -> Field:
+    def _free(self, key: Key, value: object) -> FormField:
         """A key of a table that may have any keys; it is what its value is."""
         sorts: dict[type, Kind] = {bool: "bool", int: "int", float: "float", str: "text", list: "list"}
         kind = sorts.get(type(value), "table")
         label = str(key[-1]).replace("_", " ")
-        return Field(key=dotted(key), label=label, help="One of its own keys.", kind=kind, **self.stands(key, kind))
+        return FormField(key=dotted(key), label=label, help="One of its own keys.", kind=kind, **self.stands(key, kind))
 
-    def _keys(self, key: Key, kind: inspect.Type) -> tuple[Field, ...]:
+    def _keys(self, key: Key, kind: inspect.Type) -> tuple[FormField, ...]:
         """The keys of a table within a list."""
         structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
         said = self._said(key)

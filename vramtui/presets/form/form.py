@@ -9,13 +9,13 @@ from msgspec import inspect
 from vramtui.core.base.errors import UserError
 from vramtui.presets.form.fields import FieldMaker
 from vramtui.presets.form.help_texts import helps_of, summary_of
-from vramtui.presets.form.types import Field, Group
+from vramtui.presets.form.types import FormField, FormGroup
 from vramtui.presets.schema import dotted, options_of, preset_type, struct_for
 from vramtui.presets.toml.edits import Readable, readable
 from vramtui.presets.toml.positions import Key
 
 
-def form_of(text: str, folder: Path | None = None) -> tuple[Group, ...]:
+def form_of(text: str, folder: Path | None = None) -> tuple[FormGroup, ...]:
     """The form for the kinds of model and run that `text` says, with its values; lines that are no TOML are passed
     over.
 
@@ -32,19 +32,21 @@ class _Form:
         self._make = FieldMaker(seen)
         self._from_file = _model_from_file(seen.tables, folder)
 
-    def groups(self) -> Iterator[Group]:
+    def groups(self) -> Iterator[FormGroup]:
         yield from self._table((), preset_type(), self._seen.tables, required=True)
 
-    def _table(self, key: Key, kind: inspect.Type, said: object, *, required: bool, about: str = "") -> Iterator[Group]:
+    def _table(
+        self, key: Key, kind: inspect.Type, said: object, *, required: bool, about: str = ""
+    ) -> Iterator[FormGroup]:
         table = said if isinstance(said, Mapping) else {}
         known = self._from_file if key == ("model",) else {}
         structs = [option for option in options_of(kind) if isinstance(option, inspect.StructType)]
         struct = struct_for({**known, **table}, kind)
-        fields: list[Field] = []
+        fields: list[FormField] = []
         if structs[0].tag_field is not None and (len(structs) > 1 or structs[0].tag_field in table):
             default = str(struct.tag) if struct is not None and known else None
             fields.append(self._make.tag(key, structs, default=default, required=required))
-        inner: list[Group] = []
+        inner: list[FormGroup] = []
         helps = helps_of(struct.cls) if struct is not None else {}
         for field in struct.fields if struct is not None else ():
             whole = (*key, field.encode_name)
@@ -59,11 +61,11 @@ class _Form:
         title = str(key[-1]).replace("_", " ").capitalize() if key else "Preset"
         about = summary_of(struct.cls) if struct is not None else about
         line = self._make.lines.get(key) if key else None
-        yield Group(title=title, key=dotted(key), help=about, fields=tuple(fields), required=required, line=line)
+        yield FormGroup(title=title, key=dotted(key), help=about, fields=tuple(fields), required=required, line=line)
         yield from inner
 
-    def _file_field(self, key: Key) -> Field:
-        return Field(
+    def _file_field(self, key: Key) -> FormField:
+        return FormField(
             key="model.config",
             label="config",
             help="The model's own file (config.json, *.safetensors or *.gguf), which says what is unsaid here.",

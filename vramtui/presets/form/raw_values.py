@@ -1,7 +1,7 @@
 """What a person types into a field of the form, as the TOML that goes into the text."""
 
 from vramtui.core.base.text import printable
-from vramtui.presets.form.types import Field
+from vramtui.presets.form.types import FormField
 from vramtui.presets.schema import SHOWN
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.edits import one_value, quoted, readable
@@ -19,7 +19,7 @@ class Refused(Exception):
     """What was typed cannot stand in the text; the sentence begins with the key."""
 
 
-def toml_of(field: Field, raw: str, text: str) -> str | None:
+def toml_of(field: FormField, raw: str, text: str) -> str | None:
     """The TOML for `raw` in `field`; None where the text says just that already.
 
     Raises:

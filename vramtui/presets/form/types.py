@@ -10,7 +10,7 @@ Kind: TypeAlias = Literal["int", "float", "bool", "choice", "text", "list", "tab
 BEYOND = 1 << 40
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
+class FormField(msgspec.Struct, frozen=True, kw_only=True):
     """One key of a preset.
 
     Attributes:
@@ -52,7 +52,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
     settable: bool = True
     many: bool = False
-    items: tuple["Field", ...] = ()
+    items: tuple["FormField", ...] = ()
     is_new: bool = False
 
     @property
@@ -66,7 +66,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         return ", ".join(filter(None, told))
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class FormGroup(msgspec.Struct, frozen=True, kw_only=True):
     """One table of a preset.
 
     Attributes:
@@ -81,7 +81,7 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     key: str
     help: str = ""
-    fields: tuple[Field, ...]
+    fields: tuple[FormField, ...]
     required: bool = False
     line: int | None = None
 
@@ -90,12 +90,12 @@ def _plainly(bound: float | None) -> str:
     return f"{int(bound):,}" if bound is not None and bound == int(bound) else f"{bound}"
 
 
-def fields_of(groups: tuple[Group, ...]) -> dict[str, Field]:
+def fields_of(groups: tuple[FormGroup, ...]) -> dict[str, FormField]:
     """The fields of a form by their keys, the elements of lists among them."""
     return {field.key: field for group in groups for outer in group.fields for field in within(outer)}
 
 
-def within(field: Field) -> Iterator[Field]:
+def within(field: FormField) -> Iterator[FormField]:
     """A field, and behind it all that it holds."""
     yield field
     for item in field.items:

@@ -10,8 +10,8 @@ from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import Quantization
 from vramtui.presets.model_files.bounded import shown
 from vramtui.presets.model_files.config import ConfigFile
-from vramtui.presets.model_files.gguf_model import Header
-from vramtui.presets.model_files.safetensors import Weights
+from vramtui.presets.model_files.gguf_model import GgufHeader
+from vramtui.presets.model_files.safetensors import CheckpointWeights
 from vramtui.presets.model_files.search import (
     PRECISIONS,
     SUFFIXES,
@@ -49,7 +49,7 @@ def preset_of(path: Path) -> Preset:
     return _preset(path, _hugging_face_tables(path, *read_hugging_face(path)))
 
 
-def _gguf_tables(path: Path, header: Header) -> dict[str, Any]:
+def _gguf_tables(path: Path, header: GgufHeader) -> dict[str, Any]:
     model = gguf_table(path, header)
     main = header.main_type()
     longest = model.get("max_position_embeddings")
@@ -67,7 +67,7 @@ def _gguf_tables(path: Path, header: Header) -> dict[str, Any]:
     return {"name": path.stem, "notes": f"Read from a GGUF header: {said}.", "model": model, "run": run}
 
 
-def _hugging_face_tables(path: Path, config: ConfigFile, weights: Weights | None) -> dict[str, Any]:
+def _hugging_face_tables(path: Path, config: ConfigFile, weights: CheckpointWeights | None) -> dict[str, Any]:
     model = with_weights(config, weights)
     notes = f"Read from a config of {config.architecture}"
     if config.partial:

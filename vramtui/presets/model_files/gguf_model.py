@@ -26,7 +26,7 @@ EMBEDDING, OUTPUT = "token_embd.weight", "output.weight"
 BUFFERS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 
 
-class Header:
+class GgufHeader:
     """What a GGUF file says about its model."""
 
     def __init__(self, file: Gguf) -> None:

@@ -24,7 +24,7 @@ LARGEST_INDEX = 32 * MOST_CONFIG
 LARGEST_DIMENSION = 1 << 40
 
 
-class Weights(msgspec.Struct, frozen=True, kw_only=True):
+class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
     """What the tensors of one file, or of all files of one checkpoint, come to.
 
     Attributes:
@@ -49,8 +49,8 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
         """The type that most numbers have."""
         return max(self.types, key=self.types.__getitem__, default="")
 
-    def __add__(self, other: "Weights") -> "Weights":
-        return Weights(
+    def __add__(self, other: "CheckpointWeights") -> "CheckpointWeights":
+        return CheckpointWeights(
             parameters=self.parameters + other.parameters,
             bytes=self.bytes + other.bytes,
             types=dict(Counter(self.types) + Counter(other.types)),
@@ -64,7 +64,7 @@ class _Entry(msgspec.Struct, frozen=True):
     data_offsets: tuple[int, int]
 
 
-def read_safetensors(path: Path) -> Weights:
+def read_safetensors(path: Path) -> CheckpointWeights:
     """The tensors of the file at `path`.
 
     Raises:
@@ -78,7 +78,7 @@ def read_safetensors(path: Path) -> Weights:
             raise UserError(f"{shown(path)} {error}") from None
 
 
-def read_index(path: Path) -> Weights:
+def read_index(path: Path) -> CheckpointWeights:
     """The tensors of all the files that a `model.safetensors.index.json` names, which stand beside it.
 
     Raises:
@@ -97,7 +97,7 @@ def read_index(path: Path) -> Weights:
     for name in names:
         if "/" in name or "\\" in name or not name.endswith(".safetensors"):
             raise UserError(f"{shown(path)} names {printable(name[:80])!r}, which is no safetensors file beside it")
-    whole = Weights(parameters=0, bytes=0, types={})
+    whole = CheckpointWeights(parameters=0, bytes=0, types={})
     for name in names:
         whole += read_safetensors(path.with_name(name))
     missing = set(places) - whole.names
@@ -110,7 +110,7 @@ class _Index(msgspec.Struct, frozen=True):
     weight_map: dict[str, str]
 
 
-def _read(cursor: Cursor, size: int) -> Weights:
+def _read(cursor: Cursor, size: int) -> CheckpointWeights:
     length = cursor.number(8)
     if length > MOST_HEADER:
         raise Damaged("is no safetensors file: its header would be larger than 100 MB")
@@ -128,7 +128,7 @@ def _read(cursor: Cursor, size: int) -> Weights:
         if not _is_buffer(name, entry):
             parameters += numel
             types[entry.dtype] += numel
-    return Weights(parameters=parameters, bytes=total, types=dict(types), names=frozenset(entries))
+    return CheckpointWeights(parameters=parameters, bytes=total, types=dict(types), names=frozenset(entries))
 
 
 def _numel(name: str, entry: _Entry, room: int) -> int:

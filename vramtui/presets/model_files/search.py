@@ -7,8 +7,8 @@ from vramtui.presets.model_files.bounded import Damaged, shown
 from vramtui.presets.model_files.config import ConfigFile, read_config
 from vramtui.presets.model_files.diffusers import INDEX as PIPELINE
 from vramtui.presets.model_files.gguf import read_gguf
-from vramtui.presets.model_files.gguf_model import Header
-from vramtui.presets.model_files.safetensors import Weights, read_index, read_safetensors
+from vramtui.presets.model_files.gguf_model import GgufHeader
+from vramtui.presets.model_files.safetensors import CheckpointWeights, read_index, read_safetensors
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
 SUFFIXES = (".json", ".safetensors", ".gguf")
@@ -16,7 +16,7 @@ SUFFIXES = (".json", ".safetensors", ".gguf")
 PRECISIONS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
 
-def read_gguf_header(path: Path) -> Header:
+def read_gguf_header(path: Path) -> GgufHeader:
     """The header of a GGUF file of a known architecture.
 
     Raises:
@@ -24,12 +24,12 @@ def read_gguf_header(path: Path) -> Header:
     """
     file = read_gguf(path)
     try:
-        return Header(file)
+        return GgufHeader(file)
     except Damaged as error:
         raise UserError(f"{shown(path)} {error}") from None
 
 
-def gguf_table(path: Path, header: Header) -> dict[str, object]:
+def gguf_table(path: Path, header: GgufHeader) -> dict[str, object]:
     """The `[model]` table of a GGUF file.
 
     Raises:
@@ -41,7 +41,7 @@ def gguf_table(path: Path, header: Header) -> dict[str, object]:
         raise UserError(f"{shown(path)} {error}") from None
 
 
-def read_hugging_face(path: Path) -> tuple[ConfigFile, Weights | None]:
+def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]:
     """A config, and the weights beside it where they are there; `path` is any of these files or their folder.
 
     Raises:
@@ -76,7 +76,7 @@ def _beside(path: Path) -> ConfigFile:
     return read_config(config)
 
 
-def with_weights(config: ConfigFile, weights: Weights | None) -> dict[str, object]:
+def with_weights(config: ConfigFile, weights: CheckpointWeights | None) -> dict[str, object]:
     """The `[model]` table, with the exact count of parameters where the weights tell it."""
     if weights is None or not weights.exact or config.partial:
         return config.model

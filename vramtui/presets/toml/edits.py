@@ -9,7 +9,7 @@ import msgspec
 
 from vramtui.presets.reading import finite_float, syntax_problem
 from vramtui.presets.toml import reader as toml
-from vramtui.presets.toml.positions import Key, Layout, Pair, layout_of
+from vramtui.presets.toml.positions import Key, Pair, TomlLayout, layout_of
 
 TABLES = ("model", "run", "parallel", "rule", "match", "measured")
 _ROOM = 1 << 19  # characters read before a text is given up, a fifth of a second
@@ -28,7 +28,7 @@ class Readable(msgspec.Struct, frozen=True):
     tables: Mapping[str, Any]
 
     @property
-    def layout(self) -> Layout:
+    def layout(self) -> TomlLayout:
         """Where everything stands; the offsets are those of the original text too."""
         return layout_of(self.text)
 
@@ -140,7 +140,7 @@ def take_value(text: str, key: Key) -> str:
     return text
 
 
-def _without_inline(text: str, layout: Layout, pair: Pair) -> str:
+def _without_inline(text: str, layout: TomlLayout, pair: Pair) -> str:
     """A pair within braces goes with one of the commas beside it."""
     beside = [other for other in layout.pairs if other.inline and other.table == pair.table]
     number = beside.index(pair)
@@ -159,7 +159,7 @@ def _without_gap(text: str, at: int) -> str:
     return kept + break_of(text) if not text[at:].strip() and kept else text
 
 
-def _added(text: str, layout: Layout, key: Key, value: str) -> str:
+def _added(text: str, layout: TomlLayout, key: Key, value: str) -> str:
     elements = [key[: at + 1] for at, part in enumerate(key) if isinstance(part, int)]
     if any(layout.value(element) is None and layout.header(element) is None for element in elements):
         return text
@@ -197,7 +197,7 @@ def _first_in(text: str, header_end: int | None, line: str) -> str:
     return _line_at(text, comment.end() if comment else 0, line)
 
 
-def _into_braces(text: str, layout: Layout, whole: Pair, pair: str) -> str:
+def _into_braces(text: str, layout: TomlLayout, whole: Pair, pair: str) -> str:
     beside = [other for other in layout.pairs if other.inline and other.table == whole.key]
     if not text[whole.value_start : whole.value_end].startswith("{"):
         return text  # something that is no table stands there, which is told of as a problem
@@ -207,7 +207,7 @@ def _into_braces(text: str, layout: Layout, whole: Pair, pair: str) -> str:
     return f"{text[: whole.value_start]}{{ {pair} }}{text[whole.value_end :]}"
 
 
-def _in_new_table(text: str, layout: Layout, key: Key, value: str) -> str:
+def _in_new_table(text: str, layout: TomlLayout, key: Key, value: str) -> str:
     """A table of its own behind those that come before it: its parent with all its parts, or in the usual order."""
     rank = TABLES.index(key[0]) if key[0] in TABLES else len(TABLES)
     places = [(header.key, header.end) for header in layout.headers]

@@ -5,7 +5,7 @@ brackets, on one line or several, or stands as `[[tables]]`.
 import re
 
 from vramtui.presets.toml.edits import break_of, line_end, line_start, put_value, quoted, readable, take_value
-from vramtui.presets.toml.positions import Header, Key, Layout, Pair
+from vramtui.presets.toml.positions import Key, Pair, TableHeader, TomlLayout
 
 _BEHIND = re.compile(r"[ \t]*(,?)[ \t]*(?:#[^\n]*)?\r?$")
 _BLANK_ABOVE = re.compile(r"\n[ \t]*\r?\n(?:[ \t]*#[^\n]*\n)*\Z")
@@ -94,7 +94,7 @@ def written(value: object) -> str:
     return quoted(value) if isinstance(value, str) else str(value)
 
 
-def _gap(text: str, header: Header) -> str:
+def _gap(text: str, header: TableHeader) -> str:
     """What stands between two tables of a list: a blank line where there is one before this one."""
     start = line_start(text, header.start)
     newline = break_of(text)
@@ -109,7 +109,7 @@ def _swapped(text: str, one: tuple[int, int], two: tuple[int, int], *, commas: b
     return text[: one[0]] + second + text[one[1] : two[0]] + first + text[two[1] :]
 
 
-def _body(text: str, layout: Layout, header: Header) -> tuple[int, int] | None:
+def _body(text: str, layout: TomlLayout, header: TableHeader) -> tuple[int, int] | None:
     """From behind a `[[table]]` line's brackets to the end of its last line; None where a part stands elsewhere."""
     places = sorted(
         [(one.key, one.start, one.end) for one in layout.headers]

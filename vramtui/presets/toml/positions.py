@@ -57,7 +57,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False):
     inline: bool
 
 
-class Header(msgspec.Struct, frozen=True, gc=False):
+class TableHeader(msgspec.Struct, frozen=True, gc=False):
     """A `[table]` line, from its first bracket to behind its last."""
 
     key: Key
@@ -65,20 +65,20 @@ class Header(msgspec.Struct, frozen=True, gc=False):
     end: int
 
 
-class Layout(msgspec.Struct, frozen=True):
+class TomlLayout(msgspec.Struct, frozen=True):
     """Every pair and header of a text, in its order; the pairs of an inline table come before its own. `elements` are
     what stands between the brackets of arrays, as pairs that start where their value does.
     """
 
     pairs: tuple[Pair, ...]
-    headers: tuple[Header, ...]
+    headers: tuple[TableHeader, ...]
     elements: tuple[Pair, ...] = ()
 
     def pair(self, key: Key) -> Pair | None:
         """The pair of `key`, where one stands for it."""
         return next((pair for pair in self.pairs if pair.key == key), None)
 
-    def header(self, key: Key) -> Header | None:
+    def header(self, key: Key) -> TableHeader | None:
         """The `[table]` line of `key`."""
         return next((header for header in self.headers if header.key == key), None)
 
@@ -92,18 +92,18 @@ class Layout(msgspec.Struct, frozen=True):
         """What stands in the brackets at `key`, in its order."""
         return [element for element in self.elements if element.table == key]
 
-    def tables_of(self, key: Key) -> list[Header]:
+    def tables_of(self, key: Key) -> list[TableHeader]:
         """The `[[table]]` lines of `key`, in their order."""
         return [header for header in self.headers if header.key[:-1] == key and isinstance(header.key[-1], int)]
 
 
 @lru_cache(maxsize=8)
-def layout_of(text: str) -> Layout:
+def layout_of(text: str) -> TomlLayout:
     """Where everything in `text` stands, which has to be valid TOML."""
     scanner = _Scanner(text)
     for _ in scanner.statements():
         pass
-    return Layout(tuple(scanner.pairs), tuple(scanner.headers), tuple(scanner.elements))
+    return TomlLayout(tuple(scanner.pairs), tuple(scanner.headers), tuple(scanner.elements))
 
 
 class _Scanner:
@@ -113,7 +113,7 @@ class _Scanner:
         self.text = text
         self.at = 0
         self.pairs: list[Pair] = []
-        self.headers: list[Header] = []
+        self.headers: list[TableHeader] = []
         self.elements: list[Pair] = []
         self._elements: dict[Key, int] = {}
 
@@ -139,7 +139,7 @@ class _Scanner:
         if brackets == 2:
             number = self._elements[key] = self._elements.get(key, -1) + 1
             key = (*key, number)
-        self.headers.append(Header(key, start, self.at))
+        self.headers.append(TableHeader(key, start, self.at))
         return key
 
     def _current(self, key: tuple[str, ...]) -> Key:

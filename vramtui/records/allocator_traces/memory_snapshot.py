@@ -13,15 +13,15 @@ from msgspec import Struct
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.estimators.allocator import AllocatorConfig, Event
-from vramtui.estimators.allocator.figures import Figures
+from vramtui.estimators.allocator.figures import AllocatorFigures
 from vramtui.records.allocator_traces.plain_pickle import load_plain
-from vramtui.records.allocator_traces.snapshot_events import Entry, Requests
+from vramtui.records.allocator_traces.snapshot_events import Requests, TraceEntry
 from vramtui.records.allocator_traces.trace import SETTINGS, AllocatorTrace, Size, in_words
 
 ALLOCATED = "active_allocated"
 
 
-class Block(Struct):
+class SnapshotBlock(Struct):
     """One block of a segment. Old snapshots tell neither its address nor what was asked for."""
 
     size: Size
@@ -30,7 +30,7 @@ class Block(Struct):
     address: int | None = None
 
 
-class Segment(Struct):
+class SnapshotSegment(Struct):
     """Memory from the device, as it was when the snapshot was taken."""
 
     address: int
@@ -38,14 +38,14 @@ class Segment(Struct):
     device: int = 0
     stream: int = 0
     segment_pool_id: tuple[int, int] = (0, 0)
-    blocks: list[Block] = []
+    blocks: list[SnapshotBlock] = []
 
 
-class Snapshot(Struct):
+class MemorySnapshot(Struct):
     """What of a snapshot matters here; the stacks are left out."""
 
-    segments: list[Segment]
-    device_traces: list[list[Entry]] = []
+    segments: list[SnapshotSegment]
+    device_traces: list[list[TraceEntry]] = []
     allocator_settings: dict[str, Any] = {}
 
 
@@ -64,7 +64,7 @@ def read_snapshot(name: str, content: bytes, gpu: int | None) -> AllocatorTrace:
     if isinstance(plain, list):
         plain = {"segments": plain}
     try:
-        snapshot = msgspec.convert(plain, type=Snapshot)
+        snapshot = msgspec.convert(plain, type=MemorySnapshot)
     except msgspec.ValidationError as error:
         raise UserError(f"{name} is not a memory snapshot: {in_words(error)}") from None
     chosen, warnings = _choose(name, snapshot.device_traces, gpu)
@@ -86,7 +86,7 @@ def read_snapshot(name: str, content: bytes, gpu: int | None) -> AllocatorTrace:
         placed=tuple(placed),
         alloc_conf=alloc_conf,
         total_memory=total,
-        recorded=Figures(
+        recorded=AllocatorFigures(
             peak_reserved=peak,
             allocated=sum(block.size for s in segments for block in s.blocks if block.state == ALLOCATED),
             reserved=sum(segment.total_size for segment in segments),
@@ -96,7 +96,7 @@ def read_snapshot(name: str, content: bytes, gpu: int | None) -> AllocatorTrace:
     )
 
 
-def _remarks(requests: Requests, placed: Sequence[Event], held: int, segments: Sequence[Segment]) -> list[str]:
+def _remarks(requests: Requests, placed: Sequence[Event], held: int, segments: Sequence[SnapshotSegment]) -> list[str]:
     """What the replay cannot know, in sentences."""
     remarks = []
     if placed:
@@ -121,7 +121,7 @@ def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
-def _choose(name: str, traces: Sequence[Sequence[Entry]], gpu: int | None) -> tuple[int, list[str]]:
+def _choose(name: str, traces: Sequence[Sequence[TraceEntry]], gpu: int | None) -> tuple[int, list[str]]:
     """The device to follow, and a word where there are others."""
     told = [number for number, entries in enumerate(traces) if entries]
     if not told:
@@ -149,7 +149,7 @@ def _settings(settings: dict[str, Any], warnings: list[str]) -> tuple[AllocatorC
         return AllocatorConfig(), ""
 
 
-def _reserved(entries: Sequence[Entry], segments: Sequence[Segment]) -> tuple[int, int, int | None]:
+def _reserved(entries: Sequence[TraceEntry], segments: Sequence[SnapshotSegment]) -> tuple[int, int, int | None]:
     """Bytes reserved when the trace began, at most, and the device's bytes where a refused request tells them."""
     end = sum(segment.total_size for segment in segments)
     start = end - sum(entry.reserved_change for entry in entries)
@@ -162,7 +162,7 @@ def _reserved(entries: Sequence[Entry], segments: Sequence[Segment]) -> tuple[in
     return start, peak, total
 
 
-def _placed(requests: Requests, segments: Sequence[Segment]) -> list[Event]:
+def _placed(requests: Requests, segments: Sequence[SnapshotSegment]) -> list[Event]:
     """Requests for what was live before the first event: freed without having been allocated, or never touched."""
     found = dict(requests.unborn)
     for segment in segments:

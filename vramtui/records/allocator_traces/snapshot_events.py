@@ -10,7 +10,7 @@ from vramtui.estimators.allocator import Event
 GROWS = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unmap": -1}
 
 
-class Entry(Struct):
+class TraceEntry(Struct):
     """One event. `addr` is missing where a request was refused; `device_free` is only there then."""
 
     action: str
@@ -56,7 +56,7 @@ class Requests:
         self._born: set[int] = set()
         self._count = 0
 
-    def run(self, entries: Sequence[Entry]) -> None:
+    def run(self, entries: Sequence[TraceEntry]) -> None:
         """Take a whole trace."""
         takes = {"alloc": self._alloc, "free_completed": self._completed, "oom": self._refused}
         for number, entry in enumerate(entries):
@@ -77,7 +77,7 @@ class Requests:
         """A number for a stream within a pool: neither shares its blocks with another."""
         return self._streams.setdefault((stream, pool), len(self._streams))
 
-    def _watch_segments(self, entry: Entry) -> None:
+    def _watch_segments(self, entry: TraceEntry) -> None:
         """Follow what is held from the device, and notice when segments were given back on request."""
         if GROWS.get(entry.action, 0) < 0:
             if not self._releasing:
@@ -89,7 +89,7 @@ class Requests:
                 self.events.append(Event("empty_cache"))
         self._reserved += entry.reserved_change
 
-    def _was_asked(self, following: Entry) -> bool:
+    def _was_asked(self, following: TraceEntry) -> bool:
         """Whether released segments were released by `empty_cache`, going by what came right after.
 
         The allocator itself only releases to make room for the segment that it then takes or is refused.
@@ -105,17 +105,17 @@ class Requests:
             return True
         return self._before_release + following.size <= self._total
 
-    def _alloc(self, entry: Entry) -> None:
+    def _alloc(self, entry: TraceEntry) -> None:
         number = self.next_id()
         if entry.addr is not None:
             self.live[entry.addr] = number
         self._born.add(number)
         self.events.append(Event("alloc", number, entry.size, self.stream(entry.stream, entry.pool_id)))
 
-    def _refused(self, entry: Entry) -> None:
+    def _refused(self, entry: TraceEntry) -> None:
         self.events.append(Event("attempt", 0, entry.size, self.stream(entry.stream, entry.pool_id)))
 
-    def _free(self, entry: Entry, following: Entry | None) -> None:
+    def _free(self, entry: TraceEntry, following: TraceEntry | None) -> None:
         if entry.addr is None:
             return
         number = self._known(entry)
@@ -127,7 +127,7 @@ class Requests:
         self.events.append(Event("free", number))
         self._waiting[entry.addr] = number
 
-    def _completed(self, entry: Entry) -> None:
+    def _completed(self, entry: TraceEntry) -> None:
         if entry.addr is None:
             return
         number = self._waiting.pop(entry.addr, None)
@@ -139,7 +139,7 @@ class Requests:
         else:
             self.events.append(Event("complete", number))
 
-    def _known(self, entry: Entry) -> int:
+    def _known(self, entry: TraceEntry) -> int:
         """The id of the block at an entry's address; one the trace did not see before was live from the start."""
         assert entry.addr is not None
         number = self.live.get(entry.addr)

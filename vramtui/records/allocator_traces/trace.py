@@ -15,7 +15,7 @@ from msgspec import Meta, Struct
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.estimators.allocator import COLUMNS, Event
-from vramtui.estimators.allocator.figures import Figures, from_rows
+from vramtui.estimators.allocator.figures import AllocatorFigures, from_rows
 from vramtui.records.allocator_traces.plain_files import read_bytes
 
 SETTINGS = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
@@ -42,7 +42,7 @@ class AllocatorTrace(Struct, frozen=True, kw_only=True):
     placed: tuple[Event, ...] = ()
     alloc_conf: str = ""
     total_memory: int | None = None
-    recorded: Figures | None = None
+    recorded: AllocatorFigures | None = None
     rows: tuple[tuple[int, ...], ...] | None = None
     warnings: tuple[str, ...] = ()
 
@@ -194,15 +194,15 @@ def _rows(name: str, document: _Document) -> tuple[tuple[int, ...], ...] | None:
     return tuple(tuple(row[number] for number in order) for row in document.rows)
 
 
-def _told(document: _Document) -> Figures | None:
+def _told(document: _Document) -> AllocatorFigures | None:
     """Figures told beside the events, where there are no rows."""
-    figures = Figures(
+    figures = AllocatorFigures(
         peak_allocated=document.peak_allocated,
         peak_reserved=document.peak_reserved,
         allocated=document.allocated_at_end,
         reserved=document.reserved_at_end,
     )
-    return None if figures == Figures() else figures
+    return None if figures == AllocatorFigures() else figures
 
 
 def _place(content: bytes) -> str:

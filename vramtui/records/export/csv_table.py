@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterable, Iterator
 
 from vramtui.core.base.text import printable
-from vramtui.core.estimate.comparison import Row
+from vramtui.core.estimate.comparison import ComparisonRow
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.sanitize import iso_time
@@ -118,7 +118,7 @@ def _process_rows(holding: Holding) -> Iterator[Cells]:
         yield {**common, **ledger_cells(row)}
 
 
-def ledger_cells(row: Row) -> Cells:
+def ledger_cells(row: ComparisonRow) -> Cells:
     """One line of a comparison."""
     return {
         "line": row.line,

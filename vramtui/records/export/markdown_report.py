@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib, format_percent
-from vramtui.core.estimate.comparison import Comparison, Row
+from vramtui.core.estimate.comparison import Comparison, ComparisonRow
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.ledger import TITLES, TOTALS
 from vramtui.core.observation.readings import Gpu, Host, Sample
@@ -134,13 +134,13 @@ def _comparison_lines(comparison: Comparison, estimate: Estimate) -> Iterator[st
         yield from (f"- {prose(sentence)}" for sentence in estimate.assumptions)
 
 
-def ledger_table(rows: Iterable[Row]) -> list[str]:
+def ledger_table(rows: Iterable[ComparisonRow]) -> list[str]:
     """The lines of a table with both sides of a comparison."""
     headings = ("Part", "Predicted", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
     return table(headings, map(_ledger_row, rows), numbers=range(1, 6))
 
 
-def _ledger_row(row: Row) -> tuple[str, ...]:
+def _ledger_row(row: ComparisonRow) -> tuple[str, ...]:
     title = TITLES[row.line]
     return (
         f"**{title}**" if row.line in TOTALS else title,

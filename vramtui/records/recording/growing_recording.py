@@ -10,7 +10,7 @@ from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.records.recording.reader import Reading
+from vramtui.records.recording.reader import RecordingReader
 from vramtui.records.recording.recording import Recording
 
 AT_ONCE = 0.7  # seconds of reading before anything is shown
@@ -24,7 +24,7 @@ def open_recording(path: Path, at_once: float = AT_ONCE) -> "Recording | Growing
     Raises:
         UserError: as `read_recording` does, for what is read at once.
     """
-    reading = Reading(path)
+    reading = RecordingReader(path)
     going, until = reading.go(), time.monotonic() + at_once
     for fraction in going:
         if time.monotonic() > until and reading.samples:
@@ -41,7 +41,7 @@ class GrowingRecording:
         fraction: how much of the file is read.
     """
 
-    def __init__(self, reading: Reading, going: Iterator[float], fraction: float) -> None:
+    def __init__(self, reading: RecordingReader, going: Iterator[float], fraction: float) -> None:
         self._read = reading
         self._going = going
         self._fraction: float | None = fraction

@@ -9,7 +9,7 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _CHUNK = 1 << 16
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """A line without its newline, counted from 1. `whole` is False when the file ends before the line does."""
 
     number: int
@@ -21,7 +21,7 @@ class LineTooLong(Exception):
     """A line of more than LONGEST_LINE bytes. Its only argument is the line's number."""
 
 
-def read_lines(file: IO[bytes]) -> Iterator[Line]:
+def read_lines(file: IO[bytes]) -> Iterator[FileLine]:
     """Every line of `file`, which may be gzip of one or more members; only the last can be one that is not whole.
 
     Raises:
@@ -37,14 +37,14 @@ def read_lines(file: IO[bytes]) -> Iterator[Line]:
         end = rest.find(b"\n", searched)
         while end >= 0:
             number += 1
-            yield Line(number, bytes(rest[begin:end]), whole=True)
+            yield FileLine(number, bytes(rest[begin:end]), whole=True)
             begin = end + 1
             end = rest.find(b"\n", begin)
         del rest[:begin]
         if len(rest) > LONGEST_LINE:
             raise LineTooLong(number + 1)
     if rest:
-        yield Line(number + 1, bytes(rest), whole=False)
+        yield FileLine(number + 1, bytes(rest), whole=False)
 
 
 def _chunks(file: IO[bytes]) -> Iterator[bytes]:

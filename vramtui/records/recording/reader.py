@@ -10,17 +10,17 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import SCHEMA
 from vramtui.records.recording.jobs import JobLine, ReadJobs
-from vramtui.records.recording.lines import Line, LineTooLong, read_lines
+from vramtui.records.recording.lines import FileLine, LineTooLong, read_lines
 from vramtui.records.recording.peaks import PeaksLine, ReadPeaks
 from vramtui.records.recording.predictions import MatchedLine, PredictionLine, ReadPredictions
-from vramtui.records.recording.recording import Header, Recording
+from vramtui.records.recording.recording import Recording, RecordingHeader
 from vramtui.records.recording.samples import Samples, sample_in
 
 LATEST = 253_402_300_799.0  # the last second of the year 9999
 TOLD_EVERY = 100  # lines
 
 
-class Reading:
+class RecordingReader:
     """A recording while it is read: `go` reads it, and what is read so far can be looked at meanwhile."""
 
     def __init__(self, path: Path) -> None:
@@ -31,7 +31,7 @@ class Reading:
         self.warnings: list[str] = []
         self._path = path
         self._name = printable(str(path))
-        self._header: Header | None = None
+        self._header: RecordingHeader | None = None
 
     def go(self) -> Iterator[float]:
         """Read; now and then how much of the file is read, from 0 to 1.
@@ -59,7 +59,7 @@ class Reading:
         if self.samples.sort():
             self.warnings.append("the clock was set back while it was recorded; samples are in order of their times")
 
-    def _take(self, line: Line) -> None:
+    def _take(self, line: FileLine) -> None:
         try:
             self._decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -70,7 +70,7 @@ class Reading:
     def recording(self) -> Recording:
         """All of it, after `go` has ended."""
         return Recording(
-            header=self._header or Header(),
+            header=self._header or RecordingHeader(),
             samples=self.samples.in_hand(),
             jobs=self.jobs,
             predictions=self.predictions,
@@ -78,7 +78,7 @@ class Reading:
             warnings=tuple(self.warnings),
         )
 
-    def _decode(self, line: Line) -> None:
+    def _decode(self, line: FileLine) -> None:
         if self._header is None and not self.samples:
             self._header = self._read_header(line)
             if self._header is not None:
@@ -106,19 +106,19 @@ class Reading:
             return False
         return True
 
-    def _read_header(self, line: Line) -> Header | None:
+    def _read_header(self, line: FileLine) -> RecordingHeader | None:
         """The header in the first line; None when there is a Sample in its place, as in a file put together by hand."""
         if "vramtui_recording" not in msgspec.json.decode(line.text, type=dict[str, msgspec.Raw]):
             self.warnings.append("the recording has no header line")
             return None
-        header = msgspec.json.decode(line.text, type=Header)
+        header = msgspec.json.decode(line.text, type=RecordingHeader)
         if header.vramtui_recording != SCHEMA:
             raise self._bad(
                 line, f"made by another version (format {header.vramtui_recording}, this one reads {SCHEMA})"
             )
         return header
 
-    def _bad(self, line: Line, why: str) -> UserError:
+    def _bad(self, line: FileLine, why: str) -> UserError:
         return UserError(f"{self._name}, line {line.number}: {printable(why)}")
 
 

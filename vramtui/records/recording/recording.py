@@ -16,7 +16,7 @@ from vramtui.records.recording.predictions import ReadPredictions
 from vramtui.records.recording.samples import Samples
 
 
-class Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The first line: the format's version, seconds since the epoch, seconds between samples, and what recorded it."""
 
     vramtui_recording: int = SCHEMA
@@ -31,7 +31,7 @@ class Recording(msgspec.Struct, frozen=True, kw_only=True):
     `jobs` and `predictions` are empty where it was recorded without them.
     """
 
-    header: Header
+    header: RecordingHeader
     samples: Sequence[Sample]
     jobs: ReadJobs = msgspec.field(default_factory=ReadJobs)
     predictions: ReadPredictions = msgspec.field(default_factory=ReadPredictions)

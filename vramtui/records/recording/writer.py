@@ -29,10 +29,10 @@ from vramtui.records.recording.deltas import DeltaLine, difference
 from vramtui.records.recording.jobs import WrittenJobs
 from vramtui.records.recording.peaks import WrittenPeaks
 from vramtui.records.recording.predictions import WrittenPredictions
-from vramtui.records.recording.reader import Reading
-from vramtui.records.recording.recording import Header, Recording
+from vramtui.records.recording.reader import RecordingReader
+from vramtui.records.recording.recording import Recording, RecordingHeader
 
-__all__ = ["Header", "Recording", "RecordingWriter", "read_recording"]
+__all__ = ["Recording", "RecordingHeader", "RecordingWriter", "read_recording"]
 WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
 NOTHING: Mapping[ProcessKey, Prediction] = MappingProxyType({})
 NO_PEAKS: Mapping[ProcessKey, Peak] = MappingProxyType({})
@@ -49,7 +49,7 @@ class RecordingWriter:
         UserError: there is such a file already, or it cannot be written (also from `write` and `close`).
     """
 
-    def __init__(self, path: Path, header: Header) -> None:
+    def __init__(self, path: Path, header: RecordingHeader) -> None:
         self.path = path
         try:
             self._file: IO[bytes] = path.open("xb")
@@ -133,7 +133,7 @@ def read_recording(path: Path, progress: Callable[[float], None] | None = None) 
     Raises:
         UserError: it cannot be read, holds no sample, or a line (which the sentence names) is not a Sample.
     """
-    reading = Reading(path)
+    reading = RecordingReader(path)
     for fraction in reading.go():
         if progress is not None:
             progress(fraction)

@@ -5,7 +5,7 @@ import msgspec
 from vramtui.core.base.units import GIB, MIB
 
 
-class Stage(msgspec.Struct, frozen=True):
+class DemoStage(msgspec.Struct, frozen=True):
     """A stretch of a job's life: `seconds` long, its memory going from where it was to `end` bytes.
 
     A `ramp` grows evenly, as weights do while they load; otherwise the whole of it is taken at the beginning, as
@@ -18,7 +18,7 @@ class Stage(msgspec.Struct, frozen=True):
     ramp: bool = False
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
     """One command on one GPU; with `pause` it starts again, as a new process, that many seconds after its end.
 
     Attributes:
@@ -32,7 +32,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     user: str
     name: str
     command: str
-    stages: tuple[Stage, ...]
+    stages: tuple[DemoStage, ...]
     age: float
     busy: int
     cpu: float
@@ -68,22 +68,24 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 CONTEXT = 524 * MIB
 
 
-def _steps(peak: int, idle: int, count: int) -> tuple[Stage, ...]:
+def _steps(peak: int, idle: int, count: int) -> tuple[DemoStage, ...]:
     """Training steps whose evaluations between epochs give the cache back to the driver."""
-    return tuple(stage for _ in range(count) for stage in (Stage("train", 300, peak), Stage("evaluate", 25, idle)))
+    return tuple(
+        stage for _ in range(count) for stage in (DemoStage("train", 300, peak), DemoStage("evaluate", 25, idle))
+    )
 
 
-TRAINING = Job(
+TRAINING = DemoJob(
     gpu=0,
     pid=4213,
     user="anna",
     name="python",
     command="python train.py --model meta-llama/Llama-3.1-8B --lora --batch 4",
     stages=(
-        Stage("import", 6, CONTEXT),
-        Stage("load weights", 30, CONTEXT + 15322 * MIB, ramp=True),
-        Stage("first forward", 3, 64 * GIB),
-        Stage("first backward", 4, 78 * GIB),
+        DemoStage("import", 6, CONTEXT),
+        DemoStage("load weights", 30, CONTEXT + 15322 * MIB, ramp=True),
+        DemoStage("first forward", 3, 64 * GIB),
+        DemoStage("first backward", 4, 78 * GIB),
         *_steps(82 * GIB + 614 * MIB, 31 * GIB, 12),
     ),
     age=400,
@@ -92,31 +94,31 @@ TRAINING = Job(
     host_memory=21 * GIB,
     pause=20,
 )
-SERVER = Job(
+SERVER = DemoJob(
     gpu=1,
     pid=5120,
     user="bo",
     name="python",
     command="python serve.py --model Qwen/Qwen2.5-7B-Instruct --max-batch 8",
     stages=(
-        Stage("load", 40, CONTEXT + 14600 * MIB, ramp=True),
-        Stage("serve", 86400, 20 * GIB + 938 * MIB),
+        DemoStage("load", 40, CONTEXT + 14600 * MIB, ramp=True),
+        DemoStage("serve", 86400, 20 * GIB + 938 * MIB),
     ),
     age=7260,
     busy=41,
     cpu=163.0,
     host_memory=9 * GIB,
 )
-SMALL = Job(
+SMALL = DemoJob(
     gpu=2,
     pid=6001,
     user="carla",
     name="python",
     command="python train_gpt2.py --size 124M",
     stages=(
-        Stage("import", 5, CONTEXT),
-        Stage("first step", 3, 17 * GIB),
-        Stage("train", 600, 20 * GIB + 418 * MIB),
+        DemoStage("import", 5, CONTEXT),
+        DemoStage("first step", 3, 17 * GIB),
+        DemoStage("train", 600, 20 * GIB + 418 * MIB),
     ),
     age=130,
     busy=88,
@@ -124,27 +126,27 @@ SMALL = Job(
     host_memory=4 * GIB,
     pause=45,
 )
-NOTEBOOK = Job(
+NOTEBOOK = DemoJob(
     gpu=2,
     pid=3177,
     user="dora",
     name="python3",
     command="/opt/conda/bin/python3 -m ipykernel_launcher -f kernel-7d1c.json",
-    stages=(Stage("idle", 1e9, 3 * GIB + 92 * MIB),),
+    stages=(DemoStage("idle", 1e9, 3 * GIB + 92 * MIB),),
     age=95000,
     busy=2,
     cpu=0.3,
     host_memory=2 * GIB,
 )
-EVALUATION = Job(
+EVALUATION = DemoJob(
     gpu=3,
     pid=7044,
     user="anna",
     name="python",
     command="python eval.py --checkpoint runs/0412/step_8000.pt",
     stages=(
-        Stage("load", 20, CONTEXT + 15316 * MIB, ramp=True),
-        Stage("evaluate", 160, 22 * GIB + 704 * MIB),
+        DemoStage("load", 20, CONTEXT + 15316 * MIB, ramp=True),
+        DemoStage("evaluate", 160, 22 * GIB + 704 * MIB),
     ),
     age=75,
     busy=63,

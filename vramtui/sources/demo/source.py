@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample
-from vramtui.sources.demo.jobs import JOBS, Job
+from vramtui.sources.demo.jobs import JOBS, DemoJob
 
 TOTAL = 143771 * MIB  # nvidia-smi's figure for an H200
 RESERVED = TOTAL - 150109880320  # what torch's total_memory leaves of it
@@ -96,7 +96,7 @@ class DemoSource:
             absent={"fan_percent": Absence.NOT_SUPPORTED},
         )
 
-    def _process(self, job: Job, elapsed: float) -> Process:
+    def _process(self, job: DemoJob, elapsed: float) -> Process:
         run = job.run(elapsed)
         noise = self._noise(job.user + job.name, elapsed)
         return Process(

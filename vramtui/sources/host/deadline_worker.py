@@ -29,7 +29,7 @@ class _Round(Generic[T]):
         self.finished = False
 
 
-class Crew(Generic[T]):
+class DeadlineWorker(Generic[T]):
     """One worker thread for all jobs; one that hangs in a job is left there, and another takes over the rest.
 
     A key whose job is still stuck is not started again until it has come back. The threads are daemons and nothing

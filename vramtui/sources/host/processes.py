@@ -14,7 +14,7 @@ from vramtui.core.observation.readings import Absence, Process, ProcessState, Pr
 from vramtui.sources.host import pid_namespace
 
 if TYPE_CHECKING:
-    from vramtui.sources.nvml.processes import Held
+    from vramtui.sources.nvml.processes import ProcessUse
 
 REFRESH_EVERY = 0.9  # seconds; CPU time is counted in hundredths, so a shorter span says little
 REFRESH_AT_ONCE = 128  # processes looked at again in one go; of more, each has its turn
@@ -25,7 +25,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 _STATES: dict[bytes, ProcessState] = {b"Z": "zombie", b"X": "exited", b"x": "exited"}
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One pid as the system sees it; the fields are those of `core.readings.Process`."""
 
     user: str | None = None
@@ -44,14 +44,14 @@ class _Entry:
     __slots__ = ("cpu_seconds", "facts", "introduced", "refreshed", "start_ticks")
 
     def __init__(self) -> None:
-        self.facts = Facts()
+        self.facts = ProcessFacts()
         self.start_ticks: int | None = None
         self.cpu_seconds = 0.0
         self.refreshed = 0.0
         self.introduced = False
 
 
-class ProcessTable:
+class ProcessReader:
     """Facts of pids, remembered by pid and start time, so that a tick with thousands of processes stays cheap.
 
     Args:
@@ -104,7 +104,7 @@ class ProcessTable:
             last = made[pid] = self._row(pid, kind, used, absent)
         return last
 
-    def rows(self, device: str, held: "Mapping[int, Held]") -> list[Process]:
+    def rows(self, device: str, held: "Mapping[int, ProcessUse]") -> list[Process]:
         """All processes that a device lists, each as `row` gives it: for lists of thousands."""
         made = self._rows.setdefault(device, {})
         rows: list[Process] = []
@@ -155,7 +155,7 @@ class ProcessTable:
             name, letter, cpu_seconds, ticks, pages = status
             if entry.start_ticks != ticks:
                 entry.start_ticks, entry.introduced, entry.refreshed = ticks, False, 0.0
-                facts = Facts(started_at=round(self._boot + ticks / CLOCK_TICKS, 2))
+                facts = ProcessFacts(started_at=round(self._boot + ticks / CLOCK_TICKS, 2))
             span = now - entry.refreshed
             known = entry.refreshed > 0 and span > 0
             state = _STATES.get(letter, "running")
@@ -179,7 +179,7 @@ class ProcessTable:
             if self._clock() > until:
                 return
 
-    def _with_owner(self, pid: int, facts: Facts) -> Facts:
+    def _with_owner(self, pid: int, facts: ProcessFacts) -> ProcessFacts:
         try:
             process = psutil.Process(pid)
             user = self._user(process.uids().real)
@@ -201,7 +201,7 @@ class ProcessTable:
                 self._users[uid] = str(uid)
         return self._users[uid]
 
-    def _note(self, pid: int, entry: _Entry, facts: Facts) -> None:
+    def _note(self, pid: int, entry: _Entry, facts: ProcessFacts) -> None:
         if facts != entry.facts:
             entry.facts = facts
             self._forget_rows(pid)
@@ -239,10 +239,10 @@ def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
     return name, rest[0], (int(rest[11]) + int(rest[12])) / CLOCK_TICKS, int(rest[19]), int(rest[21])
 
 
-def _gone(pid: int, last: Facts, *, outside: bool) -> Facts:
+def _gone(pid: int, last: ProcessFacts, *, outside: bool) -> ProcessFacts:
     """What is left to say of a pid that cannot be looked at; who it was stays known."""
     if outside:
-        return Facts(state="unseen")
+        return ProcessFacts(state="unseen")
     try:
         os.kill(pid, 0)  # asks whether it exists; sends nothing
     except ProcessLookupError:
@@ -250,4 +250,4 @@ def _gone(pid: int, last: Facts, *, outside: bool) -> Facts:
     except (PermissionError, OverflowError):
         pass
     hidden = dict.fromkeys(("user", "name", "command", "started_at"), Absence.NO_PERMISSION)
-    return Facts(state="unknown", absent=hidden)
+    return ProcessFacts(state="unknown", absent=hidden)

@@ -33,7 +33,7 @@ _MARKS: Final = (
 )
 
 
-class Column(msgspec.Struct, frozen=True):
+class QueryField(msgspec.Struct, frozen=True):
     """A field of Gpu's and what nvidia-smi calls it, the newest name first; `kind` says how its text is read."""
 
     field: str
@@ -43,29 +43,29 @@ class Column(msgspec.Struct, frozen=True):
 
 # the name comes last: it is the only text that could hold a comma
 COLUMNS: Final = (
-    Column("index", ("index",)),
-    Column("uuid", ("uuid",), "text"),
-    Column("pci_bus_id", ("pci.bus_id",), "text"),
-    Column("driver_version", ("driver_version",), "text"),
-    Column("total", ("memory.total",), "mib"),
-    Column("used", ("memory.used",), "mib"),
-    Column("free", ("memory.free",), "mib"),
-    Column("reserved", ("memory.reserved",), "mib"),
-    Column("utilization", ("utilization.gpu",)),
-    Column("memory_utilization", ("utilization.memory",)),
-    Column("power_watts", ("power.draw",), "float"),
-    Column("power_limit_watts", ("enforced.power.limit", "power.limit"), "float"),
-    Column("temperature_celsius", ("temperature.gpu",)),
-    Column("sm_clock_mhz", ("clocks.sm",)),
-    Column("memory_clock_mhz", ("clocks.mem",)),
-    Column("fan_percent", ("fan.speed",)),
-    Column("pcie_generation", ("pcie.link.gen.current",)),
-    Column("pcie_width", ("pcie.link.width.current",)),
-    Column("ecc_errors", ("ecc.errors.uncorrected.volatile.total",)),
-    Column("throttle_reasons", ("clocks_event_reasons.active", "clocks_throttle_reasons.active"), "bits"),
-    Column("compute_capability", ("compute_cap",), "version"),
-    Column("mig_mode", ("mig.mode.current",), "text"),
-    Column("name", ("name",), "text"),
+    QueryField("index", ("index",)),
+    QueryField("uuid", ("uuid",), "text"),
+    QueryField("pci_bus_id", ("pci.bus_id",), "text"),
+    QueryField("driver_version", ("driver_version",), "text"),
+    QueryField("total", ("memory.total",), "mib"),
+    QueryField("used", ("memory.used",), "mib"),
+    QueryField("free", ("memory.free",), "mib"),
+    QueryField("reserved", ("memory.reserved",), "mib"),
+    QueryField("utilization", ("utilization.gpu",)),
+    QueryField("memory_utilization", ("utilization.memory",)),
+    QueryField("power_watts", ("power.draw",), "float"),
+    QueryField("power_limit_watts", ("enforced.power.limit", "power.limit"), "float"),
+    QueryField("temperature_celsius", ("temperature.gpu",)),
+    QueryField("sm_clock_mhz", ("clocks.sm",)),
+    QueryField("memory_clock_mhz", ("clocks.mem",)),
+    QueryField("fan_percent", ("fan.speed",)),
+    QueryField("pcie_generation", ("pcie.link.gen.current",)),
+    QueryField("pcie_width", ("pcie.link.width.current",)),
+    QueryField("ecc_errors", ("ecc.errors.uncorrected.volatile.total",)),
+    QueryField("throttle_reasons", ("clocks_event_reasons.active", "clocks_throttle_reasons.active"), "bits"),
+    QueryField("compute_capability", ("compute_cap",), "version"),
+    QueryField("mig_mode", ("mig.mode.current",), "text"),
+    QueryField("name", ("name",), "text"),
 )
 
 Row = dict[str, Any]
@@ -130,7 +130,7 @@ def _bounded(value: int) -> int:
     return value
 
 
-def parse_gpus(text: str, columns: tuple[Column, ...]) -> list[tuple[Row, dict[str, Absence]]]:
+def parse_gpus(text: str, columns: tuple[QueryField, ...]) -> list[tuple[Row, dict[str, Absence]]]:
     """The lines of --query-gpu in the order of `columns`; lines that are something else are left out."""
     rows = []
     for line in text.splitlines():

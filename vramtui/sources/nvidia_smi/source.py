@@ -10,11 +10,11 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample
 from vramtui.sources.host.host import HostReader
-from vramtui.sources.host.processes import ProcessTable
+from vramtui.sources.host.processes import ProcessReader
 from vramtui.sources.nvidia_smi.parse import (
     COLUMNS,
     App,
-    Column,
+    QueryField,
     Row,
     balanced,
     lost_devices,
@@ -68,18 +68,18 @@ class NvidiaSmiSource:
         runner: Runner | None = None,
         *,
         host: Callable[[str | None, str | None], Host] | None = None,
-        processes: ProcessTable | None = None,
+        processes: ProcessReader | None = None,
         clock: Callable[[], float] = time.time,
         limit: float = LIMIT,
         because: Problem | None = None,
     ) -> None:
         self._run = runner or LocalRunner()
         self._host = host or HostReader().read
-        self._processes = processes if processes is not None or runner is not None else ProcessTable()
+        self._processes = processes if processes is not None or runner is not None else ProcessReader()
         self._clock = clock
         self._limit = limit
         self._because = because
-        self._columns: tuple[Column, ...] = COLUMNS
+        self._columns: tuple[QueryField, ...] = COLUMNS
         self._known: dict[int, Row] = {}
         self._cuda: str | None = None
         self._asked_cuda = False
@@ -129,12 +129,12 @@ class NvidiaSmiSource:
 
     def _drop(self, query: str) -> bool:
         """Do without a field that this version does not know, or use its older name; False when it was not asked."""
-        columns: list[Column] = []
+        columns: list[QueryField] = []
         for column in self._columns:
             if column.queries[0] != query:
                 columns.append(column)
             elif len(column.queries) > 1:
-                columns.append(Column(column.field, column.queries[1:], column.kind))
+                columns.append(QueryField(column.field, column.queries[1:], column.kind))
         changed = tuple(columns) != self._columns
         self._columns = tuple(columns)
         return changed

@@ -19,23 +19,23 @@ from vramtui.sources.nvml.metrics import (
     read_metrics,
 )
 from vramtui.sources.nvml.mig import Instance, find_instances
-from vramtui.sources.nvml.processes import Listing, ProcessLists
+from vramtui.sources.nvml.processes import ProcessList, ProcessLists
 
 METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
 RARE_EVERY = 5.0
 
 
-class Part(msgspec.Struct, kw_only=True):
+class DeviceReading(msgspec.Struct, kw_only=True):
     """A card or a MIG instance without its processes, and the list they are to be made from."""
 
     gpu: Gpu
-    listing: Listing
+    listing: ProcessList
 
 
-class Seen(msgspec.Struct, kw_only=True):
+class CardReading(msgspec.Struct, kw_only=True):
     """What one look at a card gave; `driver_gone` says that NVML has to be initialised anew, and why."""
 
-    parts: list[Part] = []
+    parts: list[DeviceReading] = []
     problems: tuple[Problem, ...] = ()
     driver_gone: str = ""
 
@@ -78,20 +78,20 @@ class CardReader:
         self._identity: Fields = {"name": f"GPU {index}", "uuid": f"unknown-{index}"}
         self._forget()
 
-    def read(self) -> Seen:
+    def read(self) -> CardReading:
         """Look at the card. Never raises; may block for as long as the driver does."""
         self.caller.problems = []
         try:
             parts = self._read()
         except DriverGone as error:
-            return Seen(driver_gone=str(error))
+            return CardReading(driver_gone=str(error))
         except DeviceGone as error:
             self._forget()
-            return Seen(parts=[self.gone(f"{error}", lost=error.lost)])
+            return CardReading(parts=[self.gone(f"{error}", lost=error.lost)])
         lasting = [problem for tier in self._tiers for problem in tier.problems]
-        return Seen(parts=parts, problems=(*lasting, *self.caller.problems))
+        return CardReading(parts=parts, problems=(*lasting, *self.caller.problems))
 
-    def gone(self, reason: str, *, lost: bool = False, absence: Absence | None = None) -> Part:
+    def gone(self, reason: str, *, lost: bool = False, absence: Absence | None = None) -> DeviceReading:
         """The card's row while nothing can be read of it, under the name it was last known by."""
         why = absence or (Absence.LOST if lost else Absence.FAILED)
         gpu = Gpu(
@@ -101,7 +101,7 @@ class CardReader:
             reason=reason,
             absent=dict.fromkeys(("memory", "processes", *NOT_OF_AN_INSTANCE), why),
         )
-        return Part(gpu=gpu, listing=Listing(absent=why))
+        return DeviceReading(gpu=gpu, listing=ProcessList(absent=why))
 
     def _forget(self) -> None:
         self._handle: Device = None
@@ -113,7 +113,7 @@ class CardReader:
         self._lists: dict[str, ProcessLists] = {}
         self._accounts = Accounts()
 
-    def _read(self) -> list[Part]:
+    def _read(self) -> list[DeviceReading]:
         if self._handle is None:
             handle, absence = self.caller.ask("nvmlDeviceGetHandleByIndex", self.index)
             if absence is not None:
@@ -128,7 +128,7 @@ class CardReader:
         self._changing.read(self.caller, self._handle, now)
         return self._card(*self._parts())
 
-    def _card(self, instances: list[Part], mig_used: int | None) -> list[Part]:
+    def _card(self, instances: list[DeviceReading], mig_used: int | None) -> list[DeviceReading]:
         memory, absent = read_memory(self.caller, self._handle)
         listing = self._list(self._identity["uuid"], self._handle, memory)
         if instances:
@@ -145,9 +145,9 @@ class CardReader:
             fields |= tier.values
             reasons |= tier.absent
         gpu = Gpu(index=self.index, memory=memory, mig_used=mig_used, absent=reasons, **fields)
-        return [Part(gpu=gpu, listing=listing), *instances]
+        return [DeviceReading(gpu=gpu, listing=listing), *instances]
 
-    def _parts(self) -> tuple[list[Part], int | None]:
+    def _parts(self) -> tuple[list[DeviceReading], int | None]:
         """The MIG instances, and the bytes they hold together; instances that share their memory count once."""
         parts = []
         used: dict[int | str, int] = {}
@@ -165,12 +165,12 @@ class CardReader:
                 mig_profile=instance.profile,
                 absent={**dict.fromkeys(NOT_OF_AN_INSTANCE, Absence.NOT_SUPPORTED), **absent},
             )
-            parts.append(Part(gpu=gpu, listing=listing))
+            parts.append(DeviceReading(gpu=gpu, listing=listing))
             if memory.used is not None:
                 used[instance.uuid if instance.gpu_instance is None else instance.gpu_instance] = memory.used
         return parts, sum(used.values()) if used else None
 
-    def _list(self, uuid: str, device: Device, memory: Memory) -> Listing:
+    def _list(self, uuid: str, device: Device, memory: Memory) -> ProcessList:
         lists = self._lists.get(uuid)
         if lists is None:
             lists = self._lists[uuid] = ProcessLists()

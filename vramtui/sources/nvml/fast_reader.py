@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from vramtui.sources.nvml.calls import Caller, Device, DeviceGone, DriverGone
-from vramtui.sources.nvml.processes import Held, ProcessLists
+from vramtui.sources.nvml.processes import ProcessLists, ProcessUse
 
 GRAPHICS_EVERY = 10  # looks, while nothing draws on the device
 
@@ -49,7 +49,7 @@ class _Watched:
         self._device = device
         self._lists = ProcessLists()
         self._looks = 0
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, ProcessUse] = {}
         self._used: dict[int, int] = {}
 
     def look(self, caller: Caller, total: int | None) -> Mapping[int, int]:

@@ -28,7 +28,7 @@ LISTS: Final[dict[ProcessType, str]] = {
 }
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class ProcessUse(msgspec.Struct, frozen=True, gc=False):
     """What one process holds on one device: bytes (None when the driver does not say), list, MIG instance."""
 
     used: int | None
@@ -36,14 +36,14 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     instance: int | None = None
 
 
-class Listing(msgspec.Struct, kw_only=True):
+class ProcessList(msgspec.Struct, kw_only=True):
     """The processes on one device by pid; `absent` says why there is no list, `note` what is odd about it, and
     `graphics_absent` why there are no graphics clients in it.
 
     `peaks` and, for those that have just gone, `final_peaks` are the driver's own, where it keeps them.
     """
 
-    held: dict[int, Held] = {}
+    held: dict[int, ProcessUse] = {}
     peaks: dict[int, int] = {}
     final_peaks: dict[int, int] = {}
     trusted: bool = True
@@ -70,11 +70,11 @@ class ProcessLists:
         self._capacity = 0
         self._buffer = ctypes.create_string_buffer(0)
         self._suffix: dict[ProcessType, str] = {}
-        self._seen: dict[ProcessType, tuple[bytes, dict[int, Held]]] = {}
+        self._seen: dict[ProcessType, tuple[bytes, dict[int, ProcessUse]]] = {}
         self._note = ""
         self._has_graphics = True
 
-    def read(self, caller: Caller, device: Device, total: int | None, *, graphics_too: bool = True) -> Listing:
+    def read(self, caller: Caller, device: Device, total: int | None, *, graphics_too: bool = True) -> ProcessList:
         """Both lists as one: a process in both is one row with the larger value.
 
         Args:
@@ -89,20 +89,20 @@ class ProcessLists:
         self._note = ""
         try:
             compute, absence = self._list(caller, device, "C", total)
-            graphics: dict[int, Held] = {}
+            graphics: dict[int, ProcessUse] = {}
             silent: Absence | None = None
             if graphics_too or self._has_graphics:
                 graphics, silent = self._list(caller, device, "G", total)
                 self._has_graphics = bool(graphics)
         except _Unreadable:
-            return Listing(trusted=False, absent=Absence.FAILED)
+            return ProcessList(trusted=False, absent=Absence.FAILED)
         if silent is Absence.NOT_SUPPORTED:
             silent = None  # a device that knows no graphics has no graphics clients
-        return Listing(held=merge(compute, graphics), absent=absence, graphics_absent=silent, note=self._note)
+        return ProcessList(held=merge(compute, graphics), absent=absence, graphics_absent=silent, note=self._note)
 
     def _list(
         self, caller: Caller, device: Device, kind: ProcessType, total: int | None
-    ) -> tuple[dict[int, Held], Absence | None]:
+    ) -> tuple[dict[int, ProcessUse], Absence | None]:
         absence: Absence | None = Absence.DRIVER_TOO_OLD
         for suffix in [self._suffix[kind]] if kind in self._suffix else list(STRIDES):
             name = LISTS[kind] + suffix
@@ -134,7 +134,7 @@ class ProcessLists:
             raise pynvml.NVMLError(code)
         return count.value if self._capacity else 0
 
-    def _records(self, kind: ProcessType, count: int, documented: int, total: int | None) -> dict[int, Held]:
+    def _records(self, kind: ProcessType, count: int, documented: int, total: int | None) -> dict[int, ProcessUse]:
         if count == 0:
             return {}
         written = self._buffer.raw.rstrip(bytes([PATTERN]))
@@ -159,7 +159,7 @@ def record_size(written: int, count: int) -> int | None:
     return None
 
 
-def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> dict[int, Held]:
+def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> dict[int, ProcessUse]:
     """The records by pid.
 
     Raises:
@@ -172,17 +172,17 @@ def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> dic
     largest = max((size for size in known if size is not None), default=0)
     if not (min(pids) > 0 and max(pids) < PID_LIMIT and (total is None or largest <= total)):
         raise _Unreadable
-    held: dict[int, Held] = {}
+    held: dict[int, ProcessUse] = {}
     if len(set(pids)) == len(pids) and not any(instance & 0xFFFFFFFF != NO_INSTANCE for instance in instances):
-        return dict(zip(pids, map(Held, known, repeat(kind)), strict=True))
+        return dict(zip(pids, map(ProcessUse, known, repeat(kind)), strict=True))
     for pid, used, instance_word in zip(pids, known, instances, strict=True):
         instance = instance_word & 0xFFFFFFFF
-        row = Held(used, kind, None if instance == NO_INSTANCE else instance)
+        row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)
         held[pid] = row if pid not in held else _larger(held[pid], row)
     return held
 
 
-def merge(compute: dict[int, Held], graphics: dict[int, Held]) -> dict[int, Held]:
+def merge(compute: dict[int, ProcessUse], graphics: dict[int, ProcessUse]) -> dict[int, ProcessUse]:
     """Both lists as one. The same memory stands in both, so it is never added up."""
     if not graphics:
         return compute
@@ -192,7 +192,7 @@ def merge(compute: dict[int, Held], graphics: dict[int, Held]) -> dict[int, Held
     return both
 
 
-def _larger(one: Held, other: Held) -> Held:
+def _larger(one: ProcessUse, other: ProcessUse) -> ProcessUse:
     sizes = [row.used for row in (one, other) if row.used is not None]
     kind: ProcessType = one.type if one.type == other.type else "C+G"
-    return Held(max(sizes, default=None), kind, one.instance if one.instance is not None else other.instance)
+    return ProcessUse(max(sizes, default=None), kind, one.instance if one.instance is not None else other.instance)

@@ -9,13 +9,13 @@ import msgspec
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, Process, Sample
-from vramtui.sources.host.deadline_worker import Crew, Stuck
+from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.host.host import HostReader
-from vramtui.sources.host.processes import ProcessTable
+from vramtui.sources.host.processes import ProcessReader
 from vramtui.sources.nvml.calls import Caller, DriverGone, initialise
-from vramtui.sources.nvml.device import RARE_EVERY, CardReader, Part, Seen
+from vramtui.sources.nvml.device import RARE_EVERY, CardReader, CardReading, DeviceReading
 from vramtui.sources.nvml.fast_reader import CloseReader
-from vramtui.sources.nvml.processes import Listing
+from vramtui.sources.nvml.processes import ProcessList
 
 PATIENCE = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
 
@@ -39,9 +39,9 @@ class NvmlSource:
     ) -> None:
         self._clock = clock
         self._monotonic = monotonic
-        self._crew: Crew[Seen] = Crew(patience)
+        self._crew: DeadlineWorker[CardReading] = DeadlineWorker(patience)
         self._host = HostReader()
-        self._processes = ProcessTable(monotonic)
+        self._processes = ProcessReader(monotonic)
         self._closely = CloseReader()
         self._totals: dict[str, int | None] = {}
         self._system = Caller("driver")
@@ -85,7 +85,7 @@ class NvmlSource:
         self._system.problems = []
         self.open()
         seen = self._look()
-        if any(isinstance(card, Seen) and card.driver_gone for card in seen.values()):
+        if any(isinstance(card, CardReading) and card.driver_gone for card in seen.values()):
             self._ready = False  # the driver was reloaded under us: begin anew, and once only
             self.open()
             seen = self._look()
@@ -114,7 +114,7 @@ class NvmlSource:
         """Let the worker go. NVML is not shut down: that could block, or free what a stuck call still uses."""
         self._crew.close()
 
-    def _look(self) -> dict[int, Seen | Stuck]:
+    def _look(self) -> dict[int, CardReading | Stuck]:
         now = self._monotonic()
         if now >= self._next_count:
             self._count()
@@ -136,7 +136,7 @@ class NvmlSource:
         self._cards = self._cards[:count]
         self._cards += [CardReader(index, self._monotonic) for index in range(len(self._cards), count)]
 
-    def _parts_of(self, card: CardReader, seen: Seen | Stuck, problems: list[Problem]) -> list[Part]:
+    def _parts_of(self, card: CardReader, seen: CardReading | Stuck, problems: list[Problem]) -> list[DeviceReading]:
         if isinstance(seen, Stuck):
             age = max(0.0, time.monotonic() - seen.since)
             reason = f"no answer for {age:.0f} s (in {card.caller.call})"
@@ -147,7 +147,7 @@ class NvmlSource:
             return [card.gone(seen.driver_gone, absence=Absence.NO_ANSWER)]
         return seen.parts
 
-    def _finish(self, part: Part, problems: list[Problem], available: int | None) -> Gpu:
+    def _finish(self, part: DeviceReading, problems: list[Problem], available: int | None) -> Gpu:
         """The card or instance with its processes; `available` bytes are what the host has to give."""
         gpu, listing = part.gpu, part.listing
         rows = tuple(self._processes.rows(gpu.uuid, listing.held))
@@ -172,7 +172,7 @@ class NvmlSource:
             gpu, memory=memory, processes=rows, processes_trusted=listing.trusted, absent=absent
         )
 
-    def _complaint(self, gpu: Gpu, listing: Listing) -> Problem | None:
+    def _complaint(self, gpu: Gpu, listing: ProcessList) -> Problem | None:
         """What is to be said of the process list, if anything."""
         where, driver = f"GPU {gpu.index}", self._versions[0] or "of unknown version"
         if not listing.trusted:
@@ -190,7 +190,7 @@ class NvmlSource:
 
 
 def _shared(
-    memory: Memory, absent: dict[str, Absence], rows: tuple[Process, ...], listing: Listing, available: int | None
+    memory: Memory, absent: dict[str, Absence], rows: tuple[Process, ...], listing: ProcessList, available: int | None
 ) -> tuple[Memory, dict[str, Absence]]:
     """Memory of a device that shares the host's: in use is what its processes hold, free what the host could still
     give. There is no total: what other programs have of the host's memory is no device's.

@@ -10,8 +10,8 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, fit, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
-from vramtui.presets.form.types import Field, Group
-from vramtui.presets.reading import Problem
+from vramtui.presets.form.types import FormField, FormGroup
+from vramtui.presets.reading import PresetProblem
 
 ABOUT = 4
 LABEL_MOST = 28
@@ -29,7 +29,7 @@ LIST = "→ opens it, enter types it on one line."
 LONG_LIST = "→ opens it."
 
 
-def heading(group: Group, palette: Palette, width: int, *, is_open: bool, in_hand: bool) -> Strip:
+def heading(group: FormGroup, palette: Palette, width: int, *, is_open: bool, in_hand: bool) -> Strip:
     """A table: whether it is open, its title, and that it is not there where it is not."""
     on = "cursor" if in_hand else "background"
     unset = group.line is None and bool(group.key) and not any(field.value is not None for field in group.fields)
@@ -43,7 +43,7 @@ def heading(group: Group, palette: Palette, width: int, *, is_open: bool, in_han
     return strip([*pieces, (f"  {said}", palette.ink("muted", on))], width, palette.ink("muted", on))
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class FieldState(msgspec.Struct, frozen=True, kw_only=True):
     """How a field stands in the form.
 
     Attributes:
@@ -63,7 +63,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
 
 
-def line_of(field: Field, place: Place, palette: Palette, width: int, typed: TypingLine | None) -> Strip:
+def line_of(field: FormField, place: FieldState, palette: Palette, width: int, typed: TypingLine | None) -> Strip:
     """A field: ✗ where it is wrong, * where it is not as saved, its name, its value or (dim) its default, its unit."""
     on = "cursor" if place.in_hand else "background"
     mark: Piece = (" ", palette.ink("muted", on))
@@ -91,7 +91,7 @@ def _ink(palette: Palette, on: str, *, said: bool) -> Style:
     return palette.ink("foreground" if said else "muted", on)
 
 
-def _value(field: Field, place: Place, palette: Palette, room: int, on: str) -> list[Piece]:
+def _value(field: FormField, place: FieldState, palette: Palette, room: int, on: str) -> list[Piece]:
     text, name = _said(field, place) if place.refused is None else (shown_text(place.refused), "error")
     style = palette.ink("error" if place.is_wrong else name, on, bold=field.value is not None and name == "foreground")
     arrow = palette.ink("foreground", on)
@@ -103,7 +103,7 @@ def _value(field: Field, place: Place, palette: Palette, room: int, on: str) -> 
     return [("‹ ", arrow), *inner, (" ›", arrow)] if steps else inner
 
 
-def _said(field: Field, place: Place) -> tuple[str, str]:
+def _said(field: FormField, place: FieldState) -> tuple[str, str]:
     """The value and its colour; of a field that says nothing, what holds then."""
     if field.is_new:
         return ("enter adds one" if field.kind in {"table", "list"} else "type here" if place.in_hand else ""), "muted"
@@ -142,7 +142,9 @@ def _typed(typed: TypingLine, palette: Palette, room: int) -> list[Piece]:
     ]
 
 
-def about(entry: Group | Field | None, problem: Problem | None, palette: Palette, width: int) -> list[Strip]:
+def about(
+    entry: FormGroup | FormField | None, problem: PresetProblem | None, palette: Palette, width: int
+) -> list[Strip]:
     """A rule, and what there is to know about the field in hand; what is wrong with it comes first."""
     lines: list[Strip] = [strip([("─" * width, palette.ink("line"))], width, palette.text)]
     if entry is None:
@@ -160,22 +162,22 @@ def about(entry: Group | Field | None, problem: Problem | None, palette: Palette
     return lines[:ABOUT]
 
 
-def _help(entry: Group | Field) -> str:
-    if isinstance(entry, Field) and entry.is_new:
+def _help(entry: FormGroup | FormField) -> str:
+    if isinstance(entry, FormField) and entry.is_new:
         return f"One more at the end. {entry.help}"
-    if isinstance(entry, Field) and entry.key.endswith("]"):
+    if isinstance(entry, FormField) and entry.key.endswith("]"):
         return f"{ELEMENT} {entry.help}"
-    if isinstance(entry, Field) and entry.many:
+    if isinstance(entry, FormField) and entry.many:
         return f"{LIST if entry.settable else LONG_LIST} {entry.help}"
-    if isinstance(entry, Field) and entry.choice_helps and entry.value in entry.choices:
+    if isinstance(entry, FormField) and entry.choice_helps and entry.value in entry.choices:
         chosen = entry.choice_helps[entry.choices.index(entry.value or "")]
         return f"{chosen} {entry.help}"
     return entry.help
 
 
-def facts_of(entry: Group | Field) -> str:
+def facts_of(entry: FormGroup | FormField) -> str:
     """Name, sort, range, unit and default in one line."""
-    if isinstance(entry, Group):
+    if isinstance(entry, FormGroup):
         needed = "" if entry.required else " · may be left out; del takes it out"
         return f"[{entry.key}]{needed}" if entry.key else "above all tables"
     kind = "list" if entry.many else KINDS[entry.kind]

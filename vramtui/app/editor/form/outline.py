@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator
 
-from vramtui.presets.form.types import Field, Group, within
+from vramtui.presets.form.types import FormField, FormGroup, within
 
-Entry = Group | Field
+Entry = FormGroup | FormField
 
 
 class Outline:
     """The entries in their order, with a cursor; what is open stays open when the draft changes."""
 
     def __init__(self) -> None:
-        self.groups: tuple[Group, ...] = ()
+        self.groups: tuple[FormGroup, ...] = ()
         self.entries: list[Entry] = []
         self.depths: list[int] = []
         self.at = 0
@@ -27,7 +27,7 @@ class Outline:
         """The key of what the cursor is on, a table's in brackets; empty where there is nothing."""
         return key_of_entry(self.entry) if self.entry is not None else ""
 
-    def take(self, groups: tuple[Group, ...]) -> None:
+    def take(self, groups: tuple[FormGroup, ...]) -> None:
         """Show these from now on; the cursor stays on its field."""
         key = self.key
         self.groups = groups
@@ -57,7 +57,7 @@ class Outline:
         """Tables that are not there stay closed until somebody opens them, and so do lists."""
         if entry.key in self.opened:
             return self.opened[entry.key]
-        if isinstance(entry, Field):
+        if isinstance(entry, FormField):
             return False
         return entry.required or entry.line is not None or any(field.value is not None for field in entry.fields)
 
@@ -67,7 +67,7 @@ class Outline:
 
     def title_above(self) -> int:
         """The number of the title of the table that the cursor is in."""
-        titles = [at for at, entry in enumerate(self.entries[: self.at + 1]) if isinstance(entry, Group)]
+        titles = [at for at, entry in enumerate(self.entries[: self.at + 1]) if isinstance(entry, FormGroup)]
         return titles[-1] if titles else 0
 
     def key_at_line(self, line: int) -> str:
@@ -93,7 +93,7 @@ class Outline:
                 for field in group.fields:
                     yield from self._within(field, 0)
 
-    def _within(self, field: Field, depth: int) -> Iterator[tuple[Field, int]]:
+    def _within(self, field: FormField, depth: int) -> Iterator[tuple[FormField, int]]:
         """A field, and behind it what is in it, where that was opened."""
         yield field, depth
         if self.is_open(field):
@@ -103,4 +103,4 @@ class Outline:
 
 def key_of_entry(entry: Entry) -> str:
     """A field's key; a table's in brackets."""
-    return f"[{entry.key}]" if isinstance(entry, Group) else entry.key
+    return f"[{entry.key}]" if isinstance(entry, FormGroup) else entry.key

@@ -5,7 +5,7 @@ from textual.message import Message
 
 from vramtui.app.editor.form.stepper import stepped
 from vramtui.app.editor.form.typed_form import TypedForm, on_one_line
-from vramtui.presets.form.types import Field, Group
+from vramtui.presets.form.types import FormField, FormGroup
 
 
 class FormPanel(TypedForm, can_focus=True):
@@ -14,7 +14,7 @@ class FormPanel(TypedForm, can_focus=True):
     class ListAsked(Message):
         """The choices of a field are to be shown."""
 
-        def __init__(self, field: Field) -> None:
+        def __init__(self, field: FormField) -> None:
             super().__init__()
             self.field = field
 
@@ -47,7 +47,7 @@ class FormPanel(TypedForm, can_focus=True):
         entry = self.entry
         if entry is None:
             return
-        if isinstance(entry, Group) or (entry.items and (direction > 0 or self.outline.is_open(entry))):
+        if isinstance(entry, FormGroup) or (entry.items and (direction > 0 or self.outline.is_open(entry))):
             self.open_entry(entry, wanted=direction > 0)
             return
         value = stepped(entry, direction) if not entry.is_new else None
@@ -63,7 +63,7 @@ class FormPanel(TypedForm, can_focus=True):
         if self._typed is not None:
             self.finish()
             self.redraw()
-        elif isinstance(entry, Group):
+        elif isinstance(entry, FormGroup):
             self.open_entry(entry, wanted=not self.outline.is_open(entry))
         elif entry is not None and entry.kind == "choice":
             self.post_message(self.ListAsked(entry))
@@ -80,7 +80,7 @@ class FormPanel(TypedForm, can_focus=True):
     def action_add(self) -> None:
         """One more element behind the one in hand, or at the end of the list in hand."""
         entry = self.entry
-        if not isinstance(entry, Field):
+        if not isinstance(entry, FormField):
             return
         if entry.many and not entry.is_new:
             entry = entry.items[-1]
@@ -96,7 +96,7 @@ class FormPanel(TypedForm, can_focus=True):
     def action_shift(self, by: int) -> None:
         """Change places with the element before or behind."""
         entry = self.entry
-        if isinstance(entry, Field) and entry.key.endswith("]") and not entry.is_new:
+        if isinstance(entry, FormField) and entry.key.endswith("]") and not entry.is_new:
             self.finish()
             there = self._pen.shift(entry.key, by)
             self.outline.exchange(entry.key, there)
@@ -105,9 +105,9 @@ class FormPanel(TypedForm, can_focus=True):
     def action_take_out(self) -> None:
         """Leave it unsaid."""
         entry = self.entry
-        if entry is None or not entry.key or (isinstance(entry, Group) and entry.required):
+        if entry is None or not entry.key or (isinstance(entry, FormGroup) and entry.required):
             return
-        if isinstance(entry, Field) and entry.is_new:
+        if isinstance(entry, FormField) and entry.is_new:
             return
         self._typed = None
         self._pen.take_out(entry.key)

@@ -4,15 +4,15 @@ from textual import events
 from textual.message import Message
 from textual.strip import Strip
 
-from vramtui.app.editor.editor_view import Look
+from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.form.line_edit import TypingLine
-from vramtui.app.editor.form.lines import ABOUT, Place, about, heading, line_of
+from vramtui.app.editor.form.lines import ABOUT, FieldState, about, heading, line_of
 from vramtui.app.editor.form.outline import Entry, Outline
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines
-from vramtui.presets.form.types import Group
-from vramtui.presets.reading import Problem
+from vramtui.presets.form.types import FormGroup
+from vramtui.presets.reading import PresetProblem
 
 AHEAD = 4
 
@@ -25,15 +25,15 @@ class FormRows(Lines, can_focus=True):
 
     def __init__(self) -> None:
         super().__init__(id="form")
-        self._look: Look | None = None
+        self._look: EditorView | None = None
         self.outline = Outline()
         self._top = 0
-        self._wrong: dict[str, Problem] = {}
+        self._wrong: dict[str, PresetProblem] = {}
         self._typed: TypingLine | None = None
 
     # --- what is shown -------------------------------------------------------------------------------------------
 
-    def read(self, look: Look, at: str | None = None) -> None:
+    def read(self, look: EditorView, at: str | None = None) -> None:
         """Show this draft from now on; the cursor stays on its field.
 
         Args:
@@ -92,11 +92,11 @@ class FormRows(Lines, can_focus=True):
         blank = Strip.blank(width, palette.text)
         return [*lines, *[blank] * (rows - len(lines)), *told][:height]
 
-    def _line(self, at: int, look: Look, palette: Palette, width: int) -> Strip:
+    def _line(self, at: int, look: EditorView, palette: Palette, width: int) -> Strip:
         entry, in_hand = self.outline.entries[at], at == self.outline.at
-        if isinstance(entry, Group):
+        if isinstance(entry, FormGroup):
             return heading(entry, palette, width, is_open=self.outline.is_open(entry), in_hand=in_hand)
-        place = Place(
+        place = FieldState(
             depth=self.outline.depths[at],
             is_open=self.outline.is_open(entry),
             is_wrong=self._problem(entry) is not None,
@@ -106,13 +106,13 @@ class FormRows(Lines, can_focus=True):
         )
         return line_of(entry, place, palette, width, self._typed if in_hand else None)
 
-    def _problem(self, entry: Entry | None) -> Problem | None:
+    def _problem(self, entry: Entry | None) -> PresetProblem | None:
         """What is wrong at an entry, or within a value that is a list."""
         if entry is None or not entry.key:
             return None
         if entry.key in self._wrong:
             return self._wrong[entry.key]
-        if isinstance(entry, Group):
+        if isinstance(entry, FormGroup):
             return None
         inner = (f"{entry.key}[", f"{entry.key}.")
         return next((problem for key, problem in self._wrong.items() if key.startswith(inner)), None)
@@ -131,7 +131,7 @@ class FormRows(Lines, can_focus=True):
         """The next table's title under the cursor."""
         entries = self.outline.entries
         at = self.outline.at + direction
-        while 0 <= at < len(entries) and not isinstance(entries[at], Group):
+        while 0 <= at < len(entries) and not isinstance(entries[at], FormGroup):
             at += direction
         self.action_move(at - self.outline.at)
 

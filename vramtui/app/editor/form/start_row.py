@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable
 
-from vramtui.presets.form.types import Field, Group, fields_of
-from vramtui.presets.reading import Problem
+from vramtui.presets.form.types import FormField, FormGroup, fields_of
+from vramtui.presets.reading import PresetProblem
 
 FIRST = "batch_size"
 NUMBERS = {"int", "float"}
 
 
-def first_key(groups: tuple[Group, ...], problems: Iterable[Problem] = ()) -> str:
+def first_key(groups: tuple[FormGroup, ...], problems: Iterable[PresetProblem] = ()) -> str:
     """The key of the field to begin at; empty where there is none."""
     tables = {group.key: group for group in groups}
     fields = fields_of(groups)
@@ -23,14 +23,14 @@ def first_key(groups: tuple[Group, ...], problems: Iterable[Problem] = ()) -> st
     return next((found for table in (*tries, tables.get("run")) if table is not None and (found := _best(table))), "")
 
 
-def _needed(fields: Iterable[Field]) -> str:
+def _needed(fields: Iterable[FormField]) -> str:
     """The first field of a table that has to be said and is not."""
     return next((field.key for field in fields if field.required and field.value is None), "")
 
 
-def _best(group: Group) -> str:
+def _best(group: FormGroup) -> str:
     """The batch size; else the first number that is said, or could be; else the first field at all."""
-    fields: list[Field] = [*group.fields[1:], *group.fields[:1]]
+    fields: list[FormField] = [*group.fields[1:], *group.fields[:1]]
     numbers = [field for field in fields if field.kind in NUMBERS]
     order = [
         *(field for field in fields if field.label.replace(" ", "_") == FIRST),

@@ -1,13 +1,13 @@
 """The next value of a field, up or down."""
 
-from vramtui.presets.form.types import Field
+from vramtui.presets.form.types import FormField
 
 # Numbers go by ones at first, then by rounder steps: from the second figure of each pair on.
 STEPS = ((1, 32), (8, 256), (64, 1024), (512, 1 << 14), (4096, 1 << 17), (1 << 16, 1 << 62))
 SHARE = 0.05
 
 
-def stepped(field: Field, direction: int) -> str | None:
+def stepped(field: FormField, direction: int) -> str | None:
     """The value after (1) or before (-1) the field's own, or its default's; None where there is none."""
     now = field.value if field.value is not None else field.default
     if field.kind == "bool":
@@ -29,7 +29,7 @@ def _choice(choices: tuple[str, ...], now: str | None, direction: int) -> str | 
     return choices[(choices.index(now) + direction) % len(choices)]
 
 
-def _whole(field: Field, now: str | None, direction: int) -> str | None:
+def _whole(field: FormField, now: str | None, direction: int) -> str | None:
     try:
         value = int((now or "0").replace("_", ""), 0)
     except ValueError:
@@ -43,11 +43,11 @@ def _whole(field: Field, now: str | None, direction: int) -> str | None:
     return str(max(lowest, min(highest, wanted)))
 
 
-def _least(field: Field) -> int:
+def _least(field: FormField) -> int:
     return 0 if field.minimum is None else int(field.minimum) + field.minimum_excluded
 
 
-def _share(field: Field, now: str | None, direction: int) -> str | None:
+def _share(field: FormField, now: str | None, direction: int) -> str | None:
     try:
         value = float((now or "0").replace("_", ""))
     except ValueError:

@@ -7,12 +7,12 @@ from textual import events
 from vramtui.app.editor.form.line_edit import TypingLine
 from vramtui.app.editor.form.rows import FormRows
 from vramtui.core.base.text import printable
-from vramtui.presets.form.types import Field, Group
+from vramtui.presets.form.types import FormField, FormGroup
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.item_edits import written
 
 
-class Pen(Protocol):
+class DraftWriter(Protocol):
     """Writes into the draft, and hands the new look to the form before it returns."""
 
     def put(self, key: str, raw: str) -> None:
@@ -39,7 +39,7 @@ class Pen(Protocol):
 class TypedForm(FormRows, can_focus=True):
     """Letters begin to type into the field in hand; each changes the draft at once."""
 
-    def __init__(self, pen: Pen) -> None:
+    def __init__(self, pen: DraftWriter) -> None:
         super().__init__()
         self._pen = pen
 
@@ -61,7 +61,9 @@ class TypedForm(FormRows, can_focus=True):
         elif event.is_printable and event.character is not None:
             _take(event)
             self._type(event.character)
-        elif event.key == "backspace" and isinstance(self.entry, Field) and self.entry.kind not in {"choice", "bool"}:
+        elif (
+            event.key == "backspace" and isinstance(self.entry, FormField) and self.entry.kind not in {"choice", "bool"}
+        ):
             _take(event)
             self._begin(self.entry, (self.entry.value or "")[:-1], put=True)
         elif await self.app._check_bindings(event.key):  # noqa: SLF001 - there is no public way to it
@@ -70,7 +72,7 @@ class TypedForm(FormRows, can_focus=True):
     def on_paste(self, event: events.Paste) -> None:
         """Type all of it, as one line."""
         event.stop()
-        if isinstance(self.entry, Field) and self.entry.kind not in {"choice", "bool"}:
+        if isinstance(self.entry, FormField) and self.entry.kind not in {"choice", "bool"}:
             self._type("".join(c for c in event.text if c.isprintable()))
 
     def on_blur(self) -> None:
@@ -106,15 +108,15 @@ class TypedForm(FormRows, can_focus=True):
             self._typed.insert(text)
             self._pen.put(self._typed.key, self._typed.text)
             self.redraw()
-        elif isinstance(entry, Group) or (entry is not None and entry.items and not entry.many):
+        elif isinstance(entry, FormGroup) or (entry is not None and entry.items and not entry.many):
             if text == " ":
                 self.action_open()
-        elif isinstance(entry, Field) and entry.kind in {"choice", "bool"}:
+        elif isinstance(entry, FormField) and entry.kind in {"choice", "bool"}:
             self._choose_by(entry, text)
-        elif isinstance(entry, Field):
+        elif isinstance(entry, FormField):
             self._begin(entry, text, put=True)
 
-    def _choose_by(self, field: Field, text: str) -> None:
+    def _choose_by(self, field: FormField, text: str) -> None:
         """Space: the next one; a letter: the next one that begins with it."""
         if text == " ":
             self.action_step(1)
@@ -127,7 +129,7 @@ class TypedForm(FormRows, can_focus=True):
             self._pen.put(field.key, found)
             self._pen.end_step()
 
-    def _begin(self, field: Field, text: str, *, put: bool = False) -> None:
+    def _begin(self, field: FormField, text: str, *, put: bool = False) -> None:
         if not field.settable:
             how = "open it with → and change what is in it" if field.items else "change it in the text (F6)"
             self.notify(f"{printable(field.key)} goes over several lines: {how}.", markup=False)
@@ -149,7 +151,7 @@ class TypedForm(FormRows, can_focus=True):
         raise NotImplementedError
 
 
-def on_one_line(field: Field) -> str:
+def on_one_line(field: FormField) -> str:
     """A value as it is typed: a list without the line ends between its elements."""
     value = field.value or ""
     if "\n" not in value or field.kind not in {"list", "table"}:

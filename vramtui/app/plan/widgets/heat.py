@@ -8,7 +8,7 @@ from textual.color import Color as Blendable
 
 from vramtui.app.themes import Palette
 from vramtui.core.base.units import GIB, TIB
-from vramtui.estimators.planner.planner import Answer
+from vramtui.estimators.planner.planner import FitResult
 
 # Up to which share of the card, the theme's colour, and how much of it is mixed into the background.
 BANDS = ((0.25, "success", 0.14), (0.5, "success", 0.26), (0.75, "success", 0.4), (0.9, "warning", 0.34))
@@ -16,7 +16,7 @@ FULL, OVER, FAR_OVER = ("warning", 0.55), ("error", 0.42), ("error", 0.2)
 FAR = 2.0
 
 
-def heat(palette: Palette, answer: Answer | None, room: int) -> Style:
+def heat(palette: Palette, answer: FitResult | None, room: int) -> Style:
     """The style of a cell: the fuller, the stronger; what is over is another colour.
 
     In a theme of the terminal's own sixteen colours, which cannot be mixed, the figure is coloured instead.
@@ -35,7 +35,7 @@ def _mixed(palette: Palette, name: str, share: float) -> Style:
     return palette.text + Style(bgcolor=Color.from_rgb(*mixed.rgb))
 
 
-def _band(answer: Answer, room: int) -> tuple[str, float]:
+def _band(answer: FitResult, room: int) -> tuple[str, float]:
     share = (answer.process or 0) / room
     if not answer.fits:
         return FAR_OVER if share >= FAR else OVER

@@ -19,7 +19,7 @@ from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, Wheeled, fit, paragraph, right, scrolled, strip
 from vramtui.core.base.units import UNKNOWN, format_bytes
-from vramtui.estimators.planner.planner import Answer
+from vramtui.estimators.planner.planner import FitResult
 
 CURSOR, BOLD, UNDER = Style(reverse=True, bold=True), Style(bold=True), Style(underline=True)
 EDGE, MARK = "┃", "●"
@@ -123,7 +123,7 @@ def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int,
     return label, cell, tall, columns, max(1, min(rows, (height - AROUND) // tall))
 
 
-def fits(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> bool | None:
+def fits(cells: tuple[tuple[FitResult | None, ...], ...], x: int, y: int) -> bool | None:
     """Whether a cell fits; None where it is not known, cannot be, or is none."""
     if not (0 <= y < len(cells) and 0 <= x < len(cells[y])):
         return None
@@ -131,12 +131,12 @@ def fits(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> bool |
     return None if answer is None or answer.process is None else answer.fits
 
 
-def edge_before(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> bool:
+def edge_before(cells: tuple[tuple[FitResult | None, ...], ...], x: int, y: int) -> bool:
     """Whether the edge of what fits runs between a cell and the one to its left."""
     return {fits(cells, x - 1, y), fits(cells, x, y)} == {True, False}
 
 
-def edge_below(cells: tuple[tuple[Answer | None, ...], ...], x: int, y: int) -> bool:
+def edge_below(cells: tuple[tuple[FitResult | None, ...], ...], x: int, y: int) -> bool:
     """Whether the edge of what fits runs between a cell and the one below."""
     return {fits(cells, x, y), fits(cells, x, y + 1)} == {True, False}
 
@@ -219,7 +219,7 @@ class _Drawn:
             found = self._mixed[style, more] = style + more
         return found
 
-    def _figure(self, answer: Answer | None) -> str:
+    def _figure(self, answer: FitResult | None) -> str:
         """What stands in a cell after its first column; over the card it says so where there is room."""
         width = self.cell - 1
         if answer is None:

@@ -2,7 +2,7 @@
 
 from textual.strip import Strip
 
-from vramtui.app.plan.view import PlanView, Side
+from vramtui.app.plan.view import PlanSide, PlanView
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
@@ -45,7 +45,7 @@ def shown_lines(plan: PlanView, height: int) -> list[Line]:
     return kept
 
 
-def _at(side: Side | None, line: Line) -> int | None:
+def _at(side: PlanSide | None, line: Line) -> int | None:
     if side is None or side.estimate is None:
         return None
     return side.estimate.ledger.bytes_of(line)

@@ -14,7 +14,7 @@ from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
 RESIDUAL = 128
 
 
-class Kept(msgspec.Struct, frozen=True, kw_only=True):
+class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
     """A cache for `batch` sequences of `length` tokens in the end.
 
     Attributes:
@@ -71,7 +71,7 @@ class Kept(msgspec.Struct, frozen=True, kw_only=True):
         return "one layer's keys or values again: torch.cat makes the longer ones before the old ones go"
 
 
-def kept_cache(run: InferRun, compute: int, length: int) -> Kept:
+def kept_cache(run: InferRun, compute: int, length: int) -> GenerationCache:
     """The cache that `run` asks for.
 
     Raises:
@@ -82,7 +82,7 @@ def kept_cache(run: InferRun, compute: int, length: int) -> Kept:
     packed = kind is not None and kind not in DTYPE_BYTES
     if fixed and packed:
         raise UserError(f"run.kv_cache = {kind!r} is a cache that grows; leave run.cache_implementation = 'dynamic'")
-    return Kept(
+    return GenerationCache(
         batch=run.batch_size,
         length=length,
         width=compute if kind is None or packed else DTYPE_BYTES[kind],

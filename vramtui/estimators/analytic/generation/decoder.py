@@ -9,8 +9,8 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun
-from vramtui.estimators.analytic.assemble import Fact, Moments, assemble
-from vramtui.estimators.analytic.generation.cache import Kept, kept_cache
+from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
+from vramtui.estimators.analytic.generation.cache import GenerationCache, kept_cache
 from vramtui.estimators.analytic.generation.parts import passing_facts, summed
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.models.decoder_program import buffers_of, masked_setting, stretches, window_note
@@ -27,7 +27,7 @@ from vramtui.estimators.analytic.sizes.quantization import quantizes
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.training.parts import model_facts
 
 NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
@@ -46,7 +46,7 @@ class Generation:
         self.recipe = recipe(run.precision, lora=False)
         self.kernel = kernel_of(self.model, run.attention, run.precision, device.capability)
         self.length = self.sequence + max(run.new_tokens - 1, 0)
-        self.kept: Kept = kept_cache(run, self.recipe.compute, self.length)
+        self.kept: GenerationCache = kept_cache(run, self.recipe.compute, self.length)
         self.tokens = run.batch_size * self.sequence
         buffers = buffers_of(share.model, self.recipe, eager=run.attention == "eager")
         self.prompt = self._stages(self.sequence, 0)
@@ -67,7 +67,7 @@ class Generation:
 
     def estimate(self, ranks: int = 1) -> Estimate:
         """Follow the prefill and the last token, for which the cache is longest."""
-        moments = Moments()
+        moments = MomentLog()
         built = {"weights": self.weights.bytes, "weight tails": self.weights.tails, "buffers": self.program.buffers}
         if self.draft is not None:
             built[DRAFT] = self.draft.weights.bytes + self.draft.weights.tails
@@ -92,7 +92,7 @@ class Generation:
         estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks))) if ranks > 1 else estimate
 
-    def _stages(self, sequence: int, past: int) -> list[Stage]:
+    def _stages(self, sequence: int, past: int) -> list[TapeStage]:
         """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""
         setting = Setting(
             recipe=self.recipe,
@@ -106,7 +106,7 @@ class Generation:
         )
         writer = Decoder(self.model, setting)
         numel = setting.tokens * self.model.hidden_size
-        stages = [Stage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
+        stages = [TapeStage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
         for first, count, routed in stretches(self.model, set()):
             start = self.share.first + first
             for kind in self._kinds(start, start + count):
@@ -114,8 +114,8 @@ class Generation:
                 if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
                     windowed = masked_setting(self.model, self.run, windowed, self.device)
                 tape = Decoder(self.model, windowed).block(tracked=False, routed=routed)
-                stages.append(Stage(tape, kind.count))
-        return [*stages, Stage(writer.answer())] if self.share.ends else stages
+                stages.append(TapeStage(tape, kind.count))
+        return [*stages, TapeStage(writer.answer())] if self.share.ends else stages
 
     def _held(self, sequence: int, past: int) -> int:
         """What transformers' forward() keeps in its variables: embeddings, what they know positions by, a mask.
@@ -155,7 +155,7 @@ class Generation:
         kinds = self._kinds(self.share.first, self.share.stop)
         return sum(kind.count * self.kept.layer(self.share.model, kind, length) for kind in kinds)
 
-    def _facts(self, stages: list[Stage]) -> dict[str, Fact]:
+    def _facts(self, stages: list[TapeStage]) -> dict[str, Fact]:
         model = self.share.model
         kinds = self._kinds(self.share.first, self.share.stop)
         cache = Fact(

@@ -4,16 +4,16 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
 from vramtui.core.schema.workload import InferRun
-from vramtui.estimators.analytic.assemble import Fact, Moments, assemble
+from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
 from vramtui.estimators.analytic.generation.parts import passing_facts, summed
 from vramtui.estimators.analytic.models.encoder_decoder import EncoderDecoder
-from vramtui.estimators.analytic.models.encoder_decoder_blocks import Side
+from vramtui.estimators.analytic.models.encoder_decoder_blocks import BlockSide
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Cache
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
 from vramtui.estimators.analytic.sizes.tensor_bytes import held
-from vramtui.estimators.analytic.tape.meter import Held as Bytes
+from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.training.parts import model_facts
 
@@ -29,14 +29,14 @@ class Transcription:
         self.width = DTYPE_BYTES[run.kv_cache] if run.kv_cache else self.writer.net.recipe.compute
         self.writer.encoder()
         self.first = len(self.writer.net.stages)
-        self.writer.decoder(Side(tokens=1, source=self.writer.source, cache=Cache(width=self.width)))
+        self.writer.decoder(BlockSide(tokens=1, source=self.writer.source, cache=Cache(width=self.width)))
         self.program = self.writer.program(0)
 
     def estimate(self) -> Estimate:
         """Follow the three passes."""
         recipe, stages = self.program.recipe, self.program.stages
         weights, workspace = held(self.program.frozen, recipe.frozen), workspace_bytes(self.device.capability)
-        moments = Moments()
+        moments = MomentLog()
         built = {"weights": weights.bytes, "weight tails": weights.tails, "buffers": self.program.buffers}
         moments.note("build", 0, built)
         fed = built | {"inputs": self.program.inputs}
@@ -59,11 +59,11 @@ class Transcription:
         }
         return assemble(moments, facts, self.device, (*self.program.notes, STARTS))
 
-    def _last(self) -> Bytes:
+    def _last(self) -> BytesByGroup:
         """The fullest moment of the last token's pass, the cache apart."""
         writer = EncoderDecoder(self.model, self.run, self.device)
         past = self.run.new_tokens - 1
-        writer.decoder(Side(tokens=1, source=writer.source, cache=Cache(past=past, width=self.width)))
+        writer.decoder(BlockSide(tokens=1, source=writer.source, cache=Cache(past=past, width=self.width)))
         return prefilled(writer.net.stages).late
 
     def _each(self) -> int:

@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import InferRun
-from vramtui.estimators.analytic.assemble import Fact, Moments, assemble
+from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
 from vramtui.estimators.analytic.ops.matmul import CASTS
 from vramtui.estimators.analytic.sizes.cublas_workspaces import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
-from vramtui.estimators.analytic.tape.meter import Held as Bytes
+from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import SCRATCH, Stage
+from vramtui.estimators.analytic.tape.replay import SCRATCH, TapeStage
 from vramtui.estimators.analytic.training.parts import model_facts
 
 CODE, PASSING = "the model's code", "within one pass"
@@ -26,7 +26,7 @@ def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimat
     fed = built | {"inputs": program.inputs}
     working = fed | {"workspaces": workspace}
     done = prefilled(program.stages)
-    moments = Moments()
+    moments = MomentLog()
     moments.note("build", 0, built)
     moments.note("input", 0, fed)
     moments.note("forward", 0, summed(fed, done.early), end=False)
@@ -38,7 +38,7 @@ def estimate_forward(program: Program, run: InferRun, device: Device) -> Estimat
     return assemble(moments, facts, device, program.notes)
 
 
-def passing_facts(program: Program, stages: Sequence[Stage], workspace: int, what: str) -> dict[str, Fact]:
+def passing_facts(program: Program, stages: Sequence[TapeStage], workspace: int, what: str) -> dict[str, Fact]:
     """What comes and goes in forward passes of which nothing is kept."""
     groups = dict.fromkeys(s.group for stage in stages for node in stage.tape.nodes for s in node.makes)
     return {
@@ -68,9 +68,9 @@ def passing_facts(program: Program, stages: Sequence[Stage], workspace: int, wha
     }
 
 
-def summed(*parts: Bytes) -> Bytes:
+def summed(*parts: BytesByGroup) -> BytesByGroup:
     """All parts together, name by name."""
-    total: Bytes = {}
+    total: BytesByGroup = {}
     for part in parts:
         for name, size in part.items():
             total[name] = total.get(name, 0) + size

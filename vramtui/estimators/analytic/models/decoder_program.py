@@ -14,7 +14,7 @@ from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.job import sequence_of
 from vramtui.estimators.analytic.sizes.kv_cache import cache_layers
 from vramtui.estimators.analytic.sizes.parameters import (
-    Tensor,
+    Parameter,
     adapter_tensors,
     embedding_tensors,
     head_tensors,
@@ -24,7 +24,7 @@ from vramtui.estimators.analytic.sizes.parameters import (
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.tape.replay import TapeStage
 
 
 def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> Program:
@@ -78,7 +78,7 @@ def _check(model: TransformerModel, run: TrainRun) -> None:
         raise UserError("run.frozen_layers and [run.lora] contradict each other: adapters freeze every layer already")
 
 
-def _split(model: TransformerModel, run: TrainRun, base: tuple[Tensor, ...]) -> tuple[tuple[Tensor, ...], ...]:
+def _split(model: TransformerModel, run: TrainRun, base: tuple[Parameter, ...]) -> tuple[tuple[Parameter, ...], ...]:
     """The frozen tensors and the trained ones."""
     if run.lora is not None:
         return base, adapter_tensors(model, run.lora)
@@ -89,14 +89,14 @@ def _split(model: TransformerModel, run: TrainRun, base: tuple[Tensor, ...]) -> 
     return below, (*layer_tensors(model, first, layers), *head_tensors(model))
 
 
-def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: Device) -> list[Stage]:
+def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: Device) -> list[TapeStage]:
     """Stretches of equal blocks: below the first gradient, the first one with it, dense ones, ones with experts.
 
     Where sliding layers get a mask they come before those that look back all the way, whatever the order.
     """
     frozen = msgspec.structs.replace(setting, below=True)
     start = Decoder(model, frozen if run.frozen_layers else setting).embeddings()
-    stages = [Stage(start)]
+    stages = [TapeStage(start)]
     masked = masks(model, run.attention, setting.sequence, setting.sequence)
     for first, count, routed in stretches(model, _cuts(run)):
         below = first < run.frozen_layers
@@ -109,8 +109,8 @@ def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: De
             kinds = [(kind.count, here if kind.window is None else sliding) for kind in layers]
         for alike, kind in kinds:
             tape = Decoder(model, kind).block(tracked=tracked, routed=routed)
-            stages.append(Stage(tape, alike, checkpointed=run.checkpointing == "full" and not below))
-    stages.append(Stage(Decoder(model, setting).loss()))
+            stages.append(TapeStage(tape, alike, checkpointed=run.checkpointing == "full" and not below))
+    stages.append(TapeStage(Decoder(model, setting).loss()))
     return stages
 
 

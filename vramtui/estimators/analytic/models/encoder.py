@@ -9,7 +9,7 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, EMBEDDINGS, HEAD, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.ops.loss import class_loss, cross_entropy
-from vramtui.estimators.analytic.ops.module_builder import Image, Net, Part
+from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Tensor
@@ -112,7 +112,7 @@ class Encoder:
         part.tape.op([x], [out], flows=[(x, False)], into=table)
         self._started(part, out)
 
-    def _started(self, part: Part, x: Tensor) -> None:
+    def _started(self, part: ModuleBuilder, x: Tensor) -> None:
         if self.model.norm_before:
             x = part.normed(x, self.model.hidden_size, "embeddings_norm")
         x = self._dropped(part, x, "embedding dropout")
@@ -120,10 +120,10 @@ class Encoder:
             part.outlive(x)
         part.done(x)
 
-    def _dropped(self, part: Part, x: Tensor, label: str) -> Tensor:
+    def _dropped(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
         return part.dropout(x, self.model.hidden_dropout if self.net.training else 0.0, label)
 
-    def _block(self, part: Part, x: Tensor) -> Tensor:
+    def _block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """One layer: norms before attention and MLP, or after each sum."""
         d = self.model.hidden_size
         for write, name in ((self._attention, "attention_norm"), (self._mlp, "mlp_norm")):
@@ -137,7 +137,7 @@ class Encoder:
             x = x if self.model.norm_first else part.normed(x, d, name)
         return x
 
-    def _attention(self, part: Part, x: Tensor) -> Tensor:
+    def _attention(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         model, part.tape.group = self.model, ATTENTION
         d = model.hidden_size
         q, k, v = (part.dense(x, d, d, name) for name in ("q_proj", "k_proj", "v_proj"))
@@ -163,7 +163,7 @@ class Encoder:
         part.tape.touch(q, k, v)
         return part.dense(out, d, d, "o_proj")
 
-    def _mlp(self, part: Part, x: Tensor) -> Tensor:
+    def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         d, part.tape.group = self.model.hidden_size, MLP
         y = part.activation(part.dense(x, d, self.ffn, "fc1"), self.model.hidden_act)
         return part.dense(y, self.ffn, d, "fc2")
@@ -188,7 +188,7 @@ class Encoder:
             cross_entropy(part, x, upcast=False)
         part.done(None if loss else x)
 
-    def _pooled(self, part: Part, x: Tensor, *, norm: bool) -> Tensor:
+    def _pooled(self, part: ModuleBuilder, x: Tensor, *, norm: bool) -> Tensor:
         model, d = self.model, self.model.hidden_size
         x = part.first_token(x, d)
         if norm:
@@ -202,7 +202,7 @@ class Encoder:
             x = part.dense(x, model.projection_dim or d, model.num_labels, "classifier")
         return x
 
-    def _words_predicted(self, part: Part, x: Tensor) -> Tensor:
+    def _words_predicted(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """BERT's head: a linear layer, activation and norm, then the word embedding with a bias of its own."""
         model, d, words = self.model, self.model.hidden_size, self.model.vocab_size or 0
         x = part.activation(part.dense(x, d, d, "transform"), model.hidden_act)

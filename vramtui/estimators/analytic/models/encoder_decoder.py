@@ -8,10 +8,10 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.models.encoder_decoder_blocks import Blocks, Side
+from vramtui.estimators.analytic.models.encoder_decoder_blocks import Blocks, BlockSide
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, STREAM, Cache
 from vramtui.estimators.analytic.ops.loss import cross_entropy
-from vramtui.estimators.analytic.ops.module_builder import Image, Net, Part
+from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Storage, Tensor
@@ -39,7 +39,7 @@ class EncoderDecoder:
     def encoder(self) -> None:
         """Embeddings or convolutions, blocks, last norm."""
         model, part = self.model, self.net.part(EMBEDDINGS)
-        blocks = Blocks(model, self.net, Side(tokens=self.source))
+        blocks = Blocks(model, self.net, BlockSide(tokens=self.source))
         if model.num_mel_bins is not None:
             x = self._heard(part, model.num_mel_bins)
         else:
@@ -54,7 +54,7 @@ class EncoderDecoder:
             x = blocks.norm(part, part.follow(), "encoder's last norm")
             part.done(blocks.drop(part, x, "encoder's last dropout") if self.t5 else x)
 
-    def decoder(self, side: Side) -> None:
+    def decoder(self, side: BlockSide) -> None:
         """Embeddings, blocks, last norm, output layer; the loss in training."""
         model, net, part = self.model, self.net, self.net.part(EMBEDDINGS)
         if net.training:
@@ -71,14 +71,14 @@ class EncoderDecoder:
         self._stack(blocks, model.decoder_layers, decoder=True)
         self._answer(blocks)
 
-    def _heard(self, part: Part, bins: int) -> Tensor:
+    def _heard(self, part: ModuleBuilder, bins: int) -> Tensor:
         """A spectrogram through two convolutions over time, the second of which halves it."""
         d, frames = self.model.d_model, 2 * self.source
         x = part.tape.take_in(self.batch * bins * frames, self.net.recipe.stream)
         x = part.activation(part.filtered(x, Image(d, 1, frames), "conv1", (d, bins, 3)), "gelu")
         return part.activation(part.filtered(x, Image(d, 1, self.source), "conv2", (d, d, 3)), "gelu")
 
-    def _positioned(self, part: Part, x: Tensor, tokens: int, rows: int | None, *, encoder: bool) -> Tensor:
+    def _positioned(self, part: ModuleBuilder, x: Tensor, tokens: int, rows: int | None, *, encoder: bool) -> Tensor:
         """Positions are looked up for each sample in BART's encoder and in Whisper's decoder, else for all at once."""
         model, d = self.model, self.model.d_model
         if rows is not None:
@@ -101,7 +101,7 @@ class EncoderDecoder:
             encoded = self._encoded(part, fresh=fresh) if decoder else None
             part.done(blocks.block(part, x, encoded, bucketed=bucketed), checkpointed=True)
 
-    def _encoded(self, part: Part, *, fresh: bool) -> Tensor:
+    def _encoded(self, part: ModuleBuilder, *, fresh: bool) -> Tensor:
         """What the encoder answered, which stands outside; its gradient grows from the last block to the first."""
         numel = self.batch * self.source * self.model.d_model
         storage = Storage(numel, self.net.recipe.stream, STREAM, "encoder's answer")
@@ -206,5 +206,5 @@ def encoder_decoder_program(model: EncoderDecoderModel, run: TrainRun | InferRun
     writer.encoder()
     tokens = writer.target if writer.net.training else 1
     cache = None if writer.net.training else Cache(width=writer.net.recipe.compute)
-    writer.decoder(Side(tokens=tokens, source=writer.source, cache=cache))
+    writer.decoder(BlockSide(tokens=tokens, source=writer.source, cache=cache))
     return writer.program(tokens)

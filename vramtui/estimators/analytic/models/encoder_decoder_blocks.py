@@ -7,14 +7,14 @@ import msgspec
 from vramtui.core.schema.encoder_models import EncoderDecoderModel
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM, Cache
-from vramtui.estimators.analytic.ops.module_builder import Net, Part
+from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.ops.t5_attention import biased_attention
 from vramtui.estimators.analytic.tape.tape import Storage, Tensor
 
 CROSS = "activations: cross-attention"
 
 
-class Side(msgspec.Struct, frozen=True, kw_only=True):
+class BlockSide(msgspec.Struct, frozen=True, kw_only=True):
     """One pass through the encoder's blocks or the decoder's.
 
     Attributes:
@@ -35,21 +35,21 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
 class Blocks:
     """Writes blocks of one side."""
 
-    def __init__(self, model: EncoderDecoderModel, net: Net, side: Side) -> None:
+    def __init__(self, model: EncoderDecoderModel, net: Net, side: BlockSide) -> None:
         self.model, self.net, self.side = model, net, side
         self.head = model.d_kv or model.d_model // model.num_attention_heads
         self.wide = model.num_attention_heads * self.head
 
-    def drop(self, part: Part, x: Tensor, label: str) -> Tensor:
+    def drop(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
         """Dropout, in training."""
         return part.dropout(x, self.model.dropout if self.net.training else 0.0, label)
 
-    def norm(self, part: Part, x: Tensor, label: str) -> Tensor:
+    def norm(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
         """The model's kind of norm."""
         part.tape.group = NORMS
         return part.normed(x, self.model.d_model, label, rms=self.model.norm != "layernorm")
 
-    def block(self, part: Part, x: Tensor, encoded: Tensor | None, *, bucketed: bool = False) -> Tensor:
+    def block(self, part: ModuleBuilder, x: Tensor, encoded: Tensor | None, *, bucketed: bool = False) -> Tensor:
         """Attention to itself, to the encoder where there is one, and the MLP, each with norm and residual.
 
         The relative positions of all blocks are held in the `bucketed` one, T5's first.
@@ -59,7 +59,7 @@ class Blocks:
             x = self._around(part, x, "cross_attention", lambda y: self._cross(part, y, encoded))
         return self._around(part, x, "mlp", lambda y: self._mlp(part, y))
 
-    def _around(self, part: Part, x: Tensor, name: str, write: Callable[[Tensor], Tensor]) -> Tensor:
+    def _around(self, part: ModuleBuilder, x: Tensor, name: str, write: Callable[[Tensor], Tensor]) -> Tensor:
         """T5 and Whisper norm first, BART after the sum."""
         first = self.model.final_norm
         normed = self.norm(part, x, f"{name}_norm") if first else x
@@ -69,7 +69,7 @@ class Blocks:
         x = part.add(x, y, "residual stream")
         return x if first else self.norm(part, x, f"{name}_norm")
 
-    def _mlp(self, part: Part, x: Tensor) -> Tensor:
+    def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         model, part.tape.group = self.model, MLP
         d, f, bias = model.d_model, model.d_ff, model.bias
         y = part.activation(part.dense(x, d, f, "fc1", bias=bias), model.hidden_act)
@@ -82,7 +82,7 @@ class Blocks:
         part.tape.touch(y)
         return out
 
-    def _itself(self, part: Part, x: Tensor, *, bucketed: bool) -> Tensor:
+    def _itself(self, part: ModuleBuilder, x: Tensor, *, bucketed: bool) -> Tensor:
         part.tape.group = ATTENTION
         q, k, v = self._query(part, x, ""), self._kept(part, x, "k_proj"), self._kept(part, x, "v_proj")
         if bucketed:
@@ -96,7 +96,7 @@ class Blocks:
             out = self._attend(part, heads, q, k, v, masked=self.side.source is not None)
         return self._out(part, out, (q, k, v), "")
 
-    def _cross(self, part: Part, x: Tensor, encoded: Tensor) -> Tensor:
+    def _cross(self, part: ModuleBuilder, x: Tensor, encoded: Tensor) -> Tensor:
         part.tape.group = CROSS
         source, cache = self.side.source or 0, self.side.cache
         q = self._query(part, x, "cross_")
@@ -115,7 +115,7 @@ class Blocks:
             out = self._attend(part, heads, q, k, v, masked=False)
         return self._out(part, out, (q, k, v), "cross_")
 
-    def _own(self, part: Part, name: str, bias: bool) -> None:
+    def _own(self, part: ModuleBuilder, name: str, bias: bool) -> None:
         part.own(name, self.wide, self.model.d_model)
         if bias:
             part.own(name, self.wide)
@@ -123,7 +123,7 @@ class Blocks:
     def _biased(self, name: str) -> bool:
         return self.model.bias and (name != "k_proj" or self.model.key_bias)
 
-    def _query(self, part: Part, x: Tensor, prefix: str) -> Tensor:
+    def _query(self, part: ModuleBuilder, x: Tensor, prefix: str) -> Tensor:
         """Whisper scales queries and lays queries, keys and values out head by head."""
         q = part.dense(x, self.model.d_model, self.wide, f"{prefix}q_proj", bias=self.model.bias)
         if self.model.num_mel_bins is not None:
@@ -131,7 +131,7 @@ class Blocks:
             q = part.pointwise(q, "queries, by head", saves="nothing")
         return q
 
-    def _kept(self, part: Part, x: Tensor, name: str, prefix: str = "") -> Tensor:
+    def _kept(self, part: ModuleBuilder, x: Tensor, name: str, prefix: str = "") -> Tensor:
         """Keys or values, put into the cache where there is one."""
         y = part.dense(x, self.model.d_model, self.wide, f"{prefix}{name}", bias=self._biased(name))
         if self.model.num_mel_bins is not None:
@@ -159,7 +159,7 @@ class Blocks:
             dropout=self.model.dropout if self.net.training else 0.0,
         )
 
-    def _attend(self, part: Part, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, masked: bool) -> Tensor:
+    def _attend(self, part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, masked: bool) -> Tensor:
         if self.net.eager:
             return spelled_attention(part, heads, q, k, v, plain=True, masked=masked)
         out = fused_attention(part, heads, q, k, v)
@@ -168,7 +168,7 @@ class Blocks:
             out = part.pointwise(out, "attention output, in rows", saves="nothing")
         return out
 
-    def _out(self, part: Part, out: Tensor, alive: tuple[Tensor, ...], prefix: str) -> Tensor:
+    def _out(self, part: ModuleBuilder, out: Tensor, alive: tuple[Tensor, ...], prefix: str) -> Tensor:
         y = part.dense(out, self.wide, self.model.d_model, f"{prefix}o_proj", bias=self.model.bias)
         part.tape.touch(*alive)
         return y

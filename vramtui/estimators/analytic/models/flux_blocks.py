@@ -6,7 +6,7 @@ Both streams stand in one block of memory between the blocks, image and text one
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS, STREAM
-from vramtui.estimators.analytic.ops.module_builder import Net, Part
+from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.tape import Tensor
 
@@ -20,14 +20,14 @@ class Streams:
         self.image = (model.sample_size // 16) ** 2
         self.tokens = self.image + model.text_length
 
-    def together(self, part: Part, image: Tensor, text: Tensor) -> Tensor:
+    def together(self, part: ModuleBuilder, image: Tensor, text: Tensor) -> Tensor:
         """Both streams as one tensor."""
         tracked = image.tracked or text.tracked
         out = part.tape.new(image.numel + text.numel, image.width, "image and text", tracked=tracked)
         part.tape.op([image, text], [out], flows=[(image, True), (text, True)])
         return out
 
-    def double(self, part: Part, x: Tensor) -> Tensor:
+    def double(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A block in which image and text have weights of their own and meet in the attention."""
         sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
         given = [part.tape.view(x, size) for size in sizes]
@@ -52,7 +52,7 @@ class Streams:
         part.tape.op(outs, [stream], flows=[(out, True) for out in outs])
         return stream
 
-    def single(self, part: Part, x: Tensor) -> Tensor:
+    def single(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A block over both together: attention and MLP side by side, one projection behind them."""
         d = self.width
         residual = part.pointwise(x, "image behind text", saves="nothing")
@@ -73,7 +73,7 @@ class Streams:
         part.tape.touch(normed, out, inner)
         return z
 
-    def modulated(self, part: Part, x: Tensor) -> Tensor:
+    def modulated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A layer norm without weights, scaled and shifted by what the step says."""
         part.tape.group = NORMS
         normed = part.layer_norm(x, self.width, "norm", trained=False)
@@ -84,7 +84,7 @@ class Streams:
         )
         return part.pointwise(scaled, "scaled and shifted", saves="nothing")
 
-    def _gated(self, part: Part, x: Tensor) -> Tensor:
+    def _gated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Times a vector that says how much of it counts."""
         if not self.net.trains:
             out = part.pointwise(x, "gated", saves="nothing")
@@ -92,20 +92,20 @@ class Streams:
             return out
         return part.pointwise(x, "gated", saves="input", back_scratch=rounded(x.numel * x.width))
 
-    def _vector(self, part: Part, name: str, count: int) -> None:
+    def _vector(self, part: ModuleBuilder, name: str, count: int) -> None:
         """The linear layer from the step's vector to `count` vectors that scale, shift and gate."""
         into = part.own(name, count * self.width, self.width) + part.own(name, count * self.width)
         out = part.tape.new(self.net.batch * count * self.width, self.net.recipe.compute, name, tracked=False)
         part.tape.op([], [out], into=into, gemm=True)
 
-    def _mlp(self, part: Part, x: Tensor, name: str) -> Tensor:
+    def _mlp(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
         d, part.tape.group = self.width, MLP
         y = part.activation(part.dense(x, d, 4 * d, f"{name}ff_in"), "gelu_pytorch_tanh")
         y = part.dense(y, 4 * d, d, f"{name}ff_out")
         part.tape.touch(x)
         return y
 
-    def _projected(self, part: Part, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    def _projected(self, part: ModuleBuilder, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys, each normed over a head, and values. Autocast norms in fp32, and leaves them so."""
         d, each = self.width, self.model.attention_head_dim
         modules = ("add_q_proj", "add_k_proj", "add_v_proj") if name else ("to_q", "to_k", "to_v")
@@ -118,7 +118,7 @@ class Streams:
         q, k = (part.fused_rms_norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
         return q, k, v
 
-    def _meet(self, part: Part, normed: list[Tensor]) -> list[Tensor]:
+    def _meet(self, part: ModuleBuilder, normed: list[Tensor]) -> list[Tensor]:
         """Attention over both streams; a batch of one is cut apart without a copy."""
         part.tape.group = ATTENTION
         d = self.width
@@ -132,7 +132,7 @@ class Streams:
             parts = [part.pointwise(x, "attention output, cut", saves="nothing") for x in parts]
         return [part.dense(x, d, d, name) for x, name in zip(parts, ("to_out", "to_add_out"), strict=True)]
 
-    def _attend(self, part: Part, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attend(self, part: ModuleBuilder, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         q, k = self._turned(part, q), self._turned(part, k)
         heads = Heads(
             batch=self.net.batch,
@@ -151,7 +151,7 @@ class Streams:
         part.tape.touch(q, k, v)
         return out
 
-    def _turned(self, part: Part, x: Tensor) -> Tensor:
+    def _turned(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Rotary positions in fp32: two products and a rotated copy on the way."""
         full = rounded(x.numel * 4)
         scratch = 3 * full + (rounded(x.numel * x.width) if x.width < 4 else 0)

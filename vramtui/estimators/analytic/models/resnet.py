@@ -9,7 +9,7 @@ from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import Stage as Passed
+from vramtui.estimators.analytic.tape.replay import TapeStage as Passed
 from vramtui.estimators.analytic.tape.tape import Tensor
 
 WIDER = {"basic": 1, "bottleneck": 4}

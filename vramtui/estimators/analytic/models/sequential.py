@@ -24,10 +24,10 @@ from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.elementwise import Operators
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.parameters import Tensor as Parameter
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 
 GROUP = "activations"
@@ -43,7 +43,7 @@ class LayerList:
         self.cudnn = cudnn
         self.eager = eager
         self.parameters: list[Parameter] = []
-        self.stages: list[Stage] = []
+        self.stages: list[TapeStage] = []
         self.buffers = 0
         self.shape: Shape = ()
         self.tracked = False
@@ -93,7 +93,7 @@ class LayerList:
             y = ops.pointwise(x, "copy", saves="nothing")
         tape.close(y)
         self.buffers += writer.buffers
-        self.stages.append(Stage(tape, times, checkpointed=checkpointed))
+        self.stages.append(TapeStage(tape, times, checkpointed=checkpointed))
 
     def _layer(self, writer: LayerOps, x: Tensor, layer: Layer) -> Tensor:
         ops, shape = writer.ops, self.shape
@@ -215,7 +215,7 @@ def _loss(writer: LayerList, model: SequentialModel) -> int:
     tape, ops, x = writer.open()
     class_loss(ops, x, model.loss)
     tape.close(None)
-    writer.stages.append(Stage(tape))
+    writer.stages.append(TapeStage(tape))
     if model.loss == "cross_entropy":
         return rounded(8 * writer.batch * prod(writer.shape[:-1]))
     return rounded(x.numel * x.width) if model.loss == "mse" else 0

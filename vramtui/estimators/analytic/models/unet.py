@@ -9,7 +9,7 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.unet_blocks import GROUPS, RESNETS, SAMPLING, Spatial, resnet
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD
 from vramtui.estimators.analytic.ops.loss import class_loss
-from vramtui.estimators.analytic.ops.module_builder import Image, Net, Part
+from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.ops.skip_connections import Skip
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.program import Program
@@ -63,14 +63,14 @@ class UNet:
             notes=NOTES,
         )
 
-    def _open(self, group: str) -> tuple[Part, Tensor]:
+    def _open(self, group: str) -> tuple[ModuleBuilder, Tensor]:
         part = self.net.part(group, layer=True)
         x = part.follow()
         if self.pending is not None:
             self.pending.read(part)
         return part, x
 
-    def _close(self, part: Part, x: Tensor, *, checkpointed: bool = False) -> None:
+    def _close(self, part: ModuleBuilder, x: Tensor, *, checkpointed: bool = False) -> None:
         """The stage that came after a skip's own is the first to read it."""
         if self.pending is not None:
             self.pending.set_aside(part)

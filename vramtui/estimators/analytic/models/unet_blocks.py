@@ -5,7 +5,7 @@ BasicTransformerBlock).
 from vramtui.core.schema.encoder_models import UNetModel
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS
-from vramtui.estimators.analytic.ops.module_builder import Image, Net, Part
+from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.tape import Storage, Tensor
 
 RESNETS, GROUPS, SAMPLING, CROSS = (
@@ -17,7 +17,7 @@ RESNETS, GROUPS, SAMPLING, CROSS = (
 NORM_GROUPS = 32
 
 
-def resnet(part: Part, x: Tensor, given: Image, channels: int, times: int) -> Tensor:
+def resnet(part: ModuleBuilder, x: Tensor, given: Image, channels: int, times: int) -> Tensor:
     """Two convolutions with norms, the time embedding of width `times` added between; the sum is divided by 1."""
     y = part.activation(part.group_norm(x, given.channels, NORM_GROUPS, "norm1"), "silu")
     y, image = part.convolution(y, given, channels, 3, "conv1")
@@ -41,11 +41,11 @@ class Spatial:
         self.tokens = image.height * image.width
         self.numel = net.batch * image.numel
 
-    def whole(self, part: Part, x: Tensor) -> Tensor:
+    def whole(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A transformer of one block."""
         return self.out_of(part, self.block(part, self.into(part, x)), x)
 
-    def into(self, part: Part, x: Tensor) -> Tensor:
+    def into(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A group norm and a projection; positions in rows are a view, but a linear layer asks for a copy."""
         d = self.image.channels
         y = part.group_norm(x, d, NORM_GROUPS, "norm")
@@ -53,7 +53,7 @@ class Spatial:
             return part.dense(part.pointwise(y, "positions in rows", saves="nothing"), d, d, "proj_in")
         return part.convolution(y, self.image, d, 1, "proj_in")[0]
 
-    def out_of(self, part: Part, x: Tensor, residual: Tensor) -> Tensor:
+    def out_of(self, part: ModuleBuilder, x: Tensor, residual: Tensor) -> Tensor:
         """Back to an image, with what came in added."""
         d = self.image.channels
         if self.model.use_linear_projection:
@@ -62,7 +62,7 @@ class Spatial:
             y, _ = part.convolution(part.pointwise(x, "image", saves="nothing"), self.image, d, 1, "proj_out")
         return part.add(y, residual, "transformer's answer")
 
-    def block(self, part: Part, x: Tensor) -> Tensor:
+    def block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Attention to itself, to the text, and a gated MLP, each after a norm.
 
         The block's function holds its input, and each attention's answer until the next one stands.
@@ -80,12 +80,12 @@ class Spatial:
         part.tape.touch(given)
         return x
 
-    def _itself(self, part: Part, x: Tensor) -> Tensor:
+    def _itself(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         d = self.image.channels
         q, k, v = (part.dense(x, d, d, name, bias=False) for name in ("to_q", "to_k", "to_v"))
         return self._attend(part, q, k, v, self.tokens)
 
-    def _text(self, part: Part, x: Tensor) -> Tensor:
+    def _text(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         d, wide, length = self.image.channels, self.model.cross_attention_dim, self.model.text_length
         storage = Storage(self.net.batch * length * wide, self.net.recipe.stream, CROSS, "text")
         storage.borrowed = True
@@ -94,7 +94,7 @@ class Spatial:
         k, v = (part.dense(text, wide, d, name, bias=False) for name in ("to_k", "to_v"))
         return self._attend(part, q, k, v, length)
 
-    def _attend(self, part: Part, q: Tensor, k: Tensor, v: Tensor, keys: int) -> Tensor:
+    def _attend(self, part: ModuleBuilder, q: Tensor, k: Tensor, v: Tensor, keys: int) -> Tensor:
         each = self.image.channels // self.heads
         heads = Heads(
             batch=self.net.batch,
@@ -113,7 +113,7 @@ class Spatial:
         part.tape.touch(q, k, v)
         return part.pointwise(y, "attention's answer, divided", saves="nothing")
 
-    def _mlp(self, part: Part, x: Tensor) -> Tensor:
+    def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """GEGLU: one projection to twice 4 d, of which one half is the gate."""
         d = self.image.channels
         both = part.dense(x, d, 8 * d, "ff_proj")

@@ -7,7 +7,7 @@ from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool
 from vramtui.estimators.analytic.ops.elementwise import Operators
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
-from vramtui.estimators.analytic.sizes.parameters import Tensor as Parameter
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.tape import Tensor
 
 Shape = tuple[int, ...]

@@ -13,10 +13,10 @@ from vramtui.estimators.analytic.ops.decoder_builder import ADAPTERS
 from vramtui.estimators.analytic.ops.elementwise import Operators
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
-from vramtui.estimators.analytic.sizes.parameters import Tensor as Parameter
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
 
 OUTSIDE = Storage(0, 1, "weights", "weight")
@@ -55,15 +55,15 @@ class Net:
         self.eager = run.attention == "eager"
         self.trained: list[Parameter] = []
         self.frozen: list[Parameter] = []
-        self.stages: list[Stage] = []
+        self.stages: list[TapeStage] = []
         self.buffers = 0
         self.linears: dict[str, None] = {}
 
-    def part(self, group: str, *, times: int = 1, layer: bool = False) -> "Part":
+    def part(self, group: str, *, times: int = 1, layer: bool = False) -> "ModuleBuilder":
         """A stretch that stands `times` in a row; `layer` says that its weights are a block's."""
-        return Part(self, group, times, layer=layer)
+        return ModuleBuilder(self, group, times, layer=layer)
 
-    def repeat(self, group: str, times: int, write: Callable[["Part", Tensor], Tensor]) -> None:
+    def repeat(self, group: str, times: int, write: Callable[["ModuleBuilder", Tensor], Tensor]) -> None:
         """Equal blocks in a row; below the first adapter no gradient is wanted of the first one's input."""
         output = self.stages[-1].tape.output
         alone = int(self.lora is not None and output is not None and not output.tracked and times > 1)
@@ -100,7 +100,7 @@ class Net:
         )
 
 
-class Part(Operators):
+class ModuleBuilder(Operators):
     """Writes operators on one tape and notes the parameters that they use."""
 
     def __init__(self, net: Net, group: str, times: int, *, layer: bool) -> None:
@@ -128,7 +128,7 @@ class Part(Operators):
         if output is not None and self.tape.input is not None and self.times > 1:
             output.storage.group = self.tape.input.storage.group
         self.tape.close(output)
-        self.net.stages.append(Stage(self.tape, self.times, checkpointed=checkpointed and self.net.checkpointed))
+        self.net.stages.append(TapeStage(self.tape, self.times, checkpointed=checkpointed and self.net.checkpointed))
 
     def outlive(self, x: Tensor, count: int = 1) -> None:
         """The model's own function holds `count` tensors such as `x`, its first block's input, to the last block's end.

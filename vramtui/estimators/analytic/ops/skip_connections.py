@@ -1,6 +1,6 @@
 """Tensors that one stage makes and a much later one takes up: a UNet's skips, a transformer's residual."""
 
-from vramtui.estimators.analytic.ops.module_builder import Part
+from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tensor
 
 
@@ -21,13 +21,13 @@ class Skip:
         self.tensor = Tensor(self.storage, x.numel, x.width, tracked=x.tracked)
         self.kept = kept
 
-    def read(self, part: Part) -> None:
+    def read(self, part: ModuleBuilder) -> None:
         """At the start of the stage that reads it first: here its gradient is used up."""
         node = Node()
         node.outs = [self.tensor]
         part.tape.nodes.append(node)
 
-    def set_aside(self, part: Part) -> None:
+    def set_aside(self, part: ModuleBuilder) -> None:
         """At the end of that stage."""
         if not self.kept:
             node = Node()

@@ -5,13 +5,21 @@ With dropout and a bias that is trained, scaled_dot_product_attention falls back
 """
 
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention
-from vramtui.estimators.analytic.ops.module_builder import Part
+from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.tape import Tensor
 
 
 def biased_attention(
-    part: Part, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, first: bool, causal: bool, cross: bool = False
+    part: ModuleBuilder,
+    heads: Heads,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    first: bool,
+    causal: bool,
+    cross: bool = False,
 ) -> Tensor:
     """Attention with a bias of (heads, queries, keys), made in the `first` block and shared by the others.
 
@@ -28,7 +36,7 @@ def biased_attention(
     return _spelled(part, heads, q, k, v, seen=cells if causal else 0, back_scratch=back)
 
 
-def _table(part: Part, heads: Heads) -> None:
+def _table(part: ModuleBuilder, heads: Heads) -> None:
     """Buckets of all pairs of positions, kept for the table's gradient, and the bias that is looked up by them."""
     cells = heads.queries * heads.keys
     table = rounded(part.net.trained[-1].numel * part.parameter) if part.net.training else 0
@@ -40,7 +48,7 @@ def _table(part: Part, heads: Heads) -> None:
         part.tape.touch(buckets)
 
 
-def _biased(part: Part, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, trained: bool) -> Tensor:
+def _biased(part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, trained: bool) -> Tensor:
     """A fused kernel that reads the bias, laid out anew for each block, and hands back its gradient batch by batch."""
     cells = heads.heads * heads.queries * heads.keys
     bias = part.tape.new(cells, q.width, "bias, contiguous", tracked=False)
@@ -54,7 +62,9 @@ def _biased(part: Part, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, traine
     return out
 
 
-def _spelled(part: Part, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, seen: int, back_scratch: int) -> Tensor:
+def _spelled(
+    part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, seen: int, back_scratch: int
+) -> Tensor:
     """softmax(q kᵀ + bias) v as scaled_dot_product_attention spells it out: in fp32, the bias added in place."""
     tape, given = part.tape, q.width
     lowered = (part.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
@@ -76,7 +86,7 @@ def _spelled(part: Part, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, seen:
     return part.pointwise(out, "attention output", saves="nothing")
 
 
-def _product(part: Part, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
+def _product(part: ModuleBuilder, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
     out = part.tape.new(numel, a.width, label, tracked=True)
     part.tape.op([a, b], [out], saves=[a, b], flows=[(a, True), (b, True)], gemm=True)
     return out

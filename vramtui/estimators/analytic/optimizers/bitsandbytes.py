@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from vramtui.estimators.analytic.optimizers.states import States, blocks_of, numel_of
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 
 SMALLEST_8BIT = 4096
 BLOCK_8BIT = 256
@@ -18,7 +18,7 @@ _PAGED_NOTE = (
 )
 
 
-def adamw_8bit(tensors: Sequence[Tensor]) -> States:
+def adamw_8bit(tensors: Sequence[Parameter]) -> States:
     """One byte a state and an fp32 scale for each block of 256; tensors below 4096 numbers stay in fp32."""
     numbers, scales, count = _eight_bit(tensors)
     return States(
@@ -30,7 +30,7 @@ def adamw_8bit(tensors: Sequence[Tensor]) -> States:
     )
 
 
-def paged_adamw_8bit(tensors: Sequence[Tensor]) -> States:
+def paged_adamw_8bit(tensors: Sequence[Parameter]) -> States:
     """The same with states of large tensors in managed memory; their scales stay on the card."""
     small = [tensor for tensor in tensors if tensor.numel < SMALLEST_PAGED]
     large = [tensor for tensor in tensors if tensor.numel >= SMALLEST_PAGED]
@@ -47,7 +47,7 @@ def paged_adamw_8bit(tensors: Sequence[Tensor]) -> States:
     )
 
 
-def paged_adamw_32bit(tensors: Sequence[Tensor]) -> States:
+def paged_adamw_32bit(tensors: Sequence[Parameter]) -> States:
     """Both moments in fp32, those of large tensors in managed memory."""
     small = [tensor for tensor in tensors if tensor.numel < SMALLEST_PAGED]
     large = [tensor for tensor in tensors if tensor.numel >= SMALLEST_PAGED]
@@ -64,7 +64,7 @@ def paged_adamw_32bit(tensors: Sequence[Tensor]) -> States:
     )
 
 
-def _eight_bit(tensors: Sequence[Tensor]) -> tuple[int, int, int]:
+def _eight_bit(tensors: Sequence[Parameter]) -> tuple[int, int, int]:
     """Bytes of both states, bytes of their scales, and how many blocks these are."""
     numbers = scales = count = 0
     for tensor in tensors:

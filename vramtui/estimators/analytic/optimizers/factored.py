@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 
 
-def adafactor(tensors: Sequence[Tensor], width: int, capability: tuple[int, int], *, foreach: bool) -> States:
+def adafactor(tensors: Sequence[Parameter], width: int, capability: tuple[int, int], *, foreach: bool) -> States:
     """A row's and a column's mean square of each matrix, all numbers of a vector; no first moment."""
     held = count = 0
     for tensor in tensors:
@@ -31,11 +31,11 @@ def adafactor(tensors: Sequence[Tensor], width: int, capability: tuple[int, int]
     )
 
 
-def _sides(tensor: Tensor) -> tuple[int, int]:
+def _sides(tensor: Parameter) -> tuple[int, int]:
     return tensor.numel // tensor.shape[-1], tensor.numel // tensor.shape[-2]
 
 
-def _in_loop(tensors: Sequence[Tensor], width: int, capability: tuple[int, int]) -> int:
+def _in_loop(tensors: Sequence[Parameter], width: int, capability: tuple[int, int]) -> int:
     """The update before this one is alive until the next is made; a column's norm leaves partial sums beside it."""
     before = most = 0
     for tensor in (*tensors, *tensors):
@@ -49,7 +49,7 @@ def _in_loop(tensors: Sequence[Tensor], width: int, capability: tuple[int, int])
     return most
 
 
-def muon(inside: Sequence[Tensor], width: int, rest: States) -> States:
+def muon(inside: Sequence[Parameter], width: int, rest: States) -> States:
     """Muon over the matrices `inside`, and AdamW over the `rest`, one after the other."""
     one, ones = blocks_of(inside, width)
     most = max((_orthogonal(tensor, width) for tensor in inside), default=0)
@@ -65,7 +65,7 @@ def muon(inside: Sequence[Tensor], width: int, rest: States) -> States:
     )
 
 
-def _orthogonal(tensor: Tensor, width: int) -> int:
+def _orthogonal(tensor: Parameter, width: int) -> int:
     """The update, its copy in bf16, the next iterate, and two square matrices of the smaller side."""
     small = min(tensor.shape)
     return rounded(tensor.numel * width) + 2 * rounded(tensor.numel * 2) + 2 * rounded(small * small * 2)

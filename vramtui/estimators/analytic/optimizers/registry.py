@@ -7,7 +7,7 @@ from vramtui.core.schema.workload import Optimizer, OptimizerImplementation
 from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, paged_adamw_8bit, paged_adamw_32bit
 from vramtui.estimators.analytic.optimizers.factored import adafactor, muon
 from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of, loop_bytes, numel_of
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 
 __all__ = ["FUSED", "States", "optimizer_states"]
 
@@ -29,7 +29,7 @@ _BITS = frozenset({"adamw_8bit", "paged_adamw_32bit", "paged_adamw_8bit"})
 
 
 def optimizer_states(
-    tensors: Sequence[Tensor],
+    tensors: Sequence[Parameter],
     width: int,
     optimizer: Optimizer,
     implementation: OptimizerImplementation,
@@ -57,7 +57,7 @@ def optimizer_states(
     return paged_adamw_8bit(tensors) if optimizer == "paged_adamw_8bit" else paged_adamw_32bit(tensors)
 
 
-def hidden_matrices(tensors: Sequence[Tensor]) -> list[Tensor]:
+def hidden_matrices(tensors: Sequence[Parameter]) -> list[Parameter]:
     """The matrices that Muon is meant for: those of the blocks; in a list of layers all but embeddings and the last."""
     if any(tensor.layer for tensor in tensors):
         return [tensor for tensor in tensors if tensor.layer and len(tensor.shape) == 2]
@@ -66,7 +66,7 @@ def hidden_matrices(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 
 def _elementwise(
-    tensors: Sequence[Tensor], width: int, optimizer: Optimizer, implementation: OptimizerImplementation
+    tensors: Sequence[Parameter], width: int, optimizer: Optimizer, implementation: OptimizerImplementation
 ) -> States:
     each, at_once, in_loop, what = _ELEMENTWISE[optimizer]
     whole, count = blocks_of(tensors, width)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 
 TORCH = "PyTorch, torch/optim"
 
@@ -33,7 +33,7 @@ class States(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-def loop_bytes(tensors: Sequence[Tensor], width: int, at_once: int) -> int:
+def loop_bytes(tensors: Sequence[Parameter], width: int, at_once: int) -> int:
     """A loop's variables still hold the tensor before when the next one's are made."""
     before = most = 0
     for tensor in (*tensors, *tensors):
@@ -43,12 +43,12 @@ def loop_bytes(tensors: Sequence[Tensor], width: int, at_once: int) -> int:
     return most
 
 
-def blocks_of(tensors: Sequence[Tensor], width: int) -> tuple[int, int]:
+def blocks_of(tensors: Sequence[Parameter], width: int) -> tuple[int, int]:
     """Bytes of `tensors` in blocks of 512, and how many tensors there are."""
     whole = sum(rounded(tensor.numel * width) * tensor.count for tensor in tensors)
     return whole, sum(tensor.count for tensor in tensors)
 
 
-def numel_of(tensors: Sequence[Tensor]) -> int:
+def numel_of(tensors: Sequence[Parameter]) -> int:
     """Numbers in all of `tensors`."""
     return sum(tensor.numel * tensor.count for tensor in tensors)

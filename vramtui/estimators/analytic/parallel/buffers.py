@@ -9,7 +9,7 @@ from vramtui.core.estimate.ledger import Category
 from vramtui.core.schema.parallel import Parallel
 from vramtui.estimators.analytic.parallel.zero_fsdp import FSDP_SOURCE, ZERO_SOURCE, Sharing
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.quantization import quantized
 from vramtui.estimators.analytic.sizes.tensor_bytes import held
 from vramtui.estimators.analytic.tape.program import Program
@@ -63,7 +63,7 @@ def _buckets(program: Program, parallel: Parallel) -> Buffer:
     )
 
 
-def buckets(tensors: Iterable[Tensor], width: int, cap: int) -> list[tuple[int, int]]:
+def buckets(tensors: Iterable[Parameter], width: int, cap: int) -> list[tuple[int, int]]:
     """DDP's buckets as (bytes, how many): gradients from the last layer on, a bucket is full once it holds its cap."""
     found: list[tuple[int, int]] = []
     filled, limit = 0, min(FIRST_BUCKET, cap)
@@ -165,6 +165,6 @@ def _gradients(program: Program, layers: int) -> int:
     return max(held(_of_block(program.trained, layers), width).bytes, held(outer, width).bytes)
 
 
-def _of_block(tensors: Iterable[Tensor], layers: int) -> list[Tensor]:
+def _of_block(tensors: Iterable[Parameter], layers: int) -> list[Parameter]:
     """The tensors of one block: of those that only some blocks have, one."""
     return [msgspec.structs.replace(tensor, count=-(-tensor.count // layers)) for tensor in tensors if tensor.layer]

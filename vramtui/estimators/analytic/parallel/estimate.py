@@ -23,7 +23,7 @@ from vramtui.estimators.analytic.parallel.pipeline import (
 from vramtui.estimators.analytic.parallel.trainer import Flight, ShardedTrainer
 from vramtui.estimators.analytic.parallel.zero_fsdp import share_gradients, sharing_of
 from vramtui.estimators.analytic.sizes.job import sequence_of
-from vramtui.estimators.analytic.sizes.parameters import Tensor, adapter_tensors, layer_tensors
+from vramtui.estimators.analytic.sizes.parameters import Parameter, adapter_tensors, layer_tensors
 from vramtui.estimators.analytic.sizes.partition import (
     Share,
     check_parallel,
@@ -91,7 +91,9 @@ def _program(
     return program, mine
 
 
-def _tensors(share: Share, part: TransformerModel, run: TrainRun) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+def _tensors(
+    share: Share, part: TransformerModel, run: TrainRun
+) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
     """The rank's frozen tensors and its trained ones."""
     every = share_tensors(share)
     if run.lora is not None:

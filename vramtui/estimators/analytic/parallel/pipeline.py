@@ -9,7 +9,7 @@ from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, NORMS, STREAM
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
 from vramtui.estimators.analytic.sizes.partition import Share
-from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
 
 # What Megatron splits along the sequence: the residual stream, norms and dropouts (arXiv 2205.05198, section 4.2.2).
@@ -37,7 +37,7 @@ def run_of(run: TrainRun, share: Share, sequence: int) -> TrainRun:
     return msgspec.structs.replace(run, sequence_length=sequence, frozen_layers=frozen)
 
 
-def own_stages(stages: Sequence[Stage], share: Share, numel: int, width: int) -> list[Stage]:
+def own_stages(stages: Sequence[TapeStage], share: Share, numel: int, width: int) -> list[TapeStage]:
     """Of a whole decoder's stages (embeddings, blocks, loss) those that run here.
 
     `numel` numbers of `width` bytes arrive from the rank before.
@@ -47,8 +47,8 @@ def own_stages(stages: Sequence[Stage], share: Share, numel: int, width: int) ->
         return list(stages)
     if not share.begins and len(blocks) > 1 and blocks[0].count == 1:
         # Only in the very first block does no gradient flow back to the block's input.
-        blocks = [Stage(blocks[1].tape, 1, checkpointed=blocks[0].checkpointed), *blocks[1:]]
-    start = first if share.begins else Stage(received(numel, width))
+        blocks = [TapeStage(blocks[1].tape, 1, checkpointed=blocks[0].checkpointed), *blocks[1:]]
+    start = first if share.begins else TapeStage(received(numel, width))
     return [start, *blocks, *((last,) if share.ends else ())]
 
 
@@ -61,7 +61,7 @@ def received(numel: int, width: int) -> Tape:
     return tape
 
 
-def split_sequence(stages: Sequence[Stage], ranks: int, wide: int) -> None:
+def split_sequence(stages: Sequence[TapeStage], ranks: int, wide: int) -> None:
     """Leave one of `ranks` parts of everything that stands along the sequence between the matrix products.
 
     `wide` numbers make up the residual stream; a dropout over as many belongs to it.

@@ -9,14 +9,14 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Phase
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.analytic.assemble import Fact, Moments, assemble, cached_share
+from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.parallel.buffers import Buffer
 from vramtui.estimators.analytic.parallel.pipeline import RECEIVED
 from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, sharded, sharing_of
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
-from vramtui.estimators.analytic.sizes.tensor_bytes import Held, held
-from vramtui.estimators.analytic.tape.meter import Held as Bytes
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import Pass
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.training.parts import training_facts
@@ -29,7 +29,7 @@ class Flight(NamedTuple):
     ahead: int = 1
     chunks: int = 1
 
-    def beside(self, kept: Bytes) -> Bytes:
+    def beside(self, kept: BytesByGroup) -> BytesByGroup:
         """What those before the last hold, where one keeps `kept` from forward to backward."""
         more = max(self.ahead - self.chunks, 0)
         return {group: size * more // self.chunks for group, size in kept.items()} if more else {}
@@ -58,15 +58,15 @@ class ShardedTrainer(Trainer):
         own = sharded(program.trained, sharing) if sharing.stage else program.trained
         if sharing.stage in {1, 2}:
             self.states = optimizer_states(own, mine.recipe.states, run.optimizer, run.optimizer_implementation)
-            self.master = held(own, 4) if mine.recipe.master else Held()
+            self.master = held(own, 4) if mine.recipe.master else BlockBytes()
         if sharing.stage == 2:
             self.gradients = held(own, mine.recipe.weights)
         if parallel.cpu_offload:
-            self.states, self.master = States(formula="in host memory"), Held()
+            self.states, self.master = States(formula="in host memory"), BlockBytes()
 
     def estimate(self) -> Estimate:
         """Follow steps 0 and 1, with NCCL's memory outside the allocator."""
-        moments = Moments()
+        moments = MomentLog()
         moments.note("build", 0, self._resting(0))
         for step in (0, 1):
             self._step(moments, step)
@@ -78,11 +78,13 @@ class ShardedTrainer(Trainer):
         beside = (*self.outside, *((nccl_part(ranks),) if ranks > 1 else ()))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *beside))
 
-    def _resting(self, step: int) -> Bytes:
+    def _resting(self, step: int) -> BytesByGroup:
         always = {buffer.name: buffer.always for buffer in self.buffers if buffer.always}
         return super()._resting(step) | always
 
-    def _pass(self, moments: Moments, phase: Phase, step: int, done: Pass, *, early: Bytes, late: Bytes) -> None:
+    def _pass(
+        self, moments: MomentLog, phase: Phase, step: int, done: Pass, *, early: BytesByGroup, late: BytesByGroup
+    ) -> None:
         """A pass with the buffers of this moment, and the activations of micro-batches that wait for theirs."""
         forward = phase == "forward"
         beside = self.flight.beside(self.first.forward.end)
@@ -99,8 +101,8 @@ def _divided(program: Program, sharing: Sharing) -> Program:
     )
 
 
-def _sum(*parts: Bytes) -> Bytes:
-    total: Bytes = {}
+def _sum(*parts: BytesByGroup) -> BytesByGroup:
+    total: BytesByGroup = {}
     for part in parts:
         for name, size in part.items():
             total[name] = total.get(name, 0) + size

@@ -9,8 +9,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.parallel import Parallel
 from vramtui.estimators.analytic.ops.moe import EXPERTS
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.parameters import Tensor
-from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Node
 
 Kind = Literal["alone", "ddp", "zero", "fsdp"]
@@ -60,7 +60,7 @@ def sharing_of(parallel: Parallel) -> Sharing:
     )
 
 
-def sharded(tensors: Iterable[Tensor], sharing: Sharing) -> tuple[Tensor, ...]:
+def sharded(tensors: Iterable[Parameter], sharing: Sharing) -> tuple[Parameter, ...]:
     """One rank's rows of every tensor, rounded up."""
     return tuple(
         msgspec.structs.replace(tensor, shape=(-(-tensor.shape[0] // sharing.of(tensor.module)), *tensor.shape[1:]))
@@ -68,7 +68,7 @@ def sharded(tensors: Iterable[Tensor], sharing: Sharing) -> tuple[Tensor, ...]:
     )
 
 
-def share_gradients(stages: Sequence[Stage], sharing: Sharing) -> None:
+def share_gradients(stages: Sequence[TapeStage], sharing: Sharing) -> None:
     """Leave of the gradients on the tapes what stays with this rank: its experts', and from stage 2 on its own rows."""
     for node in _nodes(stages):
         routed = any(tensor.storage.group == EXPERTS for tensor in node.outs)
@@ -79,7 +79,7 @@ def share_gradients(stages: Sequence[Stage], sharing: Sharing) -> None:
             node.into = rounded(-(-node.into // ranks))
 
 
-def _nodes(stages: Sequence[Stage]) -> list[Node]:
+def _nodes(stages: Sequence[TapeStage]) -> list[Node]:
     """Every operator once, though a tape may stand in several stages."""
     tapes = {id(stage.tape): stage.tape for stage in stages}
     return [node for tape in tapes.values() for node in tape.nodes]

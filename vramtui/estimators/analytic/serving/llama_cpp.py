@@ -9,7 +9,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.serving.parts import Piece, context_length, served
+from vramtui.estimators.analytic.serving.parts import ServingPart, context_length, served
 from vramtui.estimators.analytic.sizes.kv_cache import (
     CacheLayers,
     bytes_per_token,
@@ -20,7 +20,7 @@ from vramtui.estimators.analytic.sizes.kv_cache import (
     shape_words,
 )
 from vramtui.estimators.analytic.sizes.parameters import (
-    Tensor,
+    Parameter,
     embedding_tensors,
     head_tensors,
     layer_tensors,
@@ -61,7 +61,7 @@ class Offloaded:
             return held(tensors, self.recipe.frozen).bytes
         return quantized(tensors, self.recipe.frozen, self.run.quantization, self.model.num_hidden_layers).bytes
 
-    def _tensors(self) -> tuple[Tensor, ...]:
+    def _tensors(self) -> tuple[Parameter, ...]:
         model = self.model
         model_tensors(model)  # refuses shapes that contradict each other
         tensors = list(layer_tensors(model, self.first, model.num_hidden_layers))
@@ -132,7 +132,7 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
     cache, cache_words = there.cache()
     compute, compute_words = there.compute()
     pieces = [
-        Piece(
+        ServingPart(
             name="weights",
             line="weights",
             bytes=there.weights(),
@@ -141,8 +141,8 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
             if run.quantization
             else "the model's shapes",
         ),
-        Piece(name="kv cache", line="kv_cache", bytes=cache, formula=cache_words, source=cache_source(model)),
-        Piece(
+        ServingPart(name="kv cache", line="kv_cache", bytes=cache, formula=cache_words, source=cache_source(model)),
+        ServingPart(
             name="compute buffer",
             line="temporaries",
             bytes=compute,

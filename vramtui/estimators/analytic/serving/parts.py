@@ -26,7 +26,7 @@ class TooLarge(UserError):
         self.needed = needed
 
 
-class Piece(msgspec.Struct, frozen=True, kw_only=True):
+class ServingPart(msgspec.Struct, frozen=True, kw_only=True):
     """One part inside the allocator; `passing` when it is there only while a batch is worked on."""
 
     name: str
@@ -57,7 +57,7 @@ def context_length(model: TransformerModel, run: ServeRun) -> int:
 
 
 def served(
-    pieces: Sequence[Piece],
+    pieces: Sequence[ServingPart],
     device: Device,
     assumptions: tuple[str, ...],
     *,
@@ -90,7 +90,7 @@ def served(
     )
 
 
-def _part(piece: Piece) -> Part:
+def _part(piece: ServingPart) -> Part:
     return Part(
         name=piece.name,
         line=piece.line,
@@ -129,11 +129,11 @@ def _context(size: int, device: Device) -> Part:
     )
 
 
-def _timeline(pieces: Sequence[Piece], ledger: Ledger) -> tuple[Moment, ...]:
+def _timeline(pieces: Sequence[ServingPart], ledger: Ledger) -> tuple[Moment, ...]:
     """Weights alone, then everything that waits for requests, and while a batch is worked on."""
     loaded = [piece for piece in pieces if piece.line == "weights"]
     waiting = [piece for piece in pieces if not piece.passing]
-    moments: list[tuple[Phase, list[Piece], int]] = [
+    moments: list[tuple[Phase, list[ServingPart], int]] = [
         ("build", loaded, sum(piece.bytes for piece in loaded)),
         ("serve", waiting, ledger.allocated or 0),
     ]

@@ -9,7 +9,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.serving.parts import Piece, TooLarge, context_length, served
+from vramtui.estimators.analytic.serving.parts import ServingPart, TooLarge, context_length, served
 from vramtui.estimators.analytic.serving.vllm_cache import Pages, pages_of
 from vramtui.estimators.analytic.serving.vllm_profiling import (
     GRAPH_PER_LAYER,
@@ -18,7 +18,7 @@ from vramtui.estimators.analytic.serving.vllm_profiling import (
     graphs_captured,
     profiled_batch,
 )
-from vramtui.estimators.analytic.serving.weights import Weights, weight_pieces, weights_of
+from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.cublas_workspaces import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
@@ -38,11 +38,11 @@ LARGE_CARD = 70 * GIB
 TENSOR_LINKS = 1900 * MIB
 
 
-class Worker(NamedTuple):
+class VllmWorker(NamedTuple):
     """One rank's pieces, in bytes."""
 
     share: Share
-    weights: Weights
+    weights: ServedWeights
     profiled: Profiled
     rotary: int
     graphs: int
@@ -73,7 +73,7 @@ class Server:
         self.worker = min(workers, key=self._room)
         self.blocks = self._room(self.worker)
 
-    def _room(self, worker: Worker) -> int:
+    def _room(self, worker: VllmWorker) -> int:
         """Pages that fit beside everything else."""
         return (self.budget - worker.fixed) // worker.pages.page
 
@@ -110,11 +110,11 @@ class Server:
             needed,
         )
 
-    def _pieces(self) -> list[Piece]:
+    def _pieces(self) -> list[ServingPart]:
         worker, run = self.worker, self.run
         return [
             *weight_pieces(worker.weights),
-            Piece(
+            ServingPart(
                 name="rotary table",
                 line="weights",
                 bytes=worker.rotary,
@@ -123,7 +123,7 @@ class Server:
                 count=1,
             ),
             self._pool(),
-            Piece(
+            ServingPart(
                 name="profiled batch",
                 line="activations",
                 bytes=worker.profiled.bytes,
@@ -132,7 +132,7 @@ class Server:
                 lifetime="within a pass; set aside for good",
                 passing=True,
             ),
-            Piece(
+            ServingPart(
                 name="cuda graphs",
                 line="workspaces",
                 bytes=worker.graphs,
@@ -140,7 +140,7 @@ class Server:
                 f"{GRAPH_PER_LAYER:,} B each",
                 source="vLLM's own reports of captured graphs, within a factor of two",
             ),
-            Piece(
+            ServingPart(
                 name="workspaces",
                 line="workspaces",
                 bytes=worker.workspace,
@@ -150,9 +150,9 @@ class Server:
             ),
         ]
 
-    def _pool(self) -> Piece:
+    def _pool(self) -> ServingPart:
         model, pages, run = self.worker.share.model, self.worker.pages, self.run
-        return Piece(
+        return ServingPart(
             name="kv cache",
             line="kv_cache",
             bytes=self.blocks * pages.page,
@@ -199,10 +199,10 @@ def _check(run: ServeRun) -> None:
         raise UserError(f"run.kv_cache = {run.kv_cache!r}: vLLM keeps its cache in 16 bits or in fp8")
 
 
-def _worker(share: Share, run: ServeRun, device: Device, links: int) -> Worker:
+def _worker(share: Share, run: ServeRun, device: Device, links: int) -> VllmWorker:
     recipe, length = inference_recipe(run.precision), context_length(share.model, run)
     batch = batched_tokens(run, device)
-    return Worker(
+    return VllmWorker(
         share=share,
         weights=weights_of(share, run, recipe),
         profiled=profiled_batch(share, batch, run.max_num_seqs, recipe.compute),

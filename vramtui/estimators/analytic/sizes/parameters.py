@@ -9,7 +9,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Lora
 
 
-class Tensor(msgspec.Struct, frozen=True):
+class Parameter(msgspec.Struct, frozen=True):
     """`count` tensors of one shape. `module` is the last part of the module's name; `layer` whether it is a block's."""
 
     module: str
@@ -23,7 +23,7 @@ class Tensor(msgspec.Struct, frozen=True):
         return prod(self.shape)
 
 
-def model_tensors(model: TransformerModel) -> tuple[Tensor, ...]:
+def model_tensors(model: TransformerModel) -> tuple[Parameter, ...]:
     """Every parameter tensor; tied embeddings stand once.
 
     Raises:
@@ -33,25 +33,25 @@ def model_tensors(model: TransformerModel) -> tuple[Tensor, ...]:
     return (*embedding_tensors(model), *head_tensors(model), *layer_tensors(model, 0, model.num_hidden_layers))
 
 
-def embedding_tensors(model: TransformerModel) -> tuple[Tensor, ...]:
+def embedding_tensors(model: TransformerModel) -> tuple[Parameter, ...]:
     """What stands before the first block."""
-    words = Tensor("embed_tokens", (model.vocab_size, model.hidden_size))
+    words = Parameter("embed_tokens", (model.vocab_size, model.hidden_size))
     if model.position != "learned":
         return (words,)
-    return words, Tensor("embed_positions", (model.max_position_embeddings or 0, model.hidden_size))
+    return words, Parameter("embed_positions", (model.max_position_embeddings or 0, model.hidden_size))
 
 
-def head_tensors(model: TransformerModel) -> tuple[Tensor, ...]:
+def head_tensors(model: TransformerModel) -> tuple[Parameter, ...]:
     """What stands after the last block."""
     tensors = _norm_tensors(model, "norm", 1, layer=False)
     if not model.tie_word_embeddings:
-        tensors.append(Tensor("lm_head", (model.vocab_size, model.hidden_size)))
+        tensors.append(Parameter("lm_head", (model.vocab_size, model.hidden_size)))
     if model.lm_head_bias:
-        tensors.append(Tensor("lm_head", (model.vocab_size,)))
+        tensors.append(Parameter("lm_head", (model.vocab_size,)))
     return tuple(tensors)
 
 
-def layer_tensors(model: TransformerModel, start: int, stop: int) -> tuple[Tensor, ...]:
+def layer_tensors(model: TransformerModel, start: int, stop: int) -> tuple[Parameter, ...]:
     """The tensors of the blocks from `start` to before `stop`; `count` is over all of them."""
     layers = stop - start
     routed = sum(model.routes(layer) for layer in range(start, stop)) if model.num_experts else 0
@@ -62,19 +62,19 @@ def layer_tensors(model: TransformerModel, start: int, stop: int) -> tuple[Tenso
         *_norm_tensors(model, "layer_norm", layers * model.norms_per_layer, layer=True),
     ]
     if model.qk_norm:
-        tensors.append(Tensor("qk_norm", (model.head_size,), 2 * layers, layer=True))
+        tensors.append(Parameter("qk_norm", (model.head_size,), 2 * layers, layer=True))
     for rank in (model.q_lora_rank, model.kv_lora_rank):
         if model.kv_lora_rank and rank:
             tensors += [msgspec.structs.replace(t, shape=(rank,)) for t in _norm_tensors(model, "a_norm", layers)]
     return tuple(tensor for tensor in tensors if tensor.count)
 
 
-def _linears(model: TransformerModel, shapes: dict[str, tuple[int, int]], count: int) -> list[Tensor]:
-    tensors: list[Tensor] = []
+def _linears(model: TransformerModel, shapes: dict[str, tuple[int, int]], count: int) -> list[Parameter]:
+    tensors: list[Parameter] = []
     for module, (rows, columns) in shapes.items():
-        tensors.append(Tensor(module, (rows, columns), count, layer=True))
+        tensors.append(Parameter(module, (rows, columns), count, layer=True))
         if has_bias(model, module):
-            tensors.append(Tensor(module, (rows,), count, layer=True))
+            tensors.append(Parameter(module, (rows,), count, layer=True))
     return tensors
 
 
@@ -135,25 +135,25 @@ def mlp_shapes(model: TransformerModel, width: int | None = None) -> dict[str, t
     return shapes | {"up_proj": (f, d), "down_proj": (d, f)}
 
 
-def _expert_tensors(model: TransformerModel, layers: int) -> list[Tensor]:
+def _expert_tensors(model: TransformerModel, layers: int) -> list[Parameter]:
     """Router, all experts of a layer in two tensors, and the shared expert."""
     d, f, experts = model.hidden_size, model.expert_size, model.num_experts or 0
     tensors = [
-        Tensor("router", (experts, d), layers, layer=True),
-        Tensor("experts_gate_up_proj", (experts, f * (2 if model.gated_mlp else 1), d), layers, layer=True),
-        Tensor("experts_down_proj", (experts, d, f), layers, layer=True),
+        Parameter("router", (experts, d), layers, layer=True),
+        Parameter("experts_gate_up_proj", (experts, f * (2 if model.gated_mlp else 1), d), layers, layer=True),
+        Parameter("experts_down_proj", (experts, d, f), layers, layer=True),
     ]
     if model.router_bias:
-        tensors.append(Tensor("router", (experts,), layers, layer=True))
+        tensors.append(Parameter("router", (experts,), layers, layer=True))
     if model.shared_size:
         shared = mlp_shapes(model, model.shared_size)
-        tensors += [Tensor(f"shared_{name}", shape, layers, layer=True) for name, shape in shared.items()]
+        tensors += [Parameter(f"shared_{name}", shape, layers, layer=True) for name, shape in shared.items()]
     if model.shared_expert_gate:
-        tensors.append(Tensor("shared_gate", (1, d), layers, layer=True))
+        tensors.append(Parameter("shared_gate", (1, d), layers, layer=True))
     return tensors
 
 
-def adapter_tensors(model: TransformerModel, lora: Lora) -> tuple[Tensor, ...]:
+def adapter_tensors(model: TransformerModel, lora: Lora) -> tuple[Parameter, ...]:
     """The A (rank x in) and B (out x rank) matrices beside every targeted linear layer; DoRA's magnitudes (out).
 
     Raises:
@@ -162,7 +162,7 @@ def adapter_tensors(model: TransformerModel, lora: Lora) -> tuple[Tensor, ...]:
     shapes = linear_shapes(model)
     layers = model.num_hidden_layers
     dense = layers if model.num_experts is None else min(model.first_k_dense_replace, layers)
-    tensors: list[Tensor] = []
+    tensors: list[Parameter] = []
     for target in lora.target_modules:
         if target not in shapes:
             guess = nearest(target, shapes)
@@ -174,10 +174,10 @@ def adapter_tensors(model: TransformerModel, lora: Lora) -> tuple[Tensor, ...]:
         count = dense if target in mlp_shapes(model) else layers
         if not count:
             raise UserError(f"run.lora.target_modules: {target!r} is in the experts, where peft puts no adapters")
-        tensors.append(Tensor(target, (lora.rank, columns), count, layer=True))
-        tensors.append(Tensor(target, (rows, lora.rank), count, layer=True))
+        tensors.append(Parameter(target, (lora.rank, columns), count, layer=True))
+        tensors.append(Parameter(target, (rows, lora.rank), count, layer=True))
         if lora.use_dora:
-            tensors.append(Tensor(target, (rows,), count, layer=True))
+            tensors.append(Parameter(target, (rows,), count, layer=True))
     return tuple(tensors)
 
 
@@ -217,6 +217,6 @@ def has_bias(model: TransformerModel, module: str) -> bool:
     return model.output_bias if module == "o_proj" else model.mlp_bias
 
 
-def _norm_tensors(model: TransformerModel, module: str, count: int, *, layer: bool = True) -> list[Tensor]:
+def _norm_tensors(model: TransformerModel, module: str, count: int, *, layer: bool = True) -> list[Parameter]:
     each = 2 if model.norm == "layernorm" else 1  # a layer norm has a bias, an RMS norm has none
-    return [Tensor(module, (model.hidden_size,), count * each, layer)]
+    return [Parameter(module, (model.hidden_size,), count * each, layer)]

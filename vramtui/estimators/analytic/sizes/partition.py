@@ -6,7 +6,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.estimators.analytic.sizes.parameters import (
-    Tensor,
+    Parameter,
     check_shapes,
     embedding_tensors,
     head_tensors,
@@ -156,7 +156,7 @@ def telling_shares(model: TransformerModel, parallel: Parallel, changes: tuple[i
     )
 
 
-def share_tensors(share: Share) -> tuple[Tensor, ...]:
+def share_tensors(share: Share) -> tuple[Parameter, ...]:
     """The parameter tensors of one rank. The last holds a copy of an embedding that is the output layer as well."""
     model = share.model
     tensors = [divided(tensor, share.experts) for tensor in layer_tensors(model, share.first, share.stop)]
@@ -165,11 +165,11 @@ def share_tensors(share: Share) -> tuple[Tensor, ...]:
     if share.ends:
         tensors += head_tensors(model)
         if model.tie_word_embeddings and not share.begins:
-            tensors.append(Tensor("lm_head", (model.vocab_size, model.hidden_size)))
+            tensors.append(Parameter("lm_head", (model.vocab_size, model.hidden_size)))
     return tuple(tensors)
 
 
-def divided(tensor: Tensor, experts: int) -> Tensor:
+def divided(tensor: Parameter, experts: int) -> Parameter:
     """The tensor with this rank's experts, where it is one of experts."""
     if experts == 1 or not tensor.module.startswith("experts_"):
         return tensor

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 
 from vramtui.core.schema.workload import Quantization
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
-from vramtui.estimators.analytic.sizes.parameters import Tensor
-from vramtui.estimators.analytic.sizes.tensor_bytes import Held
+from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes
 
 # Bits per weight of ggml's types: a block's scales and minima are part of it (ggml-common.h).
 GGML_BITS: dict[str, float] = {
@@ -45,7 +45,7 @@ LAYERS_OF_70B = 80
 EIGHT = 8
 
 
-def quantizes(tensor: Tensor, quantization: Quantization) -> bool:
+def quantizes(tensor: Parameter, quantization: Quantization) -> bool:
     """Whether `quantization` shrinks this tensor: linear layers of the blocks; for ggml types every matrix."""
     if len(tensor.shape) < 2:
         return False
@@ -62,12 +62,12 @@ def words_for(quantization: Quantization) -> str:
     return f"{GGML_BITS[quantization]} bits, scales included"
 
 
-def quantized(tensors: Iterable[Tensor], width: int, quantization: Quantization, layers: int) -> Held:
+def quantized(tensors: Iterable[Parameter], width: int, quantization: Quantization, layers: int) -> BlockBytes:
     """What `tensors` take when those that it applies to are quantised, the others at `width` bytes a number."""
     given = list(tensors)
     tied = not any(tensor.module == "lm_head" for tensor in given)
     eight = any(tensor.module == "experts_down_proj" and tensor.shape[0] == EIGHT for tensor in given)
-    total = Held()
+    total = BlockBytes()
     for tensor in given:
         if not quantizes(tensor, quantization):
             full = 4 if quantization in EVERYTHING else width
@@ -77,11 +77,11 @@ def quantized(tensors: Iterable[Tensor], width: int, quantization: Quantization,
         else:
             sizes = [(size, tensor.count) for size in _with_scales(tensor, quantization)]
         for size, count in sizes:
-            total += Held(rounded(size) * count, tail(size) * count, count)
+            total += BlockBytes(rounded(size) * count, tail(size) * count, count)
     return total
 
 
-def _with_scales(tensor: Tensor, quantization: Quantization) -> tuple[int, ...]:
+def _with_scales(tensor: Parameter, quantization: Quantization) -> tuple[int, ...]:
     """The tensors that one weight becomes, in bytes."""
     numel = tensor.numel
     if quantization == "int8":
@@ -97,7 +97,7 @@ def _with_scales(tensor: Tensor, quantization: Quantization) -> tuple[int, ...]:
     return -(-numel // 2), blocks, -(-blocks // NESTED) * 4, 256 * 4, 16 * 4, 4
 
 
-def _ggml(tensor: Tensor, quantization: str, layers: int, *, tied: bool, eight: bool) -> list[tuple[int, int]]:
+def _ggml(tensor: Parameter, quantization: str, layers: int, *, tied: bool, eight: bool) -> list[tuple[int, int]]:
     """Bytes and how many tensors of so many, by llama.cpp's own choice (llama-quant.cpp, llama_tensor_get_type)."""
     output = tensor.module == "lm_head" or (tied and tensor.module == "embed_tokens")
     if quantization not in MIXES:

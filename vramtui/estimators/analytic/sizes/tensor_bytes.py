@@ -5,21 +5,21 @@ from collections.abc import Iterable
 import msgspec
 
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 
 
-class Held(msgspec.Struct, frozen=True):
+class BlockBytes(msgspec.Struct, frozen=True):
     """Bytes in 512-byte blocks, the tails that large blocks keep beyond them, and how many blocks there are."""
 
     bytes: int = 0
     tails: int = 0
     count: int = 0
 
-    def __add__(self, other: "Held") -> "Held":
-        return Held(self.bytes + other.bytes, self.tails + other.tails, self.count + other.count)
+    def __add__(self, other: "BlockBytes") -> "BlockBytes":
+        return BlockBytes(self.bytes + other.bytes, self.tails + other.tails, self.count + other.count)
 
 
-def held(tensors: Iterable[Tensor], element: int) -> Held:
+def held(tensors: Iterable[Parameter], element: int) -> BlockBytes:
     """What `tensors` take at `element` bytes a number."""
     whole = tails = count = 0
     for tensor in tensors:
@@ -27,4 +27,4 @@ def held(tensors: Iterable[Tensor], element: int) -> Held:
         whole += rounded(size) * tensor.count
         tails += tail(size) * tensor.count
         count += tensor.count
-    return Held(whole, tails, count)
+    return BlockBytes(whole, tails, count)

@@ -1,7 +1,7 @@
 """A tape within an operator: what a stretch that is made again for its backward pass needs meanwhile."""
 
 from vramtui.estimators.analytic.tape.meter import Meter
-from vramtui.estimators.analytic.tape.replay import BACKWARD, GRADIENTS, Stage, backward, forward
+from vramtui.estimators.analytic.tape.replay import BACKWARD, GRADIENTS, TapeStage, backward, forward
 from vramtui.estimators.analytic.tape.tape import Tape
 
 
@@ -12,7 +12,7 @@ def nested(tape: Tape, *, given_back: int) -> tuple[int, int]:
     and the parameters' gradients, all of which the operator around it counts.
     """
     meter = Meter()
-    stages = [Stage(tape)]
+    stages = [TapeStage(tape)]
     forward(stages, meter, training=False)
     alone = max(meter.early[0], meter.late[0])
     for node in tape.nodes:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-Held = dict[str, int]
+BytesByGroup = dict[str, int]
 
 
 class Meter:
@@ -15,10 +15,10 @@ class Meter:
     __slots__ = ("early", "held", "late", "multiplied", "total")
 
     def __init__(self) -> None:
-        self.held: Held = {}
+        self.held: BytesByGroup = {}
         self.total = 0
-        self.early: tuple[int, Held] = (0, {})
-        self.late: tuple[int, Held] = (0, {})
+        self.early: tuple[int, BytesByGroup] = (0, {})
+        self.late: tuple[int, BytesByGroup] = (0, {})
         self.multiplied = False
 
     def take(self, group: str, size: int) -> None:
@@ -49,7 +49,7 @@ class Meter:
         elif total > self.early[0]:
             self.early = (total, self._with(scratch))
 
-    def _with(self, scratch: int) -> Held:
+    def _with(self, scratch: int) -> BytesByGroup:
         held = self.held.copy()
         if scratch:
             held["temporaries of operators"] = held.get("temporaries of operators", 0) + scratch

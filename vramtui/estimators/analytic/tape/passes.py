@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from vramtui.estimators.analytic.tape.meter import Held, Meter
-from vramtui.estimators.analytic.tape.replay import Stage, backward, forward
+from vramtui.estimators.analytic.tape.meter import BytesByGroup, Meter
+from vramtui.estimators.analytic.tape.replay import TapeStage, backward, forward
 from vramtui.estimators.analytic.tape.tape import Storage
 
 
@@ -17,9 +17,9 @@ class Pass(msgspec.Struct, frozen=True):
         end: what is held when the pass is through.
     """
 
-    early: Held
-    late: Held
-    end: Held
+    early: BytesByGroup
+    late: BytesByGroup
+    end: BytesByGroup
 
 
 class Passes(msgspec.Struct, frozen=True):
@@ -29,7 +29,7 @@ class Passes(msgspec.Struct, frozen=True):
     backward: Pass
 
 
-def replayed(stages: Sequence[Stage], *, accumulate: bool = False) -> Passes:
+def replayed(stages: Sequence[TapeStage], *, accumulate: bool = False) -> Passes:
     """Replay one micro-batch; `accumulate` adds the gradients to those of the micro-batches before."""
     meter = Meter()
     forward(stages, meter, training=True)
@@ -39,14 +39,14 @@ def replayed(stages: Sequence[Stage], *, accumulate: bool = False) -> Passes:
     return Passes(first, Pass(meter.early[1], meter.late[1], meter.held.copy()))
 
 
-def prefilled(stages: Sequence[Stage]) -> Pass:
+def prefilled(stages: Sequence[TapeStage]) -> Pass:
     """Replay a forward pass without autograd."""
     meter = Meter()
     forward(stages, meter, training=False)
     return Pass(meter.early[1], meter.late[1], meter.held.copy())
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SavedTensors(msgspec.Struct, frozen=True):
     """`count` tensors like this one, kept from forward to backward."""
 
     label: str
@@ -56,22 +56,22 @@ class Kept(msgspec.Struct, frozen=True):
     count: int
 
 
-def kept_by_group(stages: Sequence[Stage]) -> dict[str, list[Kept]]:
+def kept_by_group(stages: Sequence[TapeStage]) -> dict[str, list[SavedTensors]]:
     """Every tensor that autograd keeps, under the part it is shown in; of checkpointed blocks one at a time."""
-    groups: dict[str, list[Kept]] = {}
+    groups: dict[str, list[SavedTensors]] = {}
     for stage in stages:
         count = 1 if stage.checkpointed else stage.count
         for storage in _saved(stage):
-            kept = Kept(storage.label, storage.numel, storage.width, storage.size, count)
+            kept = SavedTensors(storage.label, storage.numel, storage.width, storage.size, count)
             groups.setdefault(storage.group, []).append(kept)
         if stage.checkpointed and stage.tape.input is not None and stage.count > 1:
             inner = stage.tape.input.storage
-            kept = Kept("block input", inner.numel, inner.width, inner.size, stage.count - 1)
+            kept = SavedTensors("block input", inner.numel, inner.width, inner.size, stage.count - 1)
             groups.setdefault(inner.group, []).append(kept)
     return groups
 
 
-def _saved(stage: Stage) -> list[Storage]:
+def _saved(stage: TapeStage) -> list[Storage]:
     """What the stage keeps; what stands outside of it is kept where it was made."""
     own = stage.tape.input.storage if stage.tape.input is not None else None
     every = (storage for node in stage.tape.nodes for storage in node.saves)
@@ -79,7 +79,7 @@ def _saved(stage: Stage) -> list[Storage]:
     return [*saved, *(storage for storage in stage.tape.held if storage not in saved)]
 
 
-def passing_groups(stages: Sequence[Stage], kept: Collection[str]) -> list[str]:
+def passing_groups(stages: Sequence[TapeStage], kept: Collection[str]) -> list[str]:
     """Groups of which tensors are made, but none `kept`."""
     made = dict.fromkeys(storage.group for stage in stages for node in stage.tape.nodes for storage in node.makes)
     return [group for group in made if group not in kept]

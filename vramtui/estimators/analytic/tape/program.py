@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import msgspec
 
 from vramtui.core.schema.workload import Quantization
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import quantized
-from vramtui.estimators.analytic.sizes.tensor_bytes import Held, held
-from vramtui.estimators.analytic.tape.replay import Stage
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.estimators.analytic.tape.replay import TapeStage
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,12 +24,12 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         notes: what was taken for granted, a sentence each.
     """
 
-    frozen: tuple[Tensor, ...]
-    trained: tuple[Tensor, ...]
+    frozen: tuple[Parameter, ...]
+    trained: tuple[Parameter, ...]
     recipe: Recipe
     quantization: Quantization | None = None
     layers: int = 1
-    stages: Sequence[Stage]
+    stages: Sequence[TapeStage]
     inputs: int
     inputs_formula: str
     buffers: int = 0
@@ -37,7 +37,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
     @property
-    def weights(self) -> Held:
+    def weights(self) -> BlockBytes:
         """All parameters as they are kept."""
         trained = held(self.trained, self.recipe.weights)
         if self.quantization is None:

@@ -16,7 +16,7 @@ GRADIENTS = "gradients"
 STAYS = "kv cache"
 
 
-class Stage:
+class TapeStage:
     """A tape that runs `count` times in a row; `checkpointed` keeps only its input and runs it again for backward."""
 
     __slots__ = ("checkpointed", "count", "tape")
@@ -27,7 +27,7 @@ class Stage:
         self.checkpointed = checkpointed
 
 
-def forward(stages: Sequence[Stage], meter: Meter, *, training: bool) -> None:
+def forward(stages: Sequence[TapeStage], meter: Meter, *, training: bool) -> None:
     """Run every stage. What is held for the whole pass is let go at its end."""
     at_end: dict[tuple[str, int], int] = {}
     borrowed = False
@@ -41,7 +41,7 @@ def forward(stages: Sequence[Stage], meter: Meter, *, training: bool) -> None:
             tape.input.storage.borrowed = borrowed or tape.given
         keep = training and not stage.checkpointed
 
-        def once(tape: Tape = tape, keep: bool = keep, stage: Stage = stage) -> None:
+        def once(tape: Tape = tape, keep: bool = keep, stage: TapeStage = stage) -> None:
             if training and stage.checkpointed and tape.input is not None:
                 tape.input.storage.refs += 1
             _run(tape.nodes, meter, keep=keep)
@@ -81,7 +81,7 @@ def _drop(storage: Storage, meter: Meter) -> None:
         meter.free(storage.group, storage.size)
 
 
-def backward(stages: Sequence[Stage], meter: Meter, *, accumulate: bool = False, incoming: int = 0) -> None:
+def backward(stages: Sequence[TapeStage], meter: Meter, *, accumulate: bool = False, incoming: int = 0) -> None:
     """Run every stage's backward, last first; gradients of parameters stay, added to older ones if `accumulate`.
 
     `incoming` bytes are the gradient of what the last stage hands on; the caller has counted them.
@@ -90,7 +90,7 @@ def backward(stages: Sequence[Stage], meter: Meter, *, accumulate: bool = False,
         tape = stage.tape
         start = incoming
 
-        def once(tape: Tape = tape, stage: Stage = stage, start: int = start) -> None:
+        def once(tape: Tape = tape, stage: TapeStage = stage, start: int = start) -> None:
             _back(tape, meter, start, accumulate=accumulate, recomputed=stage.checkpointed)
             if stage.checkpointed and tape.input is not None:
                 _drop(tape.input.storage, meter)

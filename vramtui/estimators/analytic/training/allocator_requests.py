@@ -10,9 +10,9 @@ from vramtui.core.base.units import MIB
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.allocator import CachingAllocator
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.meter import Meter
-from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, Stage, backward, forward
+from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStage, backward, forward
 from vramtui.estimators.analytic.training.trainer import Trainer
 
 # A take is (group, bytes, ""), a release (group, -bytes, ""), a thread's matrix product ("", 0, ""); with a group at
@@ -63,7 +63,7 @@ class Journal(Meter):
         self.steps = before + self.steps * count
 
 
-class Job:
+class SimulatedJob:
     """Plays one training job to an allocator. Blocks of one group and size are let go newest first."""
 
     def __init__(self, trainer: Trainer) -> None:
@@ -108,7 +108,7 @@ class Job:
                 blocks.clear()
 
 
-def _asked(stages: Sequence[Stage]) -> dict[int, int]:
+def _asked(stages: Sequence[TapeStage]) -> dict[int, int]:
     """What is asked for, by what a tape says it takes: without the tail of a segment of its own."""
     return {
         storage.size: rounded(storage.numel * storage.width)
@@ -118,7 +118,7 @@ def _asked(stages: Sequence[Stage]) -> dict[int, int]:
     }
 
 
-def _pairs(trained: Sequence[Tensor], width: int) -> dict[int, tuple[int, int]]:
+def _pairs(trained: Sequence[Parameter], width: int) -> dict[int, tuple[int, int]]:
     """Gradients of a weight and its bias, which tapes make as one."""
     found = {}
     for first, second in pairwise(trained):
@@ -127,7 +127,7 @@ def _pairs(trained: Sequence[Tensor], width: int) -> dict[int, tuple[int, int]]:
     return {size: pair for size, pair in found.items() if size not in {rounded(t.numel * width) for t in trained}}
 
 
-def _spread(total: int, tensors: Sequence[Tensor]) -> Iterator[int]:
+def _spread(total: int, tensors: Sequence[Parameter]) -> Iterator[int]:
     """`total` bytes over all of the tensors by their sizes, a layer's beside each other.
 
     `total` counts blocks, so that a whole number of bytes for each element is a little more in it.
@@ -141,7 +141,7 @@ def _spread(total: int, tensors: Sequence[Tensor]) -> Iterator[int]:
     yield from (math.ceil(each * size) for size in _ordered(tensors))
 
 
-def _ordered(tensors: Sequence[Tensor]) -> Iterator[int]:
+def _ordered(tensors: Sequence[Parameter]) -> Iterator[int]:
     """Elements of every tensor, layer by layer."""
     at = 0
     while at < len(tensors):
@@ -167,13 +167,13 @@ class Peaks(msgspec.Struct, frozen=True):
 
 def peaks_of(trainer: Trainer, run: TrainRun) -> Peaks:
     """The peaks of two steps; from then on each asks for the same."""
-    job = Job(trainer)
+    job = SimulatedJob(trainer)
     _two_steps(job, trainer, run)
     stats = job.allocator.stats
     return Peaks(stats.peak_allocated, stats.peak_reserved, max(SEGMENT, -(-job.largest // STEP) * STEP))
 
 
-def _two_steps(job: Job, trainer: Trainer, run: TrainRun) -> None:
+def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
     program, recipe = trainer.program, trainer.program.recipe
     job.take("frozen", _spread(trainer.weights.bytes - trainer.gradients.bytes, program.frozen))
     job.take("weights", (size * recipe.weights for size in _ordered(program.trained)))
@@ -198,14 +198,14 @@ def _two_steps(job: Job, trainer: Trainer, run: TrainRun) -> None:
         job.drop(GRADIENTS)
 
 
-def _micro_batch(stages: Sequence[Stage], *, accumulate: bool) -> tuple[list[Step], list[Step]]:
+def _micro_batch(stages: Sequence[TapeStage], *, accumulate: bool) -> tuple[list[Step], list[Step]]:
     ahead, back = Journal(), Journal()
     forward(stages, ahead, training=True)
     backward(stages, back, accumulate=accumulate)
     return ahead.steps, back.steps
 
 
-def _states(job: Job, trainer: Trainer) -> None:
+def _states(job: SimulatedJob, trainer: Trainer) -> None:
     each = max(trainer.states.count // max(trainer.gradients.count, 1), 1)
     sizes = list(_spread(trainer.states.bytes, trainer.program.trained))
     job.take("optimizer", (-(-size // each) for size in sizes for _ in range(each)))

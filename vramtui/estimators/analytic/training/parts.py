@@ -10,10 +10,10 @@ from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.ops.matmul import CASTS
 from vramtui.estimators.analytic.optimizers.registry import States
 from vramtui.estimators.analytic.sizes.cublas_workspaces import SOURCE as WORKSPACE_SOURCE
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.quantization import words_for
-from vramtui.estimators.analytic.sizes.tensor_bytes import Held
-from vramtui.estimators.analytic.tape.passes import Kept, kept_by_group, passing_groups
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes
+from vramtui.estimators.analytic.tape.passes import SavedTensors, kept_by_group, passing_groups
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import BACKWARD, SCRATCH
 
@@ -27,10 +27,10 @@ class Sizes(Protocol):
 
     program: Program
     run: TrainRun
-    weights: Held
-    gradients: Held
+    weights: BlockBytes
+    gradients: BlockBytes
     states: States
-    master: Held
+    master: BlockBytes
     clipping: int
     workspace: int
 
@@ -45,12 +45,12 @@ def training_facts(sizes: Sizes) -> dict[str, Fact]:
     }
 
 
-def numel(tensors: Iterable[Tensor]) -> int:
+def numel(tensors: Iterable[Parameter]) -> int:
     """Numbers in all of `tensors`."""
     return sum(tensor.numel * tensor.count for tensor in tensors)
 
 
-def model_facts(program: Program, weights: Held) -> dict[str, Fact]:
+def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
     """Weights and what else belongs to the model."""
     recipe, frozen, trained = program.recipe, numel(program.frozen), numel(program.trained)
     terms = [f"{trained:,} parameters x {recipe.weights} B"] if trained else []
@@ -178,7 +178,7 @@ def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]
     }
 
 
-def formula_of(tensors: Sequence[Kept]) -> str:
+def formula_of(tensors: Sequence[SavedTensors]) -> str:
     """The tensors of a group by how often they stand: `12 x (queries 196,608 x 2 B + ...)`."""
     by_count: dict[int, dict[tuple[int, int], list[str]]] = {}
     for kept in tensors:

@@ -7,14 +7,14 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part, Phase
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.analytic.assemble import Moments, assemble, cached_share
+from vramtui.estimators.analytic.assemble import MomentLog, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
-from vramtui.estimators.analytic.sizes.parameters import Tensor
+from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import precision_notes
-from vramtui.estimators.analytic.sizes.tensor_bytes import Held, held
-from vramtui.estimators.analytic.tape.meter import Held as Bytes
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import Pass, Passes, replayed
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import GRADIENTS
@@ -31,11 +31,11 @@ class Trainer:
         self.program, self.run, self.device = program, run, device
         recipe = program.recipe
         self.weights = program.weights
-        self.gradients: Held = held(program.trained, recipe.weights)
+        self.gradients: BlockBytes = held(program.trained, recipe.weights)
         self.states: States = optimizer_states(
             program.trained, recipe.states, run.optimizer, run.optimizer_implementation, device.capability
         )
-        self.master = held(program.trained, 4) if recipe.master else Held()
+        self.master = held(program.trained, 4) if recipe.master else BlockBytes()
         self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0
         self.first: Passes = replayed(program.stages)
         self.later = self.first
@@ -45,7 +45,7 @@ class Trainer:
 
     def estimate(self) -> Estimate:
         """Follow steps 0 and 1; from then on every step is like step 1."""
-        moments = Moments()
+        moments = MomentLog()
         moments.note("build", 0, self._resting(0))
         for step in (0, 1):
             self._step(moments, step)
@@ -68,7 +68,7 @@ class Trainer:
         """What the job holds on the card outside PyTorch's allocator, beside the context."""
         return (paged_part(self.states),) if self.states.paged else ()
 
-    def _step(self, moments: Moments, step: int) -> None:
+    def _step(self, moments: MomentLog, step: int) -> None:
         resting = self._resting(step)
         fed = _sum(resting, {"inputs": self.program.inputs}, self._workspaces(2 if step else 0))
         if step:
@@ -87,8 +87,16 @@ class Trainer:
         moments.note("zero_grad", step, {name: size for name, size in stepping.items() if name != GRADIENTS})
 
     def _micro_batch(
-        self, moments: Moments, step: int, fed: Bytes, passes: Passes, kept: Bytes, *, main: bool, autograd: bool
-    ) -> Bytes:
+        self,
+        moments: MomentLog,
+        step: int,
+        fed: BytesByGroup,
+        passes: Passes,
+        kept: BytesByGroup,
+        *,
+        main: bool,
+        autograd: bool,
+    ) -> BytesByGroup:
         """Forward and backward; `main` and `autograd` say whether the two threads have their workspaces already."""
         resting = {name: size for name, size in fed.items() if name != "workspaces"}
         start = _sum(resting, kept)
@@ -99,12 +107,14 @@ class Trainer:
         self._pass(moments, "backward", step, passes.backward, early=_sum(start, one), late=two)
         return _sum(two, passes.backward.end)
 
-    def _pass(self, moments: Moments, phase: Phase, step: int, done: Pass, *, early: Bytes, late: Bytes) -> None:
+    def _pass(
+        self, moments: MomentLog, phase: Phase, step: int, done: Pass, *, early: BytesByGroup, late: BytesByGroup
+    ) -> None:
         moments.note(phase, step, _sum(early, done.early), end=False)
         moments.note(phase, step, _sum(late, done.late), end=False)
         moments.note(phase, step, _sum(late, done.end))
 
-    def _resting(self, step: int) -> Bytes:
+    def _resting(self, step: int) -> BytesByGroup:
         """What is there when a step begins."""
         resting = {
             "weights": self.weights.bytes,
@@ -116,7 +126,7 @@ class Trainer:
             resting["optimizer"] = self.states.bytes
         return resting
 
-    def _workspaces(self, threads: int) -> Bytes:
+    def _workspaces(self, threads: int) -> BytesByGroup:
         return {"workspaces": self.workspace * threads}
 
 
@@ -125,8 +135,8 @@ def estimate_training(program: Program, run: TrainRun, device: Device) -> Estima
     return Trainer(program, run, device).estimate()
 
 
-def _sum(*parts: Bytes) -> Bytes:
-    total: Bytes = {}
+def _sum(*parts: BytesByGroup) -> BytesByGroup:
+    total: BytesByGroup = {}
     for part in parts:
         for name, size in part.items():
             total[name] = total.get(name, 0) + size
@@ -145,7 +155,7 @@ def unmeasured(run: TrainRun) -> list[str]:
     return [key for key, given in asked.items() if given]
 
 
-def clipping_bytes(tensors: Sequence[Tensor]) -> int:
+def clipping_bytes(tensors: Sequence[Parameter]) -> int:
     """What clip_grad_norm_ needs: a norm for each gradient, twice (stacked), and their norm with its reciprocal."""
     count = sum(tensor.count for tensor in tensors)
     return count * rounded(4) + rounded(4 * count) + 3 * rounded(4)

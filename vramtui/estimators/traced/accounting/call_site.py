@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.nn.modules.module as hooks
 
-from vramtui.estimators.traced.accounting.storages import Entry
+from vramtui.estimators.traced.accounting.storages import StorageEntry
 
 _OURS = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100,PTH120 - compared with code objects' plain strings
 _RECURRENT = "recurrent layers run on cuDNN, whose reserve is its own secret; they are traced as PyTorch's own kernels"
@@ -51,7 +51,7 @@ class Whereabouts:
         """How many modules this thread is inside."""
         return len(self._stack())
 
-    def locate(self, entry: Entry) -> None:
+    def locate(self, entry: StorageEntry) -> None:
         """Fill in an entry's module and line."""
         if torch._C._current_graph_task_id() != -1 and not self._stack():
             entry.module, entry.line = self._of_backward()

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced.accounting.memory import Memory
-from vramtui.estimators.traced.accounting.phases import Phases
-from vramtui.estimators.traced.accounting.storages import Entry
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.accounting.phases import PhaseTracker
+from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.process.results import CATEGORIES
 
 _BY_BIRTH = {
@@ -29,7 +29,7 @@ _CACHE_NAME = re.compile(r"(^|[._])(k|v|kv|key|value|key_value)s?_?cache", re.IG
 class Categories:
     """Marks entries by what holds them; where nothing does, the phase of birth decides."""
 
-    def __init__(self, memory: Memory, phases: Phases) -> None:
+    def __init__(self, memory: SimulatedMemory, phases: PhaseTracker) -> None:
         self._memory = memory
         self._phases = phases
         self._caches: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -46,7 +46,7 @@ class Categories:
             for layer in getattr(cache, "layers", ()):
                 self._mark((getattr(layer, "keys", None), getattr(layer, "values", None)), "kv_cache")
 
-    def sums(self, entries: Iterable[Entry]) -> dict[str, int]:
+    def sums(self, entries: Iterable[StorageEntry]) -> dict[str, int]:
         """Bytes by category."""
         totals = dict.fromkeys(CATEGORIES, 0)
         for entry in entries:
@@ -91,7 +91,7 @@ class Categories:
         module.Cache.__init__ = construct
 
 
-def category_of(entry: Entry) -> str:
+def category_of(entry: StorageEntry) -> str:
     """One of CATEGORIES."""
     if entry.category is not None:
         return entry.category

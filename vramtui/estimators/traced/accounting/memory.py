@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.allocator import OutOfMemory
-from vramtui.estimators.traced.accounting.storages import Entry, StorageBook
+from vramtui.estimators.allocator import AllocatorOutOfMemory
+from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
 
 
-class Memory:
+class SimulatedMemory:
     """Allocator, journal and storages in one place.
 
     Args:
@@ -21,9 +21,9 @@ class Memory:
         self.allocator = allocator
         self.device = device
         self.book = StorageBook(self._born, self.release)
-        self.journal: list[Entry] = []
+        self.journal: list[StorageEntry] = []
         self._shared: set[int] = set()
-        self._alive: dict[int, Entry] = {}
+        self._alive: dict[int, StorageEntry] = {}
         self.changes: list[tuple[int, int]] = []
         self.events = 0
         self.peak_event = 0
@@ -34,22 +34,22 @@ class Memory:
         self.warnings: list[str] = []
         self.lost_allocated = 0
         self.lost_reserved = 0
-        self.locate: Callable[[Entry], None] = lambda _entry: None
-        self.on_event: Callable[[str, Entry], None] | None = None
+        self.locate: Callable[[StorageEntry], None] = lambda _entry: None
+        self.on_event: Callable[[str, StorageEntry], None] | None = None
 
-    def take(self, nbytes: int, category: str) -> Entry:
+    def take(self, nbytes: int, category: str) -> StorageEntry:
         """Memory that is no tensor's: workspaces and kernels' temporaries."""
-        entry = Entry(nbytes)
+        entry = StorageEntry(nbytes)
         entry.category = category
         if nbytes:
             self._born(entry)
         return entry
 
-    def _born(self, entry: Entry) -> None:
+    def _born(self, entry: StorageEntry) -> None:
         allocator = self.allocator
         try:
             entry.block = allocator.malloc(entry.nbytes, self.stream)
-        except OutOfMemory as error:
+        except AllocatorOutOfMemory as error:
             raise torch.OutOfMemoryError(str(error)) from None
         entry.size = allocator.block_size(entry.block)
         self.events += 1
@@ -81,7 +81,7 @@ class Memory:
         self.lost_allocated = max(self.lost_allocated, self.allocator.stats.peak_allocated)
         self.lost_reserved = max(self.lost_reserved, self.allocator.stats.peak_reserved)
 
-    def release(self, entry: Entry) -> None:
+    def release(self, entry: StorageEntry) -> None:
         """Give an entry's block back."""
         if entry.block is None:
             return
@@ -96,13 +96,13 @@ class Memory:
         self._alive.pop(entry.birth, None)
         self._note("f", entry)
 
-    def _note(self, kind: str, entry: Entry) -> None:
+    def _note(self, kind: str, entry: StorageEntry) -> None:
         stats = self.allocator.stats
         self.changes.append((stats.allocated, stats.reserved))
         if self.on_event:
             self.on_event(kind, entry)
 
-    def live(self, event: int | None = None) -> list[Entry]:
+    def live(self, event: int | None = None) -> list[StorageEntry]:
         """What was alive just after event number `event`; now, if that is None."""
         if event is None:
             return list(self._alive.values())

@@ -21,7 +21,7 @@ class TraceFinished(BaseException):
     """Enough steps have been seen. No `except Exception` of the code is to catch it."""
 
 
-class Phases:
+class PhaseTracker:
     """Follows the phases and calls `ended(phase, step)` at the end of each.
 
     Args:

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import torch
 
 from vramtui.estimators.traced.accounting.categories import Categories, category_of
-from vramtui.estimators.traced.accounting.memory import Memory
-from vramtui.estimators.traced.accounting.storages import Entry
-from vramtui.estimators.traced.process.results import Held, Moment, Progress, TraceResult, TraceRow
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.accounting.storages import StorageEntry
+from vramtui.estimators.traced.process.results import LiveAllocation, Progress, TracePoint, TraceResult, TraceRow
 
 _LARGEST = 10
 _POINTS = 2000
 
 
-class Recorder:
+class TraceRecorder:
     """Takes a row at each phase's end.
 
     Args:
@@ -21,7 +21,7 @@ class Recorder:
         progress: told of each phase that has ended.
     """
 
-    def __init__(self, memory: Memory, progress: Callable[[Progress], None]) -> None:
+    def __init__(self, memory: SimulatedMemory, progress: Callable[[Progress], None]) -> None:
         self.rows: list[TraceRow] = []
         self.categories: Categories | None = None
         self._memory = memory
@@ -78,8 +78,8 @@ class Recorder:
         )
 
 
-def _held(entry: Entry) -> Held:
-    return Held(
+def _held(entry: StorageEntry) -> LiveAllocation:
+    return LiveAllocation(
         bytes=entry.size,
         category=category_of(entry),
         operator=entry.operator,
@@ -89,13 +89,15 @@ def _held(entry: Entry) -> Held:
     )
 
 
-def _thinned(memory: Memory) -> tuple[Moment, ...]:
+def _thinned(memory: SimulatedMemory) -> tuple[TracePoint, ...]:
     """At most twice _POINTS points: of each stretch of events its highest and its last."""
     changes = memory.changes
     every = max(1, len(changes) // _POINTS)
-    points: list[Moment] = []
+    points: list[TracePoint] = []
     for start in range(0, len(changes), every):
         stretch = range(start, min(start + every, len(changes)))
         highest = max(stretch, key=lambda i: changes[i][0])
-        points += [Moment(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in {highest, stretch[-1]}]
+        points += [
+            TracePoint(event=i + 1, allocated=changes[i][0], reserved=changes[i][1]) for i in {highest, stretch[-1]}
+        ]
     return tuple(sorted(points, key=lambda point: point.event))

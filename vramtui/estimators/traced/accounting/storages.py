@@ -10,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from vramtui.estimators.traced.device.device import SIM
 
 
-class Entry:
+class StorageEntry:
     """One storage, or one piece of memory that an operator takes for itself.
 
     Attributes:
@@ -66,22 +66,22 @@ class StorageBook:
         died: called with the entry when that storage has died.
     """
 
-    def __init__(self, born: Callable[[Entry], None], died: Callable[[Entry], None]) -> None:
-        self.entries: dict[int, Entry] = {}
+    def __init__(self, born: Callable[[StorageEntry], None], died: Callable[[StorageEntry], None]) -> None:
+        self.entries: dict[int, StorageEntry] = {}
         self._born = born
         self._died = died
 
-    def find(self, tensor: torch.Tensor) -> Entry | None:
+    def find(self, tensor: torch.Tensor) -> StorageEntry | None:
         """The entry of `tensor`'s storage, if it has been seen."""
         return self.entries.get(tensor.untyped_storage()._cdata)
 
-    def see(self, tensor: torch.Tensor) -> Entry | None:
+    def see(self, tensor: torch.Tensor) -> StorageEntry | None:
         """Make an entry for the storage of `tensor`; None if there was one."""
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self.entries:
             return None
-        entry = Entry(storage.nbytes())
+        entry = StorageEntry(storage.nbytes())
         self.entries[key] = entry
         entry.ref = weakref.ref(storage, lambda _ref: self._gone(key))
         if entry.nbytes and isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM:

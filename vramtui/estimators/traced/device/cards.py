@@ -17,7 +17,7 @@ _THREADS = {(7, 5): 1024, (8, 6): 1536, (8, 9): 1536, (12, 0): 1536}
 
 
 @dataclass
-class Card:
+class CardLimits:
     """What kernels ask of the card.
 
     Attributes:
@@ -37,10 +37,10 @@ class Card:
     workspaces: Any = None
 
 
-def card_of(device: Device) -> Card:
+def card_of(device: Device) -> CardLimits:
     """The card behind a device; one that is not known by name is taken for its capability's usual size."""
     usual = _BY_CAPABILITY.get(device.capability, 132)
-    return Card(
+    return CardLimits(
         name=device.name,
         capability=device.capability,
         total_memory=device.total_memory,

@@ -9,14 +9,14 @@ import torch
 import torch.cuda.amp.common
 import torch.cuda.nvtx
 
-from vramtui.estimators.traced.accounting.memory import Memory
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.device import CUDA_DEVICE
 from vramtui.estimators.traced.device.patches import Patches
 
 _DRIVER_VERSION = 13000
 
 
-def install(patches: Patches, memory: Memory) -> None:
+def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Replace what would ask a driver."""
     for name, value in {
         **_presence(memory),
@@ -50,7 +50,7 @@ class _Generator(metaclass=_GeneratorType):
         return torch._C.Generator("cpu" if kind == "cuda" else device)
 
 
-def _presence(memory: Memory) -> dict[str, Any]:
+def _presence(memory: SimulatedMemory) -> dict[str, Any]:
     card = memory.device
     properties = SimpleNamespace(
         name=card.name,
@@ -97,7 +97,7 @@ class _SameDevice(contextlib.nullcontext[None]):
         self.device = device
 
 
-def _memory_figures(memory: Memory) -> dict[str, Any]:
+def _memory_figures(memory: SimulatedMemory) -> dict[str, Any]:
     allocator = memory.allocator
 
     def stats() -> Any:
@@ -205,7 +205,7 @@ class SimEvent:
         return 0.0
 
 
-def _streams(memory: Memory) -> dict[str, Any]:
+def _streams(memory: SimulatedMemory) -> dict[str, Any]:
     default = SimStream()
     default.stream_id = default.cuda_stream = 0
     current = [default]

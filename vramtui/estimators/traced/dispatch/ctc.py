@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced.accounting.memory import Memory
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.dispatch import values
 
@@ -22,7 +22,7 @@ _DEFAULTS = {"blank": 0, "reduction": _MEAN, "zero_infinity": False}
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def install(patches: Patches, memory: Memory) -> None:
+def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Steer `torch.ctc_loss`, which `CTCLoss` calls; what lies on the CPU is left to torch."""
     plain = torch.ctc_loss
 
@@ -57,7 +57,7 @@ def _longest(targets: torch.Tensor, batch: int) -> int:
     return targets.shape[-1] if targets.dim() == 2 else targets.numel() // max(batch, 1)
 
 
-def _numbers(memory: Memory, lengths: Any, batch: int, most: int) -> list[int]:
+def _numbers(memory: SimulatedMemory, lengths: Any, batch: int, most: int) -> list[int]:
     """Lengths as numbers; where they follow from data, as long as they can be."""
     if not isinstance(lengths, torch.Tensor):
         return [int(length) for length in lengths]

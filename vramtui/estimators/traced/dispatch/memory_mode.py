@@ -14,8 +14,8 @@ from torch._subclasses.fake_tensor import (
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
-from vramtui.estimators.traced.accounting.memory import Memory
-from vramtui.estimators.traced.accounting.storages import Entry
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.device.device import inside, to_sim
 from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
@@ -33,13 +33,13 @@ class Call:
         func, args, kwargs: the operator and what it was given.
     """
 
-    def __init__(self, memory: Memory, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def __init__(self, memory: SimulatedMemory, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.memory = memory
         self.func = func
         self.args = args
         self.kwargs = kwargs
-        self.fresh: list[tuple[torch.Tensor, Entry]] = []
-        self._scratch: list[Entry] = []
+        self.fresh: list[tuple[torch.Tensor, StorageEntry]] = []
+        self._scratch: list[StorageEntry] = []
 
     def run(self) -> Any:
         """Run the operator on fake tensors; its new storages are allocated in the order of its outputs."""
@@ -67,13 +67,13 @@ class Call:
                 self.fresh.append((tensor, entry))
         return out
 
-    def scratch(self, nbytes: int) -> Entry:
+    def scratch(self, nbytes: int) -> StorageEntry:
         """Take memory that the kernel gives back when it ends, or earlier through `drop`."""
         entry = self.memory.take(nbytes, "temporaries")
         self._scratch.append(entry)
         return entry
 
-    def drop(self, *entries: Entry) -> None:
+    def drop(self, *entries: StorageEntry) -> None:
         """Give scratch memory back now."""
         for entry in entries:
             self._scratch.remove(entry)
@@ -91,7 +91,7 @@ _Mode: Any = TorchDispatchMode
 class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     """Stands above the fake mode."""
 
-    def __init__(self, memory: Memory, where: Whereabouts, accumulation: Accumulation, escape: Escape) -> None:
+    def __init__(self, memory: SimulatedMemory, where: Whereabouts, accumulation: Accumulation, escape: Escape) -> None:
         super().__init__()
         self.memory = memory
         self._escape = escape

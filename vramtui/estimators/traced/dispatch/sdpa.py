@@ -16,7 +16,7 @@ _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 
 
 @dataclass(frozen=True)
-class Attention:
+class SdpaCall:
     """The arguments of one attention call; q, k, v are [batch, heads, length, head dim]."""
 
     query: torch.Tensor
@@ -34,7 +34,7 @@ class Attention:
         return torch.is_grad_enabled() and any(t.requires_grad for t in (self.query, self.key, self.value))
 
 
-def choose(call: Attention) -> str:
+def choose(call: SdpaCall) -> str:
     """`cudnn`, `flash`, `efficient` or `math`."""
     flags = torch._C
     checks = {
@@ -51,14 +51,14 @@ def choose(call: Attention) -> str:
     raise RuntimeError("No available kernel. Aborting execution.")
 
 
-def _plain_shapes(call: Attention) -> bool:
+def _plain_shapes(call: SdpaCall) -> bool:
     tensors = (call.query, call.key, call.value)
     if any(t.dim() != 4 or 0 in t.shape[1:3] for t in tensors):
         return False
     return len({t.dtype for t in tensors}) == 1 and all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in tensors)
 
 
-def _same_heads(call: Attention, *, grouped_too: bool) -> bool:
+def _same_heads(call: SdpaCall, *, grouped_too: bool) -> bool:
     q, k, v = (t.shape for t in (call.query, call.key, call.value))
     if not q[0] == k[0] == v[0]:
         return False
@@ -67,7 +67,7 @@ def _same_heads(call: Attention, *, grouped_too: bool) -> bool:
     return grouped_too and call.grouped and k[1] == v[1] and q[1] % k[1] == 0
 
 
-def _cudnn(call: Attention) -> bool:
+def _cudnn(call: SdpaCall) -> bool:
     q, k, v = call.query, call.key, call.value
     limit = 256 if call.capability == (9, 0) else 128
     return (
@@ -86,7 +86,7 @@ def _cudnn(call: Attention) -> bool:
     )
 
 
-def _flash(call: Attention) -> bool:
+def _flash(call: SdpaCall) -> bool:
     q, k, v = call.query, call.key, call.value
     width = q.shape[-1]
     if call.training and (8, 6) <= call.capability <= (8, 9) and (192 < width <= 224 or (width > 224 and call.dropout)):
@@ -103,7 +103,7 @@ def _flash(call: Attention) -> bool:
     )
 
 
-def _efficient(call: Attention) -> bool:
+def _efficient(call: SdpaCall) -> bool:
     q, k, v = call.query, call.key, call.value
     half = q.dtype in _HALF
     dtypes = (torch.float32, *_HALF) if call.capability >= (8, 0) else (torch.float32, torch.float16)
@@ -122,7 +122,7 @@ def _efficient(call: Attention) -> bool:
     )
 
 
-def attend(call: Attention) -> Any:
+def attend(call: SdpaCall) -> Any:
     """Run the call on the kernel CUDA would take."""
     backend = choose(call)
     if backend == "cudnn":
@@ -149,7 +149,7 @@ def _additive_for_cudnn(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.
     return torch.where(mask.logical_not(), -65504.0, torch.zeros((), dtype=dtype))
 
 
-def _run_math(call: Attention, mask: torch.Tensor | None) -> Any:
+def _run_math(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     """Attention out of plain operators, halves in float unless allowed otherwise."""
     query, key, value = call.query, call.key, call.value
     if query.dtype in _HALF and not torch._C._get_math_sdp_allow_fp16_bf16_reduction():
@@ -171,13 +171,13 @@ def _run_math(call: Attention, mask: torch.Tensor | None) -> Any:
     return torch.matmul(weights, value).to(call.query.dtype)
 
 
-def _run_cudnn(call: Attention, mask: torch.Tensor | None) -> Any:
+def _run_cudnn(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     return _OPS._scaled_dot_product_cudnn_attention.default(
         call.query, call.key, call.value, mask, call.training, call.dropout, call.causal, False, scale=call.scale
     )[0]
 
 
-def _run_flash(call: Attention) -> Any:
+def _run_flash(call: SdpaCall) -> Any:
     width = call.query.shape[-1]
     scale = call.scale if call.scale is not None else 1 / math.sqrt(width)
     padding = -width % 8
@@ -188,7 +188,7 @@ def _run_flash(call: Attention) -> Any:
     return out[..., :width] if padding else out
 
 
-def _run_efficient(call: Attention, mask: torch.Tensor | None) -> Any:
+def _run_efficient(call: SdpaCall, mask: torch.Tensor | None) -> Any:
     if mask is not None:
         mask = _aligned(mask, call)
     return _OPS._scaled_dot_product_efficient_attention.default(
@@ -196,7 +196,7 @@ def _run_efficient(call: Attention, mask: torch.Tensor | None) -> Any:
     )[0]
 
 
-def _aligned(mask: torch.Tensor, call: Attention) -> torch.Tensor:
+def _aligned(mask: torch.Tensor, call: SdpaCall) -> torch.Tensor:
     """The kernel reads the mask in pieces of 8 elements: other strides are padded and cut back to a view."""
     if mask.stride(-1) != 1 or any(stride % _MASK_ALIGNMENT for stride in mask.stride()[:-1]):
         width = mask.shape[-1]
@@ -214,7 +214,7 @@ def install(capability: tuple[int, int]) -> "torch.library.Library":
     ) -> Any:
         given = dict(zip(_ARGUMENTS, tensors, strict=False)) | named
         return attend(
-            Attention(
+            SdpaCall(
                 query=given["query"],
                 key=given["key"],
                 value=given["value"],

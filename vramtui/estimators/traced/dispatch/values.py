@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced.accounting.storages import Entry, StorageBook
+from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
 
 NOT_A_READ: Any = object()
 Asked = tuple[Any, tuple[Any, ...], dict[str, Any]]
@@ -55,7 +55,7 @@ def read(book: StorageBook, func: Any, args: tuple[Any, ...]) -> Any:
         return torch.zeros((), dtype=tensor.dtype).item() if value is None else value.item()
 
 
-def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, Entry]], asked: Asked, out: Any) -> None:
+def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], asked: Asked, out: Any) -> None:
     """Carry the values of small tensors through an operator.
 
     Args:
@@ -147,7 +147,7 @@ def _beside(tensor: torch.Tensor, out: Any, result: Any) -> torch.Tensor | None:
     return None
 
 
-def _keep(book: StorageBook, tensor: torch.Tensor, entry: Entry, value: torch.Tensor | None, func: Any) -> None:
+def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: torch.Tensor | None, func: Any) -> None:
     entry.mirror = torch.UntypedStorage(max(entry.nbytes, tensor.element_size()))
     mirror = value_of(book, tensor)
     assert mirror is not None

@@ -3,7 +3,7 @@
 import os
 import threading
 
-from vramtui.estimators.traced.accounting.memory import Memory
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 
 _MIB = 1 << 20
 
@@ -26,7 +26,7 @@ class Workspaces:
         separate_lt: PyTorch up to 2.11 keeps a further one of 1 MiB for cuBLASLt.
     """
 
-    def __init__(self, memory: Memory, capability: tuple[int, int], *, separate_lt: bool = False) -> None:
+    def __init__(self, memory: SimulatedMemory, capability: tuple[int, int], *, separate_lt: bool = False) -> None:
         self._memory = memory
         self._bytes = cublas_workspace_bytes(capability)
         self._separate_lt = separate_lt

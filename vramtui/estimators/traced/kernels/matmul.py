@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from vramtui.estimators.traced.accounting.storages import Entry
+from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.kernels.registry import kernel
 
 
@@ -41,7 +41,7 @@ def _batch_readable(batch: torch.Tensor) -> bool:
     )
 
 
-def _copies(call: Any, *matrices: torch.Tensor) -> list[Entry]:
+def _copies(call: Any, *matrices: torch.Tensor) -> list[StorageEntry]:
     ok = _readable if matrices[0].dim() == 2 else _batch_readable
     return [call.scratch(_bytes(matrix)) for matrix in matrices if not ok(matrix)]
 

@@ -79,7 +79,7 @@ def _coalesce(dims: list[Dimension]) -> list[Dimension]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ReductionScratch:
     """What a reduction takes beside its output, in bytes; both 0 when every output is reduced within one block."""
 
     buffer: int = 0
@@ -88,7 +88,7 @@ class Plan:
 
 def plan(
     tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor, card: Any, *, accumulator: int, vector: int = 4
-) -> Plan:
+) -> ReductionScratch:
     """Plan the reduction.
 
     Args:
@@ -100,7 +100,7 @@ def plan(
         vector: how many elements a thread loads at once along a contiguous reduced dimension.
     """
     if not tensor.dim() or not tensor.numel() or not out.numel():
-        return Plan()
+        return ReductionScratch()
     found = merged(tensor, dims, out)
     reduced = [dim for dim in found if dim.out == 0]
     kept = found[len(reduced) :]
@@ -155,7 +155,7 @@ def _up(number: int, by: int) -> int:
 
 def _split(
     block: tuple[int, int], card: Any, *, along: bool, inputs: int, outputs: int, out_vector: int, accumulator: int
-) -> Plan:
+) -> ReductionScratch:
     width, height = block
     step_in, step_out = (width, 1) if along else (1, width)
     across_warps = _up(inputs, step_in) >= min(height * _FEWEST_VALUES, _MOST_VALUES)
@@ -167,9 +167,9 @@ def _split(
     target = card.multiprocessors * (card.threads_per_multiprocessor // (width * height))
     values = _up(inputs, step_in)
     if not across_warps or values < _MOST_VALUES or grid > target:
-        return Plan()
+        return ReductionScratch()
     blocks = max(min(_up(target, grid), _up(values, _FEWEST_VALUES)), _up(values, _MOST_VALUES))
     if blocks <= 1:
-        return Plan()
+        return ReductionScratch()
     buffer = accumulator * outputs * blocks * (1 if along else width * out_vector)
-    return Plan(buffer, 4 * grid)
+    return ReductionScratch(buffer, 4 * grid)

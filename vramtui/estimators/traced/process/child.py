@@ -18,7 +18,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
 from vramtui.estimators.context import cuda_context_bytes
-from vramtui.estimators.traced.process.results import Line, Progress, TraceRequest, TraceResult
+from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 
 
 def main() -> None:
@@ -32,13 +32,13 @@ def main() -> None:
     threading.Thread(target=_end_with, args=(asked,), daemon=True).start()
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115,PTH123 - it stands in for the rest of the process
 
-    def say(line: Line) -> None:
+    def say(line: ChildLine) -> None:
         answers.write(msgspec.json.encode(line) + b"\n")
 
     try:
-        say(Line(result=trace_here(request, lambda progress: say(Line(progress=progress)))))
+        say(ChildLine(result=trace_here(request, lambda progress: say(ChildLine(progress=progress)))))
     except UserError as error:
-        say(Line(error=str(error), frames=_own_frames(error)))
+        say(ChildLine(error=str(error), frames=_own_frames(error)))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -69,13 +69,13 @@ def trace_here(request: TraceRequest, progress: Callable[[Progress], None]) -> T
     """
     from vramtui.estimators.traced.accounting.phases import TraceFinished  # noqa: PLC0415 - as above
     from vramtui.estimators.traced.process.failures import in_words, out_of_memory  # noqa: PLC0415 - torch takes seconds to load
-    from vramtui.estimators.traced.session import Session  # noqa: PLC0415 - as above
+    from vramtui.estimators.traced.session import TraceSession  # noqa: PLC0415 - as above
 
     # It tells of every error that it passes on; the code's own words are enough.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     device = request.device
     allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf))
-    session = Session(
+    session = TraceSession(
         allocator,
         device,
         steps=request.steps,

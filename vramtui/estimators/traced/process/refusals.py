@@ -9,12 +9,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
-from vramtui.estimators.traced.accounting.memory import Memory
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.dispatch import values
 
 
-def install(patches: Patches, memory: Memory, where: Whereabouts) -> None:
+def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
     """Refuse compilers and custom kernels, write no files, and let values be read as arrays."""
     _refuse_compilers(patches, where)
     _write_nothing(patches)
@@ -52,7 +52,7 @@ def _write_nothing(patches: Patches) -> None:
         patches.set(torch.cuda.memory, name, nothing)
 
 
-def _give_arrays(patches: Patches, memory: Memory) -> None:
+def _give_arrays(patches: Patches, memory: SimulatedMemory) -> None:
     plain = torch.Tensor.numpy
 
     def numpy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:

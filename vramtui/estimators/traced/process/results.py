@@ -55,7 +55,7 @@ class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
     categories: dict[str, int]
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
+class LiveAllocation(msgspec.Struct, frozen=True, kw_only=True):
     """One allocation that is alive at the peak: its bytes, what they are, and who made them."""
 
     bytes: int
@@ -66,7 +66,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     phase: str
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class TracePoint(msgspec.Struct, frozen=True, kw_only=True):
     """One point of the fine trace: the number of the event, and the bytes just after it."""
 
     event: int
@@ -105,10 +105,10 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
     process: int
     context: int
     peak_categories: dict[str, int]
-    largest: tuple[Held, ...]
+    largest: tuple[LiveAllocation, ...]
     warnings: tuple[str, ...]
     out_of_memory: str | None = None
-    series: tuple[Moment, ...]
+    series: tuple[TracePoint, ...]
     events: int
 
 
@@ -121,7 +121,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     peak_allocated: int
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ChildLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the child's answer: exactly one of progress, result and error is there.
 
     `frames` are the user's own lines that led to the error, outermost first.

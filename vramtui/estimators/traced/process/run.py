@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
-from vramtui.estimators.traced.process.results import Line, Progress, TraceRequest, TraceResult
+from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 
 MISSING = "trace needs {}: pip install 'vramtui[trace]'"
 _CHILD = "vramtui.estimators.traced.process.child"
@@ -172,7 +172,7 @@ class _Watcher(threading.Thread):
 
 def _converse(
     child: "subprocess.Popen[bytes]", request: TraceRequest, progress: Callable[[Progress], None] | None
-) -> Line:
+) -> ChildLine:
     """The child's last line; an empty one where it ended without."""
     assert child.stdin is not None
     assert child.stdout is not None
@@ -181,14 +181,14 @@ def _converse(
         child.stdin.write(msgspec.json.encode(request) + b"\n")
         child.stdin.flush()
     except BrokenPipeError:
-        return Line()
+        return ChildLine()
     for text in child.stdout:
-        line = msgspec.json.decode(text, type=Line)
+        line = msgspec.json.decode(text, type=ChildLine)
         if line.error is not None or line.result is not None:
             return line
         if line.progress is not None and progress is not None:
             progress(line.progress)
-    return Line()
+    return ChildLine()
 
 
 def _environment() -> dict[str, str]:

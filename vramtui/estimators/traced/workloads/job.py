@@ -24,7 +24,7 @@ _BACKENDS = {"efficient": SDPBackend.EFFICIENT_ATTENTION, "cudnn": SDPBackend.CU
 Batch = tuple[torch.Tensor, torch.Tensor]
 
 
-class Job:
+class WorkloadJob:
     """A model on the device, its batches and its loss.
 
     Attributes:
@@ -140,7 +140,7 @@ def run_workload(workload: Workload) -> object:
     Raises:
         UserError: the workload is not one that is built here.
     """
-    job = Job(workload)
+    job = WorkloadJob(workload)
     if isinstance(job.run, TrainRun):
         job.model.train()
         job.place()
@@ -152,7 +152,7 @@ def run_workload(workload: Workload) -> object:
         return job, _generate(job, job.run) if job.by_transformers else _infer(job)
 
 
-def _train(job: Job, run: TrainRun) -> object:
+def _train(job: WorkloadJob, run: TrainRun) -> object:
     optimizer = _optimizer(run, [parameter for parameter in job.model.parameters() if parameter.requires_grad])
     scaler = torch.amp.GradScaler(_DEVICE) if run.precision == "fp16-mixed" else None
     while True:
@@ -191,14 +191,14 @@ def _optimizer(run: TrainRun, parameters: list[torch.nn.Parameter]) -> torch.opt
     return kinds[run.optimizer]()
 
 
-def _infer(job: Job) -> object:
+def _infer(job: WorkloadJob) -> object:
     x, _y = job.batch()
     x = job.cast(x)
     with job.autocast():
         return job.model(x)
 
 
-def _generate(job: Job, run: InferRun) -> object:
+def _generate(job: WorkloadJob, run: InferRun) -> object:
     """Greedy: the prompt at once, then token by token, with the cache that the run names."""
     import transformers  # noqa: PLC0415 - the model is of this library, so it is there
 

@@ -14,7 +14,7 @@ from vramtui.records.export.html.text import tag, text
 WIDTH, HEIGHT = 1000.0, 100.0
 
 
-class Piece(msgspec.Struct, frozen=True):
+class BarPiece(msgspec.Struct, frozen=True):
     """One stretch of a bar: what it is called, the colour's name, bytes."""
 
     title: str
@@ -22,20 +22,20 @@ class Piece(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Bar(msgspec.Struct, frozen=True):
+class BarDrawing(msgspec.Struct, frozen=True):
     """A stacked bar under one label; `total` is written at its end."""
 
     label: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BarPiece, ...]
     total: str = ""
 
 
-def stacked(bars: Sequence[Bar], most: int, mark: int | None = None) -> str:
+def stacked(bars: Sequence[BarDrawing], most: int, mark: int | None = None) -> str:
     """Bars one below the other on the scale from 0 to `most` bytes, with a line at `mark`."""
     return tag("div", *(_bar(bar, most, mark) for bar in bars), class_="bars")
 
 
-def _bar(bar: Bar, most: int, mark: int | None) -> str:
+def _bar(bar: BarDrawing, most: int, mark: int | None) -> str:
     drawn: list[str] = []
     x = 0.0
     for piece in bar.pieces:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from vramtui.core.base.units import format_bytes, format_gib, format_percent
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
-from vramtui.records.export.html.drawings import Bar, Piece, over_time, stacked
+from vramtui.records.export.html.drawings import BarDrawing, BarPiece, over_time, stacked
 from vramtui.records.export.html.parts import categories, count, document, ledger_row, legend, listed, sides, timeline
 from vramtui.records.export.html.text import table, tag, text
 from vramtui.records.export.sanitize import iso_time
@@ -54,17 +54,17 @@ def _gpus(snapshot: Snapshot) -> Iterator[str]:
     yield table(headings, map(_gpu_row, gpus), numbers=range(2, 7))
 
 
-def _gpu_bar(gpu: Gpu) -> Bar:
+def _gpu_bar(gpu: Gpu) -> BarDrawing:
     memory = gpu.memory
     if memory.total is None or memory.used is None:
-        return Bar(f"GPU {gpu.index}", (), gpu.state if gpu.state != "ok" else "memory not known")
+        return BarDrawing(f"GPU {gpu.index}", (), gpu.state if gpu.state != "ok" else "memory not known")
     pieces = (
-        Piece("processes", "used", min(gpu.attributed, memory.used)),
-        Piece("unattributed", "other", max(0, gpu.unattributed or 0)),
-        Piece("driver and firmware", "driver", memory.reserved or 0),
-        Piece("free", "free", memory.free or 0),
+        BarPiece("processes", "used", min(gpu.attributed, memory.used)),
+        BarPiece("unattributed", "other", max(0, gpu.unattributed or 0)),
+        BarPiece("driver and firmware", "driver", memory.reserved or 0),
+        BarPiece("free", "free", memory.free or 0),
     )
-    return Bar(f"GPU {gpu.index}", pieces, f"{format_gib(memory.used)}/{format_gib(memory.total)} GiB")
+    return BarDrawing(f"GPU {gpu.index}", pieces, f"{format_gib(memory.used)}/{format_gib(memory.total)} GiB")
 
 
 def _gpu_row(gpu: Gpu) -> tuple[str, ...]:

@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator
 
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_percent
-from vramtui.core.estimate.comparison import Row
+from vramtui.core.estimate.comparison import ComparisonRow
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
 from vramtui.core.estimate.ledger import CATEGORIES, TITLES, TOTALS, Ledger, Line
-from vramtui.records.export.html.drawings import Bar, Piece, stacked
+from vramtui.records.export.html.drawings import BarDrawing, BarPiece, stacked
 from vramtui.records.export.html.style import style
 from vramtui.records.export.html.text import tag, text
 
@@ -26,7 +26,7 @@ def document(title: str, body: Iterable[str]) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
 
 
-def sides(predicted: Ledger, rows: Iterable[Row], observed: int | None) -> str:
+def sides(predicted: Ledger, rows: Iterable[ComparisonRow], observed: int | None) -> str:
     """The predicted parts as one bar, the observed process as another, on one scale in bytes.
 
     Args:
@@ -34,13 +34,13 @@ def sides(predicted: Ledger, rows: Iterable[Row], observed: int | None) -> str:
         rows: both sides line by line; where they tell what the observed process consists of, its bar shows that.
         observed: the most the process was seen to hold.
     """
-    pieces = tuple(Piece(TITLES[line], colour(line), size) for line in LINES if (size := predicted.bytes_of(line)))
-    seen = tuple(Piece(TITLES[row.line], colour(row.line), row.observed or 0) for row in rows if row.line in LINES)
+    pieces = tuple(BarPiece(TITLES[line], colour(line), size) for line in LINES if (size := predicted.bytes_of(line)))
+    seen = tuple(BarPiece(TITLES[row.line], colour(row.line), row.observed or 0) for row in rows if row.line in LINES)
     if sum(piece.bytes for piece in seen) != observed:
-        seen = (Piece("observed", "used", observed),) if observed else ()
+        seen = (BarPiece("observed", "used", observed),) if observed else ()
     bars = (
-        Bar("predicted", pieces, format_bytes(predicted.process)),
-        Bar("observed", tuple(piece for piece in seen if piece.bytes), format_bytes(observed)),
+        BarDrawing("predicted", pieces, format_bytes(predicted.process)),
+        BarDrawing("observed", tuple(piece for piece in seen if piece.bytes), format_bytes(observed)),
     )
     return stacked(bars, max(predicted.process or 0, observed or 0), predicted.process or 0)
 
@@ -48,7 +48,7 @@ def sides(predicted: Ledger, rows: Iterable[Row], observed: int | None) -> str:
 def timeline(estimate: Estimate) -> str:
     """A bar for the end of each phase, and behind it how far the phase reached."""
     bars = [
-        Bar(
+        BarDrawing(
             phase_title(moment),
             tuple(_held(moment)),
             f"{format_bytes(moment.allocated)}, peak {format_bytes(moment.peak_allocated)}",
@@ -61,14 +61,14 @@ def timeline(estimate: Estimate) -> str:
     return stacked(bars, most) + legend([*keys, (REACHED, "peak")])
 
 
-def _held(moment: Moment) -> Iterator[Piece]:
+def _held(moment: Moment) -> Iterator[BarPiece]:
     known = [(line, size) for line in CATEGORIES if (size := moment.categories.get(line))]
-    yield from (Piece(TITLES[line], colour(line), size) for line, size in known)
+    yield from (BarPiece(TITLES[line], colour(line), size) for line, size in known)
     if not known:
-        yield Piece("allocated", "used", moment.allocated)
+        yield BarPiece("allocated", "used", moment.allocated)
     reached = (moment.peak_allocated or 0) - moment.allocated
     if reached > 0:
-        yield Piece(REACHED, "peak", reached)
+        yield BarPiece(REACHED, "peak", reached)
 
 
 def phase_title(moment: Moment) -> str:
@@ -88,7 +88,7 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     return tag("p", *keys, class_="dim keys")
 
 
-def ledger_row(row: Row) -> tuple[str, ...]:
+def ledger_row(row: ComparisonRow) -> tuple[str, ...]:
     """One line of the tree on both sides."""
     title = text(TITLES[row.line])
     return (
