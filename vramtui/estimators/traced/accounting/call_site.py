@@ -13,7 +13,7 @@ import torch.nn.modules.module as hooks
 
 from vramtui.estimators.traced.accounting.storages import StorageEntry
 
-_OURS = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100,PTH120 - compared with code objects' plain strings
+_OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100,PTH120 - code objects hold plain strings
 _RECURRENT = "recurrent layers run on cuDNN, whose reserve is its own secret; they are traced as PyTorch's own kernels"
 _LIBRARIES = tuple({sysconfig.get_paths()[key] for key in ("stdlib", "platstdlib", "purelib", "platlib")})
 
