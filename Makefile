@@ -1,27 +1,36 @@
-# `make run` and `make test` need Python 3.10 or newer, make and a C compiler; everything else goes into .venv.
+# `make run` needs Python 3.10 or newer and make; `make test` a C compiler as well. Everything else goes into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test check format screenshots clean
+.PHONY: run help test test-fast test-torch check format screenshots clean
 
-run: $(VENV)/.installed
+run: $(VENV)/.installed ## Open the dashboard on this machine's GPUs; the demo where there are none
 	@$(BIN)/vramtui
 
-test: $(VENV)/.installed-dev check
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+test: $(VENV)/.installed-dev check ## All checks and all tests (about 10 minutes on two cores)
 	$(BIN)/pytest -q -n 2 --dist loadfile
 
-check: $(VENV)/.installed-dev
+test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no torch (at most 90 seconds on two cores)
+	$(BIN)/pytest -q -n 2 --dist loadfile --fast
+
+test-torch: $(VENV)/.installed-dev ## The tests that need torch
+	$(BIN)/pytest -q -n 2 --dist loadfile -m torch
+
+check: $(VENV)/.installed-dev ## Format, lint, types and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy vramtui tests benchmarks
 	$(BIN)/lint-imports
 
-format: $(VENV)/.installed-dev
+format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-screenshots: $(VENV)/.installed-dev
+screenshots: $(VENV)/.installed-dev ## Make the README's pictures anew from the demo
 	$(BIN)/python screenshots/make.py
 	$(BIN)/python screenshots/cast.py
 
@@ -36,5 +45,5 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev,trace]' numpy
 	@touch $@
 
-clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/stub/build
+clean: ## Remove the environment, the caches and what was built
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis tests/stub/build dist site

@@ -1,7 +1,12 @@
-"""What all tests share: how Hypothesis looks for examples."""
+"""What all tests share: how Hypothesis looks for examples, signals as a terminal leaves them, and the fast tier."""
 
+import importlib.util
 import os
+import signal
+from collections import defaultdict
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -13,4 +18,60 @@ settings.register_profile(
     derandomize="CI" in os.environ,
     database=None if "CI" in os.environ else settings.get_profile("default").database,
 )
+settings.register_profile("fast", settings.get_profile("ours"), max_examples=10)
 settings.load_profile("ours")
+
+TORCH_MISSING = "torch is not installed: pip install 'vramtui[trace]'"
+LEFT_OUT = ("pty", "slow", "torch")
+INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program as pip installed it
+CASES = 3  # of each test, in the fast tier
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--fast",
+        action="store_true",
+        help=f"leave out {', '.join(LEFT_OUT)} tests, and run at most {CASES} cases of each other one",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    reset_ignored_signals()
+    if config.getoption("--fast"):
+        settings.load_profile("fast")
+
+
+def reset_ignored_signals() -> None:
+    """A script that starts the tests with `&` lets them ignore SIGINT and SIGQUIT, and every process that they start
+    would inherit that: here, and so there, these signals do again what they do in a terminal.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGQUIT) == signal.SIG_IGN:
+        signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    has_torch = importlib.util.find_spec("torch") is not None
+    for item in items:
+        if item.path.is_relative_to(INSTALLED):
+            item.add_marker(pytest.mark.pty)
+        if not has_torch and item.get_closest_marker("torch"):
+            item.add_marker(pytest.mark.skip(reason=TORCH_MISSING))
+    if config.getoption("--fast"):
+        kept = set(_fast(items))
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = [item for item in items if item in kept]
+
+
+def _fast(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The tests of the fast tier: of each function the first, the middle and the last case."""
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if not any(item.get_closest_marker(mark) for mark in LEFT_OUT):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    return [case for group in cases.values() for case in (group if len(group) <= CASES else _spread(group))]
+
+
+def _spread(group: list[pytest.Item]) -> list[pytest.Item]:
+    return [group[round(number * (len(group) - 1) / (CASES - 1))] for number in range(CASES)]

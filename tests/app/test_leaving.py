@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.pty
 ROOT = Path(__file__).parents[2]
 PATIENCE = 90.0
 # What was switched on, and what has to be sent to switch it off.

@@ -17,6 +17,7 @@ from vramtui.sources.host.signals import Signals
 
 WAITS = "import sys, time; print(flush=True); time.sleep(600)"
 STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {WAITS}"
+PATIENCE = 60.0  # seconds; only a signal that never arrives takes so long
 Child = subprocess.Popen[bytes]
 
 
@@ -50,7 +51,7 @@ def test_the_process_gets_the_signal(child: Child, name: SignalName) -> None:
     started = seen_start(child.pid)
     assert sender.is_there(child.pid, started)
     assert sender.send(child.pid, started, name).outcome == "sent"
-    assert child.wait() == -getattr(signal, name)
+    assert child.wait(PATIENCE) == -getattr(signal, name)
     assert not sender.is_there(child.pid, started)
     assert sender.send(child.pid, started, name).outcome == "gone"
 
@@ -72,7 +73,7 @@ def test_one_that_takes_no_notice_is_still_there() -> None:
         assert sender.send(child.pid, started, "SIGTERM").outcome == "sent"
         assert sender.is_there(child.pid, started)
         assert sender.send(child.pid, started, "SIGKILL").outcome == "sent"
-        assert child.wait() == -signal.SIGKILL
+        assert child.wait(PATIENCE) == -signal.SIGKILL
     finally:
         child.kill()
         child.communicate()
@@ -100,13 +101,13 @@ def test_it_is_the_process_taken_hold_of_that_gets_it(child: Child, monkeypatch:
     with monkeypatch.context() as patch:
         patch.setattr(os, "kill", never)
         assert Signals().send(child.pid, seen_start(child.pid), "SIGTERM").outcome == "sent"
-    assert child.wait() == -signal.SIGTERM
+    assert child.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_without_pidfds_it_is_sent_all_the_same(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pidfd_open", raising=False)
     assert Signals().send(child.pid, seen_start(child.pid), "SIGTERM").outcome == "sent"
-    assert child.wait() == -signal.SIGTERM
+    assert child.wait(PATIENCE) == -signal.SIGTERM
 
 
 def test_not_permitted_says_whose_process_it_is(child: Child, monkeypatch: pytest.MonkeyPatch) -> None:

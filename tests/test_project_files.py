@@ -1,0 +1,41 @@
+"""The files around the code: what make offers, and how the tests are started."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
+IGNORING = """
+import signal, subprocess, sys
+for number in (signal.SIGINT, signal.SIGQUIT):
+    signal.signal(number, signal.SIG_IGN)
+from tests.conftest import reset_ignored_signals
+reset_ignored_signals()
+child = "import signal; print(signal.SIG_IGN in map(signal.getsignal, (signal.SIGINT, signal.SIGQUIT)))"
+print(subprocess.check_output([sys.executable, "-c", child], text=True))
+"""
+
+
+def test_help_names_every_target() -> None:
+    targets = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
+    assert targets is not None
+    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert [line.split()[1] for line in told.splitlines()] == targets[1].split()
+
+
+def test_pre_commit_runs_what_check_runs() -> None:
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
+    check = MAKEFILE.partition("\ncheck:")[2].partition("\n\n")[0]
+    for command in ("ruff format", "ruff check", "mypy vramtui tests benchmarks", "lint-imports"):
+        assert f"$(BIN)/{command}" in check
+        assert f".venv/bin/{command}" in hooks
+
+
+def test_signals_that_a_script_ignores_are_not_ignored_by_what_the_tests_start() -> None:
+    """A shell that starts `make test &` in a script lets it ignore SIGINT and SIGQUIT."""
+    ended = subprocess.run(
+        [sys.executable, "-c", IGNORING], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert ended.stdout.split() == ["False"]
