@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from vramtui.app.monitor.predictor import LazyAnalytic, Predictor
 from vramtui.app.state import View
 from vramtui.app.themes import Palette, palette_variables
 from vramtui.app.ui.banner import Banner
@@ -18,6 +17,7 @@ from vramtui.app.watch.process_columns import columns_for, row_strip
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.predictor import Predictor
 from vramtui.presets import PresetLibrary
 
 WIDTH, HEIGHT = 120, 12
@@ -37,7 +37,7 @@ def pictures(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> I
 
 def view_of(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> View:
     """What the dashboard shows after these samples."""
-    desk = DashboardState(Predictor(LazyAnalytic()))
+    desk = DashboardState(Predictor())
     desk.take_presets(_presets())
     desk.jobs = lambda: jobs
     for sample in samples:

@@ -26,7 +26,7 @@ from vramtui.core.observation.probe_messages import (
 )
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import device_of
-from vramtui.estimators.predict import Predictor
+from vramtui.monitor.predictor import Predictor
 from vramtui.presets import PresetLibrary
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter, read_recording
 
@@ -148,7 +148,7 @@ def predictions_of(sample: Sample) -> dict[ProcessKey, Prediction]:
         for place, row in enumerate(gpu.processes):
             preset = presets[place % len(presets)]
             if (preset.key, device) not in made:
-                made[preset.key, device] = predict(preset, device)
+                made[preset.key, device] = predict.of_preset(preset, device)
             estimate = made[preset.key, device]
             if estimate is not None:
                 found[process_key(sample.host.name, gpu, row)] = Prediction(

@@ -51,8 +51,8 @@ def close_cost(source: "NvmlSource", grow: Callable[[], None]) -> str:
     """The CPU time of close looks at every process on every GPU, as text; writing the world does not count."""
     import pynvml  # noqa: PLC0415 - the library's path is set by now
 
-    from vramtui.app.monitor.fast_sampler import INTERVAL, FastSampler  # noqa: PLC0415 - as above
     from vramtui.core.observation.readings import process_key  # noqa: PLC0415 - as above
+    from vramtui.monitor.fast_sampler import INTERVAL, FastSampler  # noqa: PLC0415 - as above
 
     sample = source.read()
     keys = [process_key(sample.host.name, gpu, process) for gpu in sample.gpus for process in gpu.processes]

@@ -40,9 +40,9 @@ def spike(world: World, state: Path, after: float, seconds: float) -> None:
 
 def measure(spikes: int, seconds: float, state: Path) -> None:
     """Make the spikes and print how many were found."""
-    from vramtui.app.monitor.fast_sampler import FastSampler  # noqa: PLC0415 - the library's path is set by now
     from vramtui.core.observation.history import History  # noqa: PLC0415 - as above
     from vramtui.core.observation.readings import process_key  # noqa: PLC0415 - as above
+    from vramtui.monitor.fast_sampler import FastSampler  # noqa: PLC0415 - the library's path is set by now
     from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - as above
 
     world, dice = crowd(8, 64), random.Random(4213)

@@ -63,7 +63,7 @@ def test_an_answer_in_json_never_loads_the_screen(arguments: tuple[str, ...]) ->
     assert not loaded & HEAVY
 
 
-@pytest.mark.parametrize("package", ["core", "presets", "estimators", "sources", "records"])
+@pytest.mark.parametrize("package", ["core", "presets", "estimators", "monitor", "sources", "records"])
 def test_only_the_app_and_the_command_line_load_the_screen(package: str) -> None:
     names = sorted(
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.app.driving import climbing, dashboard, screen_text
-from vramtui.app.monitor.max_batch_search import MaxBatchSearch
+from vramtui.monitor.predictor import MaxBatchSearch
 
 WORDS = "largest batch that fits the card: "
 

@@ -5,11 +5,11 @@ import msgspec
 from tests.app import moments
 from tests.app.driving import climbing
 from tests.app.stand_ins import PRESETS, RoundEstimator
-from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.state import View
 from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import ProcessKey
+from vramtui.monitor.predictor import Predictor
 
 PREDICTED = RoundEstimator().estimate(PRESETS[0].preset.workload, None).process  # type: ignore[arg-type]  # not looked at
 

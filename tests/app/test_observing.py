@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from tests.app.driving import climbing, dashboard, settle
-from vramtui.app.monitor.reported_ledgers import told_ledger, told_moments
+from vramtui.app.timeline.trace_jobs import observed_moments
+from vramtui.app.watch.view_builder import row_ledger
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
 
@@ -41,10 +42,12 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
             return told
 
         app.desk.jobs = jobs
-        ledger = told_ledger(jobs, view.chosen)
+        ledger = row_ledger(jobs, view.chosen)
         assert (ledger.weights, ledger.optimizer, ledger.allocated) == (15 * GIB, GIB, 55 * GIB)
         assert (ledger.activations, ledger.cached, ledger.process) == (39 * GIB, 2 * GIB, view.chosen.peak)
-        moments = told_moments(jobs, app.desk.view().panel)
+        panel = app.desk.view().panel
+        assert panel is not None
+        moments = observed_moments(jobs, panel)
         assert [(one.phase, one.allocated, one.peak_allocated) for one in moments] == [
             ("build", 15 * GIB, 15 * GIB),
             ("forward", 50 * GIB, 55 * GIB),
@@ -64,6 +67,8 @@ async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
         assert row.process is not None
         for stranger in (job(row.process.pid + 1, row.gpu.uuid), job(row.process.pid, "GPU-another")):
             app.desk.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
-            assert told_moments(app.desk.jobs, app.desk.view().panel) == ()
-            ledger = told_ledger(app.desk.jobs, row)
+            panel = app.desk.view().panel
+            assert panel is not None
+            assert observed_moments(app.desk.jobs, panel) == ()
+            ledger = row_ledger(app.desk.jobs, row)
             assert (ledger.allocated, ledger.process) == (None, row.peak)

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
-from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.plan.axes import axes_of, usual_axes, variant
 from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.app.plan.ladders import ladder, short, with_present
@@ -34,6 +33,7 @@ from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner.grid import answer_for, spread
 from vramtui.estimators.planner.planner import FitResult, Planner
+from vramtui.monitor.predictor import Predictor
 from vramtui.presets import PresetLibrary
 from vramtui.presets.reading import load_preset
 

@@ -11,13 +11,13 @@ from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.replays import Tape as Played
 from tests.app.replays import playing
 from tests.app.stand_ins import PRESETS, Still
-from vramtui.app.monitor.recorder import MOST_WAITING, RecorderThread, RecordingEnded
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.monitor.recorder import MOST_WAITING, RecorderThread, RecordingResult
 
 SAMPLES = climbing(30)
 Tick = tuple[Sample, tuple[ObservedJob, ...], dict[ProcessKey, Prediction]]
@@ -203,17 +203,13 @@ async def test_nothing_can_be_recorded_without_a_recorder_or_of_a_recording() ->
 
 
 def test_a_thread_that_was_given_nothing_ends_without_a_file() -> None:
-    posted: list[RecordingEnded] = []
+    results: list[RecordingResult] = []
 
     def never(_first: Sample, _interval: float) -> Paper:
         raise AssertionError
 
-    def post(message: object) -> None:
-        assert isinstance(message, RecordingEnded)
-        posted.append(message)
-
-    thread = RecorderThread(never, 1.0, post)
+    thread = RecorderThread(never, 1.0, lambda _thread, result: results.append(result))
     thread.start()
     thread.finish()
     thread.join(60)
-    assert [(ended.samples, ended.where, ended.problem) for ended in posted] == [(0, "", "")]
+    assert results == [RecordingResult(where="", samples=0, dropped=0)]

@@ -10,12 +10,12 @@ from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.stand_ins import Still
 from vramtui.app.messages import SourceStuck
 from vramtui.app.monitor import fast_sampling as sampling
-from vramtui.app.monitor.fast_sampler import FastSampler
 from vramtui.app.watch.details import peak_words, told_facts
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.history import FastSample, Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.monitor.fast_sampler import FastSampler
 
 HIGH = 71 * GIB
 TRAINER = ProcessKey("gpu01", "GPU-0", 4213, moments.START - 600)

@@ -1,9 +1,9 @@
 """The demo's jobs tell of themselves what agrees with what its driver shows."""
 
-from vramtui.app.monitor.predictor import LazyAnalytic, Predictor
-from vramtui.app.monitor.reported_ledgers import told_of
 from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.cli.common.demo_probe import told_by
+from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.probes import reported_ledger
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo.source import DemoSource
 
@@ -16,7 +16,7 @@ def test_totals_stay_within_the_process() -> None:
         told = told_by(demo)
         for gpu in demo.read().gpus:
             for process in gpu.processes:
-                ledger = told_of(lambda told=told: told, gpu, process)  # type: ignore[misc]  # bound for this round
+                ledger = reported_ledger(lambda told=told: told, gpu, process)  # type: ignore[misc]  # bound for this round
                 if ledger is None:
                     continue
                 parts = (ledger.weights, ledger.gradients, ledger.optimizer, ledger.activations)
@@ -38,7 +38,7 @@ def test_a_job_that_loads_its_weights_has_told_nothing_yet() -> None:
 
 def test_the_panel_and_snapshots_have_the_observed_parts() -> None:
     demo = DemoSource(clock=lambda: 1_000_000.0)
-    desk = DashboardState(Predictor(LazyAnalytic()))
+    desk = DashboardState(Predictor())
     desk.jobs = lambda: told_by(demo)
     desk.take_presets(PresetLibrary().all())
     desk.take(demo.read())

@@ -18,10 +18,10 @@ from tests.stub.world import (
     StubMig,
     StubProcess,
 )
-from vramtui.app.monitor.fast_sampler import FastSampler
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Sample, process_key
 from vramtui.core.observation.source import FastSource
+from vramtui.monitor.fast_sampler import FastSampler
 from vramtui.sources.demo.source import DemoSource
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 

@@ -17,8 +17,8 @@ from vramtui.estimators.traced.process.results import TraceResult
 
 if TYPE_CHECKING:
     from vramtui.app.history.model import HistoryView
-    from vramtui.app.monitor.max_batch_search import MaxBatchSearch
     from vramtui.app.plan.view import PlanView
+    from vramtui.monitor.predictor import MaxBatchSearch
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
 SortColumn = Literal["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]

@@ -4,9 +4,9 @@ import msgspec
 
 from vramtui.app.help.bindings import focused_section, keys_shown
 from vramtui.app.monitor.dashboard_base import DashboardBase
-from vramtui.app.monitor.reported_ledgers import told_ledger
 from vramtui.app.screen_registry import FIRST
 from vramtui.app.state import View
+from vramtui.app.watch.view_builder import row_ledger
 
 
 class InfoDialogs(DashboardBase):
@@ -31,7 +31,7 @@ class InfoDialogs(DashboardBase):
         screen = self.watch_screen
         if screen is not None:
             chosen = screen.view.chosen
-            told = told_ledger(self.desk.jobs, chosen) if chosen is not None else None
+            told = row_ledger(self.desk.jobs, chosen) if chosen is not None else None
             sample, grown = screen.view.sample, None
             if chosen is not None and sample is not None and sample is self.desk.sample:
                 grown = self.desk.history.grown(sample.host.name, chosen.gpu.uuid)

@@ -47,10 +47,10 @@ def snapshot(
 
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
-    from vramtui.app.monitor.reported_ledgers import nobody, told_of  # noqa: PLC0415 - as below
     from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
     from vramtui.cli.common.snapshotter import Snapshotter  # noqa: PLC0415 - estimators and presets take time to load
     from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
+    from vramtui.monitor.probes import no_jobs, reported_ledger  # noqa: PLC0415 - as below
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
     from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
@@ -58,11 +58,11 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
     library = PresetLibrary()
     with closing(ProbeClient("snapshot")) as probes:
         if opened.jobs is not None or opened.recording is not None:
-            jobs = opened.jobs or nobody
+            jobs = opened.jobs or no_jobs
         else:
             jobs = probes.jobs
             probes.wait()
-        seen = Snapshotter(opened.source, library, partial(told_of, jobs)).look()
+        seen = Snapshotter(opened.source, library, partial(reported_ledger, jobs)).look()
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if "svg" in formats:

@@ -36,7 +36,7 @@ class QuestionDialog(Window[str]):
 
     DEFAULT_CSS = """
     Question VerticalScroll { max-height: 20; margin: 1 0 0 0; }
-    Question #answers { margin: 1 0 0 0; }
+    QuestionDialog #answers { margin: 1 0 0 0; }
     """
 
     def __init__(self, title: str, question: str, answers: Sequence[QuestionOption], difference: str = "") -> None:

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import msgspec
 
-from vramtui.app.monitor.predictor import Predictor
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.preset import Preset
+from vramtui.monitor.predictor import Predictor
 from vramtui.presets.draft.draft import Draft
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormGroup, fields_of

@@ -5,7 +5,6 @@ from rich.style import Style
 from textual.strip import Strip
 
 from vramtui.app.editor.editor_view import EditorView
-from vramtui.app.monitor.predictor import verdict
 from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
@@ -13,6 +12,7 @@ from vramtui.app.watch.parts_tree import EIGHTHS, LEAVES, size_of
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.ledger import TITLES, TOTALS, Line
+from vramtui.monitor.predictor import verdict
 
 NAME, SIZE, CHANGE = 14, 10, 12
 NOTHING_YET = "No estimate yet: it is made as soon as the text is a preset."

@@ -7,8 +7,6 @@ import msgspec
 from textual.screen import Screen
 
 from vramtui.app import messages
-from vramtui.app.monitor.poller import Poller
-from vramtui.app.monitor.predictor import LazyAnalytic, Predictor
 from vramtui.app.monitor.presets import Presets
 from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.timeline.trace_jobs import TraceJobs
@@ -17,10 +15,14 @@ from vramtui.app.ui.background import Save, read_aside, save_aside
 from vramtui.app.watch.alerts import say
 from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.app.watch.screen import Watch
+from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.alerts import Alerts
+from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.settings import Settings
+from vramtui.monitor.poller import Poller, ReadResult
+from vramtui.monitor.predictor import Predictor
 
 # Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
 HEAD_START = 0.12
@@ -61,7 +63,7 @@ class DashboardBase(RedrawThrottle):
     ) -> None:
         super().__init__(settings or Settings(), now)
         self.traces = TraceJobs(tracer, self.post_message)
-        self.desk = DashboardState(Predictor(estimator or LazyAnalytic(), traced=self.traces.estimate))
+        self.desk = DashboardState(Predictor(estimator, traced=self.traces.estimate))
         self.leave: Callable[[int], None] | None = None
         self._source = source
         self._library = presets
@@ -74,7 +76,7 @@ class DashboardBase(RedrawThrottle):
         self._answered_at: float | None = None
         self._stuck = False
         self._reading_presets = False
-        self.poller = Poller(source, interval, self.post_message)
+        self.poller = Poller(source, interval, self.post_read)
         if preset is not None:
             found = presets.get(preset)
             self.desk.add_preset(found)
@@ -96,8 +98,8 @@ class DashboardBase(RedrawThrottle):
         self.set_keymap(self.settings.keys)
         self.set_interval(1.0, self._look_at_clock)
         first = self.poller.first_answer(HEAD_START) if self.poller.is_alive() else None
-        if isinstance(first, messages.SampleTaken):
-            self.desk.take(first.sample)
+        if isinstance(first, Sample):
+            self.desk.take(first)
         self.draw()
 
     def start_reading(self) -> None:
@@ -117,6 +119,15 @@ class DashboardBase(RedrawThrottle):
     def watch_screen(self) -> Watch | None:
         """The Watch screen, whatever lies on top of it."""
         return next((screen for screen in self.screen_stack if isinstance(screen, Watch)), None)
+
+    def post_read(self, result: ReadResult) -> None:
+        """Post what came of a read; from any thread."""
+        if isinstance(result, Sample):
+            self.post_message(messages.SampleTaken(result))
+        elif isinstance(result, SourceFailed):
+            self.post_message(messages.ReadFailed(result.message, result.hint))
+        else:
+            self.post_message(messages.SourceStuck(result.asked_at))
 
     # --- from the threads ----------------------------------------------------------------------------------------
 

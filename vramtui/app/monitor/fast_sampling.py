@@ -4,10 +4,10 @@ from heapq import nlargest
 
 from vramtui.app import messages
 from vramtui.app.monitor.dashboard_base import DashboardBase
-from vramtui.app.monitor.fast_sampler import MOST, FastSampler
 from vramtui.app.state import View
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.observation.source import FastSource
+from vramtui.monitor.fast_sampler import MOST, FastSampler
 
 
 class FastSampling(DashboardBase):

@@ -1,8 +1,8 @@
 """The search for the panel's largest batch, carried on while there is nothing else to do."""
 
 from vramtui.app.monitor.dashboard_base import DashboardBase
-from vramtui.app.monitor.max_batch_search import MaxBatchSearch
 from vramtui.app.state import View
+from vramtui.monitor.predictor import MaxBatchSearch
 
 # Seconds between two turns, which keys and drawing have for themselves.
 BETWEEN = 0.01

@@ -1,10 +1,6 @@
-"""Recording what is watched, on a thread of its own: a disk may be slow, full or gone, and the screen does not wait."""
+"""The key `r`: what is watched goes into a file."""
 
-import queue
-import threading
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 from textual.message import Message
@@ -12,138 +8,23 @@ from textual.message import Message
 from vramtui.app.messages import SampleTaken
 from vramtui.app.monitor.dashboard_base import DashboardBase
 from vramtui.app.state import RecordingStatus, View
-from vramtui.app.ui.background import Post
-from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.prediction import Prediction, prediction_of
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.recorder import RecordedTick, RecorderThread, RecordingFactory, RecordingResult
 
-if TYPE_CHECKING:
-    from vramtui.core.observation.probe_messages import ObservedJob
-
-MOST_WAITING = 120  # samples that may wait for the disk
 LEAVING = 1.0  # seconds that ending the file may take while the dashboard ends
-
-
-class RecordingSink(Protocol):
-    """A recording that is being written. It is used from one thread only, and may take its time."""
-
-    @property
-    def where(self) -> str:
-        """The file."""
-        ...
-
-    def write(
-        self,
-        sample: Sample,
-        jobs: "Sequence[ObservedJob]",
-        predictions: Mapping[ProcessKey, Prediction],
-        peaks: Mapping[ProcessKey, Peak],
-    ) -> None:
-        """Add a sample, what jobs told, predictions, and lifetime peaks.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-        ...
-
-    def close(self) -> None:
-        """End the file.
-
-        Raises:
-            UserError: it cannot be written.
-        """
-        ...
-
-
-class RecordingFactory(Protocol):
-    """Begins recordings."""
-
-    def __call__(self, first: Sample, interval: float, /) -> RecordingSink:
-        """A new recording that begins at the time of `first`; `interval` in seconds.
-
-        Raises:
-            UserError: there can be none.
-        """
-        ...
 
 
 @dataclass
 class RecordingEnded(Message):
-    """A recording is over: `where` it is, how many samples are in it, how many were dropped, and what went wrong."""
+    """A recording is over; `thread` is the one that wrote it."""
 
-    tape: "RecorderThread"
-    where: str
-    samples: int
-    dropped: int
-    problem: str = ""
-
-
-class RecordedTick(NamedTuple):
-    """What is recorded of one moment."""
-
-    sample: Sample
-    jobs: "Sequence[ObservedJob]"
-    predictions: Mapping[ProcessKey, Prediction]
-    peaks: Mapping[ProcessKey, Peak]
-
-
-class RecorderThread(threading.Thread):
-    """Writes what it is given, one after another, and posts TapeEnded when it is over.
-
-    Args:
-        recorder: begins the recording, on this thread.
-        interval: seconds between samples.
-        post: takes the message; must be safe to call from any thread.
-    """
-
-    def __init__(self, recorder: RecordingFactory, interval: float, post: Post) -> None:
-        super().__init__(name="record", daemon=True)
-        self._recorder = recorder
-        self._interval = interval
-        self._post = post
-        self._waiting: queue.Queue[RecordedTick | None] = queue.Queue(MOST_WAITING + 1)
-        self.began: float | None = None
-        self.dropped = 0
-        self.written = 0
-        self.where = ""
-
-    def put(self, tick: RecordedTick) -> None:
-        """Record this too; it is dropped, and counted, where the disk does not keep up. Never waits."""
-        if self.began is None:
-            self.began = tick.sample.taken_at
-        # One place is kept for the word that it is over.
-        if self._waiting.qsize() >= MOST_WAITING:
-            self.dropped += 1
-        else:
-            self._waiting.put_nowait(tick)
-
-    def finish(self) -> None:
-        """End the recording after what was put; returns at once."""
-        self._waiting.put_nowait(None)
-
-    def run(self) -> None:
-        """Write until told to finish, or until it cannot be written."""
-        problem = ""
-        tape: RecordingSink | None = None
-        try:
-            while (tick := self._waiting.get()) is not None:
-                if tape is None:
-                    tape = self._recorder(tick.sample, self._interval)
-                    self.where = tape.where
-                tape.write(*tick)
-                self.written += 1
-        except (UserError, OSError) as error:
-            problem = str(error)
-        if tape is not None:
-            try:
-                tape.close()
-            except (UserError, OSError) as error:
-                problem = problem or str(error)
-        self._post(RecordingEnded(self, self.where, self.written, self.dropped, problem))
+    thread: RecorderThread
+    result: RecordingResult
 
 
 class RecordingControl(DashboardBase):
@@ -161,7 +42,11 @@ class RecordingControl(DashboardBase):
             self._tape.finish()
             self._tape = None
         else:
-            self._tape = RecorderThread(self.recorder, self._interval, self.post_message)
+            self._tape = RecorderThread(
+                self.recorder,
+                self._interval,
+                lambda thread, result: self.post_message(RecordingEnded(thread, result)),
+            )
             self._taped: dict[tuple[str, Device], tuple[PresetFile, Prediction | None]] = {}
             self._tape.start()
             if self.desk.sample is not None:
@@ -198,16 +83,17 @@ class RecordingControl(DashboardBase):
         self._taped[preset.key, device] = preset, made
         return made
 
-    def on_tape_ended(self, message: RecordingEnded) -> None:
+    def on_recording_ended(self, message: RecordingEnded) -> None:
         """Say where it is, and what is not in it."""
-        if self._tape is message.tape:
+        result = message.result
+        if self._tape is message.thread:
             self._tape = None
-        if message.problem:
-            kept = f" What was written before is in {message.where}." if message.samples else ""
-            self.notify(f"{message.problem}.{kept}", title="Recording ended", severity="error", markup=False)
-        elif message.samples:
-            lost = f" · {message.dropped} dropped: the disk did not keep up" if message.dropped else ""
-            words = f"{message.where}\n{message.samples} samples{lost}"
+        if result.problem:
+            kept = f" What was written before is in {result.where}." if result.samples else ""
+            self.notify(f"{result.problem}.{kept}", title="Recording ended", severity="error", markup=False)
+        elif result.samples:
+            lost = f" · {result.dropped} dropped: the disk did not keep up" if result.dropped else ""
+            words = f"{result.where}\n{result.samples} samples{lost}"
             self.notify(words, title="Recording written", timeout=8, markup=False)
         self.draw()
 

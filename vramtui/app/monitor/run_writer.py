@@ -1,41 +1,23 @@
 """The jobs that are watched, handed to whoever keeps the history of runs."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vramtui.app.messages import SampleTaken
 from vramtui.app.monitor.dashboard_base import DashboardBase
-from vramtui.app.monitor.reported_ledgers import find_job
 from vramtui.app.state import View
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.probes import find_job
+from vramtui.monitor.run_writer import RunWriter
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
-    from vramtui.core.runs.run import Run
     from vramtui.core.runs.run_tracker import RunTracker
 
 LEAVING = 1.0  # seconds that the last words may take while the dashboard ends
-
-
-class RunWriter(Protocol):
-    """Keeps runs, on a thread of its own. Nothing that it does may end the dashboard or hold it up."""
-
-    @property
-    def problem(self) -> str:
-        """The sentence that says why the latest ones are not kept; empty where they are."""
-        ...
-
-    def keep(self, runs: "Sequence[Run]") -> None:
-        """Take the latest word on these runs, and return at once."""
-        ...
-
-    def finish(self, runs: "Sequence[Run]", patience: float) -> None:
-        """Take the last words, and wait at most `patience` seconds until they are kept."""
-        ...
 
 
 class RunWriting(DashboardBase):

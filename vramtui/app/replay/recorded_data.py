@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from vramtui.app import messages
 from vramtui.app.monitor.dashboard_base import DashboardBase
-from vramtui.app.monitor.predictor import Predictor
 from vramtui.app.state import View
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
@@ -13,6 +12,7 @@ from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.monitor.predictor import Predictor
 
 if TYPE_CHECKING:
     from vramtui.core.observation.history import History, Peak

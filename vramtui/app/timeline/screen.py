@@ -40,7 +40,7 @@ class TimelineScreen(ViewScreen):
     BINDINGS = TIMELINE_BINDINGS
     PLACE = "timeline"
     PAGES = ("phases", "trace", "largest")
-    FIRST_FOCUS = "Phases"
+    FIRST_FOCUS = "PhaseBars"
 
     def compose(self) -> ComposeResult:
         """All panels."""

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from textual.message import Message
 
 from vramtui.app.messages import TraceEnded, TraceProgressed
-from vramtui.app.monitor.reported_ledgers import Jobs, told_moments
 from vramtui.app.state import Panel, Timeline
 from vramtui.app.timeline.tracer import FinishedTrace, Job, Tracer
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.estimate import Estimate, Moment
 from vramtui.estimators.traced.process.results import Progress
+from vramtui.monitor.probes import Jobs, reported_moments
 
 NO_TRACER = "nothing here can trace"
 
@@ -127,12 +127,19 @@ def timeline_of(traces: TraceJobs, panel: Panel | None, jobs: Jobs) -> Timeline:
     done, running = traces.done(job), traces.running
     words = "" if running is None else traces.words
     return Timeline(
-        observed=told_moments(jobs, panel),
+        observed=observed_moments(jobs, panel),
         result=None if done is None else done.result,
         running=words if not words or running == job else f"another workload: {words}",
         problem=traces.problem(job),
         refusal="" if running is not None else traces.refusal(job),
     )
+
+
+def observed_moments(jobs: Jobs, panel: Panel) -> tuple[Moment, ...]:
+    """The ends of the phases that the panel's process reported on the panel's card."""
+    if panel.process is None or panel.gpu is None:
+        return ()
+    return reported_moments(jobs, panel.gpu, panel.process)
 
 
 def words_of(progress: Progress) -> str:

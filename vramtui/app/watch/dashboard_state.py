@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from functools import partial
 
 from vramtui.app.monitor.memory import SampleHistory
-from vramtui.app.monitor.predictor import Predictor
-from vramtui.app.monitor.reported_ledgers import Jobs, nobody, told_of
 from vramtui.app.state import Panel, ProcessRow, RowId, View
 from vramtui.app.watch.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.watch.process_sort import Ordering
@@ -19,6 +17,8 @@ from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot, estimates_of, take_snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.probes import Jobs, no_jobs, reported_ledger
 
 SPANS = (120, 600, 3600, 0)
 
@@ -29,7 +29,7 @@ class DashboardState(Ordering):
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
         self.predictor = predictor
-        self.jobs: Jobs = nobody
+        self.jobs: Jobs = no_jobs
         self.history = SampleHistory()
         self.presets: dict[str, PresetFile] = {}
         self.by_hand: dict[ProcessKey, str | None] = {}
@@ -164,7 +164,7 @@ class DashboardState(Ordering):
         if self._shown is None:
             return None
         return take_snapshot(
-            self._shown, self.history, self._matches, self.estimate, {}, told=partial(told_of, self.jobs)
+            self._shown, self.history, self._matches, self.estimate, {}, told=partial(reported_ledger, self.jobs)
         )
 
     def view(self) -> View:

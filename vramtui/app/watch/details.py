@@ -6,7 +6,6 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from vramtui.app.monitor.fast_sampler import INTERVAL
 from vramtui.app.state import ProcessRow, View
 from vramtui.app.ui.absence_text import why
 from vramtui.app.ui.dialog import TextWindow
@@ -16,6 +15,7 @@ from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Host, Process, Reading
+from vramtui.monitor.fast_sampler import INTERVAL
 
 Facts = list[tuple[str, str]]
 WIDEST, FRAME = 90, 5  # columns of the window; its border, padding and scroll bar

@@ -6,7 +6,6 @@ from textual.binding import Binding
 from textual.strip import Strip
 
 from vramtui.app.messages import FieldStepped
-from vramtui.app.monitor.predictor import verdict
 from vramtui.app.state import Panel, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Piece, paragraph, strip, wrap
@@ -15,6 +14,7 @@ from vramtui.app.watch.run_fields import RunField, fields_of, value_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
+from vramtui.monitor.predictor import verdict
 
 NO_PRESET = (
     "No preset is chosen. Press p to choose one: its parts are predicted here and marked on the GPU's bar.",

@@ -3,8 +3,6 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
-from vramtui.app.monitor.predictor import Predictor
-from vramtui.app.monitor.reported_ledgers import Jobs, nobody, told_ledger
 from vramtui.app.state import GpuBar, Panel, ProcessRow, Series
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB
@@ -14,9 +12,11 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
-from vramtui.core.observation.snapshot import device_of
+from vramtui.core.observation.snapshot import device_of, observed_ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.probes import Jobs, no_jobs, reported_ledger
 
 HEADROOM = 1.08
 _CEILINGS = tuple(size * MIB for size in (64, 128, 256, 512, 768)) + tuple(
@@ -121,7 +121,7 @@ def panel(
     sample: Sample | None,
     predictor: Predictor,
     changed: frozenset[str],
-    jobs: Jobs = nobody,
+    jobs: Jobs = no_jobs,
 ) -> Panel:
     """The estimate panel for a preset, on the GPU of `row` and beside its process where that runs the preset."""
     gpu = row.gpu if row is not None else _first_gpu(sample)
@@ -135,7 +135,7 @@ def panel(
     now = row.now if row is not None and runs else None
     comparison = None
     if estimate is not None:
-        observed = told_ledger(jobs, row) if row is not None and runs else Ledger()
+        observed = row_ledger(jobs, row) if row is not None and runs else Ledger()
         comparison = compare(found.key, estimate, observed, now)
     return Panel(
         preset=found,
@@ -154,6 +154,12 @@ def panel(
         traced=traced,
         rules=predictor.rules(workload, device),
     )
+
+
+def row_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:
+    """The observed side of a row's process: its peak as the driver shows it, and what the job itself reports."""
+    reported = None if row.process is None else reported_ledger(jobs, row.gpu, row.process)
+    return observed_ledger(row.peak, reported)
 
 
 def _before(plain: Estimate | None, now: Estimate | None) -> Estimate | None:

@@ -4,7 +4,7 @@ from vramtui.core.observation.history import History
 from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.snapshot import Snapshot, ToldOf, nothing_told, take_snapshot
 from vramtui.core.observation.source import Source
-from vramtui.estimators.predict import Predictor
+from vramtui.monitor.predictor import Predictor
 from vramtui.presets import PresetLibrary
 
 
@@ -21,7 +21,7 @@ class Snapshotter:
         self._source = source
         self._matcher = Matcher.of_candidates(library.candidates(), library.find)
         self._history = History()
-        self._predict = Predictor()
+        self._predict = Predictor().of_preset
         self._told = told
 
     def look(self) -> Snapshot:

@@ -11,12 +11,12 @@ from vramtui.cli.common.paths import config_dir, data_dir, run_history
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.dashboard.past_runs import past_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
-from vramtui.cli.dashboard.run_writer import HistoryRunWriter
 from vramtui.cli.dashboard.signals import let_act
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import CONFIG, Settings
+from vramtui.monitor.run_writer import HistoryRunWriter
 
 WELCOMED = "welcomed"
 HINT = (

@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
 from typing import Literal
 
-from vramtui.app.monitor.fast_sampler import MOST, FastSampler
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.source import FastSource, Source
+from vramtui.monitor.fast_sampler import MOST, FastSampler
 
 Wanted = Literal["auto", "none"] | frozenset[int]
 

@@ -11,7 +11,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
-    from vramtui.estimators.predict import Predictor
+    from vramtui.monitor.predictor import Predictor
 
 
 class Predictions(threading.Thread):
@@ -24,7 +24,7 @@ class Predictions(threading.Thread):
 
     def run(self) -> None:
         """Read the presets."""
-        from vramtui.estimators.predict import Predictor  # noqa: PLC0415 - estimators take time to load
+        from vramtui.monitor.predictor import Predictor  # noqa: PLC0415 - estimators take time to load
         from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
         self._ready = Matcher(PresetLibrary().all()), Predictor()
@@ -42,5 +42,5 @@ class Predictions(threading.Thread):
     def _predict(self, preset: PresetFile, device: Device, predictor: "Predictor") -> Prediction | None:
         wanted = (preset.key, device)
         if wanted not in self._made:
-            self._made[wanted] = prediction_of(preset, device, predictor(preset, device))
+            self._made[wanted] = prediction_of(preset, device, predictor.of_preset(preset, device))
         return self._made[wanted]

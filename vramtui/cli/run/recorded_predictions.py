@@ -41,7 +41,7 @@ class RunRecorded:
         if self._preset is None:
             return None
         if device not in self._made:
-            from vramtui.estimators.predict import Predictor  # noqa: PLC0415 - not while the job waits to start
+            from vramtui.monitor.predictor import Predictor  # noqa: PLC0415 - not while the job waits to start
 
-            self._made[device] = prediction_of(self._preset, device, Predictor()(self._preset, device))
+            self._made[device] = prediction_of(self._preset, device, Predictor().of_preset(self._preset, device))
         return self._made[device]

@@ -1,13 +1,11 @@
-"""What the jobs' own probes tell, beside the process and the card that the driver shows."""
+"""What the jobs' own probes report, beside the process and the card that the driver shows."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from vramtui.app.state import Panel, ProcessRow
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import Gpu, Process
-from vramtui.core.observation.snapshot import observed_ledger
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -15,28 +13,20 @@ if TYPE_CHECKING:
 Jobs = Callable[[], Sequence["ObservedJob"]]
 
 
-def nobody() -> "Sequence[ObservedJob]":
-    """No job tells anything."""
+def no_jobs() -> "Sequence[ObservedJob]":
+    """No job reports anything."""
     return ()
 
 
-def told_of(jobs: Jobs, gpu: Gpu, process: Process) -> Ledger | None:
-    """What a process on that card tells of itself; None where it tells nothing."""
+def reported_ledger(jobs: Jobs, gpu: Gpu, process: Process) -> Ledger | None:
+    """What a process on that card reports of itself; None where it reports nothing."""
     found = find_job(jobs, process.pid, gpu.uuid)
     return None if found is None else found[0].ledger(found[1])
 
 
-def told_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:
-    """The observed side of a row's process: its peak as the driver shows it, and what the job itself tells."""
-    told = None if row.process is None else told_of(jobs, row.gpu, row.process)
-    return observed_ledger(row.peak, told)
-
-
-def told_moments(jobs: Jobs, panel: Panel | None) -> tuple[Moment, ...]:
-    """The ends of the phases that the panel's process reported on the panel's card."""
-    if panel is None or panel.process is None or panel.gpu is None:
-        return ()
-    found = find_job(jobs, panel.process.pid, panel.gpu.uuid)
+def reported_moments(jobs: Jobs, gpu: Gpu, process: Process) -> tuple[Moment, ...]:
+    """The ends of the phases that a process reported on that card."""
+    found = find_job(jobs, process.pid, gpu.uuid)
     if found is None:
         return ()
     job, device = found
@@ -46,7 +36,7 @@ def told_moments(jobs: Jobs, panel: Panel | None) -> tuple[Moment, ...]:
             step=end.step,
             allocated=end.allocated,
             reserved=end.reserved,
-            # A phase that stayed below an earlier peak tells no peak of its own: it was at least what it ended with.
+            # A phase that stayed below an earlier peak reports no peak of its own: it was at least what it ended with.
             peak_allocated=end.allocated if end.peak_allocated is None else end.peak_allocated,
             peak_reserved=end.peak_reserved,
         )

@@ -1,8 +1,8 @@
-"""The dashboard's runs go into the history on a thread of its own: a disk may be slow, locked, full or read-only."""
+"""Runs go into the history on a thread of its own: a disk may be slow, locked, full or read-only."""
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -11,9 +11,37 @@ from vramtui.core.base.errors import UserError
 
 if TYPE_CHECKING:
     from vramtui.core.runs.run import Run
-    from vramtui.records.run_history import RunHistory
 
 MOST_WAITING = 4096
+
+
+class RunHistoryFile(Protocol):
+    """Where runs are kept."""
+
+    def keep(self, run: "Run", /) -> object:
+        """Add a run, or what is known of it now.
+
+        Raises:
+            UserError: it cannot be written.
+        """
+        ...
+
+
+class RunWriter(Protocol):
+    """Keeps runs, on a thread of its own. Nothing that it does may end the dashboard or hold it up."""
+
+    @property
+    def problem(self) -> str:
+        """The sentence that says why the latest ones are not kept; empty where they are."""
+        ...
+
+    def keep(self, runs: "Sequence[Run]") -> None:
+        """Take the latest word on these runs, and return at once."""
+        ...
+
+    def finish(self, runs: "Sequence[Run]", patience: float) -> None:
+        """Take the last words, and wait at most `patience` seconds until they are kept."""
+        ...
 
 
 class HistoryRunWriter:
@@ -23,7 +51,7 @@ class HistoryRunWriter:
         open_history: where runs are kept; it is asked for when the first one is.
     """
 
-    def __init__(self, open_history: "Callable[[], RunHistory]") -> None:
+    def __init__(self, open_history: Callable[[], RunHistoryFile]) -> None:
         self._open_history = open_history
         self._waiting: dict[str, Run] = {}
         self._changed = threading.Condition()

@@ -1,17 +1,18 @@
-"""Estimates as the screen needs them: made when a workload or a card changes, kept, and never an exception."""
+"""Estimates, made when a workload or a card changes, kept, and never an exception; and the largest batch that fits."""
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from time import thread_time
 from typing import Any
 
 import msgspec
 
-from vramtui.app.monitor.max_batch_search import MaxBatchSearch
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.schema.decoder_models import RuleModel
+from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 
 Correct = Callable[[Estimate, Workload, Device], Estimate]
@@ -21,6 +22,9 @@ Correct = Callable[[Estimate, Workload, Device], Estimate]
 KEPT = 128
 KEPT_RULES = 16
 KEPT_NUMBERS = 1024
+MOST_BATCH = 1 << 20
+# Seconds of work that a search may take of one turn. An estimate under way is finished, so a turn can take that longer.
+BUDGET = 0.01
 
 
 class EstimateResult(msgspec.Struct, frozen=True):
@@ -46,18 +50,65 @@ class LazyAnalytic:
         return ANALYTIC.estimate(workload, device)
 
 
+class MaxBatchSearch:
+    """One search, which goes on whenever it is given time.
+
+    Args:
+        fits: whether a batch of that size does; costs an estimate.
+
+    Attributes:
+        found: the largest batch that fits; 0 when none does, None while the search goes on.
+    """
+
+    def __init__(self, fits: Callable[[int], bool]) -> None:
+        self.found: int | None = None
+        self._steps = _halving(fits)
+
+    def go_on(self, budget: float = BUDGET) -> None:
+        """Search for `budget` seconds of work, for one estimate at least: a busy machine makes no turn shorter."""
+        over = thread_time() + budget
+        while self.found is None:
+            try:
+                next(self._steps)
+            except StopIteration as ended:
+                self.found = ended.value
+            if thread_time() >= over:
+                return
+
+
+def _halving(fits: Callable[[int], bool]) -> Generator[None, None, int]:
+    """Memory only grows with the batch: double until it does not fit, then halve. Stops after every estimate."""
+    best, fails = 0, 1
+    while fits(fails):
+        best, fails = fails, fails * 2
+        if fails > MOST_BATCH:
+            return best
+        yield
+    yield
+    while fails - best > 1:
+        middle = (best + fails) // 2
+        if fits(middle):
+            best = middle
+        else:
+            fails = middle
+        yield
+    return best
+
+
 class Predictor:
     """Asks `estimator` once for each workload and card.
 
     Args:
-        estimator: what answers at once.
+        estimator: what answers at once; the analytic one by default.
         traced: the estimate of a finished trace, where there is one.
     """
 
     def __init__(
-        self, estimator: Estimator, traced: Callable[[tuple[Workload, Device]], Estimate | None] = lambda _job: None
+        self,
+        estimator: Estimator | None = None,
+        traced: Callable[[tuple[Workload, Device]], Estimate | None] = lambda _job: None,
     ) -> None:
-        self.estimator = estimator
+        self.estimator = estimator or LazyAnalytic()
         self._traced = traced
         self._rules: OrderedDict[tuple[Workload, Device], tuple[Estimate, ...]] = OrderedDict()
         self._answers: OrderedDict[tuple[Workload, Device], EstimateResult] = OrderedDict()
@@ -97,6 +148,10 @@ class Predictor:
             answer = self._answers[wanted] = self._make(workload, device)
             _trim(self._answers)
         return answer
+
+    def of_preset(self, found: PresetFile, device: Device) -> Estimate | None:
+        """The estimate of a preset as its file has it, uncorrected; None where there can be none."""
+        return self.plain(found.preset.workload, device).estimate
 
     def traced(self, workload: Workload, device: Device) -> Estimate | None:
         """What a trace said, if there was one."""

@@ -5,12 +5,11 @@ from hypothesis.strategies import integers
 from msgspec import structs
 
 from tests.app.stand_ins import MODEL, PRESETS, RoundEstimator
-from vramtui.app.monitor.max_batch_search import MOST_BATCH, MaxBatchSearch
-from vramtui.app.monitor.predictor import Predictor, verdict
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import CARDS, Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.monitor.predictor import MOST_BATCH, MaxBatchSearch, Predictor, verdict
 
 TRAIN = PRESETS[0].preset.workload
 H100 = card("H100")

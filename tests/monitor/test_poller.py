@@ -1,15 +1,12 @@
-"""The polling thread: what it posts, and that nothing waits for it."""
+"""The polling thread: what it delivers, and that nothing waits for it."""
 
 import queue
 import threading
 
-from textual.message import Message
-
 from tests.app import moments
-from vramtui.app.messages import ReadFailed, SampleTaken, SourceStuck
-from vramtui.app.monitor.poller import Poller
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
+from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult, read_deadline
 
 WAIT = 60.0
 
@@ -46,8 +43,8 @@ class Clock:
         return self.at
 
 
-def start(source: Scripted, clock: Clock | None = None) -> tuple[Poller, "queue.Queue[Message]"]:
-    posted: queue.Queue[Message] = queue.Queue()
+def start(source: Scripted, clock: Clock | None = None) -> tuple[Poller, "queue.Queue[ReadResult]"]:
+    posted: queue.Queue[ReadResult] = queue.Queue()
     poller = Poller(source, 0.001, posted.put, clock=clock or Clock())
     poller.start()
     return poller, posted
@@ -59,10 +56,9 @@ def test_samples_and_failures_in_their_order() -> None:
     got = [posted.get(timeout=WAIT) for _ in range(4)]
     poller.stop()
     source.release.set()
-    assert got[0] == SampleTaken(moments.usual(1))
-    assert got[1] == ReadFailed("no driver", "load it")
-    assert got[2] == ReadFailed("the scripted source broke: RuntimeError: a bug")
-    assert got[3] == SampleTaken(moments.usual(2))
+    assert (got[0], got[3]) == (moments.usual(1), moments.usual(2))
+    failures = [(one.message, one.hint) for one in got[1:3] if isinstance(one, SourceFailed)]
+    assert failures == [("no driver", "load it"), ("the scripted source broke: RuntimeError: a bug", "")]
 
 
 def test_a_read_past_its_deadline_is_told_and_waited_for() -> None:
@@ -75,11 +71,14 @@ def test_a_read_past_its_deadline_is_told_and_waited_for() -> None:
     clock.at += 60
     poller.check()
     stuck = posted.get(timeout=WAIT)
-    assert isinstance(stuck, SourceStuck)
-    assert stuck.since == 100.0
+    assert stuck == ReadOverdue(100.0)
     source.release.set()
-    assert isinstance(posted.get(timeout=WAIT), SampleTaken)
+    assert posted.get(timeout=WAIT) == moments.usual()
     poller.stop()
+
+
+def test_one_deadline_for_every_reader() -> None:
+    assert (read_deadline(0.1), read_deadline(1.0), read_deadline(60.0)) == (3.0, 3.0, 120.0)
 
 
 def test_stopping_waits_for_nothing() -> None:

@@ -14,19 +14,19 @@ import msgspec
 import pytest
 
 from tests.examples import a_run
-from vramtui.cli.dashboard.run_writer import HistoryRunWriter
 from vramtui.core.base.errors import UserError
 from vramtui.core.runs.run import Run
+from vramtui.monitor.run_writer import HistoryRunWriter
 from vramtui.records.run_history import FILE, RunHistory
 
 PATIENCE = 60.0
 RUN = a_run(key="h/GPU-0/1/100", source="watched", host="h", pid=1, started_at=100.0)
-# A dashboard's keeper that writes until somebody ends it, and says how many jobs it has seen the last of.
+# A run writer that writes until somebody ends it, and says how many jobs it has seen the last of.
 ENDLESS = """
 import sys, msgspec
 from pathlib import Path
-from tests.cli.test_dashboard_keeper import RUN, HistoryKeeper, RunHistory
-keeper = HistoryKeeper(lambda: RunHistory(Path(sys.argv[1])))
+from tests.monitor.test_run_writer import RUN, HistoryRunWriter, RunHistory
+keeper = HistoryRunWriter(lambda: RunHistory(Path(sys.argv[1])))
 for number in range(100_000):
     run = msgspec.structs.replace(RUN, key=f"{sys.argv[2]}/{number}", pid=number, host=sys.argv[2])
     keeper.finish([run], 20.0)

@@ -1,0 +1,1 @@
+"""The engine without a screen: what the dashboard, `record`, `run`, `ps` and `snapshot` all do with samples."""
