@@ -35,7 +35,7 @@ class QuestionDialog(Window[str]):
     """
 
     DEFAULT_CSS = """
-    Question VerticalScroll { max-height: 20; margin: 1 0 0 0; }
+    QuestionDialog VerticalScroll { max-height: 20; margin: 1 0 0 0; }
     QuestionDialog #answers { margin: 1 0 0 0; }
     """
 
