@@ -51,6 +51,19 @@ def test_the_list_and_the_spread_of_errors(kept: RunHistory) -> None:
     assert "\x1b" not in done.stdout
 
 
+def test_a_plot_shows_each_error_and_how_often_it_occurs(kept: RunHistory) -> None:
+    for pid in range(3):
+        one = msgspec.structs.replace(RUN, key=str(pid), pid=pid, started_at=1.7e9 + pid * 86400)
+        kept.keep(msgspec.structs.replace(one, ending="exited", exit_code=0))
+    done = invoke(program(), ["history", "--plot"])
+    assert done.exit_code == 0
+    assert done.stdout.count("o") > 3
+    assert "observed over predicted, %" in done.stdout
+    row = next(line for line in done.stdout.splitlines() if "−10 to −5 %" in line and "#" in line)
+    assert row.count("#") > 10
+    assert "\x1b" not in done.stdout
+
+
 def test_one_run(kept: RunHistory) -> None:
     kept.keep(RUN)
     done = invoke(program(), ["history", "1"])

@@ -2,6 +2,7 @@
 
 import platform
 import re
+import shutil
 import sys
 import time
 from datetime import datetime
@@ -38,6 +39,7 @@ def history(
         bool, typer.Option("--calibration", help="What this host's runs (or --host's) teach about constants.")
     ] = False,
     forget: Annotated[int | None, typer.Option(metavar="RUN", help="Remove one run for good.")] = None,
+    plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors: over time, and how often.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
@@ -65,6 +67,8 @@ def history(
             history_text.print_run(kept[0])
         else:
             history_text.print_list(kept, some_kept=bool(kept) or bool(kept_in.runs(limit=1)))
+            if plot and kept:
+                _print_plots(kept)
 
 
 def document(kept: list[StoredRun]) -> dict[str, object]:
@@ -73,6 +77,14 @@ def document(kept: list[StoredRun]) -> dict[str, object]:
 
     rows = [{"id": entry.id, **msgspec.to_builtins(entry.run), "error": entry.run.error} for entry in kept]
     return {"schema": 1, "runs": rows, "errors": spreads(tuple(entry.run for entry in kept))}
+
+
+def _print_plots(kept: list[StoredRun]) -> None:
+    from vramtui.cli.common.category_bars import Bars  # noqa: PLC0415 - only here
+    from vramtui.cli.history.plots import plotted  # noqa: PLC0415 - as above
+
+    runs = [entry.run for entry in kept]
+    sys.stdout.write(f"\n{plotted(runs, time.time(), shutil.get_terminal_size().columns, colour=Bars().colour)}")
 
 
 def _print_calibration(kept: tuple[StoredRun, ...], host: str, *, json: bool) -> None:

@@ -1,6 +1,7 @@
 """`vramtui lab --plot`: an experiment drawn in the terminal."""
 
 from vramtui.cli.common.category_bars import MARKS, Bars
+from vramtui.cli.common.plotting import drawing, finished
 from vramtui.cli.trace.text import unit_of
 from vramtui.core.base.colours import DARK
 from vramtui.estimators.lab.runner import LabRow, Outcome
@@ -21,13 +22,7 @@ def plotted(outcome: Outcome, width: int, bars: Bars) -> str:
 
 def _curve(rows: tuple[LabRow, ...], width: int, *, colour: bool) -> str:
     """Allocated over the size asked for."""
-    import plotext  # noqa: PLC0415 - only where something is drawn
-
-    figure = plotext.figure
-    figure.clear()
-    figure.theme("default" if colour else "colorless")
-    figure.plot_size(width, 20)
-    figure.title("allocated bytes over bytes asked for")
+    figure = drawing("allocated bytes over bytes asked for", width, 20, colour=colour)
     asked = [int(row.label) for row in rows]
     curve = figure.signal(asked, [row.predicted.allocated for row in rows], marker="braille")
     curve.lines()
@@ -35,7 +30,7 @@ def _curve(rows: tuple[LabRow, ...], width: int, *, colour: bool) -> str:
     measured = [(int(row.label), row.measured.allocated) for row in rows if row.measured is not None]
     if measured:
         figure.draw(figure.signal([x for x, _ in measured], [y for _, y in measured], marker="o"))
-    return _text(figure, colour=colour)
+    return finished(figure, colour=colour)
 
 
 def _stacks(title: str, rows: tuple[TraceRow, ...], width: int, bars: Bars) -> str:
@@ -43,30 +38,22 @@ def _stacks(title: str, rows: tuple[TraceRow, ...], width: int, bars: Bars) -> s
     import plotext  # noqa: PLC0415 - only where something is drawn
 
     unit, name = unit_of(max(row.allocated for row in rows))
-    figure = plotext.figure
-    figure.clear()
-    figure.theme("default" if bars.colour else "colorless")
-    figure.plot_size(width, len(rows) + LINES_BESIDE + 1)
-    figure.title(f"{title}: held at the end of each phase, {name}")
+    heading = f"{title}: held at the end of each phase, {name}"
+    figure = drawing(heading, width, len(rows) + LINES_BESIDE + 1, colour=bars.colour)
     labels = [f"{row.phase} {row.step}" if row.step >= 0 else row.phase for row in reversed(rows)]
     heights = [[row.categories.get(category, 0) / unit for row in reversed(rows)] for category in MARKS]
     markers = [
         plotext.marker(letter, _colour(category)) if bars.colour else letter for category, letter in MARKS.items()
     ]
     figure.draw(figure.bar(labels, heights, stacked=True, orientation="horizontal", marker=markers, width=0.5))
-    return _text(figure, colour=bars.colour)
+    return finished(figure, colour=bars.colour)
 
 
 def _lengths(rows: tuple[LabRow, ...], width: int, *, colour: bool) -> str:
     """A bar of allocated for each moment, and beside it one of reserved."""
-    import plotext  # noqa: PLC0415 - only where something is drawn
-
     unit, name = unit_of(max(row.predicted.reserved for row in rows))
-    figure = plotext.figure
-    figure.clear()
-    figure.theme("default" if colour else "colorless")
-    figure.plot_size(width, len(rows) + LINES_BESIDE + 1)
-    figure.title(f"allocated (#) within reserved (·), {name}")
+    heading = f"allocated (#) within reserved (·), {name}"
+    figure = drawing(heading, width, len(rows) + LINES_BESIDE + 1, colour=colour)
     upward = rows[::-1]
     labels = [f"{row.run} {row.label}".strip() for row in upward]
     allocated = [row.predicted.allocated / unit for row in upward]
@@ -74,17 +61,9 @@ def _lengths(rows: tuple[LabRow, ...], width: int, *, colour: bool) -> str:
     figure.draw(
         figure.bar(labels, [allocated, cached], stacked=True, orientation="horizontal", marker=["#", "·"], width=0.5)
     )
-    return _text(figure, colour=colour)
+    return finished(figure, colour=colour)
 
 
 def _colour(category: str) -> tuple[int, int, int]:
     red, green, blue = bytes.fromhex(DARK[category.replace("_", "-")].removeprefix("#"))
     return red, green, blue
-
-
-def _text(figure: object, *, colour: bool) -> str:
-    import plotext  # noqa: PLC0415 - only where something is drawn
-
-    text = str(figure.build().string())  # type: ignore[attr-defined] # plotext has no types
-    plain = text if colour else str(plotext.uncolorize(text))
-    return "\n".join(line.rstrip() for line in plain.splitlines())
