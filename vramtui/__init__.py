@@ -1,3 +1,19 @@
-"""vramtui: GPU memory, observed and predicted, side by side."""
+"""vramtui: GPU memory, observed and predicted, side by side. It offers what `vramtui.api` does, loaded when used."""
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """What `vramtui.api` offers: it takes a tenth of a second to load, which `import vramtui` does not."""
+    if name.startswith("_"):
+        raise AttributeError(f"module 'vramtui' has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - as above
+
+    api = import_module("vramtui.api")
+    if name not in api.__all__:
+        raise AttributeError(f"module 'vramtui' has no attribute {name!r}")
+    return getattr(api, name)
+
+
+def __dir__() -> list[str]:
+    return ["__version__", "estimate", "fit", "observe", "sample", "schema", "trace"]

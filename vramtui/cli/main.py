@@ -27,6 +27,7 @@ COMMANDS = {
     "doctor": "doctor.command",
     "presets": "presets.command",
     "config": "config",
+    "schema": "schema",
     "help": "help",
 }
 

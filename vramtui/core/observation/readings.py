@@ -151,6 +151,9 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     hint: str = ""
 
 
+_RECORDED = ("pid", "type", "user", "name", "command", "started_at", "used_memory", "peak_memory", "cpu_percent")
+
+
 class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one source saw at one moment (`taken_at`, seconds since the epoch) on one host."""
 
@@ -160,6 +163,26 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     host: Host
     gpus: tuple[Gpu, ...] = ()
     problems: tuple[Problem, ...] = ()
+
+    def to_records(self) -> list[dict[str, object]]:
+        """A row of plain values for each process on each GPU, for a table: bytes, and None for what is not known. A
+        GPU without processes has a row of its own, whose `pid` is None.
+        """
+        return [
+            {
+                "taken_at": self.taken_at,
+                "host": self.host.name,
+                "gpu_index": gpu.index,
+                "gpu_uuid": gpu.uuid,
+                "gpu_name": gpu.name,
+                "gpu_total": gpu.memory.total,
+                "gpu_used": gpu.memory.used,
+                "gpu_utilization": gpu.utilization,
+                **{name: getattr(process, name, None) for name in _RECORDED},
+            }
+            for gpu in self.gpus
+            for process in (gpu.processes or (None,))
+        ]
 
 
 class ProcessKey(msgspec.Struct, frozen=True, order=True):

@@ -108,6 +108,8 @@ def _run(request: TraceRequest) -> Any:
 
         return run_workload(request.workload)
     try:
+        if request.pickled:
+            return script.run_pickled(request.pickled, request.steps)
         if request.function is not None:
             return script.run_function(request.path, request.function, request.arguments)
         return script.run_script(request.path, request.arguments)

@@ -27,6 +27,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         arguments: what a script finds in `sys.argv`.
         workload: a preset's model and run, whose model is then built of torch's or transformers' parts; None for a
             file.
+        pickled: the path of a file with a pickled function and its arguments, as `vramtui.api.tracing` writes it.
         device: the card to stand in for.
         steps: after how many optimizer steps to stop.
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
@@ -37,6 +38,7 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     function: str | None = None
     arguments: tuple[str, ...] = ()
     workload: Workload | None = None
+    pickled: str = ""
     device: Device
     steps: int = 3
     alloc_conf: str = ""

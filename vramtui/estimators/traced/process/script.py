@@ -3,10 +3,13 @@
 import importlib.util
 import inspect
 import os
+import pickle
 import runpy
 import sys
 from collections.abc import Callable
+from multiprocessing import spawn
 from pathlib import Path
+from typing import Any
 
 from vramtui.core.base.errors import UserError, nearest
 
@@ -36,6 +39,34 @@ def run_function(path: str, function: str, arguments: tuple[str, ...]) -> None:
         raise UserError(f"{path} has no function {function!r}{nearest(function, known)}")
     _refuse_arguments(path, function, called)
     called()
+
+
+def run_pickled(path: str, steps: int) -> None:
+    """Call a function that another process of this user has just written, `steps` times, with its arguments: a module
+    among them stands on "cuda" then, and an optimizer has its parameters there.
+    """
+    with open(path, "rb") as file:  # noqa: PTH123 - one file is read twice
+        told = pickle.load(file)  # noqa: S301 - our own process wrote it, in a folder of its own
+        sys.path[:] = told.pop("sys_path", sys.path)
+        spawn.prepare(told)
+        step, arguments = pickle.load(file)  # noqa: S301 - as above
+    _move_to_card(arguments)
+    for _ in range(steps):
+        step(*arguments)
+
+
+def _move_to_card(arguments: tuple[Any, ...]) -> None:
+    """Modules go to the card. Theirs are new parameters then, which the optimizers take for the old ones."""
+    moved: dict[int, Any] = {}
+    for module in arguments:
+        if hasattr(module, "named_parameters"):
+            before = dict(module.named_parameters())
+            on_meta = any(parameter.is_meta for parameter in before.values())
+            module.to_empty(device="cuda") if on_meta else module.to("cuda")
+            moved |= {id(before[name]): parameter for name, parameter in module.named_parameters()}
+    for optimizer in arguments:
+        for group in getattr(optimizer, "param_groups", ()):
+            group["params"] = [moved.get(id(parameter), parameter) for parameter in group["params"]]
 
 
 def _refuse_arguments(path: str, function: str, called: Callable[..., object]) -> None:

@@ -1,0 +1,210 @@
+"""`vramtui.api`: what other programs may call, from whatever they have for a model."""
+
+import doctest
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+import vramtui
+from vramtui.api import estimation, observing, schemas
+from vramtui.api.schemas import EstimateDocument
+from vramtui.cli.estimate.command import changed_preset
+from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.presets import PresetLibrary
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 256,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 512,
+    "vocab_size": 1000,
+    "max_position_embeddings": 512,
+    "tie_word_embeddings": False,
+}
+README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", README.partition("## From Python")[2].partition("\n## ")[0], re.DOTALL)
+AXOLOTL = """\
+base_model: meta-llama/Llama-3.1-8B
+micro_batch_size: 2
+sequence_len: 4096
+bf16: true
+optimizer: adamw_torch
+gradient_checkpointing: true
+"""
+DEEPSPEED = {"train_micro_batch_size_per_gpu": 3, "bf16": {"enabled": True}, "zero_optimization": {"stage": 2}}
+TRAIN: dict[str, Any] = {
+    "kind": "train",
+    "batch_size": 4,
+    "sequence_length": 128,
+    "precision": "bf16",
+    "optimizer": "adamw",
+}
+
+
+def test_a_preset_is_what_the_command_line_makes_of_it() -> None:
+    made = vramtui.estimate("llama-3.1-8b-lora", batch_size=2, gpu="A100-80GB")
+    preset = changed_preset("llama-3.1-8b-lora", ["run.batch_size=2"]).preset
+    assert made.estimate == ANALYTIC.estimate(preset.workload, made.device)
+    assert made.fits is (made.process <= made.device.total_memory)
+    assert sum(part.at_peak for part in made.parts) == made.process
+
+
+def test_the_same_config_in_every_form(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG))
+    config = SimpleNamespace(model_type="llama", to_dict=lambda: CONFIG)
+    forms = [CONFIG, tmp_path, str(tmp_path / "config.json"), config, SimpleNamespace(config=config)]
+    assert len({vramtui.estimate(form, **TRAIN).process for form in forms}) == 1
+
+
+def test_tables_of_a_preset_and_the_preset_itself() -> None:
+    found = PresetLibrary().get("gpt2-124m").preset
+    tables = msgspec.to_builtins(found.workload)
+    assert vramtui.estimate(tables).process == vramtui.estimate(found).process == vramtui.estimate("gpt2-124m").process
+
+
+def test_an_id_of_a_model_whose_shapes_a_preset_has() -> None:
+    made = vramtui.estimate("meta-llama/Llama-3.1-8B", **TRAIN, lora={"rank": 16}, gpu="A100-80GB")
+    assert made.fits
+    assert 8_030_000_000 < (made.ledger.weights or 0) / 2 < 8_100_000_000
+    assert "llama-3.1-8b" in made.assumptions[0]
+    with pytest.raises(vramtui.UserError):
+        vramtui.estimate("nobody/no-such-model-9000")
+
+
+def test_a_training_programs_file(tmp_path: Path) -> None:
+    (tmp_path / "axolotl.yml").write_text(AXOLOTL)
+    (tmp_path / "ds.json").write_text(json.dumps(DEEPSPEED))
+    run = vramtui.estimate(tmp_path / "axolotl.yml").preset.preset.run
+    assert isinstance(run, TrainRun)
+    assert (run.batch_size, run.sequence_length, run.checkpointing) == (2, 4096, "full")
+    with_zero = vramtui.estimate("gpt2-124m", job_file=tmp_path / "ds.json", parallel={"data": 4})
+    workload = msgspec.to_builtins(with_zero.preset.preset.workload)
+    assert workload["run"]["batch_size"] == 3
+    assert workload["parallel"]["zero_stage"] == 2
+    with pytest.raises(vramtui.UserError, match="names no model"):
+        vramtui.estimate(_yaml(tmp_path))
+
+
+def _yaml(folder: Path) -> Path:
+    path = folder / "accelerate.yaml"
+    path.write_text(
+        "compute_environment: LOCAL_MACHINE\ndistributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_processes: 4\n"
+    )
+    return path
+
+
+def test_how_much_fits_is_exact() -> None:
+    report = vramtui.fit("gpt2-124m", memory="8GiB")
+    most = report.largest("batch_size")
+    assert most is not None
+    assert vramtui.estimate("gpt2-124m", batch_size=most, memory="8GiB").fits
+    assert not vramtui.estimate("gpt2-124m", batch_size=most + 1, memory="8GiB").fits
+    assert report.changes
+
+
+@pytest.mark.parametrize(
+    ("act", "words"),
+    [
+        (lambda: vramtui.estimate("gpt2-124"), "did you mean gpt2-124m"),
+        (lambda: vramtui.estimate("gpt2-124m", batchsize=2), "batch_size"),
+        (lambda: vramtui.estimate("gpt2-124m", batch_size="many"), "batch_size"),
+        (lambda: vramtui.estimate("gpt2-124m", gpu="A101"), "A10"),
+        (lambda: vramtui.estimate("gpt2-124m", memory=0), "no memory"),
+        (lambda: vramtui.estimate("gpt2-124m", method="guess"), "method guess"),
+        (lambda: vramtui.estimate(3), "no model"),
+        (lambda: vramtui.estimate(SimpleNamespace(named_parameters=list)), "vramtui.trace"),
+        (lambda: vramtui.fit("gpt2-124m"), "say what it has to fit"),
+        (lambda: vramtui.schema("presets"), "did you mean preset"),
+    ],
+)
+def test_a_mistake_is_one_sentence(act: object, words: str) -> None:
+    assert callable(act)
+    with pytest.raises(vramtui.UserError, match=words) as caught:
+        act()
+    assert "--" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_what_it_says_in_a_notebook_and_in_text() -> None:
+    made = vramtui.estimate("gpt2-124m", gpu="RTX4090")
+    assert made._repr_html_().count("<tr>") == len(made.parts) + 1
+    assert "fits RTX4090" in str(made)
+
+
+def test_a_document_is_of_its_schema() -> None:
+    made = vramtui.estimate("gpt2-124m", gpu="RTX4090").to_dict()
+    described = vramtui.schema("estimate")
+    required = described["$defs"]["EstimateDocument"]["required"]
+    assert sorted(required) == sorted(made)
+    assert msgspec.convert(json.loads(json.dumps(made)), EstimateDocument).process == made["process"]
+
+
+def test_a_reading_as_rows() -> None:
+    sample = vramtui.sample(demo=True)
+    rows = sample.to_records()
+    assert len(rows) == sum(max(1, len(gpu.processes)) for gpu in sample.gpus)
+    assert {row["gpu_index"] for row in rows} == {gpu.index for gpu in sample.gpus}
+
+
+def test_importing_the_package_loads_nothing() -> None:
+    program = (
+        "import sys, time; began = time.process_time(); import vramtui; took = time.process_time() - began\n"
+        "heavy = {'msgspec', 'textual', 'torch', 'rich', 'pynvml', 'typer'} & set(sys.modules)\n"
+        "vramtui.estimate\n"
+        "print(took < 0.005, heavy, {'textual', 'torch', 'rich', 'pynvml', 'typer'} & set(sys.modules))"
+    )
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ended.stdout.split() == ["True", "set()", "set()"]
+
+
+def test_the_stub_names_what_there_is() -> None:
+    stub = (Path(vramtui.__file__).with_suffix(".pyi")).read_text(encoding="utf-8")
+    from vramtui import api  # noqa: PLC0415 - beside what it is compared with
+
+    assert [name for name in api.__all__ if f"import {name} as {name}" not in stub] == []
+
+
+@pytest.mark.parametrize("module", [estimation, observing, schemas], ids=lambda module: module.__name__)
+def test_examples_of_the_docstrings(module: ModuleType, runtime: Path) -> None:
+    assert runtime.is_dir()
+    ended = doctest.testmod(module)
+    assert ended.attempted
+    assert not ended.failed
+
+
+@pytest.mark.parametrize("example", [example for example in EXAMPLES if "trace(" not in example])
+def test_the_readmes_examples(example: str, runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(runtime)
+    exec(compile(example, "README.md", "exec"), {"__name__": "example"})  # noqa: S102 - it is the documentation's own
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("example", [example for example in EXAMPLES if "trace(" in example])
+def test_the_readmes_traces(example: str, tmp_path: Path) -> None:
+    """As a script of its own, which is what the process that traces looks for the function in."""
+    path = tmp_path / "example.py"
+    path.write_text(example)
+    ended = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    assert not ended.returncode, ended.stderr
+    assert "GiB" in ended.stdout
+
+
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for sockets, whose path is short enough for one."""
+    with tempfile.TemporaryDirectory(prefix="vt") as folder:
+        monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        yield Path(folder)

@@ -1,0 +1,264 @@
+"""`estimate` and `fit`: what a job should need, and how large it may be."""
+
+import os
+
+import msgspec
+
+from vramtui.api.workloads import option_words, preset_for
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes, parse_size
+from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
+from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.estimate.ledger import TITLES, Ledger
+from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.methods import estimates_by
+from vramtui.estimators.planner.planner import Edge, Effect, Plan, Planner
+
+
+class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process of a job should need; bytes throughout.
+
+    Attributes:
+        preset: the model and the run that were estimated.
+        device: the card that it was made for.
+        estimate: the estimator's whole answer.
+        named: whether a card or a memory was asked about, so that there is an answer to whether it fits.
+    """
+
+    preset: PresetFile
+    device: Device
+    estimate: Estimate
+    named: bool
+
+    @property
+    def allocated(self) -> int:
+        """Peak of `torch.cuda.memory_allocated`."""
+        return self.estimate.allocated
+
+    @property
+    def reserved(self) -> int | None:
+        """Peak of `torch.cuda.memory_reserved`; None where the method has no word on it."""
+        return self.estimate.reserved
+
+    @property
+    def process(self) -> int:
+        """Peak of what nvidia-smi shows for the process."""
+        return self.estimate.process
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Every part with its bytes, arithmetic and source; `at_peak` sums to `process`."""
+        return self.estimate.parts
+
+    @property
+    def ledger(self) -> Ledger:
+        """The parts by category, and the totals."""
+        return self.estimate.ledger
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What was taken for granted, a sentence each."""
+        notes = self.preset.preset.notes if not self.preset.bundled else ""
+        return (*filter(None, (notes,)), *self.estimate.assumptions)
+
+    @property
+    def spare(self) -> int | None:
+        """Bytes that the card has left, negative when they are too few; None when no card was named."""
+        return self.device.total_memory - self.process if self.named else None
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the whole process stays within the card's memory; None when no card was named."""
+        return None if self.spare is None else self.spare >= 0
+
+    def to_dict(self) -> dict[str, object]:
+        """Everything as plain values, as `vramtui schema estimate` describes it."""
+        return {
+            "schema": 1,
+            "preset": self.preset.key,
+            "workload": msgspec.to_builtins(self.preset.preset.workload),
+            "device": msgspec.to_builtins(self.device) if self.named else None,
+            "allocated": self.allocated,
+            "reserved": self.reserved,
+            "process": self.process,
+            "fits": self.fits,
+            "spare": self.spare,
+            "estimate": msgspec.to_builtins(self.estimate),
+        }
+
+    def __str__(self) -> str:
+        """The totals and the parts, a line each."""
+        lines = [f"{self.preset.key}: {format_bytes(self.process)}{self._verdict()}"]
+        width = max(len(part.name) for part in self.parts)
+        lines += [
+            f"  {part.name:<{width}}  {format_bytes(part.at_peak):>10}  {part.formula}"
+            for part in sorted(self.parts, key=lambda part: -part.at_peak)
+            if part.at_peak
+        ]
+        return "\n".join(lines)
+
+    def _verdict(self) -> str:
+        if self.spare is None:
+            return ""
+        if self.spare >= 0:
+            return f" fits {self.device.name}, {format_bytes(self.spare)} to spare"
+        return f" does not fit {self.device.name}, {format_bytes(-self.spare)} short"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the totals and each part with its arithmetic."""
+        from vramtui.records.export.html.text import table, tag, text  # noqa: PLC0415 - only a notebook asks
+
+        rows = [
+            (
+                text(part.name),
+                text(TITLES[part.line]),
+                format_bytes(part.at_peak),
+                text(part.formula),
+                text(part.source),
+            )
+            for part in sorted(self.parts, key=lambda part: -part.at_peak)
+        ]
+        totals = (("allocated", self.allocated), ("reserved", self.reserved), ("process", self.process))
+        told = ", ".join(f"{name} {format_bytes(size)}" for name, size in totals)
+        title = tag("p", tag("strong", text(self.preset.key)), text(f": {told}{self._verdict()}"))
+        return title + table(("Part", "Line", "At the peak", "Arithmetic", "Source"), rows, numbers=(2,))
+
+
+class FitReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a job may be on a card, and what single changes would do.
+
+    Attributes:
+        preset: the model and the run.
+        device: the card.
+        plan: the planner's whole answer.
+        planner: asked again by `largest`.
+    """
+
+    preset: PresetFile
+    device: Device
+    plan: Plan
+    planner: Planner
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits as it is."""
+        return self.plan.fits
+
+    @property
+    def process(self) -> int:
+        """Bytes of the process as it is."""
+        return self.plan.process
+
+    @property
+    def changes(self) -> tuple[Effect, ...]:
+        """What each single change would free, and what it costs."""
+        return self.plan.effects
+
+    def largest(self, key: str = "batch_size") -> int | None:
+        """The largest value of a run's whole number that fits, exact: one more does not. None when not even 1 fits.
+
+        Raises:
+            UserError: the run has no whole number of that name.
+        """
+        return self.edge(key).largest
+
+    def edge(self, key: str = "batch_size") -> Edge:
+        """The largest value with the bytes at it, the bytes at one more, and why one more does not do.
+
+        Raises:
+            UserError: as `largest`.
+        """
+        with option_words():
+            return self.planner.edge(key if "." in key else f"run.{key}")
+
+
+def estimate(
+    model: object,
+    *,
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    method: str | None = None,
+    job_file: str | os.PathLike[str] | None = None,
+    **settings: object,
+) -> JobEstimate:
+    """What a job should need.
+
+    Args:
+        model: a preset's name; the path of a preset, of a model's file or folder, or of a training program's YAML; a
+            Hugging Face id; a preset's or a config.json's tables; a transformers config, or a model that has one.
+        gpu: the card to fit, such as `"A100-80GB"`; figures are those of an H100 where none is named.
+        memory: the memory to fit instead of the card's own: bytes, or text such as `"24GiB"`.
+        method: `analytic` (the default), `rules:ID` or another of `vramtui estimate --method` that gives one answer.
+        job_file: a file of accelerate, DeepSpeed or another training program, whose settings go first.
+        settings: a run's values by their keys in a preset: `kind`, `batch_size`, `sequence_length`, `precision`,
+            `optimizer`, `lora=` with its own table …; `parallel=` and `model=` take tables.
+
+    Raises:
+        UserError: the model, the card or a setting is not known; the sentence names the nearest.
+
+    >>> import vramtui
+    >>> est = vramtui.estimate("gpt2-124m", batch_size=4, gpu="A100-80GB")
+    >>> est.fits, est.process > est.reserved > est.allocated
+    (True, True)
+    >>> sum(part.at_peak for part in est.parts) == est.process
+    True
+    """
+    found = preset_for(model, settings, job_file)
+    device = device_of(gpu, memory)
+    with option_words():
+        made = estimates_by(method, found.preset.workload, device)
+    if len(made) != 1:
+        raise UserError(
+            f"method {method} gives {len(made)} answers; name one of them: {', '.join(m.method for m in made)}"
+        )
+    return JobEstimate(preset=found, device=device, estimate=made[0], named=gpu is not None or memory is not None)
+
+
+def fit(
+    model: object,
+    *,
+    gpu: str | None = None,
+    memory: str | int | None = None,
+    gpus: int = 1,
+    job_file: str | os.PathLike[str] | None = None,
+    **settings: object,
+) -> FitReport:
+    """How large a job may be on a card; the arguments are those of `estimate`.
+
+    Args:
+        model: as in `estimate`.
+        gpu: the card; this or `memory` is needed.
+        memory: its memory.
+        gpus: how many such cards could share the job.
+        job_file: as in `estimate`.
+        settings: as in `estimate`.
+
+    Raises:
+        UserError: as `estimate`; or neither a card nor a memory was named.
+
+    >>> import vramtui
+    >>> vramtui.fit("gpt2-124m", memory="8GiB").largest("batch_size") < vramtui.fit("gpt2-124m", gpu="H100").largest()
+    True
+    """
+    if gpu is None and memory is None:
+        raise UserError('say what it has to fit: gpu="H200", or memory="24GiB"')
+    found, device = preset_for(model, settings, job_file), device_of(gpu, memory)
+    planner = Planner(ANALYTIC, found.preset.workload, device, gpus)
+    return FitReport(preset=found, device=device, plan=planner.plan(), planner=planner)
+
+
+def device_of(gpu: str | None, memory: str | int | None) -> Device:
+    """The card called so, with that memory.
+
+    Raises:
+        UserError: it is not known, or the memory is none.
+    """
+    device = card(gpu or DEFAULT_CARD)
+    if memory is None:
+        return device
+    size = parse_size(memory) if isinstance(memory, str) else memory
+    if size <= 0:
+        raise UserError(f"memory {memory} is no memory at all")
+    name = device.name if gpu else f"a card of {format_bytes(size)}"
+    return msgspec.structs.replace(device, name=name, total_memory=size)

@@ -1,0 +1,120 @@
+"""`observe` and `sample`: what a training loop really holds, and what every GPU of this machine holds now."""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from vramtui import probe
+from vramtui.api.estimation import JobEstimate
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.estimate.comparison import Comparison, compare
+from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.core.observation.readings import Sample
+from vramtui.sources.probe_listener import ProbeListener
+
+LAST_BEAT = 1.0  # seconds for the probe's last message; it sends one every 0.4
+
+
+class ObservedRun:
+    """What PyTorch held while a block ran; whole once the block has ended.
+
+    Attributes:
+        predicted: the estimate to compare with; None where none was given.
+        job: all that the probe told; None until it has told something.
+        process: bytes that the driver showed for this process at the end; None where no driver could be asked.
+    """
+
+    def __init__(self, predicted: JobEstimate | None) -> None:
+        self.predicted = predicted
+        self.job: ObservedJob | None = None
+        self.process: int | None = None
+
+    @property
+    def device(self) -> int | None:
+        """The index of the card on which most was held; None where nothing was."""
+        peaks = {} if self.job is None else self.job.peaks
+        return max(peaks, key=lambda index: peaks[index].reserved_peak or 0, default=None)
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """The parts that are known and the peaks of the allocator's totals in bytes; None where CUDA was not used."""
+        return None if self.job is None or self.device is None else self.job.ledger(self.device)
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """Predicted beside observed, line by line; None without a prediction or where CUDA was not used."""
+        if self.predicted is None or self.ledger is None:
+            return None
+        return compare(self.predicted.preset.key, self.predicted.estimate, self.ledger, self.process)
+
+
+@contextmanager
+def observe(predicted: JobEstimate | None = None) -> Iterator[ObservedRun]:
+    """Watch this process's PyTorch for the length of a block, with the probe that `vramtui run` uses.
+
+    It takes the hooks that the probe takes, a thread, and a socket in the folder of this user's; the training loop is
+    left as it is. Leaving the block waits up to a second for the last message.
+
+    Args:
+        predicted: what `vramtui.estimate` said.
+
+    >>> import vramtui
+    >>> with vramtui.observe() as run:
+    ...     pass  # train
+    >>> run.comparison is None
+    True
+    """
+    run = ObservedRun(predicted)
+    listener = ProbeListener(f"observe-{os.getpid()}-{time.monotonic_ns()}")
+    try:
+        probe.start()
+        yield run
+    finally:
+        began = time.time()
+        deadline = time.monotonic() + LAST_BEAT
+        while time.monotonic() < deadline and (job := _own(listener)) is not None:
+            if job.beat is not None and job.beat.at >= began:
+                break
+            time.sleep(0.02)
+        listener.close()
+        run.job = _own(listener)
+        if run.job is not None:
+            run.process = _held_by_this_process()
+
+
+def _own(listener: ProbeListener) -> ObservedJob | None:
+    return next((job for job in listener.jobs() if job.pid == os.getpid()), None)
+
+
+def _held_by_this_process() -> int | None:
+    with suppress(SourceFailed):
+        rows = [row for gpu in sample().gpus for row in gpu.processes if row.pid == os.getpid()]
+        known = [row.used_memory for row in rows if row.used_memory is not None]
+        return max(known, default=None)
+    return None
+
+
+def sample(*, demo: bool = False) -> Sample:
+    """Every GPU of this machine and the processes on it, now. `to_records()` makes rows for a table of it.
+
+    Args:
+        demo: the built-in host instead, whose GPUs are not real.
+
+    Raises:
+        SourceFailed: the driver cannot be asked; `message` says why, `hint` what to do.
+
+    >>> import vramtui
+    >>> rows = vramtui.sample(demo=True).to_records()
+    >>> sorted(rows[0])[:5]
+    ['command', 'cpu_percent', 'gpu_index', 'gpu_name', 'gpu_total']
+    """
+    from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - only where it is asked for
+    from vramtui.sources.pick import pick_source  # noqa: PLC0415 - loads pynvml, which the demo does not need
+
+    source = DemoSource() if demo else pick_source()
+    try:
+        return source.read()
+    finally:
+        source.close()

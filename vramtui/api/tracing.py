@@ -1,0 +1,117 @@
+"""`trace`: a training step on a card that is not there, in a process of its own."""
+
+import importlib
+import importlib.util
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable
+from multiprocessing import spawn
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vramtui.api.estimation import device_of
+from vramtui.api.workloads import preset_for
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.estimators.traced.estimator import request_of
+from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
+from vramtui.estimators.traced.process.run import is_file_target, require, split_target
+from vramtui.estimators.traced.process.run import trace as trace_in_child
+
+Step = Callable[..., object]
+
+
+def trace(
+    step: str | os.PathLike[str] | Step,
+    model: object = None,
+    optimizer: object = None,
+    *,
+    device: str = "H100",
+    memory: str | int | None = None,
+    steps: int = 3,
+    alloc_conf: str = "",
+    timeout: float | None = None,
+    show_output: bool = False,
+    **settings: object,
+) -> TraceResult:
+    """Run PyTorch code on fake tensors as if the card were there; what it holds, phase by phase and to the byte.
+
+    It runs in a process of its own, on one processor, without a GPU; nothing of this process changes. Within it "cuda"
+    is the card that is stood in for. The result's `peak_allocated`, `peak_reserved` and `process` are bytes;
+    `timeline`, `peak_categories` and `largest` say when they are held, for what, and by which line.
+
+    Args:
+        step: a function; a Python file, `"train.py"` or `"train.py:main"`; or what `estimate` takes as a model. A
+            function is called `steps` times with the model and the optimizer, where they are given, and has to be one
+            that pickle can send (of a module, or of a script's top level; any, where cloudpickle is installed).
+        model: a module on the CPU or on meta; a copy of it stands on "cuda" when the step is called.
+        optimizer: the optimizer of its parameters.
+        device: the card to stand in for.
+        memory: its memory, where it is another than the card's: bytes or text such as `"24GiB"`.
+        steps: the code is ended after this many optimizer steps.
+        alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
+        timeout: seconds after which it is ended.
+        show_output: let what the code prints through to standard error.
+        settings: a run's values, as in `estimate`, where a preset is traced.
+
+    Raises:
+        UserError: torch is missing, the step cannot be sent, or the code cannot be followed to its end.
+    """
+    require()
+    card = device_of(device, memory)
+    with tempfile.TemporaryDirectory(prefix="vramtui-") as folder:
+        request = _request(step, (model, optimizer), card, Path(folder), settings)
+        request = msgspec.structs.replace(request, steps=steps, alloc_conf=alloc_conf)
+        return trace_in_child(request, timeout=timeout, show_output=show_output)
+
+
+def _request(
+    step: str | os.PathLike[str] | Step,
+    given: tuple[object, object],
+    card: Device,
+    folder: Path,
+    settings: dict[str, object],
+) -> TraceRequest:
+    if callable(step):
+        if settings:
+            raise UserError(f"{', '.join(settings)}: settings are for a preset, and this is a function")
+        pickled = folder / "step.pickle"
+        pickled.write_bytes(_pickled(step, tuple(part for part in given if part is not None)))
+        return TraceRequest(pickled=str(pickled), device=card)
+    target = os.fspath(step)
+    if is_file_target(target):
+        path, function = split_target(target)
+        return TraceRequest(path=path, function=function, device=card)
+    return request_of(preset_for(target, settings).preset.workload, card)
+
+
+def _pickled(step: Step, arguments: tuple[object, ...]) -> bytes:
+    """Two pickles: how this process finds its modules, `__main__` among them, and then the step with its arguments.
+
+    Raises:
+        UserError: pickle cannot send them.
+    """
+    told = spawn.get_preparation_data("vramtui trace")
+    told = {key: told[key] for key in ("sys_path", "dir", "init_main_from_path", "init_main_from_name") if key in told}
+    dumps: Callable[[object], bytes] = pickle.dumps
+    if importlib.util.find_spec("cloudpickle") is not None:
+        cloudpickle: Any = importlib.import_module("cloudpickle")
+        dumps = cloudpickle.dumps
+        if _is_interactive():
+            told = {key: value for key, value in told.items() if not key.startswith("init_main")}
+    try:
+        return pickle.dumps(told) + dumps((step, arguments))
+    except Exception as error:
+        name = getattr(step, "__qualname__", repr(step))
+        raise UserError(
+            f"{name} cannot be sent to the process that traces it ({error}): make it a function of a module, "
+            "give its file as 'train.py:main', or install cloudpickle"
+        ) from error
+
+
+def _is_interactive() -> bool:
+    return not hasattr(sys.modules["__main__"], "__file__")

@@ -1,0 +1,171 @@
+"""What people hand to the API as a model, made into a preset: names, files, ids, tables, configs and modules."""
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
+from vramtui.estimators.planner.mitigations import adapted_modules
+from vramtui.presets.importers.job_files import read_job_file
+from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file, nearest_preset
+from vramtui.presets.library import PresetLibrary
+from vramtui.presets.model_files import preset_of
+from vramtui.presets.overrides import apply_overrides
+from vramtui.presets.schema import find_faults
+
+RUNS: dict[str, type[TrainRun | InferRun | ServeRun]] = {"train": TrainRun, "infer": InferRun, "serve": ServeRun}
+TABLES = ("model", "parallel", "rule")
+OWN_CODE = (
+    "a torch module without a Hugging Face config is known by running it: vramtui.trace(step, model, optimizer) "
+    "answers for it, with a function `step(model, optimizer)`"
+)
+
+
+def preset_for(model: object, settings: Mapping[str, object], job_file: object = None) -> PresetFile:
+    """The preset that `model` stands for, with the settings of a run over it.
+
+    Args:
+        model: a preset's name; the path of a preset, of a model's file or folder, or of a training program's YAML; a
+            Hugging Face id; a preset's or a config.json's tables; a transformers config, or a model that has one.
+        settings: values by the keys of `[run]`; `model`, `parallel` and `rule` are tables of their own, and a dotted
+            key names any value.
+        job_file: a further file of accelerate, DeepSpeed or another training program, whose settings go first.
+
+    Raises:
+        UserError: there is no such model, or a setting is wrong.
+    """
+    found = _begin(model)
+    if job_file is not None:
+        found = _with(found, _said_by(Path(os.fspath(job_file))))  # type: ignore[call-overload] # any path
+    return _with(found, dict(_spelled(found, settings)))
+
+
+def _begin(model: object) -> PresetFile:
+    if isinstance(model, (str, os.PathLike)):
+        return _named(os.fspath(model))
+    if isinstance(model, (Preset, PresetFile)):
+        return PresetFile(key=model.name, path="", bundled=False, preset=model) if isinstance(model, Preset) else model
+    config = model if hasattr(model, "model_type") else getattr(model, "config", model)
+    if hasattr(config, "to_dict"):
+        config = config.to_dict()
+    if not isinstance(config, Mapping):
+        if hasattr(model, "named_parameters"):
+            raise UserError(OWN_CODE)
+        raise UserError(f"a {type(model).__name__} is no model: give a name, a path, an id, a table or a config")
+    return _of_tables(config)
+
+
+def _of_tables(tables: Mapping[str, Any]) -> PresetFile:
+    """A preset's own tables, which have `model`; or else what a config.json says."""
+    if isinstance(tables.get("model"), Mapping):
+        whole = {"name": "unnamed", "run": {"kind": "infer"}, **tables}
+        try:
+            preset = msgspec.convert(whole, Preset)
+        except msgspec.ValidationError as error:
+            faults = find_faults(whole)
+            raise UserError(faults[0].sentence if faults else str(error)) from None
+        return PresetFile(key=preset.name, path="", bundled=False, preset=preset)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "config.json"
+        path.write_text(json.dumps(dict(tables), default=str), encoding="utf-8")
+        try:
+            preset = preset_of(path)
+        except UserError as error:
+            raise UserError(str(error).replace(str(path), "the config")) from None
+    name = str(tables.get("_name_or_path") or tables.get("model_type") or "config")
+    return PresetFile(key=name, path="", bundled=False, preset=msgspec.structs.replace(preset, name=name))
+
+
+def _named(name: str) -> PresetFile:
+    library = PresetLibrary()
+    if name.endswith((".yaml", ".yml")):
+        return _of_job_file(Path(name), library)
+    try:
+        return library.get(name)
+    except UserError:
+        known = None if Path(name).exists() or not _is_id(name) else nearest_preset(name, library, {})
+        if known is None:
+            raise
+    notes = f"The shapes of {name} are taken to be those of the preset {known.key}."
+    preset = Preset(name=name, notes=notes, model=known.preset.model, run=InferRun(sequence_length=None))
+    return PresetFile(key=name, path="", bundled=False, preset=preset)
+
+
+def _is_id(name: str) -> bool:
+    """Whether it is written as Hugging Face's ids are: an owner, a slash and a name."""
+    owner, slash, rest = name.partition("/")
+    return bool(slash and owner and rest) and "/" not in rest and not name.startswith((".", "~")) and " " not in name
+
+
+def _of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
+    """The job that a training program's file describes, with the model that it names."""
+    said = {offer.key: offer.value for offer in draft_from_file(read_job_file(path), library)}
+    if MODEL_FILE in said:
+        found = library.get(said[MODEL_FILE])
+    elif PRESET in said:
+        found = library.get(said[PRESET])
+    else:
+        raise UserError(f"{path} names no model that is known; give the model, and this file as job_file")
+    run = TrainRun(sequence_length=None)
+    notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
+    preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=run)
+    return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), _said_by(path))
+
+
+def _said_by(path: Path) -> dict[str, str]:
+    """Values by dotted key, as `--set` reads them."""
+    offers = draft_from_file(read_job_file(path), PresetLibrary())
+    return {offer.key: offer.value for offer in offers if "." in offer.key and offer.key != MODEL_FILE}
+
+
+def _spelled(found: PresetFile, settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Each setting by its dotted key, `run.kind` first, values as TOML has them."""
+    kind = settings.get("kind")
+    if kind is not None:
+        yield "run.kind", str(kind)
+    for name, value in settings.items():
+        if value is None or name == "kind":
+            continue
+        head = name.replace("__", ".")
+        key = head if "." in head or head in TABLES else f"run.{head}"
+        yield from _flat(key, value)
+    lora = settings.get("lora")
+    if isinstance(lora, Mapping) and "target_modules" not in lora and adapted_modules(found.preset.model):
+        yield "run.lora.target_modules", _toml(adapted_modules(found.preset.model))
+
+
+def _flat(key: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _flat(f"{key}.{name}", part)
+    elif value is not None:
+        yield key, _toml(value)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value) if isinstance(value, (str, bool, int, float)) else json.dumps(str(value))
+
+
+def _with(found: PresetFile, values: Mapping[str, str]) -> PresetFile:
+    with option_words():
+        preset = apply_overrides(found.preset, [f"{key}={value}" for key, value in values.items()])
+    return msgspec.structs.replace(found, preset=preset)
+
+
+@contextmanager
+def option_words() -> Iterator[None]:
+    """Sentences about options of the command line, told of arguments."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(str(error).removeprefix("--set ").replace("--method ", "method ")) from None

@@ -1,0 +1,22 @@
+"""`vramtui schema`: the JSON Schema of what the program writes and reads."""
+
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.common.console import print_json
+from vramtui.cli.common.exit_codes import exit_on_user_error
+
+
+def schema(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which one; all names when absent.")] = None,
+) -> None:
+    """Print the JSON Schema of a preset, an estimate, a sample, a comparison, a ledger or a trace."""
+    with exit_on_user_error():
+        from vramtui.api.schemas import SCHEMAS  # noqa: PLC0415 - estimators take time to load
+        from vramtui.api.schemas import schema as made  # noqa: PLC0415 - as above
+
+        if name is None:
+            print("\n".join(SCHEMAS))
+        else:
+            print_json(made(name))
