@@ -1,5 +1,7 @@
 """Only the cells that differ are sent, and what the terminal shows is what Textual drew."""
 
+from typing import Any
+
 import pyte
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
 from textual.geometry import Region
 from textual.strip import Strip
 
-from vramtui.app.terminal.cell_diff import Frame, transition
+from vramtui.app.terminal.cell_diff import Frame, Pieces, transition
 
 CONSOLE = Console(color_system="truecolor", force_terminal=True)
 WIDTH, HEIGHT = 24, 4
@@ -123,5 +125,74 @@ def _layout(moment: list[list[tuple[str, Style | None]]]) -> LayoutUpdate:
     return LayoutUpdate([*strips], Region(0, 0, WIDTH, HEIGHT))
 
 
-def _attributes(screen: "pyte.Screen") -> list[list[object]]:
-    return [[screen.buffer[y][x]._replace(data="") for x in range(WIDTH)] for y in range(HEIGHT)]
+def _attributes(screen: "pyte.Screen", size: tuple[int, int] = (WIDTH, HEIGHT)) -> list[list[object]]:
+    return [[screen.buffer[y][x]._replace(data="") for x in range(size[0])] for y in range(size[1])]
+
+
+# --- sizes that change -----------------------------------------------------------------------------------------------
+
+sizes = st.tuples(st.integers(3, WIDTH + 6), st.integers(1, HEIGHT + 2))
+parts = st.tuples(st.integers(0, HEIGHT + 2), st.integers(-4, WIDTH + 8), segments)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("resize"), sizes),
+        st.tuples(st.just("layout"), st.lists(segments, min_size=1, max_size=HEIGHT + 2), st.integers(1, WIDTH + 8)),
+        st.tuples(st.just("pieces"), st.lists(parts, max_size=4)),
+        st.tuples(st.just("chops"), st.lists(parts, max_size=3)),
+    ),
+    max_size=12,
+)
+
+
+@given(steps, sizes, st.lists(segments, min_size=HEIGHT + 2, max_size=HEIGHT + 2))
+@settings(max_examples=60, deadline=None)
+def test_any_updates_and_sizes_end_as_a_redraw_of_everything(
+    moments: list[tuple[Any, ...]], last: tuple[int, int], end: list[list[tuple[str, Style | None]]]
+) -> None:
+    """Updates may be laid out for a size that the terminal no longer has: wider, narrower, taller, shorter."""
+    frame, size, followed = Frame(), (WIDTH, HEIGHT), pyte.Screen(WIDTH, HEIGHT)
+    stream = pyte.Stream(followed)
+    stream.feed(NO_WRAP)
+    for kind, *what in [*moments, ("resize", last), ("whole", end)]:
+        if kind == "resize":
+            size = what[0]
+            followed.resize(size[1], size[0])
+            frame.forget()
+        else:
+            made = frame.update(_update_of(kind, what, size), size, CONSOLE)
+            stream.feed("" if made is None else made.render_segments(CONSOLE))
+    fresh = pyte.Screen(*last)
+    made = Frame().update(_update_of("whole", [end], last), last, CONSOLE)
+    assert made is not None
+    pyte.Stream(fresh).feed(NO_WRAP + made.render_segments(CONSOLE))
+    assert followed.display == fresh.display
+    assert _attributes(followed, last) == _attributes(fresh, last)
+
+
+def test_a_piece_right_of_the_edge_is_left_out() -> None:
+    """The terminal became narrower between layout and update."""
+    frame = Frame()
+    assert frame.update(Pieces([(0, 100, [Segment("x" * 30)])]), (80, 24), CONSOLE) is None
+    made = frame.update(Pieces([(0, 78, [Segment("ab漢")]), (1, 79, [Segment("漢")])]), (80, 24), CONSOLE)
+    assert made is not None
+    assert made.render_segments(CONSOLE) == "\x1b[1;79Hab\x1b[2;80H "
+
+
+def _update_of(kind: str, what: list[Any], size: tuple[int, int]) -> CompositorUpdate:
+    if kind == "whole":
+        strips = [[Strip([Segment(*piece) for piece in line]).adjust_cell_length(size[0])] for line in what[0]]
+        return LayoutUpdate([*strips[: size[1]]], Region(0, 0, size[0], size[1]))
+    if kind == "layout":
+        lines, width = what
+        strips = [[Strip([Segment(*piece) for piece in line]).adjust_cell_length(width)] for line in lines]
+        return LayoutUpdate([*strips], Region(0, 0, width, len(lines)))
+    if kind == "pieces":
+        return Pieces([(y, x, [Segment(*piece) for piece in line]) for y, x, line in what[0]])
+    chops: list[dict[int, Strip | None]] = []
+    spans, ends = [], []
+    for y, (_, x, line) in enumerate(what[0]):
+        strip = Strip([Segment(*piece) for piece in line])
+        chops.append({x: strip})
+        ends.append([x + strip.cell_length])
+        spans.append((y, x, x + strip.cell_length))
+    return ChopsUpdate(chops, spans, ends)

@@ -5,8 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
+from textual.command import CommandPalette
 from textual.driver import Driver
 from textual.filter import ANSIToTruecolor, LineFilter
 from textual.geometry import Region, Size
@@ -16,6 +18,7 @@ from textual.widget import Widget
 
 from vramtui.app.terminal.ascii import AsciiFilter, ascii_wanted
 from vramtui.app.terminal.cell_diff import Frame, Piece, Pieces
+from vramtui.app.terminal.screen_size import SizedCommandPalette
 from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
 from vramtui.core.schema.settings import Settings
 
@@ -88,9 +91,24 @@ class TerminalApp(App[None]):
         """What speaks to the terminal."""
         return self._driver
 
+    def on_resize(self, event: events.Resize) -> None:
+        """Take nothing of the terminal for granted any more: it may have cut, moved or wiped what it showed.
+
+        Of a terminal that has its old size again by the time that it is asked, Textual takes no notice.
+        """
+        self._frame.forget()
+        if self._size == event.size and self.screen_stack:
+            self.screen.refresh()
+
+    def action_command_palette(self) -> None:
+        """Textual's palette, as a screen of this program."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(SizedCommandPalette(id="--command-palette"))
+
     def _display(self, screen: Screen[object], renderable: object) -> None:
         """Send only the cells that differ from what the terminal shows."""
-        if isinstance(renderable, CompositorUpdate) and not self.is_headless and not self._batch_count:
+        is_sent = self._running and not self._closed and not self.is_headless and not self._batch_count
+        if is_sent and self._driver is not None and isinstance(renderable, CompositorUpdate):
             renderable = self._frame.update(renderable, (self.size.width, self.size.height), self.console)
         super()._display(screen, renderable)  # type: ignore[arg-type]  # Textual's own type is rich's renderable
 

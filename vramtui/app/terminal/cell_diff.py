@@ -56,12 +56,18 @@ class Frame:
 
     def _lay(self, writer: "_Writer", y: int, x: int, cells: list[Cell]) -> None:
         line = self._lines[y]
-        if line[x : x + len(cells)] == cells:
+        x, cells = _within(x, cells, len(line))
+        stop = x + len(cells)
+        if not cells or line[x:stop] == cells:
             return
-        cells = cells[: len(line) - x]
-        for start, stop in _changed_runs(line, x, cells):
-            writer.write(y, x + start, cells[start:stop])
-        line[x : x + len(cells)] = cells
+        # What is written over one half of a wide character takes the other half with it.
+        if x > 0 and not line[x][0]:
+            line[x - 1] = NOTHING
+        if stop < len(line) and not line[stop][0]:
+            line[stop] = NOTHING
+        for first, last in _changed_runs(line, x, cells):
+            writer.write(y, x + first, cells[first:last])
+        line[x:stop] = cells
 
 
 class _Writer:
@@ -161,6 +167,25 @@ def _combine(cells: list[Cell], character: str) -> None:
     if at >= 0:
         text, style = cells[at]
         cells[at] = (text + character, style)
+
+
+def _within(x: int, cells: list[Cell], width: int) -> tuple[int, list[Cell]]:
+    """The part of a piece that a line of `width` columns has room for, and its column.
+
+    An update is laid out for the size that the terminal had then; it may have become narrower since. Half of a wide
+    character at either edge is a space.
+    """
+    if x < 0:
+        x, cells = 0, cells[-x:]
+        if cells and not cells[0][0]:
+            cells = [(" ", cells[0][1]), *cells[1:]]
+    room = max(0, width - x)
+    if len(cells) > room:
+        is_cut = room > 0 and not cells[room][0]
+        cells = cells[:room]
+        if is_cut:
+            cells[-1] = (" ", cells[-1][1])
+    return x, cells
 
 
 def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int, int]]:

@@ -9,10 +9,12 @@ from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from vramtui.app.terminal.screen_size import CurrentSize
+
 Result = TypeVar("Result")
 
 
-class Window(ModalScreen[Result]):
+class Window(CurrentSize, ModalScreen[Result]):
     """A framed window in the middle; Escape and q close it, and so does a click beside it."""
 
     DEFAULT_CSS = """

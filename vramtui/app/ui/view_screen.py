@@ -8,6 +8,7 @@ from textual.screen import Screen
 from textual.widget import Widget
 
 from vramtui.app.state import View
+from vramtui.app.terminal.screen_size import CurrentSize
 from vramtui.app.themes import Palette
 
 
@@ -20,7 +21,7 @@ class Taker(Protocol):
         ...
 
 
-class ViewScreen(Screen[None]):
+class ViewScreen(CurrentSize, Screen[None]):
     """A screen whose `view` is set once a tick, and handed to every panel that `compose` yields.
 
     Attributes:
