@@ -101,7 +101,8 @@ def test_a_good_preset() -> None:
         ("hidden_size = 64", "hidden_size = ", "5: not valid TOML: invalid value"),
         ("hidden_size = 64", "hidden_size = 1_", "5: not valid TOML: "),
         ('command = "train"', 'command = "("', "21: match.command is not a regular expression: "),
-        ('command = "train"', 'command = "(a+)+$"', "21: match.command is a pattern that repeats a repetition"),
+        ('command = "train"', "command = '(a)\\1'", "21: match.command is a pattern with a back-reference"),
+        ('command = "train"', 'command = "((a{99}){99}){99}"', "21: match.command is too large, its repetitions"),
         ('command = "train"', f'command = "{"a" * 600}"', "21: match.command is 600 characters long; at most 512"),
         (
             'name = "Small"',

@@ -2,42 +2,22 @@
 
 import re
 
+from vramtui.core.observation.linear_regex import UnsupportedPattern, searcher
+
 LONGEST = 512
 
 
 def pattern_fault(pattern: str) -> str | None:
     """What is wrong with `pattern`, after "KEY is"; None when it may be used.
 
-    A repetition within a repetition, such as `(a+)+`, can take longer than anybody waits on a command line that
-    somebody else on the host chose.
+    What is left takes a time in proportion to the text: somebody else on the host may have chosen that.
     """
     if len(pattern) > LONGEST:
         return f"{len(pattern)} characters long; at most {LONGEST} are allowed"
     try:
-        re.compile(pattern)
+        searcher(pattern)
+    except UnsupportedPattern as fault:
+        return f"{fault}; a pattern has to be one that is searched in linear time"
     except (re.error, OverflowError, RecursionError) as error:
         return f"not a regular expression: {error}"
-    if _nests_repetition(pattern):
-        return "a pattern that repeats a repetition, which can take forever; take one of the two away"
     return None
-
-
-_PIECE = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[*+]|\{\d*,\}|[()]|.", re.DOTALL)
-
-
-def _nests_repetition(pattern: str) -> bool:
-    groups = [False]
-    closed: bool | None = None
-    for piece in _PIECE.findall(pattern):
-        repeats = piece in {"*", "+"} or piece.startswith("{")
-        if repeats and closed:
-            return True
-        if repeats:
-            groups[-1] = True
-        if piece == "(":
-            groups.append(False)
-        closed = None
-        if piece == ")":
-            closed = groups.pop()
-            groups[-1] = groups[-1] or closed
-    return False

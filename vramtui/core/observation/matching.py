@@ -1,12 +1,11 @@
 """Which preset a process is a run of: chosen by hand, or by the preset's own `[match]`."""
 
-import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
 from operator import attrgetter
 
 import msgspec
 
+from vramtui.core.observation.linear_regex import searcher
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.regex_prefilter import required_words
 from vramtui.core.schema.preset import Match, PresetFile
@@ -133,11 +132,6 @@ def _hold(rules: _Rules, texts: _Texts) -> bool:
             for word in words:
                 if word not in plain:
                     return False
-        if _searcher(pattern)(text) is None:
+        if not searcher(pattern)(text):
             return False
     return bool(rules)
-
-
-@cache
-def _searcher(pattern: str) -> Callable[[str], re.Match[str] | None]:
-    return re.compile(pattern).search
