@@ -12,9 +12,12 @@ from vramtui.cli.doctor.check import Check, Finding
 from vramtui.core.base.text import printable
 
 LIMIT = 4.0
-# Finds torch's version and CUDA release without importing it, which would take seconds and much memory.
+# Finds torch's version and CUDA release without importing it, which would take seconds and much memory. Python puts the
+# current folder first for `-c`, and anything may stand there under the name of a module.
 PROGRAM = """
-import importlib.util, json, pathlib, re, sys
+import sys
+sys.path[:] = [path for path in sys.path if path]
+import importlib.util, json, pathlib, re
 spec = importlib.util.find_spec("torch")
 found = {}
 if spec is not None and spec.origin:

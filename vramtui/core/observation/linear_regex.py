@@ -80,7 +80,8 @@ class _Compiler:
             _, added, removed, inner = value
             return self.sequence(inner, (flags | added) & ~removed, then)
         if op in (sre_constants.MAX_REPEAT, sre_constants.MIN_REPEAT):
-            return self._repeat(*value, flags, then)
+            least, most, inner = value
+            return self._repeat(least, most, inner, flags, then)
         self._program.assertions.append(_assertion(op, value, flags))
         return self._program.place(then, zero=len(self._program.assertions) - 1)
 
@@ -191,8 +192,8 @@ def searcher(pattern: str) -> Callable[[str], bool]:
         UnsupportedPattern: no automaton can be made of it.
         re.error: it is not a regular expression.
     """
-    parsed = sre_parse.parse(pattern)
-    automaton = _Automaton([*parsed], parsed.state.flags)
+    parsed: Any = sre_parse.parse(pattern)
+    automaton = _Automaton(list(parsed), parsed.state.flags)
 
     def search(text: str) -> bool:
         try:

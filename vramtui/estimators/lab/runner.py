@@ -18,6 +18,12 @@ from vramtui.estimators.traced.process.run import trace
 
 CODE = Path(__file__).parents[1] / "traced" / "experiments"
 NATIVE = "vramtui.estimators.traced.experiments.native"
+# As `-m` does it, but for the folder that Python puts first for `-m` and for `-c`: the current one, in which anything
+# may stand under the name of a module. `-P` would be enough from Python 3.11 on; where it is given, nothing is first.
+_RUN_MODULE = (
+    "import sys; sys.path[:] = [path for path in sys.path if path]; import runpy; sys.argv = sys.argv[1:]; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)"
+)
 _ENDLESS = 1 << 30
 _PATIENCE = 300.0
 _CARD_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
@@ -189,7 +195,7 @@ def measure(experiment: Experiment, run: ExperimentRun) -> MeasuredRun | None:
         return None
     with tempfile.TemporaryDirectory() as folder:
         rows, facts = Path(folder) / "rows.json", Path(folder) / "facts.json"
-        command = [sys.executable, "-m", NATIVE, experiment.module, run.function, str(rows), str(facts)]
+        command = [sys.executable, "-c", _RUN_MODULE, NATIVE, experiment.module, run.function, str(rows), str(facts)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=_PATIENCE, check=False)  # noqa: S603 - our own module, by this Python
         except subprocess.TimeoutExpired:
