@@ -14,6 +14,8 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+from vramtui.core.observation.regex_characters import Test, category, character_test
+
 if sys.version_info >= (3, 11):
     from re import _constants as sre_constants  # type: ignore[attr-defined]  # Python's own, and has no stubs
     from re import _parser as sre_parse  # type: ignore[attr-defined]  # as above
@@ -25,7 +27,6 @@ LARGEST = 600  # places in a pattern, repetitions written out; bundled presets h
 REMEMBERED = 4096  # characters that lead from one set of places to another, for one pattern
 BUDGET = 200_000  # places looked at in one search, about a tenth of a second; what is remembered costs nothing
 
-Test = Callable[[str], bool]
 Zero = Callable[[str], list[bool]]  # for each position of a text, its end included, whether an assertion holds there
 
 
@@ -73,7 +74,7 @@ class _Compiler:
 
     def _item(self, op: Any, value: Any, flags: int, then: int) -> int:  # noqa: ANN401 - as the parser gives them
         if op in (sre_constants.LITERAL, sre_constants.NOT_LITERAL, sre_constants.ANY, sre_constants.IN):
-            return self._program.place(then, test=_character_test(op, value, flags))
+            return self._program.place(then, test=character_test(op, value, flags))
         if op is sre_constants.BRANCH:
             return self._program.place(*[self.sequence(one, flags, then) for one in value[1]])
         if op is sre_constants.SUBPATTERN:
@@ -243,7 +244,7 @@ def _at(where: Any, flags: int) -> Zero:  # noqa: ANN401 - as the parser gives i
         return lambda text: [
             at == len(text) or (text[at] == "\n" and (lines or at == len(text) - 1)) for at in range(len(text) + 1)
         ]
-    word = _category(sre_constants.CATEGORY_WORD, flags)
+    word = category(sre_constants.CATEGORY_WORD, flags)
     wanted = where is sre_constants.AT_BOUNDARY
 
     def boundary(text: str) -> list[bool]:
@@ -251,56 +252,3 @@ def _at(where: Any, flags: int) -> Zero:  # noqa: ANN401 - as the parser gives i
         return [(before is not after) is wanted for before, after in pairwise(words)]
 
     return boundary
-
-
-def _character_test(op: Any, value: Any, flags: int) -> Test:  # noqa: ANN401 - as the parser gives them
-    if op is sre_constants.ANY:
-        return (lambda _: True) if flags & re.DOTALL else (lambda character: character != "\n")
-    if op is sre_constants.IN:
-        negated = value[0][0] is sre_constants.NEGATE
-        test = _any_of([_set_item(kind, one, flags) for kind, one in value[negated:]])
-    else:
-        negated, literal = op is sre_constants.NOT_LITERAL, chr(value)
-
-        def test(character: str) -> bool:
-            return character == literal
-
-    if flags & re.IGNORECASE:
-        test = _in_any_case(test)
-    return (lambda character: not test(character)) if negated else test
-
-
-def _any_of(tests: list[Test]) -> Test:
-    return lambda character: any(test(character) for test in tests)
-
-
-def _in_any_case(test: Test) -> Test:
-    def folded(character: str) -> bool:
-        return test(character) or test(character.lower()) or test(character.upper())
-
-    return folded
-
-
-def _set_item(op: Any, value: Any, flags: int) -> Test:  # noqa: ANN401 - as the parser gives them
-    if op is sre_constants.LITERAL:
-        literal = chr(value)
-        return lambda character: character == literal
-    if op is sre_constants.RANGE:
-        first, last = map(chr, value)
-        return lambda character: len(character) == 1 and first <= character <= last
-    return _category(value, flags)
-
-
-_CATEGORIES: dict[Any, str] = {
-    sre_constants.CATEGORY_DIGIT: r"\d",
-    sre_constants.CATEGORY_NOT_DIGIT: r"\D",
-    sre_constants.CATEGORY_SPACE: r"\s",
-    sre_constants.CATEGORY_NOT_SPACE: r"\S",
-    sre_constants.CATEGORY_WORD: r"\w",
-    sre_constants.CATEGORY_NOT_WORD: r"\W",
-}
-
-
-def _category(category: Any, flags: int) -> Test:  # noqa: ANN401 - as the parser gives it
-    one = re.compile(_CATEGORIES[category], flags & re.ASCII).fullmatch
-    return lambda character: one(character) is not None
