@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, TOTALS, Line
+from vramtui.core.schema.workload import Workload
 from vramtui.estimators.rules import RULES, estimate_rules
 from vramtui.presets import parse_preset
 
@@ -20,6 +22,13 @@ def answer(key: str) -> Estimate:
     path = PRESETS / f"rule-{key}.toml"
     (estimate,) = estimate_rules(parse_preset(path.read_text(), path).workload, card("H100"))
     return estimate
+
+
+def parse(key: str, **changed: int) -> Workload:
+    path = PRESETS / f"rule-{key}.toml"
+    workload = parse_preset(path.read_text(), path).workload
+    assert workload.rule is not None
+    return msgspec.structs.replace(workload, rule=msgspec.structs.replace(workload.rule, **changed))
 
 
 def part(estimate: Estimate, name: str) -> int:
@@ -47,6 +56,47 @@ def test_linear_layer_step_by_step() -> None:
     }
     assert found.process == 17_555_456
     assert found.peak_phase == "backward"
+
+
+def test_the_published_function_of_an_encoder_decoder() -> None:
+    found, corrected = answer("encoder-decoder-published"), answer("encoder-decoder")
+    assert found.process == 4_606_325_555
+    assert found.ledger.activations == 2_829_189_120
+    assert part(found, "weights") == 443_972_813
+    assert part(found, "masks") == 1_179_648
+    assert part(found, "source and target ids") == 65_536
+    assert (found.ledger.activations, corrected.ledger.activations) == (2_829_189_120, 3_041_132_544)
+    # Each difference is an erratum with its bytes: ReLU twice (12 F), one of logits and log-probabilities, N.
+    told = " ".join(found.assumptions)
+    n, f, v = 32 * 128 * 512 * 4, 32 * 128 * 2048 * 4, 32 * 128 * 37000 * 4
+    assert (corrected.ledger.activations or 0) - (found.ledger.activations or 0) == v + n - 12 * f
+    assert all(f"{size:,} B" in told for size in (12 * f, v, n))
+
+
+def test_a_gpt_is_an_encoder_alone() -> None:
+    workload = parse("encoder-decoder-published", decoder_layers=0)
+    (found,) = estimate_rules(workload, card("H100"))
+    assert part(found, "decoder, kept") == 0
+    assert part(found, "weights") < part(answer("encoder-decoder-published"), "weights")
+
+
+def test_where_a_source_is_wrong_the_rule_says_so_and_by_how_much() -> None:
+    for key, words in {
+        "bytes-per-parameter": ("TF32", "2 GB more"),
+        "kv-cache": ("MQA",),
+        "lora-calculator": ("4,608", "0.977 GiB"),
+        "gpt2-residual": ("67.1 GB",),
+        "resnet50": ("im2col",),
+    }.items():
+        told = [line for line in answer(key).assumptions if line.startswith("Erratum: ")]
+        assert all(any(word in line for line in told) for word in words), key
+
+
+def test_four_bits_beside_adapters_are_qlora() -> None:
+    folder = PRESETS.parent / "llama"
+    path = folder / "llama-3.1-8b-qlora.toml"
+    (found,) = estimate_rules(parse_preset(path.read_text(), path).workload, card("H100"), "bytes-per-parameter")
+    assert found.process == 8_030_261_248 // 2
 
 
 def test_mlp() -> None:
@@ -137,7 +187,9 @@ def test_resnet50() -> None:
     # The real network: torchvision's card says 25,557,032 parameters.
     assert part(found, "weights, from the layers") == 4 * 25_557_032
     assert round(part(found, "responses of one image, from the layers") / 4 / 10**6) == 16
-    assert part(found, "responses, lowered, from the layers") == pytest.approx(7.5e9, rel=0.03)
+    assert part(found, "outputs x K², which comes near the published figure") == pytest.approx(7.5e9, rel=0.03)
+    # im2col of every convolution: inputs x K² x pixels of the output, at batch 32 in fp32.
+    assert part(found, "im2col matrices, from the layers") == 2_657_320_960
 
 
 def test_lora_calculator() -> None:

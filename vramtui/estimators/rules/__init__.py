@@ -22,6 +22,7 @@ NAMES = (
     "gpt2_residual",
     "resnet50",
     "encoder_decoder",
+    "encoder_decoder_published",
     "lora_calculator",
     "kv_cache",
     "linear_in_batch",

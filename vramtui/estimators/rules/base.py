@@ -29,6 +29,7 @@ class Rule(Generic[T]):
         takes: the type of its inputs.
         compute: from inputs to an estimate; pure.
         adapt: the rule's inputs out of an ordinary workload; None where it does not fit one.
+        errata: where the published text is wrong: what it says, what is so, and by how much.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Rule(Generic[T]):
     takes: type[T]
     compute: Callable[[T], "RuleSheet"]
     adapt: Callable[[Workload], T | None] | None = None
+    errata: tuple[str, ...] = ()
 
     def inputs(self, workload: Workload) -> T | None:
         """What the rule would be given for `workload`: the preset's own table first, then the model's shapes."""
@@ -46,7 +48,9 @@ class Rule(Generic[T]):
 
     def estimate(self, inputs: T) -> Estimate:
         """The rule's answer."""
-        return self.compute(inputs).estimate(f"rules:{self.id}")
+        sheet = self.compute(inputs)
+        sheet.assumptions += [f"Erratum: {erratum}" for erratum in self.errata]
+        return sheet.estimate(f"rules:{self.id}")
 
 
 class RuleSheet:

@@ -36,6 +36,7 @@ PHASES: dict[str, dict[Category, tuple[Fraction, str]]] = {
     "lora": {"weights": (Fraction(2), "frozen, 16 bits; the adapters are left out")},
     "qlora": {"weights": (Fraction(1, 2), "frozen, 4 bits; the adapters are left out")},
 }
+FOUR_BITS = {"int4", "nf4", "nf4-double"}
 KEPT_IN: dict[str, WeightType] = {"fp32": "fp32", "tf32": "tf32", "fp16": "fp16"}
 TITLES = {"full-fp16": "full fp16", "mixed": "mixed bf16", "lora": "LoRA", "qlora": "QLoRA"}
 
@@ -73,6 +74,9 @@ def adapt(workload: Workload) -> BytesPerParameterRule | None:
         return BytesPerParameterRule(parameters=count, phase="inference", dtype=KEPT_IN.get(run.precision, "bf16"))
     if not isinstance(run, TrainRun):
         return None
+    if run.lora is not None and run.quantization is not None:
+        # The rule knows QLoRA with 4 bits alone.
+        return BytesPerParameterRule(parameters=count, phase="qlora") if run.quantization in FOUR_BITS else None
     if run.lora is not None:
         return BytesPerParameterRule(parameters=count, phase="lora")
     return BytesPerParameterRule(parameters=count, phase="full-fp16" if run.precision in {"bf16", "fp16"} else "mixed")
@@ -93,4 +97,8 @@ RULE = Rule(
     takes=BytesPerParameterRule,
     compute=compute,
     adapt=adapt,
+    errata=(
+        "a published example has 1 B parameters in fp32 take 1 B x 2 = 2 GB; fp32 takes 4 bytes: 4 GB, 2 GB more.",
+        "a published table gives TF32 2 bytes; it computes with 19 bits of numbers that are kept in 4 bytes.",
+    ),
 )

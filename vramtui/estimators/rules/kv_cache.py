@@ -52,4 +52,17 @@ def adapt(workload: Workload) -> KvCacheRule | None:
     )
 
 
-RULE = Rule(id="kv-cache", title="KV cache", source=SOURCE, takes=KvCacheRule, compute=compute, adapt=adapt)
+RULE = Rule(
+    id="kv-cache",
+    title="KV cache",
+    source=SOURCE,
+    takes=KvCacheRule,
+    compute=compute,
+    adapt=adapt,
+    errata=(
+        (
+            "a published text has every head keep keys and values of its own in MQA; all heads share one pair, so "
+            "that the cache is the number of heads times smaller."
+        ),
+    ),
+)

@@ -16,7 +16,13 @@ from vramtui.core.schema.rule_inputs.thumb import (
     LoraCalculatorRule,
     Resnet50Rule,
 )
-from vramtui.core.schema.rule_inputs.transformers import ActivationsRule, EleutherRule, EncoderDecoderRule, MegatronRule
+from vramtui.core.schema.rule_inputs.transformers import (
+    ActivationsRule,
+    EleutherRule,
+    EncoderDecoderPublishedRule,
+    EncoderDecoderRule,
+    MegatronRule,
+)
 
 RuleInputs = (
     BlocksRule
@@ -28,6 +34,7 @@ RuleInputs = (
     | Gpt2ResidualRule
     | Resnet50Rule
     | EncoderDecoderRule
+    | EncoderDecoderPublishedRule
     | LoraCalculatorRule
     | KvCacheRule
     | LinearInBatchRule
@@ -47,6 +54,7 @@ __all__ = [
     "BytesPerParameterRule",
     "DeepspeedRule",
     "EleutherRule",
+    "EncoderDecoderPublishedRule",
     "EncoderDecoderRule",
     "Gpt2ResidualRule",
     "KvCacheRule",

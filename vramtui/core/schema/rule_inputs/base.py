@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 Size = Annotated[int, Meta(ge=1, le=2**40)]
+Layers = Annotated[int, Meta(ge=0, le=2**20)]
 Tokens = Annotated[int, Meta(ge=1, le=2**40, extra={"unit": "tokens"})]
 Bytes = Annotated[int, Meta(ge=0, le=2**60, extra={"unit": "bytes"})]
 Bytes1 = Annotated[int, Meta(ge=1, le=2**60, extra={"unit": "bytes"})]

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.rule_inputs.base import Ranks, RuleTable, Size, Tokens
+from vramtui.core.schema.rule_inputs.base import Layers, Ranks, Ratio, RuleTable, Size, Tokens
 
 
 class EncoderDecoderRule(RuleTable, frozen=True, kw_only=True, tag="encoder-decoder"):
@@ -32,7 +32,7 @@ class EncoderDecoderRule(RuleTable, frozen=True, kw_only=True, tag="encoder-deco
     d_ff: Size
     num_heads: Size
     encoder_layers: Size
-    decoder_layers: Size
+    decoder_layers: Layers
     source_vocab_size: Size
     target_vocab_size: Size
     batch_size: Size
@@ -49,6 +49,42 @@ class EncoderDecoderRule(RuleTable, frozen=True, kw_only=True, tag="encoder-deco
             raise UserError(f"rule.num_heads = {self.num_heads} does not divide rule.d_model = {self.d_model}")
         if self.max_length is not None and self.max_length < max(self.source_length, self.target_length):
             raise UserError(f"rule.max_length = {self.max_length} is less than the longer of the two sequences")
+
+
+class EncoderDecoderPublishedRule(RuleTable, frozen=True, kw_only=True, tag="encoder-decoder-published"):
+    """The arguments of a published function; 0 decoder layers make a GPT of the encoder's.
+
+    Attributes:
+        d_model: width of the residual stream.
+        d_ff: width of the MLPs.
+        num_heads: heads in each attention.
+        encoder_layers: blocks of the encoder.
+        decoder_layers: blocks of the decoder.
+        source_vocab_size: rows of the source's embedding.
+        target_vocab_size: rows of the target's embedding.
+        embedding_size: width of the embeddings.
+        batch_size: pairs of sequences in a batch.
+        sequence_length: tokens of each source and target.
+        bias: norms have one.
+        position_parameters: positions have parameters of their own.
+        dropout: by which the function enlarges the weights.
+        dtype_bytes: bytes of a number, 4 for fp32, 2 for fp16.
+    """
+
+    d_model: Size
+    d_ff: Size
+    num_heads: Size
+    encoder_layers: Size
+    decoder_layers: Layers
+    source_vocab_size: Size
+    target_vocab_size: Size
+    embedding_size: Size
+    batch_size: Size
+    sequence_length: Tokens
+    bias: bool = True
+    position_parameters: bool = False
+    dropout: Ratio = 0.1
+    dtype_bytes: Literal[2, 4] = 4
 
 
 class EleutherRule(RuleTable, frozen=True, kw_only=True, tag="eleutherai"):
