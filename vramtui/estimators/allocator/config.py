@@ -5,15 +5,8 @@ from dataclasses import dataclass
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.units import MIB
+from vramtui.estimators.torch_facts.allocator_sizes import LARGE_EXACT, LARGE_SEGMENT, MIN_BLOCK, rounded, segment_bytes
 
-MIN_BLOCK = 512
-SMALL_LIMIT = MIB
-"""The largest request, once rounded, that the small pool serves."""
-SMALL_SEGMENT = 2 * MIB
-LARGE_SEGMENT = 20 * MIB
-LARGE_EXACT = 10 * MIB
-"""From here on a segment is the request rounded up to `SEGMENT_ROUNDING`."""
-SEGMENT_ROUNDING = 2 * MIB
 INTERVALS = 16
 """Power-of-two intervals of `roundup_power2_divisions`: 1 MiB, 2 MiB, … 32 GiB and above."""
 
@@ -96,15 +89,11 @@ class AllocatorConfig:
             divisions = self.roundup_divisions[interval]
             if divisions > 1 and size > MIN_BLOCK * divisions:
                 return next_division(size, divisions)
-        return (size + MIN_BLOCK - 1) // MIN_BLOCK * MIN_BLOCK
+        return rounded(size)
 
     def segment_size(self, size: int) -> int:
         """What is taken from the device for a rounded request that no cached block fits."""
-        if size <= SMALL_LIMIT:
-            return SMALL_SEGMENT
-        if size < LARGE_EXACT:
-            return self.large_segment_size
-        return (size + SEGMENT_ROUNDING - 1) // SEGMENT_ROUNDING * SEGMENT_ROUNDING
+        return segment_bytes(size, self.large_segment_size)
 
 
 def next_division(size: int, divisions: int) -> int:

@@ -1,8 +1,8 @@
 """Expandable segments: for each pool and stream one long reservation of addresses, mapped as far as it is needed."""
 
 from vramtui.estimators.allocator.blocks import Area, Block, BlockPool
-from vramtui.estimators.allocator.config import SMALL_SEGMENT
 from vramtui.estimators.allocator.heap import Heap
+from vramtui.estimators.torch_facts.allocator_sizes import SMALL_SEGMENT
 
 
 def grow(heap: Heap, pool: BlockPool, stream: int, size: int) -> Block | None:

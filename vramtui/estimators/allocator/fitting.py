@@ -3,8 +3,9 @@
 from bisect import bisect_left
 
 from vramtui.estimators.allocator.blocks import Block, BlockPool
-from vramtui.estimators.allocator.config import SMALL_LIMIT, AllocatorConfig
+from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.expandable import reach
+from vramtui.estimators.torch_facts.allocator_sizes import SMALL_LIMIT
 
 
 def best_fit(pool: BlockPool, stream: int, size: int, config: AllocatorConfig) -> Block | None:

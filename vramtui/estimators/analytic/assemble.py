@@ -2,14 +2,14 @@
 
 import msgspec
 
-from vramtui.core.base.units import MIB, format_bytes
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Line, ledger_from_parts
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.context import cuda_context_bytes, cuda_context_spread
+from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
+from vramtui.estimators.torch_facts.context import cuda_context_bytes, cuda_context_spread
 
-SEGMENT = 2 * MIB
 # Share of what is not weights, gradients or optimizer state that stays cached beyond the peak of allocated, as the
 # median over recorded runs of transformers has it; benchmarks/accuracy.py prints how far it is off for each. Where
 # blocks are run again in the backward pass more stays: each comes back in pieces that fit the holes less well.
@@ -106,7 +106,7 @@ def cached_share(run: TrainRun) -> float:
 
 def reserved_for(allocated: int, passing: int, share: float) -> int:
     """Bytes in segments when `allocated` peaks, `passing` of which come and go."""
-    return -(-(allocated + int(passing * share)) // SEGMENT) * SEGMENT
+    return -(-(allocated + int(passing * share)) // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
 
 
 def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:

@@ -9,10 +9,10 @@ from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, Line
 from vramtui.core.schema.rule_inputs import RuleInputs
 from vramtui.core.schema.workload import Workload
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 T = TypeVar("T", bound=RuleInputs)
 
-BLOCK = 512
 ITEM_BYTES = {"fp64": 8, "int64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "int8": 1, "bool": 1}
 OWN_TOTAL = "The total is the rule's own: lines it has no word on are unknown here, not nothing."
 ALWAYS = "as long as the job runs"
@@ -137,7 +137,7 @@ class RuleSheet:
 
 def block_bytes(size: int) -> int:
     """What the allocator takes for `size` bytes: whole blocks of 512, and nothing for nothing."""
-    return BLOCK * -(-size // BLOCK)
+    return rounded(size)
 
 
 def share(whole: int, ratio: float) -> int:

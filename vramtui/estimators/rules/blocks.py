@@ -3,8 +3,9 @@
 from math import prod
 
 from vramtui.core.schema.rule_inputs import BlocksRule
-from vramtui.estimators.rules.base import BLOCK, ITEM_BYTES, Rule, RuleSheet, block_bytes
+from vramtui.estimators.rules.base import ITEM_BYTES, Rule, RuleSheet, block_bytes
 from vramtui.estimators.rules.tape import EXPERIMENTS
+from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK
 
 SOURCE = f"{EXPERIMENTS}; kMinBlockSize = 512 (c10/core/AllocatorConfig.h)"
 
@@ -22,8 +23,8 @@ def compute(inputs: BlocksRule) -> RuleSheet:
             f"tensor {index}",
             "inputs",
             given,
-            f"{shape} {inputs.dtype}: {prod(shape):,} x {item} B = {asked:,} B; {given // BLOCK} x {BLOCK} B",
-            blocks=given // BLOCK,
+            f"{shape} {inputs.dtype}: {prod(shape):,} x {item} B = {asked:,} B; {given // MIN_BLOCK} x {MIN_BLOCK} B",
+            blocks=given // MIN_BLOCK,
         )
     return sheet
 

@@ -5,7 +5,8 @@ from math import prod
 
 from vramtui.core.estimate.estimate import Moment, Phase
 from vramtui.core.estimate.ledger import Category
-from vramtui.estimators.rules.base import ALWAYS, BLOCK, ITEM_BYTES, RuleSheet, block_bytes
+from vramtui.estimators.rules.base import ALWAYS, ITEM_BYTES, RuleSheet, block_bytes
+from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK
 
 EXPERIMENTS = "Simple GPU memory allocation experiments every ML engineer should do (medium.com/@akhilez, 2024)"
 
@@ -37,9 +38,9 @@ class RuleEvents:
     def tensor(self, name: str, line: Category, shape: tuple[int, ...], dtype: str, lifetime: str = ALWAYS) -> None:
         """Hold a tensor of `shape`, in whole blocks."""
         size = prod(shape) * ITEM_BYTES[dtype]
-        blocks = block_bytes(size) // BLOCK
+        blocks = block_bytes(size) // MIN_BLOCK
         numbers = " x ".join(str(side) for side in shape) or "1"
-        formula = f"{numbers} x {ITEM_BYTES[dtype]} B = {size:,} B, so {blocks} x {BLOCK} B"
+        formula = f"{numbers} x {ITEM_BYTES[dtype]} B = {size:,} B, so {blocks} x {MIN_BLOCK} B"
         self.hold(name, line, block_bytes(size), formula, lifetime)
 
     def hold(self, name: str, line: Category, size: int, formula: str, lifetime: str = ALWAYS) -> None:
@@ -87,6 +88,6 @@ class RuleEvents:
                 tensor.formula,
                 at_peak=tensor.size if name in alive else 0,
                 lifetime=tensor.lifetime,
-                blocks=tensor.size // BLOCK,
+                blocks=tensor.size // MIN_BLOCK,
             )
         return sheet

@@ -14,7 +14,7 @@ from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.phases import PhaseTracker
 from vramtui.estimators.traced.accounting.recorder import TraceRecorder
 from vramtui.estimators.traced.device import cuda_api, device, names
-from vramtui.estimators.traced.device.cards import card_of
+from vramtui.estimators.traced.device.cards import simulated_card
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.dispatch import autocast, ctc, sdpa
 from vramtui.estimators.traced.dispatch import decompositions as steering
@@ -51,7 +51,7 @@ class TraceSession:
         progress: Callable[[Progress], None] = _no_progress,
         separate_lt_workspace: bool = False,
     ) -> None:
-        facts = card_of(card)
+        facts = simulated_card(card)
         self.memory = SimulatedMemory(allocator, facts)
         facts.workspaces = Workspaces(self.memory, facts.capability, separate_lt=separate_lt_workspace)
         self.where = Whereabouts()

@@ -6,9 +6,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.ops.decoder_builder import Cache
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.kv_cache import CACHE_BITS, CacheLayers, shape_words
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 # The newest tokens of a quantised cache, which stay as they are until there are so many (transformers, QuantizedLayer).
 RESIDUAL = 128

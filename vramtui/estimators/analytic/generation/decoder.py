@@ -16,8 +16,6 @@ from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.models.decoder_program import buffers_of, masked_setting, stretches, window_note
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Setting
 from vramtui.estimators.analytic.parallel.pipeline import part_of, received
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
 from vramtui.estimators.analytic.sizes.job import sequence_of
 from vramtui.estimators.analytic.sizes.kv_cache import CacheLayers, cache_layers, cache_source
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
@@ -29,6 +27,9 @@ from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.training.parts import model_facts
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
 NOTES = ("the prompt is processed at once; logits are computed for its last token only, as generate() does",)
 SLID = "after the prompt a sliding layer still holds all of it; the first new token cuts it to the window"
@@ -96,7 +97,7 @@ class Generation:
         """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""
         setting = Setting(
             recipe=self.recipe,
-            capability=self.device.capability,
+            card=card_limits(self.device),
             batch=self.run.batch_size,
             sequence=sequence,
             eager=self.run.attention == "eager",

@@ -9,13 +9,13 @@ from vramtui.estimators.analytic.generation.parts import passing_facts, summed
 from vramtui.estimators.analytic.models.encoder_decoder import EncoderDecoder
 from vramtui.estimators.analytic.models.encoder_decoder_blocks import BlockSide
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Cache
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
 from vramtui.estimators.analytic.sizes.tensor_bytes import held
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.training.parts import model_facts
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
 STARTS = "the decoder starts from one token for each sample, without beams"
 

@@ -7,13 +7,13 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
 from vramtui.estimators.analytic.ops.matmul import CASTS
-from vramtui.estimators.analytic.sizes.cublas_workspaces import SOURCE as WORKSPACE_SOURCE
-from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import SCRATCH, TapeStage
 from vramtui.estimators.analytic.training.parts import model_facts
+from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
+from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
 CODE, PASSING = "the model's code", "within one pass"
 

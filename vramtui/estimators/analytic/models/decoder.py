@@ -8,8 +8,8 @@ from vramtui.estimators.analytic.ops.loss import output_and_loss
 from vramtui.estimators.analytic.ops.mla import latent_attention
 from vramtui.estimators.analytic.ops.moe import mixture
 from vramtui.estimators.analytic.ops.self_attention import self_attention
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 Part = Callable[[Writer, Tensor], Tensor]
 

@@ -10,7 +10,6 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, TrainRun
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.ops.decoder_builder import Setting
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.job import sequence_of
 from vramtui.estimators.analytic.sizes.kv_cache import cache_layers
 from vramtui.estimators.analytic.sizes.parameters import (
@@ -25,6 +24,8 @@ from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cards import card_limits
 
 
 def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> Program:
@@ -39,7 +40,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     kernel = kernel_of(model, run.attention, run.precision, device.capability)
     setting = Setting(
         recipe=kept,
-        capability=device.capability,
+        card=card_limits(device),
         batch=run.batch_size,
         sequence=sequence_of(model, run),
         eager=run.attention == "eager",

@@ -12,9 +12,9 @@ from vramtui.estimators.analytic.models.encoder_decoder_blocks import Blocks, Bl
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, STREAM, Cache
 from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 NOTES = ("source and target have no padding, so no mask is kept for it",)
 T5_IN_FP16 = "transformers keeps the MLP's second layer of a T5 in fp32 when it loads it in fp16; that is not counted"

@@ -8,9 +8,9 @@ from vramtui.estimators.analytic.models.flux_blocks import Streams
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, NORMS, STREAM
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Net
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 STEPS = 256  # sinusoids of a time step
 NOTES = ("the text encoders and the VAE are not counted: they belong to the pipeline, not to the transformer",)

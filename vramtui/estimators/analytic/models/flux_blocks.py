@@ -7,8 +7,8 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS, STREAM
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 
 class Streams:

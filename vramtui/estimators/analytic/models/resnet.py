@@ -6,11 +6,12 @@ from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.sequential import LayerList, convolution_notes
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.loss import cross_entropy
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage as Passed
 from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cards import card_limits
 
 WIDER = {"basic": 1, "bottleneck": 4}
 
@@ -23,7 +24,7 @@ def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device
     """
     training = isinstance(run, TrainRun)
     precision = recipe(run.precision, lora=False)
-    writer = LayerList(run.batch_size, precision, device.capability, cudnn=model.cudnn, eager=False)
+    writer = LayerList(run.batch_size, precision, card_limits(device), cudnn=model.cudnn, eager=False)
     writer.shape = (model.num_channels, model.image_size, model.image_size)
     image = rounded(run.batch_size * model.num_channels * model.image_size**2 * precision.stream)
     stem = Conv2d(out_channels=model.embedding_size, kernel_size=7, stride=2, padding=3, bias=False)

@@ -23,12 +23,13 @@ from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, sp
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.elementwise import Operators
 from vramtui.estimators.analytic.ops.loss import class_loss
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 
 GROUP = "activations"
 
@@ -36,10 +37,10 @@ GROUP = "activations"
 class LayerList:
     """Writes a list of layers, one tape for each stretch that does not repeat and one for each that does."""
 
-    def __init__(self, batch: int, precision: Recipe, capability: tuple[int, int], *, cudnn: bool, eager: bool) -> None:
+    def __init__(self, batch: int, precision: Recipe, card: CardLimits, *, cudnn: bool, eager: bool) -> None:
         self.batch = batch
         self.recipe = precision
-        self.capability = capability
+        self.card = card
         self.cudnn = cudnn
         self.eager = eager
         self.parameters: list[Parameter] = []
@@ -55,7 +56,7 @@ class LayerList:
             autocast=self.recipe.compute if self.recipe.autocast else None,
             parameter=self.recipe.weights,
             frozen=self.recipe.frozen,
-            capability=self.capability,
+            card=self.card,
         )
 
     def open(self) -> tuple[Tape, Operators, Tensor]:
@@ -163,7 +164,9 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
     """
     training = isinstance(run, TrainRun)
     precision = recipe(run.precision, lora=False)
-    writer = LayerList(run.batch_size, precision, device.capability, cudnn=model.cudnn, eager=run.attention == "eager")
+    writer = LayerList(
+        run.batch_size, precision, card_limits(device), cudnn=model.cudnn, eager=run.attention == "eager"
+    )
     writer.shape = model.input_shape
     checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
     loose: list[Layer] = []

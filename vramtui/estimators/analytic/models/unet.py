@@ -11,9 +11,9 @@ from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.ops.skip_connections import Skip
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 NOTES = (
     "cuDNN's workspaces are not counted: which algorithm it picks, and what that takes, is known only to it",

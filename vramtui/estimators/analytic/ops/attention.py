@@ -3,13 +3,10 @@
 import msgspec
 
 from vramtui.estimators.analytic.ops.elementwise import Operators
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.kernel_workspaces import (
-    efficient_attention_backward_scratch,
-    fused_attention_backward_scratch,
-)
 from vramtui.estimators.analytic.tape.checkpointing import nested
 from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes, fused_backward_bytes
 
 
 class Heads(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,12 +55,17 @@ def fused_attention(
         k = _repeated(tape, k, per_head * heads.head_dim, "keys")
         v = _repeated(tape, v, per_head * heads.value_dim, "values")
         length = -(-heads.queries // 32) * 32
-        scratch = efficient_attention_backward_scratch(
-            heads.batch * heads.heads, heads.queries, (heads.head_dim, heads.value_dim), q.width, ops.capability
+        scratch = efficient_backward_bytes(
+            heads.batch * heads.heads,
+            heads.queries,
+            heads.keys,
+            (heads.head_dim, heads.value_dim),
+            half=q.width == 2,
+            capability=ops.card.capability,
         )
     else:
         seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
-        scratch = fused_attention_backward_scratch(heads.batch, heads.heads, heads.queries, heads.head_dim)
+        scratch = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
         if heads.kv_heads < heads.heads:
             scratch += rounded(per_head * heads.head_dim * q.width) + rounded(per_head * heads.value_dim * q.width)
     out = tape.new(heads.out, q.width, "attention output", tracked=q.tracked or k.tracked or v.tracked)

@@ -5,10 +5,10 @@ from math import prod
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool
 from vramtui.estimators.analytic.ops.elementwise import Operators
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 Shape = tuple[int, ...]
 SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "softmax"}
@@ -124,7 +124,7 @@ class LayerOps:
         scaled = ops.scale(quotient, size, "scaled")
         out = tape.new(x.numel, x.width, "shifted", tracked=True)
         shift = rounded(size * ops.parameter)
-        sums = column_sum_scratch(rows, size, ops.capability)
+        sums = column_sum_scratch(rows, size, ops.card)
         tape.op([scaled], [out], flows=[(scaled, False)], into=shift, sum_scratch=sums)
         tape.touch(mean, variance)
         return out

@@ -12,6 +12,7 @@ from vramtui.estimators.analytic.ops.lora import Adapter, Target
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.sdpa_backend import Kernel
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.torch_facts.cards import CardLimits
 
 EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
     "activations: embeddings",
@@ -58,7 +59,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     recipe: Recipe
-    capability: tuple[int, int]
+    card: CardLimits
     batch: int
     sequence: int
     eager: bool
@@ -105,7 +106,7 @@ class Writer:
             autocast=setting.recipe.compute if setting.recipe.autocast else None,
             parameter=setting.parameter,
             frozen=setting.recipe.frozen,
-            capability=setting.capability,
+            card=setting.card,
             fp8=setting.recipe.fp8,
         )
 

@@ -5,9 +5,9 @@ derivatives.yaml), and what their backward makes.
 from collections.abc import Sequence
 
 from vramtui.estimators.analytic.ops.matmul import Products
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
 from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 
 class Operators(Products):
@@ -40,7 +40,7 @@ class Operators(Products):
             saves=[x] if trained else [],
             flows=[(x, True)],
             into=rounded(weight * own) if trained else 0,
-            back_scratch=(rounded(out.numel * out.width) + column_sum_scratch(rows, weight, self.capability))
+            back_scratch=(rounded(out.numel * out.width) + column_sum_scratch(rows, weight, self.card))
             if trained
             else 0,
         )

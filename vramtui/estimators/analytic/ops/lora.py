@@ -4,9 +4,9 @@ import msgspec
 
 from vramtui.core.schema.workload import Lora
 from vramtui.estimators.analytic.ops.elementwise import Operators
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +137,7 @@ class Adapter:
         made = self.tape.new(x.numel, by.width, label, tracked=True)
         full = rounded(made.numel * made.width)
         whole = 2 * full - rounded(x.numel * x.width) if x.tracked else full
-        sums = column_sum_scratch(x.numel // by.numel, by.numel, self.ops.capability)
+        sums = column_sum_scratch(x.numel // by.numel, by.numel, self.ops.card)
         self.tape.op(
             [x, by],
             [made],

@@ -2,9 +2,9 @@
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
 from vramtui.estimators.analytic.ops.elementwise import Operators
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.checkpointing import nested
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 CHUNKS = 8
 

@@ -2,10 +2,11 @@
 
 from typing import TYPE_CHECKING
 
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
 from vramtui.estimators.analytic.sizes.quantization import product_scratch
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cards import CardLimits
+from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -21,7 +22,7 @@ class Products:
         autocast: bytes of the type autocast casts matrix products to; None outside autocast.
         parameter: bytes of one trained parameter.
         frozen: bytes of one frozen parameter.
-        capability: of the card, for what kernels need while they run.
+        card: what kernels ask of it while they run.
         fp8: whether linear layers multiply in fp8, as Transformer Engine's do.
     """
 
@@ -32,14 +33,14 @@ class Products:
         autocast: int | None,
         parameter: int,
         frozen: int,
-        capability: tuple[int, int],
+        card: CardLimits,
         fp8: bool = False,
     ) -> None:
         self.tape = tape
         self.autocast = autocast
         self.parameter = parameter
         self.frozen = frozen
-        self.capability = capability
+        self.card = card
         self.fp8 = fp8
 
     def on(self, tape: Tape) -> "Self":
@@ -49,7 +50,7 @@ class Products:
             autocast=self.autocast,
             parameter=self.parameter,
             frozen=self.frozen,
-            capability=self.capability,
+            card=self.card,
             fp8=self.fp8,
         )
 
@@ -101,7 +102,7 @@ class Products:
             into=sum(rounded(numel * self.parameter) for numel in own) if trained else 0,
             scratch=unpacked,
             back_scratch=unpacked,
-            sum_scratch=column_sum_scratch(rows, outer, self.capability) if bias and trained else 0,
+            sum_scratch=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
             gemm=True,
         )
         return out

@@ -11,13 +11,14 @@ from vramtui.core.schema.common_types import Activation
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import ADAPTERS
 from vramtui.estimators.analytic.ops.elementwise import Operators
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 OUTSIDE = Storage(0, 1, "weights", "weight")
 OUTSIDE.borrowed = True
@@ -41,7 +42,7 @@ class Net:
 
     Args:
         run: trained, or asked once.
-        device: its capability decides what kernels need.
+        device: decides what kernels need.
     """
 
     def __init__(self, run: TrainRun | InferRun, device: Device) -> None:
@@ -51,7 +52,7 @@ class Net:
         self.lora = run.lora if isinstance(run, TrainRun) else None
         self.trains = self.training and self.lora is None
         self.recipe = recipe(run.precision, lora=self.lora is not None)
-        self.capability = device.capability
+        self.card = card_limits(device)
         self.eager = run.attention == "eager"
         self.trained: list[Parameter] = []
         self.frozen: list[Parameter] = []
@@ -109,7 +110,7 @@ class ModuleBuilder(Operators):
             autocast=net.recipe.compute if net.recipe.autocast else None,
             parameter=net.recipe.weights if net.trains else net.recipe.frozen,
             frozen=net.recipe.frozen,
-            capability=net.capability,
+            card=net.card,
             fp8=net.recipe.fp8,
         )
         self.net = net
@@ -250,7 +251,7 @@ class ModuleBuilder(Operators):
         casts.append(self._weight(weight[0], f"{module} bias", trained=trained) if bias else None)
         copies = [tensor for tensor in casts if tensor is not None]
         out = self.tape.new(self.net.batch * made.numel, x.width, module, tracked=x.tracked or trained)
-        sums = column_sum_scratch(out.numel // weight[0], weight[0], self.capability) if added else 0
+        sums = column_sum_scratch(out.numel // weight[0], weight[0], self.card) if added else 0
         self.tape.op(
             [x, *copies],
             [out],

@@ -1,8 +1,8 @@
 """A mixture of experts on a tape: router, the tokens' copies for their experts, and the shared expert."""
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 ROUTING, EXPERTS = "activations: routing", "activations: experts"
 

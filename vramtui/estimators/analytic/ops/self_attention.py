@@ -9,8 +9,8 @@ from vramtui.estimators.analytic.ops.attention import (
     spelled_attention,
 )
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, Cache, Writer
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 
 def self_attention(writer: Writer, x: Tensor) -> Tensor:

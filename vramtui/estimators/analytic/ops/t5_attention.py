@@ -6,8 +6,8 @@ With dropout and a bias that is trained, scaled_dot_product_attention falls back
 
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 
 def biased_attention(

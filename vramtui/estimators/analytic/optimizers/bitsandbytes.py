@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from vramtui.estimators.analytic.optimizers.states import States, blocks_of, numel_of
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 SMALLEST_8BIT = 4096
 BLOCK_8BIT = 256

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.kernel_workspaces import column_sum_scratch
 from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cards import CardLimits
+from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 
-def adafactor(tensors: Sequence[Parameter], width: int, capability: tuple[int, int], *, foreach: bool) -> States:
+def adafactor(tensors: Sequence[Parameter], width: int, card: CardLimits, *, foreach: bool) -> States:
     """A row's and a column's mean square of each matrix, all numbers of a vector; no first moment."""
     held = count = 0
     for tensor in tensors:
@@ -19,7 +20,7 @@ def adafactor(tensors: Sequence[Parameter], width: int, capability: tuple[int, i
     if foreach:
         step, words = whole, "an update for each parameter, all at once"
     else:
-        step, words = _in_loop(tensors, width, capability), "the largest tensor's update, and that of the one before"
+        step, words = _in_loop(tensors, width, card), "the largest tensor's update, and that of the one before"
     return States(
         bytes=held,
         count=count,
@@ -35,7 +36,7 @@ def _sides(tensor: Parameter) -> tuple[int, int]:
     return tensor.numel // tensor.shape[-1], tensor.numel // tensor.shape[-2]
 
 
-def _in_loop(tensors: Sequence[Parameter], width: int, capability: tuple[int, int]) -> int:
+def _in_loop(tensors: Sequence[Parameter], width: int, card: CardLimits) -> int:
     """The update before this one is alive until the next is made; a column's norm leaves partial sums beside it."""
     before = most = 0
     for tensor in (*tensors, *tensors):
@@ -43,7 +44,7 @@ def _in_loop(tensors: Sequence[Parameter], width: int, capability: tuple[int, in
         if len(tensor.shape) > 1:
             rows, columns = tensor.shape[-2:]
             sides = sum(rounded(numel * width) for numel in _sides(tensor))
-            sums = sides + column_sum_scratch(rows, columns, capability)
+            sums = sides + column_sum_scratch(rows, columns, card)
         most = max(most, before + max(size, sums))
         before = size
     return most

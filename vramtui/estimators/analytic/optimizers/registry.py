@@ -8,6 +8,7 @@ from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, page
 from vramtui.estimators.analytic.optimizers.factored import adafactor, muon
 from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of, loop_bytes, numel_of
 from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.estimators.torch_facts.cards import CardLimits
 
 __all__ = ["FUSED", "States", "optimizer_states"]
 
@@ -33,7 +34,7 @@ def optimizer_states(
     width: int,
     optimizer: Optimizer,
     implementation: OptimizerImplementation,
-    capability: tuple[int, int] = (9, 0),
+    card: CardLimits,
 ) -> States:
     """The states of `optimizer` over trained tensors of `width` bytes a number.
 
@@ -48,7 +49,7 @@ def optimizer_states(
     if optimizer in _ELEMENTWISE:
         return _elementwise(tensors, width, optimizer, implementation)
     if optimizer == "adafactor":
-        return adafactor(tensors, width, capability, foreach=implementation == "foreach")
+        return adafactor(tensors, width, card, foreach=implementation == "foreach")
     if optimizer == "muon":
         rest = [tensor for tensor in tensors if tensor not in hidden_matrices(tensors)]
         return muon(hidden_matrices(tensors), width, _elementwise(rest, width, "adamw", implementation))

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 TORCH = "PyTorch, torch/optim"
 

@@ -3,8 +3,8 @@
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.estimators.analytic.parallel.buffers import Buffer
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.partition import Share
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 MEGATRON = "Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.2"
 

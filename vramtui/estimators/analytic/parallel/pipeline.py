@@ -7,10 +7,10 @@ import msgspec
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, NORMS, STREAM
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
 
 # What Megatron splits along the sequence: the residual stream, norms and dropouts (arXiv 2205.05198, section 4.2.2).
 ALONG_SEQUENCE = frozenset({STREAM, NORMS, EMBEDDINGS})

@@ -21,6 +21,7 @@ from vramtui.estimators.analytic.tape.passes import Pass
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.training.parts import training_facts
 from vramtui.estimators.analytic.training.trainer import Trainer
+from vramtui.estimators.torch_facts.cards import card_limits
 
 
 class Flight(NamedTuple):
@@ -57,7 +58,9 @@ class ShardedTrainer(Trainer):
         self.parallel, self.buffers, self.flight = parallel, buffers, flight
         own = sharded(program.trained, sharing) if sharing.stage else program.trained
         if sharing.stage in {1, 2}:
-            self.states = optimizer_states(own, mine.recipe.states, run.optimizer, run.optimizer_implementation)
+            self.states = optimizer_states(
+                own, mine.recipe.states, run.optimizer, run.optimizer_implementation, card_limits(device)
+            )
             self.master = held(own, 4) if mine.recipe.master else BlockBytes()
         if sharing.stage == 2:
             self.gradients = held(own, mine.recipe.weights)

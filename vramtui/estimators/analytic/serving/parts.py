@@ -5,16 +5,16 @@ from collections.abc import Sequence
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import MIB, format_bytes
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, ledger_from_parts
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
-from vramtui.estimators.context import cuda_context_bytes, cuda_context_spread
+from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
+from vramtui.estimators.torch_facts.context import cuda_context_bytes, cuda_context_spread
 
-SEGMENT = 2 * MIB
 ALWAYS = "from start to end"
 
 
@@ -73,7 +73,7 @@ def served(
     for piece in pieces:
         leaves[piece.line] += piece.bytes
     allocated = sum(leaves.values())
-    reserved = max(reserved, -(-allocated // SEGMENT) * SEGMENT)
+    reserved = max(reserved, -(-allocated // SEGMENT_ROUNDING) * SEGMENT_ROUNDING)
     context, nccl = cuda_context_bytes(device.capability), nccl_bytes(ranks) + links
     ledger = ledger_from_parts(leaves, reserved=reserved, context=context, other=nccl)
     parts = [_part(piece) for piece in pieces if piece.bytes]

@@ -19,14 +19,14 @@ from vramtui.estimators.analytic.serving.vllm_profiling import (
     profiled_batch,
 )
 from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.cublas_workspaces import SOURCE as WORKSPACE_SOURCE
-from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
 from vramtui.estimators.analytic.sizes.kv_cache import cache_bits, cache_source, shape_words
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import inference_recipe
-from vramtui.estimators.context import cuda_context_bytes
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.context import cuda_context_bytes
+from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
+from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
 # Of the context, what the first pass loads counts against the share; what stood there before it does not
 # (0.24 of 0.75 GiB on H100s).

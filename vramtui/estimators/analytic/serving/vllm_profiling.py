@@ -4,9 +4,9 @@ import msgspec
 
 from vramtui.core.base.units import KIB
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.parameters import latent_dims
 from vramtui.estimators.analytic.sizes.partition import Share
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 # Bytes the sampler holds for each logit: 16 bits as computed, fp32, fp32 sorted, and their int64 places.
 SAMPLED = 2 + 4 + 4 + 8

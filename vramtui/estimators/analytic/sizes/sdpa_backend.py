@@ -5,11 +5,11 @@ from typing import Literal
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Attention, Precision
 from vramtui.estimators.analytic.sizes.parameters import latent_dims
+from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, can_use, choose_backend
 
 Kernel = Literal["eager", "flash", "efficient", "math"]
-AMPERE, WIDEST = (8, 0), 256
-# Where cuDNN's kernel comes first; elsewhere it comes after all others.
-CUDNN_FIRST = frozenset({(9, 0), (10, 0)})
+# No choice hangs on the length, from two tokens on.
+_TOKENS = 128
 
 
 def kernel_of(
@@ -19,26 +19,32 @@ def kernel_of(
     capability: tuple[int, int],
     *,
     masked: bool = False,
+    training: bool = False,
 ) -> Kernel:
     """The kernel in the type that `precision` multiplies in; cuDNN's needs what flash does and counts as it.
 
-    With a mask (`masked`) it is cuDNN's where that comes first, for flash takes none.
-
-    The conditions are those of ATen/native/transformers/cuda/sdp_utils.cpp.
+    With a mask (`masked`) transformers repeats shared key/value heads before it.
     """
     if attention == "eager":
         return "eager"
     keys, values = head_dims(model)
-    half, new = not precision.startswith(("fp32", "tf32")), capability >= AMPERE
-    equal = capability in CUDNN_FIRST or (keys == values and not masked)
-    if attention != "efficient" and half and new and equal and max(keys, values) <= WIDEST:
-        return "flash"
-    if not new and precision.startswith(("bf16", "fp8")):
-        return "math"
+    heads = model.num_attention_heads
+    grouped = model.kv_heads < heads and model.kv_lora_rank is None and not masked
+    kind = precision.partition("-")[0]
+    call = AttentionCall(
+        dtype={"fp8": "bf16", "tf32": "fp32"}.get(kind, kind),
+        query=(1, heads, _TOKENS, keys),
+        key=(1, model.kv_heads if grouped else heads, _TOKENS, keys),
+        value=(1, model.kv_heads if grouped else heads, _TOKENS, values),
+        masked=masked,
+        causal=not masked,
+        grouped=grouped,
+        training=training,
+    )
     if attention == "efficient":
-        return "efficient"
-    grouped = model.kv_heads < model.num_attention_heads and model.kv_lora_rank is None
-    return "math" if grouped and not masked else "efficient"
+        return "efficient" if can_use("efficient", call, capability) else "math"
+    backend = choose_backend(call, capability)
+    return "flash" if backend == "cudnn" else backend
 
 
 def masks(model: TransformerModel, attention: Attention, queries: int, keys: int) -> bool:

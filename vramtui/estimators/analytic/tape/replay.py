@@ -6,9 +6,9 @@ repetition or in the last.
 
 from collections.abc import Iterable, Sequence
 
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
 from vramtui.estimators.analytic.tape.meter import Meter
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
 
 BACKWARD = "gradients of activations"
 SCRATCH = "temporaries of operators"

@@ -5,7 +5,7 @@ Nothing is computed. A tape is written once for a block that may repeat, and rep
 
 from collections.abc import Iterable, Sequence
 
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded, tail
+from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
 
 
 class Storage:

@@ -6,20 +6,18 @@ from itertools import pairwise
 
 import msgspec
 
-from vramtui.core.base.units import MIB
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.allocator import CachingAllocator
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.meter import Meter
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStage, backward, forward
 from vramtui.estimators.analytic.training.trainer import Trainer
+from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, rounded, segment_bytes
 
 # A take is (group, bytes, ""), a release (group, -bytes, ""), a thread's matrix product ("", 0, ""); with a group at
 # the end the bytes are counted there from then on.
 Step = tuple[str, int, str]
 BLOCKS_SHARE = 0.05
-SEGMENT, STEP = 20 * MIB, 2 * MIB
 # More than any card has: what the job would reserve where nothing is ever given back.
 ROOM = 1 << 60
 
@@ -170,7 +168,7 @@ def peaks_of(trainer: Trainer, run: TrainRun) -> Peaks:
     job = SimulatedJob(trainer)
     _two_steps(job, trainer, run)
     stats = job.allocator.stats
-    return Peaks(stats.peak_allocated, stats.peak_reserved, max(SEGMENT, -(-job.largest // STEP) * STEP))
+    return Peaks(stats.peak_allocated, stats.peak_reserved, max(LARGE_SEGMENT, segment_bytes(job.largest)))
 
 
 def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:

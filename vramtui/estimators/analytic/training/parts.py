@@ -9,13 +9,13 @@ from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.ops.matmul import CASTS
 from vramtui.estimators.analytic.optimizers.registry import States
-from vramtui.estimators.analytic.sizes.cublas_workspaces import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.quantization import words_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes
 from vramtui.estimators.analytic.tape.passes import SavedTensors, kept_by_group, passing_groups
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import BACKWARD, SCRATCH
+from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 
 ALLOCATOR_SOURCE = "PyTorch, c10/cuda/CUDACachingAllocator.cpp"
 AUTOGRAD_SOURCE = "PyTorch, tools/autograd/derivatives.yaml, and the model's code"

@@ -9,8 +9,6 @@ from vramtui.core.estimate.estimate import Estimate, Part, Phase
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import MomentLog, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
-from vramtui.estimators.analytic.sizes.allocator_rounding import rounded
-from vramtui.estimators.analytic.sizes.cublas_workspaces import workspace_bytes
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import precision_notes
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
@@ -19,6 +17,9 @@ from vramtui.estimators.analytic.tape.passes import Pass, Passes, replayed
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import GRADIENTS
 from vramtui.estimators.analytic.training.parts import paged_part, training_facts
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
 # bitsandbytes' kernels run on a card alone.
 NEVER_RUN = frozenset({"adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"})
@@ -33,7 +34,7 @@ class Trainer:
         self.weights = program.weights
         self.gradients: BlockBytes = held(program.trained, recipe.weights)
         self.states: States = optimizer_states(
-            program.trained, recipe.states, run.optimizer, run.optimizer_implementation, device.capability
+            program.trained, recipe.states, run.optimizer, run.optimizer_implementation, card_limits(device)
         )
         self.master = held(program.trained, 4) if recipe.master else BlockBytes()
         self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0

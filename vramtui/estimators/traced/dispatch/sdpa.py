@@ -1,7 +1,4 @@
-"""Which attention kernel `scaled_dot_product_attention` takes on a card, and what it does around that kernel.
-
-The order and the conditions are those of ATen/native/transformers/cuda/sdp_utils.cpp.
-"""
+"""What `scaled_dot_product_attention` does around the kernel that it takes on a card."""
 
 import math
 from dataclasses import dataclass
@@ -9,7 +6,10 @@ from typing import Any
 
 import torch
 
+from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, SdpaBackend, backend_order, can_use
+
 _HALF = (torch.float16, torch.bfloat16)
+_TYPES = {torch.float32: "fp32", torch.float16: "fp16", torch.bfloat16: "bf16"}
 _MASK_ALIGNMENT = 8
 _OPS: Any = torch.ops.aten
 _ARGUMENTS = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
@@ -34,91 +34,42 @@ class SdpaCall:
         return torch.is_grad_enabled() and any(t.requires_grad for t in (self.query, self.key, self.value))
 
 
-def choose(call: SdpaCall) -> str:
-    """`cudnn`, `flash`, `efficient` or `math`."""
+def choose(call: SdpaCall) -> SdpaBackend:
+    """The kernel CUDA would take, of those that are allowed.
+
+    Raises:
+        RuntimeError: none is, in torch's words.
+    """
     flags = torch._C
-    checks = {
-        "cudnn": lambda: flags._get_cudnn_sdp_enabled() and _cudnn(call),
-        "flash": lambda: flags._get_flash_sdp_enabled() and _flash(call),
-        "efficient": lambda: flags._get_mem_efficient_sdp_enabled() and _efficient(call),
+    allowed = {
+        "cudnn": flags._get_cudnn_sdp_enabled,
+        "flash": flags._get_flash_sdp_enabled,
+        "efficient": flags._get_mem_efficient_sdp_enabled,
         "math": flags._get_math_sdp_enabled,
     }
-    first_cudnn = call.capability[0] in (9, 10) and call.capability[1] == 0
-    order = ("cudnn", "flash", "efficient", "math") if first_cudnn else ("flash", "efficient", "math", "cudnn")
-    for backend in order:
-        if checks[backend]():
+    asked = _asked(call)
+    strided = any(t.stride(-1) != 1 and t.shape[-1] != 1 for t in (call.query, call.key, call.value))
+    for backend in backend_order(call.capability):
+        fits = backend == "math" or not strided
+        if fits and allowed[backend]() and can_use(backend, asked, call.capability):
             return backend
     raise RuntimeError("No available kernel. Aborting execution.")
 
 
-def _plain_shapes(call: SdpaCall) -> bool:
-    tensors = (call.query, call.key, call.value)
-    if any(t.dim() != 4 or 0 in t.shape[1:3] for t in tensors):
-        return False
-    return len({t.dtype for t in tensors}) == 1 and all(t.stride(-1) == 1 or t.shape[-1] == 1 for t in tensors)
-
-
-def _same_heads(call: SdpaCall, *, grouped_too: bool) -> bool:
-    q, k, v = (t.shape for t in (call.query, call.key, call.value))
-    if not q[0] == k[0] == v[0]:
-        return False
-    if q[1] == k[1] == v[1]:
-        return True
-    return grouped_too and call.grouped and k[1] == v[1] and q[1] % k[1] == 0
-
-
-def _cudnn(call: SdpaCall) -> bool:
-    q, k, v = call.query, call.key, call.value
-    limit = 256 if call.capability == (9, 0) else 128
-    return (
-        call.capability >= (8, 0)
-        and _plain_shapes(call)
-        and q.dtype in _HALF
-        and max(q.shape[-1], v.shape[-1]) <= limit
-        and q.shape[-1] % 8 == 0
-        and v.shape[-1] % 8 == 0
-        and k.shape[-2] > 1
-        and q.shape[-2] > 1
-        and not call.dropout
-        and _same_heads(call, grouped_too=True)
-        and not torch.are_deterministic_algorithms_enabled()
-        and not (call.mask is not None and call.mask.requires_grad)
-    )
-
-
-def _flash(call: SdpaCall) -> bool:
-    q, k, v = call.query, call.key, call.value
-    width = q.shape[-1]
-    if call.training and (8, 6) <= call.capability <= (8, 9) and (192 < width <= 224 or (width > 224 and call.dropout)):
-        return False
-    return (
-        call.capability >= (8, 0)
-        and _plain_shapes(call)
-        and call.mask is None
-        and q.dtype in _HALF
-        and width == k.shape[-1] == v.shape[-1]
-        and width <= 256
-        and not (call.causal and q.shape[-2] != k.shape[-2])
-        and _same_heads(call, grouped_too=True)
-    )
-
-
-def _efficient(call: SdpaCall) -> bool:
-    q, k, v = call.query, call.key, call.value
-    half = q.dtype in _HALF
-    dtypes = (torch.float32, *_HALF) if call.capability >= (8, 0) else (torch.float32, torch.float16)
-    tensor_cores = call.capability >= (8, 0) or (call.capability >= (7, 0) and half)
-    alignment = 4 if call.capability >= (8, 0) else 1
-    if tensor_cores:
-        alignment = max(alignment, 128 // (16 if half else 32))
-    return (
-        _plain_shapes(call)
-        and q.dtype in dtypes
-        and q.shape[-1] == k.shape[-1]
-        and q.shape[-1] % alignment == 0
-        and v.shape[-1] % alignment == 0
-        and _same_heads(call, grouped_too=False)
-        and not (call.mask is not None and call.mask.requires_grad and call.dropout)
+def _asked(call: SdpaCall) -> AttentionCall:
+    types = {t.dtype for t in (call.query, call.key, call.value)}
+    return AttentionCall(
+        dtype=_TYPES.get(call.query.dtype, "other") if len(types) == 1 else "mixed",
+        query=tuple(call.query.shape),
+        key=tuple(call.key.shape),
+        value=tuple(call.value.shape),
+        masked=call.mask is not None,
+        trained_mask=call.mask is not None and call.mask.requires_grad,
+        dropout=float(call.dropout),
+        causal=call.causal,
+        grouped=call.grouped,
+        training=call.training,
+        deterministic=torch.are_deterministic_algorithms_enabled(),
     )
 
 

@@ -1,20 +1,9 @@
 """cuBLAS workspaces: one per thread's handle and stream, taken at the first matrix product, never given back."""
 
-import os
 import threading
 
+from vramtui.estimators.torch_facts.cublas import SEPARATE_LT_WORKSPACE, workspace_bytes
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
-
-_MIB = 1 << 20
-
-
-def cublas_workspace_bytes(capability: tuple[int, int]) -> int:
-    """What PyTorch 2.13 hands cuBLAS: 32 MiB from Hopper on, 8 MiB and 128 KiB before; CUBLAS_WORKSPACE_CONFIG wins."""
-    config = os.environ.get("CUBLAS_WORKSPACE_CONFIG", "")
-    numbers = [int(part) for part in config.split(":") if part.isdigit()]
-    if numbers and len(numbers) % 2 == 0:
-        return sum(size * count for size, count in zip(numbers[::2], numbers[1::2], strict=True)) * 1024
-    return 32 * _MIB if capability >= (9, 0) else 4096 * 1024 * 2 + 16 * 1024 * 8
 
 
 class Workspaces:
@@ -28,7 +17,7 @@ class Workspaces:
 
     def __init__(self, memory: SimulatedMemory, capability: tuple[int, int], *, separate_lt: bool = False) -> None:
         self._memory = memory
-        self._bytes = cublas_workspace_bytes(capability)
+        self._bytes = workspace_bytes(capability)
         self._separate_lt = separate_lt
         self._held: set[tuple[str, int, int]] = set()
 
@@ -39,7 +28,7 @@ class Workspaces:
     def cublaslt(self) -> None:
         """A product with a fused bias is run by this thread on the current stream."""
         if self._separate_lt:
-            self._hold("cublaslt", _MIB)
+            self._hold("cublaslt", SEPARATE_LT_WORKSPACE)
         else:
             self.cublas()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from vramtui.estimators.torch_facts.attention_workspaces import efficient_staging_bytes
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _CUDNN_WORKSPACE = 256  # what cuDNN 9.20 asks for in forward, whatever the shape
@@ -81,23 +82,15 @@ def efficient_backward(call: Any) -> Any:
 
 
 def _staging(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, capability: tuple[int, int]) -> int:
-    """`AttentionBackwardKernel::Params::workspace_size` of the kernel that is compiled for this width."""
     batch, heads, length, width = query.shape
-    half = query.dtype in _HALF
-    widest = max(width, value.shape[-1])
-    roomy = widest > 64 and (half or capability >= (8, 0)) and capability not in ((7, 5), (8, 6), (8, 9))
-    block = 128 if roomy else 64
-    in_registers = half and widest <= block and widest <= 128
-    columns = -(-width // block)
-    numbers = -(-length // block) * columns * (block * block + 4)
-    if half and not in_registers:
-        block_keys = 64
-        splits = -(-key.shape[-2] // block_keys)
-        if batch * heads >= 256 and key.shape[-2] <= 2 * block_keys:
-            splits = 1
-        splits = max(1, min(splits, 200 // (batch * heads)))
-        numbers += splits * _up(key.shape[-2], block_keys) * (_up(width, block) + _up(value.shape[-1], block))
-    return batch * heads * _up(numbers, 4) * _FLOAT
+    return efficient_staging_bytes(
+        batch * heads,
+        length,
+        key.shape[-2],
+        (width, value.shape[-1]),
+        half=query.dtype in _HALF,
+        capability=capability,
+    )
 
 
 @kernel("_scaled_dot_product_flash_attention")
@@ -106,7 +99,7 @@ def flash_forward(call: Any) -> Any:
     out = call.run()
     query, key = call.args[:2]
     dropout = call.args[3] if len(call.args) > 3 else call.kwargs.get("dropout_p", 0.0)
-    splits = 1 if dropout else _splits(query, key, call.memory.device.multiprocessors)
+    splits = 1 if dropout else _splits(query, key, call.memory.device.limits.multiprocessors)
     if splits > 1:
         batch, heads, length, width = query.shape
         rows = splits * batch * heads * length

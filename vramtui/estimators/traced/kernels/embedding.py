@@ -53,7 +53,7 @@ def _sum_segments(call: Any, count: int, item: int, rows: int, grad: torch.Tenso
     width = grad.shape[-1]
     lowered = grad.dtype in (torch.float16, torch.bfloat16)
     precise = 4 if lowered else grad.element_size()
-    if _adds_atomically(segments, partials, width, call.memory.device.multiprocessors):
+    if _adds_atomically(segments, partials, width, call.memory.device.limits.multiprocessors):
         held.append(call.scratch(partials * item))
         if lowered:
             held.append(call.scratch(rows * width * precise))

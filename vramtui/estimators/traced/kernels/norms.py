@@ -24,7 +24,7 @@ def layer_norm_backward(call: Any) -> Any:
     for size in shape:
         width *= size
     rows = tensor.numel() // max(width, 1)
-    if weight is not None and rows > _MANY_ROWS and width // 32 < call.memory.device.multiprocessors // 2:
+    if weight is not None and rows > _MANY_ROWS and width // 32 < call.memory.device.limits.multiprocessors // 2:
         blocks = -(-rows // _ROWS_PER_BLOCK)
         for grad in out[1:]:
             if grad is not None:

@@ -1,17 +1,11 @@
-"""How CUDA's generic reduction splits its work, and the global memory it takes when blocks share an output.
-
-The plan follows `setReduceConfig` in ATen/native/cuda/Reduce.cuh, over dimensions ordered and merged as TensorIterator
-does it.
-"""
+"""A reduction's dimensions, ordered and merged as TensorIterator does it before CUDA's generic reduction."""
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
-_MAX_THREADS = 512
-_WARP = 32
-_FEWEST_VALUES, _MOST_VALUES = 16, 256
+from vramtui.estimators.torch_facts.cards import CardLimits
+from vramtui.estimators.torch_facts.reduction import Reduction, ReductionScratch, reduction_scratch
 
 
 @dataclass(frozen=True)
@@ -78,16 +72,14 @@ def _coalesce(dims: list[Dimension]) -> list[Dimension]:
     return done
 
 
-@dataclass(frozen=True)
-class ReductionScratch:
-    """What a reduction takes beside its output, in bytes; both 0 when every output is reduced within one block."""
-
-    buffer: int = 0
-    semaphores: int = 0
-
-
 def plan(
-    tensor: torch.Tensor, dims: tuple[int, ...], out: torch.Tensor, card: Any, *, accumulator: int, vector: int = 4
+    tensor: torch.Tensor,
+    dims: tuple[int, ...],
+    out: torch.Tensor,
+    card: CardLimits,
+    *,
+    accumulator: int,
+    vector: int = 4,
 ) -> ReductionScratch:
     """Plan the reduction.
 
@@ -95,7 +87,7 @@ def plan(
         tensor: what is reduced.
         dims: over which dimensions, none negative.
         out: the result.
-        card: gives `multiprocessors` and `threads_per_multiprocessor`.
+        card: what kernels ask of it.
         accumulator: bytes of one partial result.
         vector: how many elements a thread loads at once along a contiguous reduced dimension.
     """
@@ -116,15 +108,16 @@ def plan(
         elif not along:
             out_vector = _out_vector(tensor, found, len(reduced))
             wide //= out_vector
-    return _split(
-        _block(wide, high, out_vector),
-        card,
+    asked = Reduction(
         along=along,
         inputs=inputs,
         outputs=outputs,
+        width=wide,
+        height=high,
         out_vector=out_vector,
         accumulator=accumulator,
     )
+    return reduction_scratch(asked, card)
 
 
 def _out_vector(tensor: torch.Tensor, found: list[Dimension], first_kept: int) -> int:
@@ -135,41 +128,3 @@ def _out_vector(tensor: torch.Tensor, found: list[Dimension], first_kept: int) -
         while number % size:
             size //= 2
     return size
-
-
-def _block(wide: int, high: int, out_vector: int) -> tuple[int, int]:
-    most = _MAX_THREADS // out_vector
-    x, y = (_last_power(n) if n < most else most for n in (wide, high))
-    width = min(x, _WARP)
-    height = min(y, most // width)
-    return min(x, most // height), height
-
-
-def _last_power(number: int) -> int:
-    return 1 << (max(number, 1).bit_length() - 1)
-
-
-def _up(number: int, by: int) -> int:
-    return -(-number // by)
-
-
-def _split(
-    block: tuple[int, int], card: Any, *, along: bool, inputs: int, outputs: int, out_vector: int, accumulator: int
-) -> ReductionScratch:
-    width, height = block
-    step_in, step_out = (width, 1) if along else (1, width)
-    across_warps = _up(inputs, step_in) >= min(height * _FEWEST_VALUES, _MOST_VALUES)
-    if across_warps:
-        step_in *= height
-    else:
-        step_out *= height
-    grid = _up(outputs // out_vector, step_out)
-    target = card.multiprocessors * (card.threads_per_multiprocessor // (width * height))
-    values = _up(inputs, step_in)
-    if not across_warps or values < _MOST_VALUES or grid > target:
-        return ReductionScratch()
-    blocks = max(min(_up(target, grid), _up(values, _FEWEST_VALUES)), _up(values, _MOST_VALUES))
-    if blocks <= 1:
-        return ReductionScratch()
-    buffer = accumulator * outputs * blocks * (1 if along else width * out_vector)
-    return ReductionScratch(buffer, 4 * grid)

@@ -24,7 +24,7 @@ def partial(
     call: Any, tensor: torch.Tensor, dims: Any, out: torch.Tensor, *, accumulator: int, vector: int = 4
 ) -> None:
     """Take and give back the partial results of one reduction."""
-    needs = plan(tensor, all_dims(tensor, dims), out, call.memory.device, accumulator=accumulator, vector=vector)
+    needs = plan(tensor, all_dims(tensor, dims), out, call.memory.device.limits, accumulator=accumulator, vector=vector)
     if needs.buffer:
         buffer = call.scratch(needs.buffer)
         call.drop(call.scratch(needs.semaphores), buffer)

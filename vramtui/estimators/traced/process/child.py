@@ -17,7 +17,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
-from vramtui.estimators.context import cuda_context_bytes
+from vramtui.estimators.torch_facts.context import cuda_context_bytes
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 
 

@@ -1,0 +1,122 @@
+"""PyTorch's facts against answers of the real CUDA build, and both estimators against the facts."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vramtui.core.estimate.devices import CARDS
+from vramtui.core.schema.rule_inputs.base import CUBLAS_WORKSPACE
+from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
+from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
+from vramtui.estimators.torch_facts.cublas import WORKSPACE, workspace_bytes
+from vramtui.estimators.torch_facts.reduction import column_sum_scratch
+from vramtui.estimators.torch_facts.sdpa_backend import AttentionCall, choose_backend
+
+GOLDEN: dict[str, Any] = json.loads(
+    (Path(__file__).parents[1] / "golden" / "torch_facts.json").read_text(encoding="utf-8")
+)
+LIMITS = [card_limits(device) for device in CARDS.values()]
+
+
+def _rows(name: str) -> list[dict[str, Any]]:
+    return [dict(zip(GOLDEN[name]["columns"], row, strict=True)) for row in GOLDEN[name]["rows"]]
+
+
+def _capability(text: str) -> tuple[int, int]:
+    major, minor = text.split(".")
+    return int(major), int(minor)
+
+
+def _call(row: dict[str, Any]) -> AttentionCall:
+    return AttentionCall(
+        dtype=row["dtype"],
+        query=tuple(row["query"]),
+        key=tuple(row["key"]),
+        value=tuple(row["value"]),
+        masked=row["mask"] is not None,
+        trained_mask=row["mask"] == "trained",
+        dropout=float(row["dropout"]),
+        causal=bool(row["causal"]),
+        grouped=bool(row["grouped"]),
+        training=bool(row["training"]),
+        deterministic=bool(row["deterministic"]),
+    )
+
+
+def test_the_attention_kernel_is_the_one_the_cuda_build_takes() -> None:
+    rows = _rows("sdpa")
+    assert len(rows) == 720
+    wrong = [row for row in rows if choose_backend(_call(row), _capability(row["capability"])) != row["backend"]]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("row", _rows("cublas"), ids=lambda row: f"{row['capability']} {row['config']}".strip())
+def test_the_cublas_workspace_is_the_one_the_cuda_build_takes(row: dict[str, Any]) -> None:
+    assert workspace_bytes(_capability(row["capability"]), row["config"]) == row["bytes"]
+
+
+def test_the_environment_decides_the_workspace_of_both_estimators(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8")
+    assert workspace_bytes((9, 0)) == 128 * 1024
+
+
+def test_the_rules_take_the_usual_workspace() -> None:
+    assert CUBLAS_WORKSPACE == WORKSPACE
+
+
+def test_cards_by_name_and_by_capability() -> None:
+    for name, count in (("RTX3090", 82), ("A6000", 84), ("RTX5090", 170), ("RTX5080", 84), ("T4", 40)):
+        assert card_limits(CARDS[name]).multiprocessors == count
+    assert all(limits.multiprocessors * limits.threads for limits in LIMITS)
+
+
+@given(st.integers(0, 1 << 36))
+def test_a_block_is_a_multiple_that_its_segment_holds(size: int) -> None:
+    block = rounded(size)
+    assert block % MIN_BLOCK == 0
+    assert size <= block < size + MIN_BLOCK
+    assert block + tail(size) <= segment_bytes(block)
+
+
+@pytest.mark.torch
+@given(st.integers(1, 5000), st.integers(1, 3000), st.sampled_from(LIMITS))
+def test_the_tracer_sums_columns_as_the_formula_says(rows: int, columns: int, limits: CardLimits) -> None:
+    torch = pytest.importorskip("torch")
+    from vramtui.estimators.traced.kernels.reduce import plan  # noqa: PLC0415 - it imports torch
+
+    needs = plan(
+        torch.empty(rows, columns, device="meta"), (0,), torch.empty(columns, device="meta"), limits, accumulator=4
+    )
+    assert needs.allocated == column_sum_scratch(rows, columns, limits)
+
+
+@pytest.mark.torch
+def test_the_tracer_takes_the_kernel_that_the_facts_name() -> None:
+    torch = pytest.importorskip("torch")
+    from vramtui.estimators.traced.dispatch.sdpa import SdpaCall, choose  # noqa: PLC0415 - it imports torch
+
+    types = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp64": torch.float64}
+    for row in (row for row in _rows("sdpa") if not row["deterministic"]):
+        query, key, value = (
+            torch.empty(row[name], device="meta", dtype=types[row["dtype"]], requires_grad=bool(row["training"]))
+            for name in ("query", "key", "value")
+        )
+        mask = None
+        if row["mask"] is not None:
+            mask = torch.empty(1, device="meta", requires_grad=row["mask"] == "trained")
+        call = SdpaCall(
+            query=query,
+            key=key,
+            value=value,
+            mask=mask,
+            dropout=row["dropout"],
+            causal=bool(row["causal"]),
+            scale=None,
+            grouped=bool(row["grouped"]),
+            capability=_capability(row["capability"]),
+        )
+        assert choose(call) == row["backend"], row

@@ -1,0 +1,1 @@
+"""What PyTorch does on a card, each fact once, with its source. Nothing here imports torch."""

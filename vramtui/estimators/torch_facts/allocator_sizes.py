@@ -1,0 +1,43 @@
+"""Sizes of the caching allocator's blocks and segments.
+
+c10/core/AllocatorConfig.h (kMinBlockSize, kSmallSize, kSmallBuffer, kMinLargeAlloc, kLargeBuffer, kRoundLarge) and
+c10/cuda/CUDACachingAllocator.cpp (round_size, get_allocation_size, should_split) of PyTorch 2.13.
+"""
+
+from vramtui.core.base.units import MIB
+
+MIN_BLOCK = 512
+"""Every request is a multiple of it."""
+SMALL_LIMIT = MIB
+"""The largest request, once rounded, that the small pool serves; a remainder up to it stays with a large block."""
+SMALL_SEGMENT = 2 * MIB
+LARGE_SEGMENT = 20 * MIB
+LARGE_EXACT = 10 * MIB
+"""From here on a segment is the request rounded up to `SEGMENT_ROUNDING`."""
+SEGMENT_ROUNDING = 2 * MIB
+
+
+def rounded(size: int) -> int:
+    """`size` bytes in whole blocks of 512; nothing for nothing."""
+    return -(-size // MIN_BLOCK) * MIN_BLOCK
+
+
+def segment_bytes(size: int, large_segment: int = LARGE_SEGMENT) -> int:
+    """Bytes taken from the device for a rounded request that no cached block serves (get_allocation_size)."""
+    if size <= SMALL_LIMIT:
+        return SMALL_SEGMENT
+    if size < LARGE_EXACT:
+        return large_segment
+    return -(-size // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
+
+
+def tail(size: int) -> int:
+    """Bytes a large tensor holds beyond its own when it comes from a segment of its own.
+
+    From 10 MiB a request gets a segment in steps of 2 MiB, and what remains of it is split off only above 1 MiB;
+    otherwise it stays part of the block and counts as allocated.
+    """
+    if size < LARGE_EXACT:
+        return 0
+    remainder = -size % SEGMENT_ROUNDING
+    return remainder - (-size % MIN_BLOCK) if remainder <= SMALL_LIMIT else 0

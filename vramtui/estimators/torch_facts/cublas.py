@@ -1,0 +1,34 @@
+"""Workspaces of cuBLAS: taken from PyTorch's allocator, one for each thread's handle and stream, never given back.
+
+aten/src/ATen/cuda/CublasHandlePool.cpp (parseChosenWorkspaceSize, getCUDABlasLtWorkspaceSize) of PyTorch 2.13.
+"""
+
+import os
+import re
+
+from vramtui.core.base.units import KIB, MIB
+
+WORKSPACE = 4096 * 1024 * 2 + 16 * 1024 * 8
+"""cuBLAS's own `:4096:2:16:8`."""
+LARGE_WORKSPACE = 4096 * 8 * 1024
+"""On Hopper, and on Blackwell of capability 10.x and 12.x; 11.0 (Jetson Thor) has the smaller one in 2.13."""
+SEPARATE_LT_WORKSPACE = MIB
+"""What cuBLASLt keeps beside it up to PyTorch 2.11, without TORCH_CUBLASLT_UNIFIED_WORKSPACE=1; 2.13 shares one."""
+SOURCE = "PyTorch 2.13, aten/src/ATen/cuda/CublasHandlePool.cpp, getChosenWorkspaceSize"
+VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+_PAIR = re.compile(r":([0-9]+):([0-9]+)")
+
+
+def workspace_bytes(capability: tuple[int, int], config: str | None = None) -> int:
+    """Bytes of one workspace on a card of that compute capability.
+
+    Args:
+        capability: decides the default.
+        config: pairs `:SIZE:COUNT` of KiB and how many, as `CUBLAS_WORKSPACE_CONFIG` has them; the environment's by
+            default. One without a pair is passed over, as PyTorch does with a warning.
+    """
+    pairs = _PAIR.findall(os.environ.get(VARIABLE, "") if config is None else config)
+    if pairs:
+        return sum(int(size) * int(count) for size, count in pairs) * KIB
+    large = capability == (9, 0) or capability[0] in (10, 12)
+    return LARGE_WORKSPACE if large else WORKSPACE

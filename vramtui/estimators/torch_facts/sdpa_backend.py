@@ -1,0 +1,141 @@
+"""Which kernel `torch.nn.functional.scaled_dot_product_attention` takes on a card.
+
+The order and the conditions are those of ATen/native/transformers/cuda/sdp_utils.cpp and sdp_utils_cpp.h in PyTorch
+2.13 built for CUDA 13 with cuDNN 9.20; `tests/golden/torch_facts.json` holds answers of that build.
+
+Letters: b batch, n heads, s tokens, d width of a head.
+"""
+
+from typing import Literal
+
+import msgspec
+
+SdpaBackend = Literal["cudnn", "flash", "efficient", "math"]
+HALF_TYPES = frozenset({"fp16", "bf16"})
+WIDEST_HEAD = 256
+TURING, AMPERE = (7, 0), (8, 0)
+
+
+class AttentionCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What the choice depends on.
+
+    Attributes:
+        dtype: of queries, keys and values: `fp32`, `fp16`, `bf16` or another, which no fused kernel takes.
+        query: shape (b, n, s, d); so are `key` and `value`.
+        masked: an `attn_mask` is given.
+        trained_mask: it wants a gradient.
+        dropout: the probability; cuDNN takes multiples of 1/16 (`check_cudnn_dropout`).
+        causal: `is_causal`.
+        grouped: `enable_gqa`.
+        training: queries, keys or values want a gradient.
+        deterministic: `torch.use_deterministic_algorithms(True)`.
+    """
+
+    dtype: str
+    query: tuple[int, ...]
+    key: tuple[int, ...]
+    value: tuple[int, ...]
+    masked: bool = False
+    trained_mask: bool = False
+    dropout: float = 0.0
+    causal: bool = False
+    grouped: bool = False
+    training: bool = False
+    deterministic: bool = False
+
+
+def backend_order(capability: tuple[int, int]) -> tuple[SdpaBackend, ...]:
+    """In which order the kernels are asked (`check_prefer_cudnn_attention`): cuDNN's first on 9.x and 10.x alone."""
+    if capability[0] in (9, 10):
+        return ("cudnn", "flash", "efficient", "math")
+    return ("flash", "efficient", "math", "cudnn")
+
+
+def can_use(backend: SdpaBackend, call: AttentionCall, capability: tuple[int, int]) -> bool:
+    """Whether the kernel takes the call on a card of that compute capability."""
+    if backend == "math":
+        return True
+    checks = {"cudnn": _cudnn, "flash": _flash, "efficient": _efficient}
+    return _dense(call) and checks[backend](call, capability)
+
+
+def choose_backend(call: AttentionCall, capability: tuple[int, int]) -> SdpaBackend:
+    """The first kernel of `backend_order` that takes the call, with every kernel allowed."""
+    return next(backend for backend in backend_order(capability) if can_use(backend, call, capability))
+
+
+def _dense(call: AttentionCall) -> bool:
+    """`check_tensor_shapes` and `check_nonzero_sequence_lengths_dense`."""
+    shapes = (call.query, call.key, call.value)
+    return all(len(shape) == 4 for shape in shapes) and 0 not in (call.query[2], call.key[2])
+
+
+def _heads_match(call: AttentionCall, *, grouped_too: bool) -> bool:
+    """`check_batch_size_and_num_heads_dense`."""
+    q, k, v = call.query, call.key, call.value
+    if not q[0] == k[0] == v[0]:
+        return False
+    if q[1] == k[1] == v[1]:
+        return True
+    return grouped_too and call.grouped and k[1] == v[1] and q[1] % k[1] == 0
+
+
+def _cudnn(call: AttentionCall, capability: tuple[int, int]) -> bool:
+    query, key, value = call.query[3], call.key[2], call.value[3]
+    return (
+        AMPERE <= capability <= (12, 1)
+        and call.dtype in HALF_TYPES
+        and _cudnn_widths(query, value, capability)
+        and key != 1
+        and call.query[2] != 1
+        and (call.dropout * 16).is_integer()
+        and _heads_match(call, grouped_too=True)
+        and not call.deterministic
+        and not call.trained_mask
+    )
+
+
+def _cudnn_widths(query: int, value: int, capability: tuple[int, int]) -> bool:
+    """`check_cudnn_tensor_shapes`: widths are multiples of 8, up to 256 on 9.0, and 192 over 128 (MLA) on 10.x."""
+    if capability[0] == 10 and (query, value) == (192, 128):
+        return True
+    limit = WIDEST_HEAD if capability == (9, 0) else 128
+    return query % 8 == 0 and value % 8 == 0 and max(query, value) <= limit
+
+
+def _flash(call: AttentionCall, capability: tuple[int, int]) -> bool:
+    width = call.query[3]
+    consumer = (8, 6) <= capability <= (8, 9) or (12, 0) <= capability <= (12, 1)
+    if call.training and consumer and (192 < width <= 224 or (width > 224 and call.dropout)):
+        return False
+    return (
+        AMPERE <= capability <= (12, 1)
+        and not call.masked
+        and call.dtype in HALF_TYPES
+        and width == call.key[3] == call.value[3]
+        and width <= WIDEST_HEAD
+        and not (call.causal and call.query[2] != call.key[2])
+        and _heads_match(call, grouped_too=True)
+    )
+
+
+def _efficient(call: AttentionCall, capability: tuple[int, int]) -> bool:
+    query, value = call.query[3], call.value[3]
+    dtypes = {"fp32", "fp16", "bf16"} if capability >= AMPERE else {"fp32", "fp16"}
+    alignment = _gemm_alignment(call.dtype, capability)
+    return (
+        call.dtype in dtypes
+        and capability <= (12, 1)
+        and query == call.key[3]
+        and query % alignment == 0
+        and value % alignment == 0
+        and _heads_match(call, grouped_too=False)
+    )
+
+
+def _gemm_alignment(dtype: str, capability: tuple[int, int]) -> int:
+    """`minimum_gemm_alignment`, in elements."""
+    half = dtype in HALF_TYPES
+    tensor_cores = capability >= AMPERE or (capability >= TURING and half)
+    least = 4 if capability >= AMPERE else 1
+    return max(least, 128 // (16 if half else 32)) if tensor_cores else least
