@@ -3,10 +3,12 @@
 import queue
 import threading
 
+import pytest
+
 from tests.app import moments
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
-from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult, read_deadline
+from vramtui.monitor.poller import Poller, ReadOverdue, ReadQueue, ReadResult, read_deadline
 
 WAIT = 60.0
 
@@ -92,3 +94,43 @@ def test_stopping_waits_for_nothing() -> None:
     poller.join(WAIT)
     assert not poller.is_alive()
     assert posted.empty()
+
+
+def test_a_client_that_waits_gets_the_latest_sample_and_learns_that_a_read_is_overdue() -> None:
+    source = Scripted(moments.usual(1))
+    reads = ReadQueue(source, 0.001)
+    assert reads.sample(lambda: None) == moments.usual(1)
+    assert source.hangs.wait(WAIT)
+    said = threading.Event()
+
+    def release() -> None:
+        said.set()
+        source.release.set()
+
+    assert reads.sample(release) == moments.usual()
+    assert said.is_set()
+    reads.close()
+
+
+def test_a_client_that_waits_is_given_failures_and_can_be_woken() -> None:
+    source = Scripted(SourceFailed("no driver"), SourceFailed("no driver"))
+    reads = ReadQueue(source, 0.001)
+    with pytest.raises(SourceFailed, match="no driver"):
+        reads.sample(lambda: None)
+    assert isinstance(reads.next(), SourceFailed)
+    assert source.hangs.wait(WAIT)
+    reads.wake()
+    assert reads.next(WAIT) is None
+    reads.close()
+    source.release.set()
+
+
+def test_the_read_under_way_is_delivered_where_that_is_wanted() -> None:
+    source = Scripted()
+    poller, delivered = start(source)
+    assert source.hangs.wait(WAIT)
+    poller.stop(deliver_last=True)
+    source.release.set()
+    assert delivered.get(timeout=WAIT) == moments.usual()
+    poller.join(WAIT)
+    assert not poller.is_alive()

@@ -1,7 +1,7 @@
 """`vramtui ps`: who holds the memory, once or again and again."""
 
 import sys
-import time
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +9,7 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.common.open_source import open_source
+from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
@@ -39,25 +39,32 @@ def ps(
 
 
 def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
-    from vramtui.cli.common.snapshotter import Snapshotter  # noqa: PLC0415 - estimators and presets take time to load
+    from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
+    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     opened = open_source(demo=demo, replay=replay)
-    looker = Snapshotter(opened.source, PresetLibrary())
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
-    while True:
-        snapshot = looker.look()
-        if json:
-            _print_document(snapshot, single=not watch)
-        else:
-            if watch and sys.stdout.isatty():
-                sys.stdout.write(CLEAR_SCREEN)
-            _print_tables(snapshot)
-        sys.stdout.flush()
-        if not watch:
-            return
-        time.sleep(interval)
+    library, session = PresetLibrary(), MonitorSession()
+    session.match_by(Matcher.of_candidates(library.candidates(), library.find))
+    with closing(ReadQueue(opened.source, interval)) as reads:
+        while True:
+            session.ingest(reads.sample(say_overdue))
+            _print(session.snapshot(), json=json, watch=watch)
+            if not watch:
+                return
+
+
+def _print(snapshot: Snapshot, *, json: bool, watch: bool) -> None:
+    if json:
+        _print_document(snapshot, single=not watch)
+    else:
+        if watch and sys.stdout.isatty():
+            sys.stdout.write(CLEAR_SCREEN)
+        _print_tables(snapshot)
+    sys.stdout.flush()
 
 
 def _print_document(snapshot: Snapshot, *, single: bool) -> None:

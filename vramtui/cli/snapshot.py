@@ -2,7 +2,6 @@
 
 from contextlib import closing
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,7 +9,7 @@ import msgspec
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.common.open_source import open_source
+from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
 
 if TYPE_CHECKING:
@@ -48,9 +47,11 @@ def snapshot(
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
     from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
-    from vramtui.cli.common.snapshotter import Snapshotter  # noqa: PLC0415 - estimators and presets take time to load
     from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
-    from vramtui.monitor.probes import no_jobs, reported_ledger  # noqa: PLC0415 - as below
+    from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - as above
+    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
+    from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as below
+    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
     from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
@@ -62,7 +63,11 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
         else:
             jobs = probes.jobs
             probes.wait()
-        seen = Snapshotter(opened.source, library, partial(reported_ledger, jobs)).look()
+        session = MonitorSession(jobs=jobs)
+        session.match_by(Matcher.of_candidates(library.candidates(), library.find))
+        with closing(ReadQueue(opened.source, 1.0)) as reads:
+            session.ingest(reads.sample(say_overdue))
+        seen = session.snapshot()
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if "svg" in formats:

@@ -1,19 +1,30 @@
-"""The thread that looks at a few processes ten times a second, so that a short spike is not missed."""
+"""The thread that looks at a few processes ten times a second, so that a short spike is not missed; and at which."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
+from heapq import nlargest
+from operator import itemgetter
+from typing import Literal
 
 from vramtui.core.observation.history import FastSample
 from vramtui.core.observation.readings import ProcessKey
-from vramtui.core.observation.source import FastSource
+from vramtui.core.observation.source import FastSource, Source
 
 INTERVAL = 0.1
 STALLED = 1.0  # seconds for a look after which the driver is left alone
 REST = 5.0  # seconds for which it is then
 MOST_KEPT = 8192
 MOST = 64  # processes that are worth it at once: what a close look costs grows with them
+
+# Which processes are looked at: those that run a preset, these and those that report themselves, none, or these pids.
+FastTargets = Literal["matched", "auto", "none"] | frozenset[int]
+
+
+def heaviest(processes: Iterable[tuple[ProcessKey, int]]) -> list[ProcessKey]:
+    """Of processes with the bytes that they hold the MOST that hold most, the first one most."""
+    return [key for key, _ in nlargest(MOST, processes, key=itemgetter(1))]
 
 
 class FastSampler(threading.Thread):
@@ -91,3 +102,8 @@ class FastSampler(threading.Thread):
         if self._ending.locked():
             self._ending.release()
         self._awake.set()
+
+
+def fast_sampler_for(source: Source, targets: FastTargets) -> FastSampler | None:
+    """One for `source`, not started; None where it cannot look at single processes, or need not."""
+    return FastSampler(source) if targets != "none" and isinstance(source, FastSource) else None

@@ -1,5 +1,6 @@
 """The thread that asks the source: one read at a time, none of them waited for by anybody."""
 
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -58,26 +59,28 @@ class Poller(threading.Thread):
         self._asked_at: float | None = None
         self._answered = threading.Event()
         self._first: ReadResult | None = None
+        self._delivers_last = False
 
     def first_answer(self, seconds: float) -> ReadResult | None:
         """What came of the first read, waiting for it at most `seconds`; it is delivered as well."""
         return self._first if self._answered.wait(seconds) else None
 
     def run(self) -> None:
-        """Read until told to stop."""
-        while not self._stop_asked.is_set():
+        """Read until told to stop, and once at least."""
+        while True:
             begun = self._asked_at = self._clock()
             result = self._read()
             self._asked_at = None
             if not self._answered.is_set():
                 self._first = result
                 self._answered.set()
-            if self._stop_asked.is_set():
+            if self._stop_asked.is_set() and not self._delivers_last:
                 return
             self._deliver(result)
             spent = self._clock() - begun
             missed = int(spent // self._interval)
-            self._stop_asked.wait((missed + 1) * self._interval - spent)
+            if self._stop_asked.wait((missed + 1) * self._interval - spent):
+                return
 
     def check(self) -> None:
         """Deliver ReadOverdue when the read under way is past its deadline. Called from the client's own clock."""
@@ -85,8 +88,11 @@ class Poller(threading.Thread):
         if asked_at is not None and self._clock() - asked_at > read_deadline(self._interval):
             self._deliver(ReadOverdue(asked_at))
 
-    def stop(self) -> None:
-        """Ask the thread to end after its present read; returns at once."""
+    def stop(self, *, deliver_last: bool = False) -> None:
+        """Ask the thread to end after its present read, whose result is delivered where that is wanted; returns at
+        once.
+        """
+        self._delivers_last = deliver_last
         self._stop_asked.set()
 
     def _read(self) -> ReadResult:
@@ -96,3 +102,54 @@ class Poller(threading.Thread):
             return failure
         except Exception as error:  # noqa: BLE001 - a broken source must not end the program
             return SourceFailed(f"the {self._source.name} source broke: {type(error).__name__}: {error}")
+
+
+class ReadQueue:
+    """What a poller delivers, for a client with nothing else to do: it waits, and learns when a read is overdue.
+
+    Args:
+        source: what is read, from the first call of `next` on.
+        interval: seconds between reads.
+    """
+
+    def __init__(self, source: Source, interval: float) -> None:
+        self._results: queue.SimpleQueue[ReadResult | None] = queue.SimpleQueue()
+        self._poller = Poller(source, interval, self._results.put)
+
+    def next(self, timeout: float = DEADLINE) -> ReadResult | None:
+        """What came next; None where nothing did for `timeout` seconds, or the end was asked for."""
+        if self._poller.ident is None:
+            self._poller.start()
+        try:
+            return self._results.get(timeout=max(0.0, timeout))
+        except queue.Empty:
+            self._poller.check()
+            return None
+
+    def sample(self, overdue: Callable[[], object]) -> Sample:
+        """The latest sample that nobody took, for which it waits as long as it takes; `overdue` is called once where
+        that is longer than the deadline.
+
+        Raises:
+            SourceFailed: the source can say nothing.
+        """
+        sample: Sample | None = None
+        is_said = False
+        while sample is None or not self._results.empty():
+            result = self.next()
+            if isinstance(result, Sample):
+                sample = result
+            elif isinstance(result, SourceFailed):
+                raise result
+            elif result is not None and not is_said:
+                is_said = True
+                overdue()
+        return sample
+
+    def wake(self) -> None:
+        """Let whoever waits wait no more; to be called from anywhere, also from a signal handler."""
+        self._results.put(None)  # a SimpleQueue may be put into wherever the signal came
+
+    def close(self) -> None:
+        """Read no more; nothing is waited for."""
+        self._poller.stop()

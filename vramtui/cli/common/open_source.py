@@ -1,5 +1,6 @@
 """Which source a command looks through, and what is to be said about the choice."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,11 @@ def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False, at_
         if not fall_back:
             raise
         return _demo(" ".join(filter(None, (f"{DEMO}: {error.message}", error.hint))))
+
+
+def say_overdue() -> None:
+    """Say that a read takes longer than it should; it is waited for all the same."""
+    sys.stderr.write("vramtui: the driver does not answer; still waiting\n")
 
 
 def _demo(banner: str) -> OpenedSource:

@@ -5,8 +5,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-from functools import partial
+from contextlib import closing
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
@@ -15,17 +14,20 @@ import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source
-from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.units import format_bytes, format_duration
+from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import Sample
-from vramtui.core.observation.source import Source
 
 if TYPE_CHECKING:
-    from vramtui.cli.record.fast_sampler import Wanted
+    from vramtui.cli.common.probe_client import ProbeClient
+    from vramtui.monitor.fast_sampler import FastTargets
+    from vramtui.monitor.poller import ReadQueue
+    from vramtui.monitor.session import MonitorSession
     from vramtui.records.recording.writer import RecordingWriter
 
 SAY_EVERY = 1.0
-PATIENCE = 10.0  # seconds without an answer before that is said
+OVERDUE = "the driver does not answer; still waiting"
 
 
 def record(
@@ -46,27 +48,69 @@ def record(
 
     What jobs with a probe tell, what presets predict for processes, and every process's peak is recorded with it.
     """
-    from vramtui.cli.record.fast_sampler import wanted  # noqa: PLC0415 - only where something is recorded
-
     with exit_on_user_error():
-        closely = wanted(close)
+        targets = fast_targets(close)
         opened = open_source(demo=demo, replay=None)
-        source = opened.source
-        first = source.read()
-        beside = _Beside(opened, closely)
+        _record(opened, targets, file, interval, float("inf") if duration is None else duration)
+
+
+def fast_targets(said: str) -> "FastTargets":
+    """What `--close` says: `auto`, `none` or pids.
+
+    Raises:
+        UserError: it is none of those.
+    """
+    words: dict[str, FastTargets] = {"auto": "auto", "none": "none"}
+    if said in words:
+        return words[said]
+    pids = [part.strip() for part in said.split(",")]
+    if not all(pid.isascii() and pid.isdigit() and len(pid) < 10 for pid in pids):
+        raise UserError(f"--close takes auto, none, or pids with commas between them; not {said!r}")
+    return frozenset(map(int, pids))
+
+
+def _record(opened: OpenedSource, targets: "FastTargets", file: Path, interval: float, duration: float) -> None:
+    from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - only where something is recorded
+    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
+
+    progress = _Progress(file)
+    with closing(ReadQueue(opened.source, interval)) as reads, closing(ProbeClient("record")) as probes:
+        first = reads.sample(lambda: progress.trouble(OVERDUE))
+        session = _session(opened, targets, probes)
         writer = _open(file, interval, first)
-        feed = _Feed(source, interval)
+        following = _Following(reads, session, writer, progress)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # Nothing is broken off: a line that is being written is written whole.
-            signal.signal(number, feed.end)
-        progress = _Progress(file)
+            signal.signal(number, following.end)
         try:
-            _follow(partial(beside.write, writer), first, feed, duration, progress, beside.rest)
+            following.follow(first, duration)
         finally:
             writer.close()
             progress.clear()
-            beside.close()
-        sys.stderr.write(f"{progress.summary()}: vramtui --replay {file}\n")
+            session.close()
+    sys.stderr.write(f"{progress.summary()}: vramtui --replay {file}\n")
+
+
+def _session(opened: OpenedSource, targets: "FastTargets", probes: "ProbeClient") -> "MonitorSession":
+    from vramtui.monitor.fast_sampler import fast_sampler_for  # noqa: PLC0415 - only where something is recorded
+    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
+
+    sampler = fast_sampler_for(opened.source, targets)
+    if isinstance(targets, frozenset) and sampler is None:
+        sys.stderr.write(f"vramtui: no close looks: {opened.source.name} cannot look at single processes\n")
+    session = MonitorSession(jobs=opened.jobs or probes.jobs, sampler=sampler, targets=targets)
+    if opened.jobs is None:
+        probes.listen()
+    if probes.problem:
+        sys.stderr.write(f"vramtui: recording without probes: {probes.problem}\n")
+    return session
+
+
+def _read_presets(matchers: "queue.SimpleQueue[Matcher]") -> None:
+    """Put in one that knows every preset."""
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - on a thread, which nobody waits for
+
+    matchers.put(Matcher(PresetLibrary().all()))
 
 
 def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
@@ -78,100 +122,46 @@ def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
     )
 
 
-class _Beside:
-    """What is written with each sample: what probes told by then, predictions, and peaks."""
+class _Following:
+    """Writes sample after sample until the time is over or a signal comes."""
 
-    def __init__(self, opened: OpenedSource, wanted: "Wanted") -> None:
-        from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
-        from vramtui.cli.record.fast_sampler import FastTargets  # noqa: PLC0415 - as above
-        from vramtui.cli.record.recorded_predictions import Predictions  # noqa: PLC0415 - only where something is recorded
+    def __init__(
+        self, reads: "ReadQueue", session: "MonitorSession", writer: "RecordingWriter", progress: "_Progress"
+    ) -> None:
+        self._reads = reads
+        self._session = session
+        self._writer = writer
+        self._progress = progress
+        self._is_over = False
+        self._matchers: queue.SimpleQueue[Matcher] = queue.SimpleQueue()
 
-        self._closely = FastTargets(opened.source, wanted)
-        if isinstance(wanted, frozenset) and not self._closely.able:
-            sys.stderr.write(f"vramtui: no close looks: {opened.source.name} cannot look at single processes\n")
-        self._predictions = Predictions()
-        self._predictions.start()
-        self._probes = ProbeClient("record")
-        self._jobs = opened.jobs or self._probes.jobs
-        if opened.jobs is None:
-            self._probes.listen()
-        if self._probes.problem:
-            sys.stderr.write(f"vramtui: recording without probes: {self._probes.problem}\n")
-
-    def write(self, writer: "RecordingWriter", sample: Sample) -> None:
-        """Add `sample` and what belongs to it."""
-        jobs = self._jobs()
-        predictions = self._predictions.of(sample)
-        writer.write(sample, jobs, predictions, self._closely.take(sample, jobs, predictions))
-
-    def rest(self) -> None:
-        """The driver does not answer: ask it nothing more until it does."""
-        self._closely.rest()
-
-    def close(self) -> None:
-        """Hear no more, look no more."""
-        self._closely.close()
-        self._probes.close()
-
-
-def _follow(
-    write: Callable[[Sample], None],
-    first: Sample,
-    feed: "_Feed",
-    duration: float | None,
-    progress: "_Progress",
-    rest: Callable[[], None],
-) -> None:
-    until = float("inf") if duration is None else time.monotonic() + duration
-    write(first)
-    progress.took()
-    feed.start()
-    answered = time.monotonic()
-    while (now := time.monotonic()) < until and not feed.over:
-        taken = feed.next(min(SAY_EVERY, until - now))
-        if isinstance(taken, Sample):
-            answered = time.monotonic()
-            write(taken)
-            progress.took()
-        elif isinstance(taken, SourceFailed):
-            progress.trouble(" ".join(filter(None, (taken.message, taken.hint))))
-        elif now - answered > max(PATIENCE, 2 * feed.interval):
-            rest()
-            progress.trouble("the driver does not answer; still waiting")
-
-
-class _Feed(threading.Thread):
-    """Takes samples on a thread of its own, so that a driver that hangs does not keep the program from ending."""
-
-    def __init__(self, source: Source, interval: float) -> None:
-        super().__init__(daemon=True)
-        self.interval = interval
-        self._source = source
-        self._taken: queue.SimpleQueue[Sample | SourceFailed | None] = queue.SimpleQueue()
-        self.over = False
-
-    def run(self) -> None:
-        due = time.monotonic()
-        while True:
-            due = max(due + self.interval, time.monotonic())
-            time.sleep(max(0.0, due - time.monotonic()))
-            try:
-                self._taken.put(self._source.read())
-            except SourceFailed as error:
-                self._taken.put(error)
+    def follow(self, first: Sample, duration: float) -> None:
+        """Write the first sample and those of the next `duration` seconds."""
+        until = time.monotonic() + duration
+        threading.Thread(target=_read_presets, args=(self._matchers,), name="read presets", daemon=True).start()
+        self._write(first)
+        while (now := time.monotonic()) < until and not self._is_over:
+            result = self._reads.next(min(SAY_EVERY, until - now))
+            if isinstance(result, Sample):
+                self._write(result)
+            elif isinstance(result, SourceFailed):
+                self._progress.trouble(" ".join(filter(None, (result.message, result.hint))))
+            elif result is not None:
+                self._session.rest()
+                self._progress.trouble(OVERDUE)
 
     def end(self, number: int, frame: FrameType | None) -> None:
         """A signal asked for the end: whoever waits for what comes next waits no more."""
         del number, frame
-        self.over = True
-        self._taken.put(None)  # a SimpleQueue may be put into wherever the signal came
+        self._is_over = True
+        self._reads.wake()
 
-    def next(self, timeout: float) -> Sample | SourceFailed | None:
-        """What was taken next; None when that takes more than `timeout` seconds, or the end was asked for."""
-        try:
-            return self._taken.get(timeout=max(0.0, timeout))
-        except queue.Empty:
-            return None
+    def _write(self, sample: Sample) -> None:
+        if not self._matchers.empty():
+            self._session.match_by(self._matchers.get())
+        self._session.ingest(sample)
+        self._writer.write(*self._session.recorded_tick())
+        self._progress.took()
 
 
 class _Progress:

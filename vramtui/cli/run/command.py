@@ -5,6 +5,7 @@ import platform
 import secrets
 import sys
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from vramtui.cli.run.child import Mask
     from vramtui.cli.run.monitor import GpuWatch
     from vramtui.cli.run.results import CompletedRun, RankResult
+    from vramtui.core.schema.preset import PresetFile
     from vramtui.sources.probe_listener import ProbeListener
 
 
@@ -36,22 +38,18 @@ def run(
 
         mask = hold_signals()
         found = None if preset is None else changed_preset(preset, [])
-        watch = _watch(interval, record)
         mark = secrets.token_hex(8)
-        listener = _listener(mark)
-        if record is not None and watch is not None and listener is not None:
-            from vramtui.cli.run.recorded_predictions import RunRecorded  # noqa: PLC0415 - only where it is recorded
-
-            watch.beside = RunRecorded(listener.jobs, found)
-        try:
-            code, started_at = _run(command, listener, watch, mark, mask)
-        except NotStarted as error:
-            fail(error.code, str(error))
-        finally:
-            if watch is not None:
-                watch.close()
+        with ExitStack() as at_end:
+            listener = _listener(mark)
             if listener is not None:
-                listener.close()
+                at_end.callback(listener.close)
+            watch = _watch(interval, record, listener, found)
+            if watch is not None:
+                at_end.callback(watch.close)
+            try:
+                code, started_at = _run(command, listener, watch, mark, mask)
+            except NotStarted as error:
+                fail(error.code, str(error))
         from vramtui.cli.run.results import CompletedRun, seen_in  # noqa: PLC0415 - not while the job waits to start
 
         finished = CompletedRun(
@@ -92,7 +90,9 @@ def _listener(mark: str) -> "ProbeListener | None":
         return None
 
 
-def _watch(interval: float, record: Path | None) -> "GpuWatch | None":
+def _watch(
+    interval: float, record: Path | None, listener: "ProbeListener | None", preset: "PresetFile | None"
+) -> "GpuWatch | None":
     """The driver's side. A job may run where there is no driver; a recording cannot be made there.
 
     Raises:
@@ -101,6 +101,7 @@ def _watch(interval: float, record: Path | None) -> "GpuWatch | None":
     """
     from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
     from vramtui.cli.run.monitor import GpuWatch  # noqa: PLC0415 - only here
+    from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - only here
 
     try:
         source = open_source(demo=False, replay=None).source
@@ -108,7 +109,7 @@ def _watch(interval: float, record: Path | None) -> "GpuWatch | None":
         if record is not None:
             raise
         return None
-    return GpuWatch(source, interval, record)
+    return GpuWatch(source, interval, record, no_jobs if listener is None else listener.jobs, preset)
 
 
 def _report(finished: "CompletedRun", seen: "tuple[RankResult, ...]", watch: "GpuWatch | None") -> None:

@@ -1,21 +1,21 @@
 """The driver's side of a run: what NVML says of its processes while it goes on, and the recording of it."""
 
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramtui.cli.record.fast_sampler import FastTargets
 from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.observation.history import History, Peak, Track
-from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
+from vramtui.core.observation.history import Track
+from vramtui.core.observation.readings import Gpu, Process, Sample
 from vramtui.core.observation.source import Source
+from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.fast_sampler import fast_sampler_for
+from vramtui.monitor.poller import DEADLINE, Poller, ReadResult
+from vramtui.monitor.probes import Jobs, no_jobs
+from vramtui.monitor.session import JobMatcher, MonitorSession
 
 if TYPE_CHECKING:
-    from vramtui.cli.run.recorded_predictions import RunRecorded
     from vramtui.records.recording.writer import RecordingWriter
-
-PATIENCE = 2.0  # seconds for a last read that hangs in the driver
 
 
 class GpuWatch:
@@ -27,42 +27,59 @@ class GpuWatch:
         source: what to read.
         interval: seconds between reads.
         record: a file to write every sample to.
+        jobs: what the job's processes report; they are those to look at closely.
+        preset: what they are predicted by in the recording; None where nobody said so.
 
     Attributes:
-        beside: knows what is recorded beside each sample; set before `start`.
+        last: the latest sample; None before the first.
+        problem: what the driver or the disk said last; empty where all is well.
 
     Raises:
         UserError: there is such a file already, or it cannot be written.
         SourceFailed: it has to be recorded, and the source says nothing.
     """
 
-    def __init__(self, source: Source, interval: float, record: Path | None = None) -> None:
-        self._source = source
+    def __init__(
+        self,
+        source: Source,
+        interval: float,
+        record: Path | None = None,
+        jobs: Jobs = no_jobs,
+        preset: PresetFile | None = None,
+    ) -> None:
         self._interval = interval
-        self._over = threading.Event()
         self._lock = threading.Lock()
-        self._peaks: dict[tuple[str, int], int] = {}
-        self._history = History()
-        self._closely = FastTargets(source, "auto")
-        self.last: Sample | None = None
+        self._final_peaks: dict[tuple[str, int], int] = {}
+        self._session = MonitorSession(jobs=jobs, sampler=fast_sampler_for(source, "auto"))
+        self._session.match_by(JobMatcher(jobs, preset))
+        self._poller = Poller(source, interval, self._take)
         self.problem = ""
-        self.beside: RunRecorded | None = None
-        self._writer = None if record is None else self._recording(record)
-        self._thread = threading.Thread(target=self._watch, name="vramtui-run", daemon=True)
+        self._writer: RecordingWriter | None = None
+        if record is not None:
+            first = source.read()
+            self._session.ingest(first)
+            self._writer = self._recording(record, first)
+
+    @property
+    def last(self) -> Sample | None:
+        """The latest sample."""
+        return self._session.sample
 
     def start(self) -> None:
         """Begin to read."""
-        self._thread.start()
+        self._poller.start()
 
     def close(self) -> None:
-        """Read no more; end the recording."""
-        self._over.set()
-        self._closely.close()
-        if self._thread.ident is not None:
-            self._thread.join(timeout=PATIENCE)
-        if self.last is not None and not self._thread.is_alive():
-            self._note(self._closely.take_rest(self.last))
-        if self._writer is not None and not self._thread.is_alive():
+        """Read no more, but wait for a read under way until its deadline; end the recording."""
+        self._session.close()
+        if self._poller.ident is not None:
+            self._poller.stop(deliver_last=True)
+            self._poller.join(DEADLINE)
+        if self._poller.is_alive():
+            self.problem = self.problem or "the driver does not answer"
+            return
+        self._session.take_fast_samples()
+        if self._writer is not None:
             try:
                 self._writer.close()
             except UserError as error:
@@ -71,13 +88,14 @@ class GpuWatch:
     def peak(self, uuid: str, pid: int) -> int | None:
         """The most bytes that the driver showed for a process on a GPU."""
         with self._lock:
-            return self._peaks.get((uuid, pid))
+            peaks = [track.peak.bytes for track in self._tracks(uuid, pid) if track.peak is not None]
+            final = self._final_peaks.get((uuid, pid), 0)
+        return max(*peaks, final, 0) or None
 
     def track(self, uuid: str, pid: int) -> Track | None:
         """The memory over time of the process that was this pid last."""
         with self._lock:
-            found = [track for key, track in self._history.tracks.items() if (key.gpu_uuid, key.pid) == (uuid, pid)]
-        return max(found, key=lambda track: track.last_seen, default=None)
+            return max(self._tracks(uuid, pid), key=lambda track: track.last_seen, default=None)
 
     def gpu(self, uuid: str | None, index: int) -> Gpu | None:
         """The card that a job calls `index` and the driver calls `uuid`, as it was seen last."""
@@ -92,56 +110,34 @@ class GpuWatch:
         found = [] if gpu is None else [process for process in gpu.processes if process.pid not in pids]
         return tuple(sorted(found, key=lambda process: process.used_memory or 0, reverse=True))
 
-    def _recording(self, path: Path) -> "RecordingWriter":
+    def _tracks(self, uuid: str, pid: int) -> list[Track]:
+        tracks = self._session.history.tracks.items()
+        return [track for key, track in tracks if (key.gpu_uuid, key.pid) == (uuid, pid)]
+
+    def _recording(self, path: Path, first: Sample) -> "RecordingWriter":
         from vramtui.cli.common.versions import versions  # noqa: PLC0415 - only where something is recorded
         from vramtui.records.recording.writer import RecordingHeader, RecordingWriter  # noqa: PLC0415 - as above
 
-        first = self._source.read()
-        self._keep(first)
         return RecordingWriter(
             path, RecordingHeader(started_at=first.taken_at, interval=self._interval, versions=versions(first))
         )
 
-    def _watch(self) -> None:
-        while True:
-            try:
-                sample = self._source.read()
-                self._keep(sample)
-                self._look_closely(sample)
-            except SourceFailed as error:
-                self.problem = error.message
-            except UserError as error:
-                # The disk is full, or the like: the job goes on, and its report says it.
-                self.problem, self._writer = str(error), None
-            if self._over.wait(self._interval):
-                return
+    def _take(self, result: ReadResult) -> None:
+        """What came of a read, on the poller's thread."""
+        if isinstance(result, SourceFailed):
+            self.problem = result.message
+        elif isinstance(result, Sample):
+            with self._lock:
+                self._session.ingest(result)
+                for gpu in result.gpus:
+                    for pid, peak in gpu.final_peaks.items():
+                        self._final_peaks[gpu.uuid, pid] = max(peak, self._final_peaks.get((gpu.uuid, pid), 0))
+            if self._writer is not None:
+                self._write(self._writer)
 
-    def _look_closely(self, sample: Sample) -> None:
-        """Between samples at what tells of itself; and record, where that is wanted."""
-        if self._writer is None:
-            jobs = () if self.beside is None else self.beside.jobs()
-            self._note(self._closely.take(sample, jobs, ()))
-            return
-        jobs, predictions = ((), {}) if self.beside is None else self.beside.of(sample)
-        peaks = self._closely.take(sample, jobs, predictions)
-        self._note(peaks)
-        self._writer.write(sample, jobs, predictions, peaks)
-
-    def _note(self, peaks: Mapping[ProcessKey, Peak]) -> None:
-        with self._lock:
-            for key, peak in peaks.items():
-                place = key.gpu_uuid, key.pid
-                self._peaks[place] = max(peak.bytes, self._peaks.get(place, 0))
-
-    def _keep(self, sample: Sample) -> None:
-        with self._lock:
-            self.last = sample
-            self._history.add(sample)
-            for gpu in sample.gpus:
-                for process in gpu.processes:
-                    key = (gpu.uuid, process.pid)
-                    seen = max(process.used_memory or 0, process.peak_memory or 0)
-                    if seen:
-                        self._peaks[key] = max(seen, self._peaks.get(key, 0))
-                for pid, peak in gpu.final_peaks.items():
-                    self._peaks[gpu.uuid, pid] = max(peak, self._peaks.get((gpu.uuid, pid), 0))
+    def _write(self, writer: "RecordingWriter") -> None:
+        try:
+            writer.write(*self._session.recorded_tick())
+        except UserError as error:
+            # The disk is full, or the like: the job goes on, and its report says it.
+            self.problem, self._writer = str(error), None

@@ -1,0 +1,156 @@
+"""What follows from a sample: the same for the dashboard, `record`, `run`, `ps` and `snapshot`."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from tests.app import moments
+from tests.app.stand_ins import PRESETS, RoundEstimator
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.alerts import AlertRules
+from vramtui.core.observation.probe_messages import (
+    Beat,
+    Hello,
+    MemoryCounters,
+    ObservedJob,
+    ProbeDevice,
+)
+from vramtui.core.observation.readings import ProcessKey
+from vramtui.core.observation.snapshot import device_of
+from vramtui.core.runs.run import Run
+from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.session import JobMatcher, MonitorSession
+
+TRAINER = ProcessKey("gpu01", "GPU-0", 4213, moments.START - 600)
+
+
+class Shelf:
+    """Takes runs and keeps them."""
+
+    problem = ""
+
+    def __init__(self) -> None:
+        self.kept: list[Run] = []
+        self.last: list[Run] = []
+
+    def keep(self, runs: Sequence[Run]) -> None:
+        self.kept += runs
+
+    def finish(self, runs: Sequence[Run], patience: float) -> None:
+        assert patience > 0
+        self.last += runs
+
+
+def session_with(**options: object) -> MonitorSession:
+    session = MonitorSession(predictor=Predictor(RoundEstimator()), **options)  # type: ignore[arg-type]  # passed on
+    session.take_presets(PRESETS)
+    return session
+
+
+def test_a_sample_is_in_history_matches_and_predictions() -> None:
+    session = session_with()
+    session.ingest(moments.usual(trained=30 * GIB))
+    session.ingest(moments.usual(1, trained=20 * GIB))
+    assert session.sample == moments.usual(1, trained=20 * GIB)
+    assert {key.pid: found.key for key, found in session.matched.items()} == {4213: PRESETS[0].key}
+    assert session.peaks()[TRAINER].bytes == 30 * GIB
+    (prediction,) = session.predictions().values()
+    assert (prediction.preset, prediction.workload) == (PRESETS[0].key, PRESETS[0].preset.workload)
+    assert session.recorded_tick().predictions[TRAINER] is prediction
+    assert session.estimates().keys() == {TRAINER}
+    (holding,) = [one for one in session.snapshot().holdings if one.preset]
+    assert (holding.key, holding.peak and holding.peak.bytes) == (TRAINER, 30 * GIB)
+
+
+def test_presets_that_come_later_match_the_sample_that_is_there() -> None:
+    session = MonitorSession(predictor=Predictor(RoundEstimator()))
+    session.ingest(moments.usual())
+    assert not session.matched
+    session.take_presets(PRESETS)
+    assert session.matched.keys() == {TRAINER}
+    session.assign(TRAINER, None)
+    assert not session.matched
+    session.assign(TRAINER, None, automatic=True)
+    assert session.matched.keys() == {TRAINER}
+
+
+def test_a_variant_changes_estimates_and_not_what_is_recorded() -> None:
+    session = session_with()
+    session.ingest(moments.usual())
+    before, recorded = session.estimates()[TRAINER], session.predictions()
+    session.variants[PRESETS[0].key] = PRESETS[1].preset.workload
+    after = session.estimates()[TRAINER]
+    assert before is not None
+    assert after is not None
+    assert before.process != after.process
+    assert session.predictions() == recorded
+
+
+def test_alerts_are_new_once() -> None:
+    session = session_with(alert_rules=AlertRules(after=0.0))
+    quiet = session_with()
+    needed = session.estimate(PRESETS[0], device_of(moments.usual().gpus[0]))
+    assert needed is not None
+    for at in range(4):
+        session.ingest(moments.usual(at, trained=needed.process + 9 * GIB))
+        quiet.ingest(moments.usual(at, trained=needed.process + 9 * GIB))
+        if at == 0:
+            first = session.new_alerts
+    assert [alert.kind for alert in first] == ["over"]
+    assert session.new_alerts == ()
+    assert {alert.kind for alert in session.alerts} >= {"over"}
+    assert (quiet.alerts, quiet.new_alerts) == ((), ())
+    session.quiet_alerts()
+    assert session.alerts == ()
+
+
+def test_runs_go_to_whoever_keeps_them() -> None:
+    shelf = Shelf()
+    session = session_with(run_writer=shelf)
+    session.ingest(moments.usual())
+    assert [(run.pid, run.preset, run.ending) for run in shelf.kept] == [(4213, PRESETS[0].key, "running")]
+    session.finish_runs(1.0)
+    assert [run.key for run in shelf.last] == [shelf.kept[0].key]
+
+
+def test_what_jobs_report_is_in_snapshot_and_run() -> None:
+    device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0), uuid="0")
+    job = ObservedJob(pid=4213).heard(Hello(v=1, pid=4213, at=1.0, torch="2.9.0", devices=(device,)))
+    counters = MemoryCounters(index=0, allocated_peak=50 * GIB, reserved_peak=57 * GIB)
+    job = job.heard(Beat(v=1, pid=4213, at=2.0, step=1, devices=(counters,)))
+    shelf = Shelf()
+    session = session_with(jobs=lambda: (job,), run_writer=shelf)
+    session.ingest(moments.usual(trained=58 * GIB))
+    (run,) = shelf.kept
+    assert (run.peak_how, run.observed.allocated, run.observed.context) == ("probe", 50 * GIB, GIB)
+    (holding,) = [one for one in session.snapshot().holdings if one.key == TRAINER]
+    assert holding.comparison is not None
+    assert session.recorded_tick().jobs == (job,)
+
+
+def test_a_runs_own_processes_have_its_presets_prediction() -> None:
+    for jobs, preset, matched in (
+        ((ObservedJob(pid=4213),), PRESETS[0], {TRAINER}),
+        ((ObservedJob(pid=4213),), None, set()),
+        ((), PRESETS[0], set()),
+    ):
+        session = MonitorSession(predictor=Predictor(RoundEstimator()))
+        session.match_by(JobMatcher(lambda jobs=jobs: jobs, preset))  # type: ignore[misc]  # bound for this round
+        session.ingest(moments.usual())
+        assert session.predictions().keys() == matched
+
+
+def test_a_new_history_begins_with_nothing() -> None:
+    session = session_with()
+    session.ingest(moments.usual(trained=70 * GIB))
+    history = session.start_over()
+    history.add(moments.usual(trained=10 * GIB))
+    session.ingest(moments.usual(1, trained=20 * GIB))
+    assert session.peaks()[TRAINER].bytes == 20 * GIB
+
+
+def test_nothing_is_recorded_before_the_first_sample() -> None:
+    session = session_with()
+    assert (session.peaks(), session.predictions()) == ({}, {})
+    with pytest.raises(ValueError, match="no sample"):
+        session.recorded_tick()

@@ -1,0 +1,333 @@
+"""What is known of a watched host: each sample goes through here, whoever reads it and whatever shows it."""
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.prediction import Prediction, prediction_of
+from vramtui.core.observation.alerts import Alert, AlertRules, Alerts
+from vramtui.core.observation.history import History, Peak
+from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.snapshot import Snapshot, device_of, estimates_of, take_snapshot
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
+from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
+from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.probes import Jobs, find_job, no_jobs, reported_ledger
+from vramtui.monitor.recorder import RecordedTick
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.core.runs.run_tracker import RunTracker
+    from vramtui.monitor.run_writer import RunWriter
+
+
+class Presets(Protocol):
+    """A library of presets."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each file that is no preset."""
+        ...
+
+    def all(self) -> tuple[PresetFile, ...]:
+        """Every preset there is."""
+        ...
+
+    def get(self, name_or_path: str) -> PresetFile:
+        """One of them.
+
+        Raises:
+            UserError: there is none of that name.
+        """
+        ...
+
+
+class ProcessMatcher(Protocol):
+    """Says which preset each process of a sample runs."""
+
+    def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
+        """The preset of every process that has one; `by_hand` are choices that go before its own."""
+        ...
+
+
+class JobMatcher:
+    """Every process that reports runs the one preset; `vramtui run` knows that of its job.
+
+    Args:
+        jobs: what reports.
+        preset: what it runs; None where that is not known.
+    """
+
+    def __init__(self, jobs: Jobs, preset: PresetFile | None) -> None:
+        self._jobs = jobs
+        self._preset = preset
+
+    def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
+        """The preset for each process with the pid of a job."""
+        del by_hand
+        if self._preset is None:
+            return {}
+        pids = {job.pid for job in self._jobs()}
+        return dict.fromkeys(_keys_with(pids, sample), self._preset)
+
+
+class MonitorSession:
+    """Takes samples one after another and knows what follows from them. One thread at a time may use it.
+
+    Args:
+        predictor: makes estimates and keeps them.
+        jobs: what the jobs' own probes report by now.
+        sampler: looks at a few processes between samples; None where the source cannot.
+        targets: which processes it looks at, beside the selected one.
+        alert_rules: what is worth an alert; None where nothing is.
+        run_writer: takes the runs of processes that run a preset; None where they are not kept.
+
+    Attributes:
+        sample: the latest.
+        history: every process seen. It has taken `sample`.
+        matched: the preset of each process in `sample` that has one.
+        presets: those that are known, by key.
+        by_hand: the preset that somebody has assigned to a process (None: none).
+        recorded: the preset that a process had when a recording was made; `by_hand` goes before it.
+        variants: workloads that are tried out in place of a preset's own, by the preset's key.
+        new_alerts: what `sample` is the first to show.
+    """
+
+    def __init__(
+        self,
+        *,
+        predictor: Predictor | None = None,
+        jobs: Jobs = no_jobs,
+        sampler: FastSampler | None = None,
+        targets: FastTargets = "auto",
+        alert_rules: AlertRules | None = None,
+        run_writer: "RunWriter | None" = None,
+    ) -> None:
+        self.predictor = predictor or Predictor()
+        self.jobs = jobs
+        self.run_writer = run_writer
+        self.sample: Sample | None = None
+        self.history = History()
+        self.matched: Mapping[ProcessKey, PresetFile] = {}
+        self.presets: dict[str, PresetFile] = {}
+        self.by_hand: dict[ProcessKey, str | None] = {}
+        self.recorded: dict[ProcessKey, str | None] = {}
+        self.variants: dict[str, Workload] = {}
+        self.new_alerts: tuple[Alert, ...] = ()
+        self._matcher: ProcessMatcher = Matcher(())
+        self._sampler = sampler
+        self._targets = targets
+        self._selected: ProcessKey | None = None
+        self._alert_rules = alert_rules
+        self._alerts = None if alert_rules is None else Alerts(alert_rules)
+        self._tracker: RunTracker | None = None
+        self._predictions: dict[tuple[str, Device], tuple[PresetFile, Prediction | None]] = {}
+
+    # --- what comes in -------------------------------------------------------------------------------------------
+
+    def ingest(self, sample: Sample) -> None:
+        """Take one sample: what was seen since the one before, then history, matches, alerts and runs."""
+        if self._sampler is not None:
+            self.history.add_looks(self._sampler.taken(sample.taken_at), sample)
+        self.history.add(sample)
+        self.sample = sample
+        self.rematch()
+        self.look_closely()
+        if self._alerts is not None:
+            self.new_alerts = tuple(self._alerts.update(sample, self.history, self.estimates()))
+        if self.run_writer is not None:
+            due = self._runs().update(sample, self.history, self.matched)
+            if due:
+                self.run_writer.keep(due)
+
+    def take_fast_samples(self) -> None:
+        """Take what was seen since the latest sample, after which none comes any more."""
+        if self._sampler is not None and self.sample is not None:
+            self.history.add_looks(self._sampler.taken(float("inf")), self.sample)
+
+    def start_over(self) -> History:
+        """Forget what was seen, but not what was chosen; the new history may be fed before the next sample."""
+        self.history = History()
+        return self.history
+
+    def quiet_alerts(self) -> None:
+        """Forget which alerts stand: what begins with the next sample is new."""
+        if self._alert_rules is not None:
+            self._alerts = Alerts(self._alert_rules)
+        self.new_alerts = ()
+
+    # --- presets -------------------------------------------------------------------------------------------------
+
+    def match_by(self, matcher: ProcessMatcher) -> None:
+        """Match processes with this from now on."""
+        self._matcher = matcher
+        self.rematch()
+
+    def take_presets(self, presets: Iterable[PresetFile]) -> None:
+        """Know these presets from now on, beside one that was chosen by its path."""
+        for found in presets:
+            self.presets.setdefault(found.key, found)
+        self.match_by(Matcher(self.presets.values()))
+
+    def add_preset(self, found: PresetFile) -> None:
+        """Know one more preset; it stands in for another of the same key."""
+        self.presets[found.key] = found
+        self.match_by(Matcher(self.presets.values()))
+
+    def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
+        """Say which preset a process runs (None: none), or leave it to the presets' own `[match]` again."""
+        if automatic:
+            self.by_hand.pop(key, None)
+        else:
+            self.by_hand[key] = preset
+        self.rematch()
+
+    def rematch(self) -> None:
+        """Match the latest sample again: presets or choices have changed."""
+        self.matched = {} if self.sample is None else self.match(self.sample)
+
+    def match(self, sample: Sample) -> Mapping[ProcessKey, PresetFile]:
+        """The preset of each process in `sample` that has one."""
+        return self._matcher.match(sample, {**self.recorded, **self.by_hand})
+
+    # --- fast sampling -------------------------------------------------------------------------------------------
+
+    @property
+    def samples_fast(self) -> bool:
+        """Whether processes can be looked at between samples."""
+        return self._sampler is not None
+
+    def select(self, key: ProcessKey | None) -> None:
+        """Look at this process closely too, whatever it runs."""
+        if key != self._selected:
+            self._selected = key
+            self.look_closely()
+
+    def look_closely(self) -> None:
+        """Aim the fast sampler at what the latest sample shows; of many targets at those that hold most."""
+        if self._sampler is None or self.sample is None:
+            return
+        tracks = self.history.tracks
+        wanted = self._wanted(self.sample)
+        targets = heaviest((key, tracks[key].last_used or 0) for key in wanted if key in tracks)
+        if self._selected is not None and self._selected not in targets:
+            targets.append(self._selected)
+        self._sampler.aim(targets)
+        if not self._sampler.is_alive():
+            self._sampler.start()
+
+    def _wanted(self, sample: Sample) -> Collection[ProcessKey]:
+        if isinstance(self._targets, frozenset):
+            return _keys_with(self._targets, sample)
+        if self._targets == "none":
+            return ()
+        if self._targets == "matched":
+            return self.matched.keys()
+        return self.matched.keys() | set(_keys_with({job.pid for job in self.jobs()}, sample))
+
+    def rest(self) -> None:
+        """The driver does not answer: ask it nothing more until there is a sample."""
+        if self._sampler is not None:
+            self._sampler.aim(())
+
+    def close(self) -> None:
+        """Look no more; nothing is waited for."""
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    # --- what is known -------------------------------------------------------------------------------------------
+
+    def workload(self, found: PresetFile) -> Workload:
+        """The preset's workload, with what is tried out in its place."""
+        return self.variants.get(found.key, found.preset.workload)
+
+    def estimate(self, found: PresetFile, device: Device) -> Estimate | None:
+        """The estimate of a preset, variants and calibration included."""
+        return self.predictor.ask(self.workload(found), device).estimate
+
+    def estimates(self) -> dict[ProcessKey, Estimate | None]:
+        """The estimate for each process that runs a preset, on the card that it runs on."""
+        return estimates_of(self.sample, self.matched, self.estimate)
+
+    @property
+    def alerts(self) -> tuple[Alert, ...]:
+        """Those that stand."""
+        return () if self._alerts is None else self._alerts.standing
+
+    def peaks(self) -> dict[ProcessKey, Peak]:
+        """The lifetime peak of each process in the latest sample."""
+        if self.sample is None:
+            return {}
+        host = self.sample.host.name
+        here = (self.history.here(host, gpu.uuid).values() for gpu in self.sample.gpus)
+        return {track.key: track.peak for tracks in here for track in tracks if track.peak is not None}
+
+    def predictions(self) -> dict[ProcessKey, Prediction]:
+        """What is predicted for each process by its preset as the file has it: what is tried out is not what runs."""
+        devices = {} if self.sample is None else {gpu.uuid: device_of(gpu) for gpu in self.sample.gpus}
+        matched = self.matched.items()
+        found = {
+            key: self._prediction(preset, devices[key.gpu_uuid]) for key, preset in matched if key.gpu_uuid in devices
+        }
+        return {key: prediction for key, prediction in found.items() if prediction is not None}
+
+    def _prediction(self, preset: PresetFile, device: Device) -> Prediction | None:
+        """The very same value as long as nothing changes, so that a recording has it once."""
+        known = self._predictions.get((preset.key, device))
+        if known is None or known[0] is not preset:
+            made = prediction_of(preset, device, self.predictor.of_preset(preset, device))
+            known = self._predictions[preset.key, device] = preset, made
+        return known[1]
+
+    def recorded_tick(self) -> RecordedTick:
+        """What a recording has of the latest sample; there has to be one."""
+        return RecordedTick(_latest(self.sample), self.jobs(), self.predictions(), self.peaks())
+
+    def snapshot(self) -> Snapshot:
+        """Everything known at the latest sample, without versions; there has to be one."""
+        return self.snapshot_of(_latest(self.sample), self.matched)
+
+    def snapshot_of(self, sample: Sample, matched: Mapping[ProcessKey, PresetFile]) -> Snapshot:
+        """The same of an earlier sample that is still shown, whose processes run these presets."""
+        reported = partial(reported_ledger, self.jobs)
+        return take_snapshot(sample, self.history, matched, self.estimate, {}, told=reported)
+
+    def finish_runs(self, patience: float) -> None:
+        """Hand over the last word on every run, and wait at most `patience` seconds until it is kept."""
+        if self.run_writer is not None and self._tracker is not None:
+            self.run_writer.finish(self._tracker.rest(self.history), patience)
+
+    def _runs(self) -> "RunTracker":
+        if self._tracker is None:
+            self._tracker = self.run_tracker()
+        return self._tracker
+
+    def run_tracker(self) -> "RunTracker":
+        """One that describes runs by what this session knows, and has seen none yet."""
+        from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - not needed for the first paint
+
+        return RunTracker(self.predictor.of_preset, self._find_job)
+
+    def _find_job(self, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
+        return find_job(self.jobs, pid, uuid)
+
+
+def _latest(sample: Sample | None) -> Sample:
+    if sample is None:
+        raise ValueError("no sample was taken yet")
+    return sample
+
+
+def _keys_with(pids: Collection[int], sample: Sample) -> list[ProcessKey]:
+    """The processes of `sample` with these pids."""
+    host = sample.host.name
+    return [
+        ProcessKey(host, gpu.uuid, process.pid, process.started_at)
+        for gpu in sample.gpus
+        for process in gpu.processes
+        if process.pid in pids
+    ]
