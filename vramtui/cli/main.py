@@ -21,6 +21,7 @@ COMMANDS = {
     "attach": "run.attach",
     "trace": "trace.command",
     "lab": "lab.command",
+    "articles": "articles.command",
     "allocator": "allocator",
     "history": "history.command",
     "report": "history.report",
