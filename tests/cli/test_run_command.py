@@ -237,3 +237,22 @@ def test_a_run_that_cannot_be_probed_is_run_all_the_same(environment: dict[str, 
     done = ended(environment, "--", "sh", "-c", "echo $VRAMTUI_PROBE; exit 4")
     assert (done.returncode, done.stdout) == (4, "\n")
     assert "the job runs without a probe" in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--record", "run.jsonl"]])
+def test_a_job_is_started_whatever_the_driver_says(
+    environment: dict[str, str], tmp_path: Path, options: list[str]
+) -> None:
+    """A card without a total, and processes that hold more than any machine has."""
+    held = [StubProcess(pid, 1 << 63) for pid in range(10, 14)] + [StubProcess(20, MIB)]
+    World(gpus=[StubGpu(total=0, used=0, reserved=0, processes=held)]).write(tmp_path / "world")
+    done = subprocess.run(
+        [PYTHON, "-m", "vramtui", "run", *options, "--", "sh", "-c", "echo done; exit 3"],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout, done.returncode) == ("done\n", 3), done.stderr
+    assert "Traceback" not in done.stderr

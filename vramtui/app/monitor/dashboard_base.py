@@ -133,8 +133,14 @@ class DashboardBase(RedrawThrottle):
 
     def on_sample_taken(self, message: messages.SampleTaken) -> None:
         """The history takes every sample; the screen at most two a second."""
-        self.desk.take(message.sample)
-        for alert in self._alerts.update(message.sample, self.desk.history, self.desk.predictions()):
+        try:
+            self.desk.take(message.sample)
+            alerts = self._alerts.update(message.sample, self.desk.history, self.desk.predictions())
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # The next one may be in order again; until then what is shown is as old as the one before.
+            self.on_read_failed(messages.ReadFailed(f"a reading cannot be used: {error}"))
+            return
+        for alert in alerts:
             say(self, alert, self.settings.alerts)
         self._answered_at = self._now()
         self._stuck = False

@@ -17,7 +17,7 @@ from vramtui.core.base.errors import SourceFailed, UserError
 if TYPE_CHECKING:
     from vramtui.cli.run.child import Mask
     from vramtui.cli.run.monitor import GpuWatch
-    from vramtui.cli.run.results import CompletedRun, RankResult
+    from vramtui.cli.run.results import CompletedRun
     from vramtui.core.schema.preset import PresetFile
     from vramtui.sources.probe_listener import ProbeListener
 
@@ -50,7 +50,7 @@ def run(
                 code, started_at = _run(command, listener, watch, mark, mask)
             except NotStarted as error:
                 fail(error.code, str(error))
-        from vramtui.cli.run.results import CompletedRun, seen_in  # noqa: PLC0415 - not while the job waits to start
+        from vramtui.cli.run.results import CompletedRun  # noqa: PLC0415 - not while the job waits to start
 
         finished = CompletedRun(
             command=tuple(command),
@@ -60,8 +60,7 @@ def run(
             jobs=() if listener is None else listener.jobs(),
             preset=found,
         )
-        seen = seen_in(finished, watch)
-        _report(finished, seen, watch)
+        _report(finished, watch)
         raise SystemExit(code)
 
 
@@ -93,7 +92,8 @@ def _listener(mark: str) -> "ProbeListener | None":
 def _watch(
     interval: float, record: Path | None, listener: "ProbeListener | None", preset: "PresetFile | None"
 ) -> "GpuWatch | None":
-    """The driver's side. A job may run where there is no driver; a recording cannot be made there.
+    """The driver's side. A job may run where there is no driver; a recording cannot be made there. What else goes wrong
+    is said, and the job starts.
 
     Raises:
         SourceFailed: it has to be recorded, and there is nothing to record.
@@ -109,16 +109,24 @@ def _watch(
         if record is not None:
             raise
         return None
-    return GpuWatch(source, interval, record, no_jobs if listener is None else listener.jobs, preset)
+    try:
+        return GpuWatch(source, interval, record, no_jobs if listener is None else listener.jobs, preset)
+    except (SourceFailed, UserError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the job is what counts
+        sys.stderr.write(f"vramtui: the job runs without the driver's figures: {error}\n")
+        return None
 
 
-def _report(finished: "CompletedRun", seen: "tuple[RankResult, ...]", watch: "GpuWatch | None") -> None:
+def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
     """Say it, and keep it. The job has ended: nothing that goes wrong here may change its exit code."""
     from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
     from vramtui.cli.run.history_entry import kept_runs  # noqa: PLC0415 - only here
     from vramtui.cli.run.report import print_report  # noqa: PLC0415 - only here
+    from vramtui.cli.run.results import seen_in  # noqa: PLC0415 - only here
 
     try:
+        seen = seen_in(finished, watch)
         print_report(finished, seen, watch)
         history = run_history()
         for kept in kept_runs(finished, seen, platform.node(), watch):
@@ -127,3 +135,5 @@ def _report(finished: "CompletedRun", seen: "tuple[RankResult, ...]", watch: "Gp
         sys.stderr.write(f"vramtui: {error}\n")
     except BrokenPipeError:
         pass
+    except Exception as error:  # noqa: BLE001 - as the docstring says
+        sys.stderr.write(f"vramtui: the report cannot be made: {error}\n")

@@ -123,7 +123,13 @@ class GpuWatch:
         )
 
     def _take(self, result: ReadResult) -> None:
-        """What came of a read, on the poller's thread."""
+        """What came of a read, on the poller's thread. The job has its report, whatever is read beside it."""
+        try:
+            self._take_result(result)
+        except Exception as error:  # noqa: BLE001 - as the docstring says
+            self.problem = f"a reading cannot be used: {error}"
+
+    def _take_result(self, result: ReadResult) -> None:
         if isinstance(result, SourceFailed):
             self.problem = result.message
         elif isinstance(result, Sample):

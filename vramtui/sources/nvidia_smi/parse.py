@@ -8,6 +8,7 @@ import msgspec
 
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
+from vramtui.core.observation.limits import LARGEST_SIZE, is_possible, is_size
 from vramtui.core.observation.readings import Absence
 
 _THROTTLING: Final = (
@@ -19,7 +20,6 @@ _THROTTLING: Final = (
     (0x80, "power brake"),
     (0x100, "display clocks"),
 )
-_SIZES: Final = range(-(1 << 63), 1 << 63)  # what a Sample can hold
 _REJECTED: Final = re.compile(r'Field "([^"]+)" is not a valid field to query')
 _LOST: Final = re.compile(r"device handle for GPU\s*([0-9a-fA-F:.]+)\s*:\s*(.*?)\.?\s*$", re.MULTILINE)
 _APP: Final = re.compile(r"\d+\s*,")
@@ -109,7 +109,10 @@ def _convert(text: str, kind: str) -> Any:  # noqa: ANN401 - a cell is of the ty
             raise ValueError(text)
         return printable(text)
     if kind == "mib":
-        return _bounded(int(number) * MIB)
+        size = int(number) * MIB
+        if not is_size(size):
+            raise ValueError(text)
+        return size
     if kind == "float":
         value = float(number.replace(",", "."))
         if value != value or value in (float("inf"), float("-inf")):  # noqa: PLR0124 - only nan differs from itself
@@ -125,7 +128,7 @@ def _convert(text: str, kind: str) -> Any:  # noqa: ANN401 - a cell is of the ty
 
 
 def _bounded(value: int) -> int:
-    if value not in _SIZES:
+    if abs(value) > LARGEST_SIZE:
         raise ValueError(value)
     return value
 
@@ -142,6 +145,8 @@ def parse_gpus(text: str, columns: tuple[QueryField, ...]) -> list[tuple[Row, di
         absent: dict[str, Absence] = {}
         for column, cell in zip(columns, cells, strict=True):
             value, absence = parse_value(cell, column.kind)
+            if absence is None and not is_possible(column.field, value):
+                value, absence = None, Absence.FAILED
             row[column.field] = value
             if absence is not None:
                 absent[column.field] = absence

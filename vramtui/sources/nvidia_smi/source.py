@@ -8,6 +8,7 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
+from vramtui.core.observation.limits import LARGEST_SIZE
 from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Problem, Process, Sample
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader
@@ -47,6 +48,8 @@ _CODES = {  # nvidia-smi's exit status: NVML's error codes
 }
 NO_DEVICES = 6
 KILLED = 128  # and the number of the signal
+SIGNALS = 64
+UNKNOWN_ERROR = 255
 
 
 class NvidiaSmiSource:
@@ -221,7 +224,7 @@ class NvidiaSmiSource:
         rows = tuple(self._process(app) for app in best.values())
         memory = gpu.memory
         if memory.unified:
-            memory = msgspec.structs.replace(memory, used=sum(row.used_memory or 0 for row in rows))
+            memory = msgspec.structs.replace(memory, used=min(LARGEST_SIZE, sum(row.used_memory or 0 for row in rows)))
         return msgspec.structs.replace(gpu, memory=memory, processes=rows)
 
     def _process(self, app: App) -> Process:
@@ -282,7 +285,10 @@ def _failure(output: Output) -> SourceFailed:
         return SourceFailed(
             f"{PROGRAM} did not print a table: {said}.", f"Run `{PROGRAM}` by hand to see what it says."
         )
-    if output.code < 0 or output.code > KILLED:
+    if output.code == UNKNOWN_ERROR:
+        hint = "In a container: start it again, as the host has taken the devices from its control group."
+        return SourceFailed(f"{PROGRAM} cannot reach the driver: {said}.", hint)
+    if output.code < 0 or KILLED < output.code <= KILLED + SIGNALS:
         number = -output.code if output.code < 0 else output.code - KILLED
         return SourceFailed(f"{PROGRAM} was killed by signal {number}: {said}.", "Somebody, or a limit, ended it.")
     return SourceFailed(f"{PROGRAM} failed with status {output.code}: {said}.")

@@ -88,6 +88,10 @@ class CardReader:
         except DeviceGone as error:
             self._forget()
             return CardReading(parts=[self.gone(f"{error}", lost=error.lost)])
+        except Exception as error:  # noqa: BLE001 - no answer of a driver may end the program
+            self._forget()
+            reason = f"{self.caller.call}: the driver's answer makes no sense ({type(error).__name__})"
+            return CardReading(parts=[self.gone(reason)])
         lasting = [problem for tier in self._tiers for problem in tier.problems]
         return CardReading(parts=parts, problems=(*lasting, *self.caller.problems))
 

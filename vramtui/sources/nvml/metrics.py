@@ -7,13 +7,14 @@ import msgspec
 import pynvml
 
 from vramtui.core.base.text import printable
+from vramtui.core.observation.limits import is_possible, is_size
 from vramtui.core.observation.readings import Absence, Memory
 from vramtui.sources.nvml.calls import Caller, Device
 
 Fields = dict[str, Any]
 Absences = dict[str, Absence]
 
-_UNKNOWN_FROM: Final = 1 << 62  # NVML's "not available" is the largest number of its type
+_NOT_AVAILABLE: Final = (1 << 64) - 1
 _THROTTLING: Final = (
     (pynvml.nvmlClocksEventReasonSwPowerCap, "power cap"),
     (pynvml.nvmlClocksEventReasonHwSlowdown, "hardware slowdown"),
@@ -79,8 +80,6 @@ NEVER_CHANGING: Final = (
     Metric(("pci_bus_id",), ("nvmlDeviceGetPciInfo",), convert=lambda pci: (_text(pci.busId),)),
     Metric(("compute_capability",), ("nvmlDeviceGetCudaComputeCapability",), convert=lambda pair: (tuple(pair),)),
 )
-# Some drivers answer with garbage now and then: no device is busier, hotter or hungrier than this.
-_MOST: Final = {"utilization": 100, "memory_utilization": 100, "temperature_celsius": 200, "power_watts": 20_000}
 NOT_OF_AN_INSTANCE: Final = tuple(field for metric in (*CHANGING, *RARELY_CHANGING) for field in metric.fields)
 
 
@@ -98,10 +97,10 @@ def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) ->
             absent.update(dict.fromkeys(metric.fields, absence))
         else:
             for field, value in zip(metric.fields, metric.convert(answer), strict=True):
-                if field in _MOST and not 0 <= value <= _MOST[field]:
-                    absent[field] = Absence.FAILED
-                else:
+                if is_possible(field, value):
                     values[field] = value
+                else:
+                    absent[field] = Absence.FAILED
     return values, absent
 
 
@@ -123,9 +122,10 @@ def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
     if absence is not None:
         return Memory(), {"memory": absence}
     sizes: dict[str, int | None] = {name: getattr(info, name, None) for name in ("total", "used", "reserved", "free")}
-    for name in [name for name, size in sizes.items() if size is not None and size >= _UNKNOWN_FROM]:
+    for name in [name for name, size in sizes.items() if size is not None and not is_size(size)]:
+        # NVML's "not available" is the largest number of its type.
+        absent[f"memory.{name}"] = Absence.NOT_SUPPORTED if sizes[name] == _NOT_AVAILABLE else Absence.FAILED
         sizes[name] = None
-        absent[f"memory.{name}"] = Absence.NOT_SUPPORTED
     return msgspec.convert(sizes, Memory), absent
 
 

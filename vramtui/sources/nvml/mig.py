@@ -7,6 +7,7 @@ import pynvml
 
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB
+from vramtui.core.observation.limits import MOST_DEVICES
 from vramtui.sources.nvml.calls import Caller, Device
 
 _PROFILE = re.compile(r"\bMIG (\S+)\s*$")
@@ -33,7 +34,7 @@ def find_instances(caller: Caller, card: Device, card_uuid: str, card_name: str)
         return ()
     count, absence = caller.ask("nvmlDeviceGetMaxMigDeviceCount", card)
     found = []
-    for index in range(count if absence is None else 0):
+    for index in range(min(count, MOST_DEVICES) if absence is None else 0):
         handle, absence = caller.ask("nvmlDeviceGetMigDeviceHandleByIndex", card, index)
         if absence is None:
             found.append(_describe(caller, handle, f"{card_uuid}/{index}", card_name))

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import pynvml
 
+from vramtui.core.observation.limits import LARGEST_SIZE, MOST_PROCESSES
 from vramtui.core.observation.readings import Absence, ProcessType
 from vramtui.sources.nvml.calls import Caller, Device
 
@@ -128,11 +129,15 @@ class ProcessLists:
             code = call(device, ctypes.byref(count), self._buffer if self._capacity else None)
             if code != pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                 break
+            if count.value > MOST_PROCESSES:
+                raise _Unreadable
             self._capacity = max(FIRST_CAPACITY, 2 * count.value)
             self._buffer = ctypes.create_string_buffer(self._capacity * LARGEST_RECORD)
         if code != pynvml.NVML_SUCCESS:
             raise pynvml.NVMLError(code)
-        return count.value if self._capacity else 0
+        if count.value > max(self._capacity, 0):
+            raise _Unreadable
+        return count.value
 
     def _records(self, kind: ProcessType, count: int, documented: int, total: int | None) -> dict[int, ProcessUse]:
         if count == 0:
@@ -146,8 +151,14 @@ class ProcessLists:
         last = self._seen.get(kind)
         if last is not None and last[0] == data:
             return last[1]
-        held = parse(data, stride, kind, total)
-        self._seen[kind] = (data, held)
+        held, odd = parse(data, stride, kind, total)
+        if odd and real is None:
+            raise _Unreadable
+        if odd:
+            records = "1 record" if odd == 1 else f"{odd} records"
+            self._note = f"{records} of {LISTS[kind]} with an impossible pid or size; the others are shown"
+        else:
+            self._seen[kind] = (data, held)  # what is odd is told again each time
         return held
 
 
@@ -159,27 +170,38 @@ def record_size(written: int, count: int) -> int | None:
     return None
 
 
-def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> dict[int, ProcessUse]:
-    """The records by pid.
+def parse(data: bytes, stride: int, kind: ProcessType, total: int | None) -> tuple[dict[int, ProcessUse], int]:
+    """The records by pid, and how many of them were impossible.
+
+    A record whose pid no process can have is left out; of one whose size no process can have the size is not known.
 
     Raises:
-        _Unreadable: a pid or a size is impossible.
+        _Unreadable: half of them or more are impossible, as where all are read by a wrong size of the records.
     """
     words, step = memoryview(data).cast("Q"), stride // 8
     pids, sizes = memoryview(data).cast("I")[0 :: 2 * step].tolist(), words[1::step].tolist()
     instances = words[2::step].tolist() if step > 2 else [NO_INSTANCE] * len(pids)
     known = sizes if NOT_AVAILABLE not in sizes else [None if size == NOT_AVAILABLE else size for size in sizes]
     largest = max((size for size in known if size is not None), default=0)
-    if not (min(pids) > 0 and max(pids) < PID_LIMIT and (total is None or largest <= total)):
-        raise _Unreadable
+    most, odd = LARGEST_SIZE if total is None else total, 0
+    if not (min(pids) > 0 and max(pids) < PID_LIMIT and largest <= most):
+        rows = list(zip(pids, known, instances, strict=True))
+        possible = [row for row in rows if 0 < row[0] < PID_LIMIT]
+        odd = sum(not 0 < pid < PID_LIMIT or (size is not None and size > most) for pid, size, _ in rows)
+        # Some drivers list pid 0 where a process is of another namespace; its size is right.
+        if 2 * (odd - sum(pid == 0 and (size is None or size <= most) for pid, size, _ in rows)) >= len(rows):
+            raise _Unreadable
+        pids = [pid for pid, _, _ in possible]
+        known = [None if size is None or size > most else size for _, size, _ in possible]
+        instances = [instance for _, _, instance in possible]
     held: dict[int, ProcessUse] = {}
     if len(set(pids)) == len(pids) and not any(instance & 0xFFFFFFFF != NO_INSTANCE for instance in instances):
-        return dict(zip(pids, map(ProcessUse, known, repeat(kind)), strict=True))
+        return dict(zip(pids, map(ProcessUse, known, repeat(kind)), strict=True)), odd
     for pid, used, instance_word in zip(pids, known, instances, strict=True):
         instance = instance_word & 0xFFFFFFFF
         row = ProcessUse(used, kind, None if instance == NO_INSTANCE else instance)
         held[pid] = row if pid not in held else _larger(held[pid], row)
-    return held
+    return held, odd
 
 
 def merge(compute: dict[int, ProcessUse], graphics: dict[int, ProcessUse]) -> dict[int, ProcessUse]:

@@ -8,15 +8,17 @@ import msgspec
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
+from vramtui.core.observation.limits import LARGEST_SIZE, MOST_DEVICES
 from vramtui.core.observation.readings import Absence, Gpu, Memory, Problem, Process, Sample
 from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader
-from vramtui.sources.nvml.calls import Caller, DriverGone, initialise
+from vramtui.sources.nvml.calls import Caller, DeviceGone, DriverGone, initialise
 from vramtui.sources.nvml.device import RARE_EVERY, CardReader, CardReading, DeviceReading
 from vramtui.sources.nvml.fast_reader import CloseReader
 from vramtui.sources.nvml.processes import ProcessList
 
+LATEST_CUDA = 1_000_000  # 13000 is CUDA 13.0
 PATIENCE = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
 
 
@@ -70,9 +72,9 @@ class NvmlSource:
         try:
             driver, _ = self._system.ask("nvmlSystemGetDriverVersion")
             cuda, _ = self._system.ask_first(("nvmlSystemGetCudaDriverVersion_v2", "nvmlSystemGetCudaDriverVersion"))
-        except DriverGone:
+        except (DriverGone, DeviceGone):
             driver = cuda = None
-        version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda else None
+        version = f"{cuda // 1000}.{cuda % 1000 // 10}" if cuda and 0 < cuda < LATEST_CUDA else None
         self._versions = (printable(driver) if driver else None, version)
         self._ready = True
 
@@ -127,6 +129,17 @@ class NvmlSource:
         except DriverGone as error:
             self._ready = False
             raise SourceFailed(f"{error}.", "It is asked again at every tick.") from error
+        except DeviceGone as error:
+            # All are lost, and each of them says so when it is asked.
+            if not self._cards:
+                raise SourceFailed(f"{error}.", "It is asked again at every tick.") from error
+            self._system.problems.append(Problem(where="driver", message=f"{error}."))
+            return
+        if absence is None and not 0 <= count <= MOST_DEVICES:
+            absence = Absence.FAILED
+            self._system.problems.append(
+                Problem(where="driver", message=f"nvmlDeviceGetCount: {count} GPUs cannot be.")
+            )
         if absence is not None:
             self._ready = bool(self._cards)
             if not self._cards:
@@ -200,4 +213,5 @@ def _shared(
         absent = {name: why for name, why in absent.items() if name != "memory.free"}
     if listing.absent is not None:
         return memory, {**absent, "memory.used": listing.absent}
-    return msgspec.structs.replace(memory, used=sum(row.used_memory or 0 for row in rows)), absent
+    used = min(LARGEST_SIZE, sum(row.used_memory or 0 for row in rows))
+    return msgspec.structs.replace(memory, used=used), absent

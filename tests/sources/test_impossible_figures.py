@@ -1,0 +1,79 @@
+"""No figure that the driver gives, however impossible, ends a client or hides what is in order beside it."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.sources.conftest import Stage
+from tests.stub.world import MIB, StubGpu, StubProcess
+from vramtui.core.observation.history import History
+from vramtui.core.observation.limits import LARGEST_SIZE, is_possible
+from vramtui.core.observation.readings import METRICS, Absence, decode_sample, encode_sample
+from vramtui.sources.nvidia_smi.parse import parse_value
+
+HUGE = (1 << 63, (1 << 64) - 2, 1 << 60, (1 << 62) + 1)
+
+
+@pytest.mark.parametrize("size", HUGE)
+@pytest.mark.parametrize("total", [0, 80 << 30])
+def test_a_process_of_a_size_that_nothing_has(stage: Stage, size: int, total: int) -> None:
+    """On a card without a total there is nothing else to hold it to."""
+    gpu = StubGpu(total=total, used=0, reserved=0)
+    gpu.processes = [StubProcess(1000 + number, 500 * MIB) for number in range(4)] + [StubProcess(2000, size)]
+    stage.world.gpus = [gpu, StubGpu()]
+    sample = stage.tick()
+    assert decode_sample(encode_sample(sample)) == sample
+    held = {row.pid: row.used_memory for row in sample.gpus[0].processes}
+    assert held == {1000: 500 * MIB, 1001: 500 * MIB, 1002: 500 * MIB, 1003: 500 * MIB, 2000: None}
+    assert any("1 record of nvmlDeviceGetComputeRunningProcesses" in problem.message for problem in sample.problems)
+    history = History()
+    history.add(sample)
+    assert len(history.tracks) == 5
+
+
+def test_pid_0_hides_nobody(stage: Stage) -> None:
+    stage.world.gpus = [StubGpu(processes=[StubProcess(0, 100 * MIB), StubProcess(1000, 500 * MIB)])]
+    sample = stage.tick()
+    assert [row.pid for row in sample.gpus[0].processes] == [1000]
+    assert sample.gpus[0].processes_trusted
+    assert [problem.message for problem in sample.problems if "impossible pid" in problem.message]
+
+
+@pytest.mark.parametrize("size", HUGE)
+def test_memory_of_a_size_that_nothing_has(stage: Stage, size: int) -> None:
+    stage.world.gpus = [StubGpu(total=size, used=size, reserved=1)]
+    sample = stage.tick()
+    memory = sample.gpus[0].memory
+    assert (memory.total, memory.used) == (None, None)
+    assert decode_sample(encode_sample(sample)) == sample
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [
+        ("power", 1 << 31),
+        ("power_limit", 1 << 31),
+        ("temperature", 1 << 31),
+        ("sm_clock", 1 << 31),
+        ("fan", 1 << 31),
+        ("pcie_generation", 1 << 31),
+        ("pcie_width", 1 << 31),
+        ("utilization", 1 << 31),
+    ],
+)
+def test_a_metric_beyond_its_limit_is_a_failed_answer(stage: Stage, metric: str, value: int) -> None:
+    changed: dict[str, Any] = {metric: value}
+    stage.world.gpus = [replace(StubGpu(), **changed)]
+    gpu = stage.tick().gpus[0]
+    assert Absence.FAILED in gpu.absent.values()
+    assert all(is_possible(name, getattr(gpu, name)) for name in METRICS if getattr(gpu, name) is not None)
+
+
+@pytest.mark.parametrize("text", [f"{1 << 44} MiB", "-5 MiB", str(1 << 70)])
+def test_what_nvidia_smi_prints_is_bounded_too(text: str) -> None:
+    assert parse_value(text, "mib") == (None, Absence.FAILED)
+
+
+def test_the_limit_is_what_a_recording_can_hold() -> None:
+    assert LARGEST_SIZE == (1 << 60) - 1
