@@ -13,7 +13,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, REPLAYED, Measured, Spread, measure, spread_of
+from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, SIMULATED, Measured, Spread, measure, spread_of
 from benchmarks.accuracy_readme import markdown, update_readme
 
 GIB = 1 << 30
@@ -55,7 +55,7 @@ def lines(measured: list[Measured]) -> list[str]:
     for family in FAMILIES:
         for name in methods:
             found.append(f"{family.title}: {name} {_spread(spread_of(measured, name, family.title))}")
-    for name in (ANALYTIC, REPLAYED):
+    for name in (ANALYTIC, SIMULATED):
         found.append(f"reserved, all: {name} {_spread(spread_of(measured, name, reserved=True))}")
     return found
 

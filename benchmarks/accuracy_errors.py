@@ -12,12 +12,12 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC as ESTIMATOR
-from vramtui.estimators.analytic.simulated import REPLAYED as PLAYED
+from vramtui.estimators.analytic.simulated import SIMULATED as SIMULATOR
 from vramtui.estimators.rules import estimate_rules
 
 RECORDED = Path(__file__).parents[1] / "tests" / "golden" / "training"
 CARDS = {"h200": "H200", "a100": "A100"}
-ANALYTIC, REPLAYED = "analytic", "replayed"
+ANALYTIC, SIMULATED = "analytic", "simulated"
 
 
 class Measured(msgspec.Struct, kw_only=True):
@@ -82,7 +82,7 @@ def _measured(name: str, folder: str) -> Measured:
         true_allocated=true["peak_allocated"],
         true_reserved=true["peak_reserved"],
         allocated={ANALYTIC: estimate.allocated} | rules,
-        reserved={ANALYTIC: estimate.reserved or 0, REPLAYED: PLAYED.estimate(workload, device).reserved or 0},
+        reserved={ANALYTIC: estimate.reserved or 0, SIMULATED: SIMULATOR.estimate(workload, device).reserved or 0},
     )
 
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from textwrap import fill
 
-from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, REPLAYED, Measured, Spread, rules_for, spread_of
+from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, SIMULATED, Measured, Spread, rules_for, spread_of
 from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
 from vramtui.core.estimate.ledger import TITLES
 
@@ -22,7 +22,7 @@ def markdown(measured: list[Measured]) -> str:
     everything = ", ".join(family.title for family in FAMILIES)
     rows += [
         _row(f"`{method}`", everything, "peak of reserved", spread_of(measured, method, reserved=True))
-        for method in (ANALYTIC, REPLAYED)
+        for method in (ANALYTIC, SIMULATED)
     ]
     rows += [
         _row(f"`{method}`", "transformers", counted, spread_of(measured, method, "transformers"))
@@ -45,8 +45,8 @@ def _words(measured: list[Measured]) -> str:
         f"Measured against PyTorch's own allocator over {len(measured)} recorded training runs ({cards}). An error is "
         "the predicted peak over the true peak of allocated (of reserved where that is said), less one; the median is "
         "of its size. A rule is held against the whole peak even where it counts only a part. `analytic` was checked "
-        "against these same runs while it was written, so a job unlike them may be further off. `replayed` (`estimate "
-        "--method replayed`, for training on one card) plays the same operators' requests to the simulated allocator. "
+        "against these same runs while it was written, so a job unlike them may be further off. `simulated` (`estimate "
+        "--method simulated`, for training on one card) plays the same operators' requests to the simulated allocator. "
         "`python benchmarks/accuracy.py` prints every run.",
         WIDTH,
         break_on_hyphens=False,

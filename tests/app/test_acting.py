@@ -113,12 +113,12 @@ async def test_hostile_names_are_shown_and_not_obeyed() -> None:
     ("answer", "words"),
     [
         (Obedient(), "SIGTERM sent to pid 4213."),
-        (Obedient("gone"), "Nothing was sent: pid 4213 has ended already."),
-        (Obedient("reused"), "Nothing was sent: another process has pid 4213 now."),
+        (Obedient("gone"), "No signal sent: pid 4213 has already ended."),
+        (Obedient("reused"), "No signal sent: another process has pid 4213 now."),
         (Obedient("refused", owner="bo"), "Not permitted: pid 4213 is bo's process."),
-        (Obedient("refused"), "Not permitted: pid 4213 is somebody else's process."),
-        (Obedient("failed", detail="No buffer space"), "Nothing was sent to pid 4213: No buffer space."),
-        (Obedient("elsewhere"), "Nothing was sent: in this container it cannot be told which process pid 4213 is."),
+        (Obedient("refused"), "Not permitted: pid 4213 is another user's process."),
+        (Obedient("failed", detail="No buffer space"), "No signal sent to pid 4213: No buffer space."),
+        (Obedient("elsewhere"), "No signal sent: in this container it is not known which process is pid 4213 is."),
     ],
     ids=lambda value: value.answer.outcome if isinstance(value, Obedient) else "",
 )
@@ -182,7 +182,11 @@ async def test_a_driver_that_says_nothing_more_leaves_the_end_at_that(monkeypatc
 
 @pytest.mark.parametrize(
     ("key", "next_step"),
-    [("t", "SIGKILL is next"), ("i", "SIGTERM is next"), ("9", "it waits in the kernel, most likely for the driver")],
+    [
+        ("t", "SIGKILL is next"),
+        ("i", "SIGTERM is next"),
+        ("9", "it is blocked in the kernel, most likely in the driver"),
+    ],
 )
 async def test_one_that_stays_is_told_once(key: str, next_step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
@@ -193,7 +197,7 @@ async def test_one_that_stays_is_told_once(key: str, next_step: str, monkeypatch
         for _ in range(70):
             clock.at += 1
             app.look_after()
-        assert said == [f"pid 4213 is still there after 10 s; {next_step}."]
+        assert said == [f"pid 4213 is still running after 10 s; {next_step}."]
         assert app._pursued == ()
 
 
@@ -230,9 +234,9 @@ async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch:
 
 async def test_without_an_actor_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
-        app.no_actor, said = "Signals are off: this was started with --read-only.", listen(app, monkeypatch)
+        app.no_actor, said = "Signals are off: started with --read-only.", listen(app, monkeypatch)
         await press(app, pilot, "X")
-        assert said == ["Signals are off: this was started with --read-only."]
+        assert said == ["Signals are off: started with --read-only."]
 
 
 async def test_our_own_pid_is_named_as_such() -> None:
@@ -293,7 +297,7 @@ async def test_pid_and_command_go_to_the_clipboard(
 @pytest.mark.parametrize(
     ("sample", "key", "word"),
     [
-        (moments.sample(moments.gpu(0)), "c", "Choose a process first."),
+        (moments.sample(moments.gpu(0)), "c", "Select a process first."),
         (lone(command=None, name=None), "C", "The command of pid 303 is not known."),
     ],
 )
@@ -309,9 +313,9 @@ async def test_all_three_are_in_the_palette() -> None:
     async with dashboard([moments.usual()]) as (app, _):
         titles = [command.title for command in app.get_system_commands(app.screen)]
     assert {
-        "Send the chosen process a signal, after a question",
-        "Copy the chosen process's pid",
-        "Copy the chosen process's command",
+        "Send a signal to the selected process (asks first)",
+        "Copy the selected process's pid",
+        "Copy the selected process's command",
     } <= set(titles)
 
 

@@ -46,7 +46,7 @@ def test_shared_memory_is_named_as_such() -> None:
     shared = moments.gpu(0, memory=Memory(used=GIB, free=9 * GIB, unified=True))
     facts = dict(gpu_facts(shared))
     assert facts["memory"] == "used 1.0 GiB · free 9.0 GiB"
-    assert facts["unified"] == "its memory is the host's"
+    assert facts["unified"] == "it shares the host's memory"
 
 
 @given(st.text(st.sampled_from("ab 漢-"), max_size=80), st.integers(12, 40))

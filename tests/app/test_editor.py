@@ -168,7 +168,7 @@ async def test_a_wrong_value_is_marked_where_it_stands_and_the_last_good_estimat
         assert "line 15: run.precision is 'bf61-mixed'" in shown
         assert "✗ precision" in shown
         assert 'precision = "bf61-mixed"  ✗ run.precision' in shown
-        assert "last good one" in shown
+        assert "last valid" in shown
         screen.put("run.precision", "bf16-mixed")
         await settle(app, pilot)
         assert screen.look.is_current
@@ -243,8 +243,8 @@ async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> No
         await pilot.press("f1")
         await settle(app, pilot)
         shown = screen_text(app)
-        assert "Preset editor: form (has the keys now)" in shown
-        assert "Write what a run was seen to take into [measured]" in shown
+        assert "Preset editor: form (focused)" in shown
+        assert "Write a run's measured memory into [measured]" in shown
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)])

@@ -55,7 +55,7 @@ async def test_a_bundled_preset_is_saved_as_a_copy_of_ones_own(tmp_path: Path) -
         await settle(app, pilot)
         assert own.read_text() == EIGHT
         assert text_of(found) == TEXT
-        assert said(edited[0]) == f"Saved as a copy of your own, {own}; tiny stays as it came."
+        assert said(edited[0]) == f"Saved as a copy of your own, {own}; tiny is unchanged."
         assert app.desk.presets["tiny"].path == str(own)
         assert not app.desk.presets["tiny"].bundled
         assert not screen.draft.bundled
@@ -220,7 +220,7 @@ async def test_a_bundled_preset_cannot_be_deleted(tmp_path: Path) -> None:
     async with editor(tmp_path, found=found) as edited:
         await edited[1].press("ctrl+x")
         assert edited[0].screen is edited[2]
-        assert "came with the program and cannot be deleted" in said(edited[0])
+        assert "is a bundled preset and cannot be deleted" in said(edited[0])
 
 
 async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsaved(tmp_path: Path) -> None:
@@ -281,7 +281,7 @@ async def test_a_file_that_has_gone_is_said_and_can_be_written_again(tmp_path: P
         screen.look_at_disk()
         screen.look_at_disk()
         await settle(app, pilot)
-        assert said(edited[0]) == f"{path} has gone; saving writes it again."
+        assert said(edited[0]) == f"{path} was deleted; saving writes it again."
         await pilot.press("ctrl+s")
         await settle(app, pilot)
         assert path.read_text() == TEXT

@@ -55,8 +55,8 @@ def test_bytes_that_are_nobodys_have_a_gpu_only() -> None:
     [
         ("gpx:0", "There is no gpx: (did you mean gpu?); there are user:, gpu:, pid:, preset:, cmd:."),
         ("usr:anna", "(did you mean user?)"),
-        ("gpu:first", "gpu:first cannot be: a GPU has a number, or a uuid."),
-        ("pid:train.py", "pid:train.py cannot be: a pid is a number."),
+        ("gpu:first", "gpu:first is invalid: a GPU is a number or a uuid."),
+        ("pid:train.py", "pid:train.py is invalid: a pid is a number."),
         ("gpu:0", ""),
         ("gpu:GPU-1", ""),
         ("user:nobody", ""),

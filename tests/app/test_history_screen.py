@@ -228,7 +228,7 @@ async def test_a_run_without_preset_or_graph() -> None:
     async with history(Shelf((StoredRun(1, run),))) as driver:
         await press(driver, "enter")
         text = screen_text(driver[0])
-        assert "It ran without a preset." in text
+        assert "No preset was used." in text
         assert "no prediction" in text
         assert "␛[2J[red]x" in text
         assert "\x1b" not in text
@@ -376,7 +376,7 @@ async def test_the_key_bar_names_the_screens_own_keys() -> None:
 async def test_problems_from_here() -> None:
     async with history(shelf()) as driver:
         await press(driver, "exclamation_mark")
-        assert "Nothing is wrong" in screen_text(driver[0])
+        assert "Nothing is invalid" in screen_text(driver[0])
 
 
 def test_a_histogram_shows_every_run() -> None:

@@ -143,7 +143,7 @@ async def test_choosing_a_preset_by_its_name() -> None:
         assert view.panel is not None
         assert view.panel.preset.key == "qwen2.5-7b-serve"
         await press(driver, "p", *"zzz")
-        assert "no preset holds that" in screen_text(driver[0])
+        assert "no preset matches" in screen_text(driver[0])
         await press(driver, "enter")
         view = await press(driver, "escape")
         assert view.panel is not None
@@ -209,9 +209,9 @@ async def test_without_a_preset_there_is_nothing_to_explain() -> None:
 async def test_help_begins_with_the_panel_that_has_the_keys() -> None:
     async with dashboard(climbing(), (120, 60)) as driver:
         await press(driver, "question_mark")
-        assert "Process table (has the keys now)" in screen_text(driver[0])
+        assert "Process table (focused)" in screen_text(driver[0])
         await press(driver, "escape", "tab", "question_mark")
-        assert "Estimate panel (has the keys now)" in screen_text(driver[0])
+        assert "Estimate panel (focused)" in screen_text(driver[0])
 
 
 @pytest.mark.parametrize("key", ["escape", "question_mark"])
@@ -238,7 +238,7 @@ async def test_help_names_every_key() -> None:
 async def test_help_names_the_keys_of_two_like_panels_once() -> None:
     async with dashboard(climbing(), (120, 90)) as driver:
         await press(driver, "2", "question_mark")
-        (line,) = [line for line in screen_text(driver[0]).splitlines() if "A smaller value across" in line]
+        (line,) = [line for line in screen_text(driver[0]).splitlines() if "Smaller horizontal value" in line]
         assert line.count("←") == 1
 
 
@@ -342,7 +342,7 @@ async def test_the_palette_has_every_action() -> None:
         assert app.watch_screen is not None
         titles = {command.title for command in app.get_system_commands(app.watch_screen)}
         told = {binding.tooltip for binding in [*WATCH_BINDINGS, *APP_BINDINGS]}  # type: ignore[union-attr]  # Bindings
-        assert told - titles <= {"Next page of a narrow terminal"}
+        assert told - titles <= {"Next page (narrow terminals)"}
         assert "Theme" in titles
 
 

@@ -295,7 +295,7 @@ async def test_two_maps_turn_pages_where_there_is_no_room() -> None:
         await press(driver, "v")
         assert (first.display, second.display) == (False, True)
         assert at(await press(driver, "right")) == (5, 4096)
-        await choose(driver, "b", "this preset alone")
+        await choose(driver, "b", "no comparison")
         assert (first.display, second.display) == (True, False)
     async with dashboard(climbing(), (200, 50)) as driver:
         await press(driver, "2")
@@ -318,7 +318,7 @@ async def test_pages_of_a_narrow_terminal() -> None:
 async def test_beside_its_own_file() -> None:
     async with dashboard(climbing()) as driver:
         await press(driver, "2")
-        plan = await choose(driver, "b", "its own file")
+        plan = await choose(driver, "b", "its saved file")
         assert plan.other is not None
         assert plan.side is not None
         assert plan.other.estimate == plan.side.estimate
@@ -426,13 +426,13 @@ async def test_help_and_palette_list_every_key() -> None:
         await press(driver, "2")
         titles = {command.title for command in driver[0].get_system_commands(driver[0].screen)}
         missing = {binding.tooltip for binding in PLAN_BINDINGS if binding.tooltip not in titles}  # type: ignore[union-attr]  # they are bindings
-        assert missing <= {"Next page of a narrow terminal"}
+        assert missing <= {"Next page (narrow terminals)"}
         await driver[1].press("question_mark")
         await driver[1].pause()
         assert isinstance(driver[0].screen, Help)
         text = screen_text(driver[0])
-        assert "Map of what fits (has the keys now)" in text
-        for words in ("Choose what is varied across", "Save the cell's variant", "Six rows down"):
+        assert "Map of what fits (focused)" in text
+        for words in ("Choose the horizontal axis", "Save the cell's variant", "Six rows down"):
             assert words in text
 
 

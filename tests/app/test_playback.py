@@ -98,7 +98,7 @@ def test_places_as_people_write_them(text: str, place: float) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("noon", "is no place in a recording; write 12:03:20, "),
+        ("noon", "is not a position in a recording; write 12:03:20, "),
         ("25:00", "is no place"),
         ("12:60", "is no place"),
         ("", "is no place"),

@@ -135,7 +135,7 @@ async def test_a_full_disk_is_one_sentence_and_the_dashboard_goes_on() -> None:
         assert paper.closed.wait(60)
         while not app._notifications:
             await pilot.pause(0.002)
-        assert "no space left on device. What was written before is in /data" in told(app)
+        assert "no space left on device. What was written so far is in /data" in told(app)
         await give(app, pilot, *SAMPLES[5:8])
         assert "REC" not in screen_text(app).splitlines()[0]
         assert app.desk.sample == SAMPLES[7]
@@ -168,7 +168,7 @@ async def test_a_stuck_disk_freezes_nothing_and_what_it_missed_is_counted() -> N
         assert "(5 lost)" in screen_text(app)
         paper.ready.set()
         await stop(app, pilot, paper)
-        assert "5 dropped: the disk did not keep up" in told(app)
+        assert "5 dropped: the disk was too slow" in told(app)
         assert len(paper.ticks) == MOST_WAITING + 1
 
 

@@ -202,7 +202,7 @@ async def test_the_keys_can_be_remapped_and_stand_in_the_help() -> None:
         assert isinstance(player.screen, Help)
         text = player.screen.text().plain
         assert "While a recording is played" in text
-        assert re.search(r"n +Hold, one sample further on", text)
+        assert re.search(r"n +Pause, one sample forward", text)
 
 
 async def test_without_a_recording_its_keys_are_nowhere() -> None:

@@ -91,7 +91,7 @@ def test_the_exited_stay_for_a_while_with_their_peak() -> None:
 
 def test_a_gpu_whose_processes_are_not_told_says_so() -> None:
     notes = [row.note for row in rows_of(moments.troubled()) if row.kind == "note"]
-    assert notes == ["its processes are not told: no permission", "this driver scrambles its process list"]
+    assert notes == ["process list unavailable: no permission", "process list unreliable with this driver"]
 
 
 @pytest.mark.parametrize(

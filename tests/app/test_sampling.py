@@ -156,8 +156,8 @@ def test_a_slow_driver_is_given_a_rest() -> None:
         (Peak(bytes=GIB, at=0, interval=1.0), None, "1.00 GiB at 00:00:00, sampled every 1 s: short spikes"),
         (Peak(bytes=GIB, at=0), None, "1.00 GiB at 00:00:00, sampled: short spikes may be higher"),
         (Peak(bytes=GIB, at=0, interval=1.0), 60.0, "sampled every 0.1 s since 00:01:00: short spikes"),
-        (Peak(bytes=GIB, at=0, how="accounting"), 60.0, "1.00 GiB, exact: the driver's own record (accounting)"),
-        (Peak(bytes=GIB, at=0, how="probe"), None, "1.00 GiB, exact: told by PyTorch (probe)"),
+        (Peak(bytes=GIB, at=0, how="accounting"), 60.0, "1.00 GiB, exact: the driver's accounting"),
+        (Peak(bytes=GIB, at=0, how="probe"), None, "1.00 GiB, exact: reported by PyTorch (probe)"),
     ],
 )
 def test_a_peak_says_how_far_it_can_be_relied_on(peak: Peak | None, closely: float | None, words: str) -> None:
@@ -167,6 +167,6 @@ def test_a_peak_says_how_far_it_can_be_relied_on(peak: Peak | None, closely: flo
 def test_what_the_job_tells_is_exact_for_its_own_totals_only() -> None:
     assert told_facts(None) == told_facts(Ledger(process=GIB)) == []
     assert told_facts(Ledger(process=3 * GIB, reserved=2 * GIB, allocated=GIB)) == [
-        ("allocated peak", "1.00 GiB, exact: told by PyTorch (probe)"),
-        ("reserved peak", "2.00 GiB, exact: told by PyTorch (probe)"),
+        ("allocated peak", "1.00 GiB, exact: reported by PyTorch (probe)"),
+        ("reserved peak", "2.00 GiB, exact: reported by PyTorch (probe)"),
     ]

@@ -43,7 +43,7 @@ async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -
         choice = app.save_choice = Choice()
         await pilot.press("S", *(["space", "down"] * 5), "ctrl+s")
         await settle(app, pilot)
-        assert "Tick at least one format." in screen_text(app)
+        assert "Select at least one format." in screen_text(app)
         await pilot.press("space", "tab")
         app.screen.query_one(Input).value = str(file)
         await pilot.press("enter")
@@ -61,11 +61,11 @@ async def test_a_choice_that_cannot_be_kept_holds_and_says_so() -> None:
         await pilot.press("S", "space", "ctrl+s")
         await settle(app, pilot)
         assert "json" not in choice.settings.formats
-        assert "This holds until you leave." in screen_text(app)
+        assert "Applies until you quit." in screen_text(app)
 
 
 async def test_where_nothing_can_be_saved_there_is_nothing_to_choose() -> None:
     async with dashboard([moments.usual()], notifications=True) as (app, pilot):
         await pilot.press("S")
         await settle(app, pilot)
-        assert "Nothing here can save." in screen_text(app)
+        assert "Saving is not available here." in screen_text(app)

@@ -48,7 +48,7 @@ def test_a_running_job_is_heard_from_then_on(monkeypatch: pytest.MonkeyPatch, ru
         monkeypatch.setattr(sys, "remote_exec", load, raising=False)
         done = RUNNER.invoke(program(), ["attach", str(job.pid), "--timeout", "60"])
         job.stdin.close()
-        assert (done.exit_code, done.stdout) == (0, f"pid {job.pid} is watched from the inside now\n")
+        assert (done.exit_code, done.stdout) == (0, f"pid {job.pid} now has the probe\n")
         assert job.wait() == 0
     assert list((runtime / "vramtui").iterdir()) == []
 
@@ -73,6 +73,6 @@ def test_what_cannot_be_reached_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(sys, "remote_exec", lambda *_: None, raising=False)
     silent = RUNNER.invoke(program(), ["attach", str(os.getpid()), "--timeout", "0"])
     assert silent.exit_code == 3
-    assert "has not said anything" in silent.stderr
+    assert "has not reported" in silent.stderr
     nobody = RUNNER.invoke(program(), ["attach", str((1 << 22) + 1)])
     assert (nobody.exit_code, nobody.stderr) == (2, f"vramtui: there is no process {(1 << 22) + 1}\n")

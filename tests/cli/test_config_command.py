@@ -22,7 +22,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_what_holds_is_shown_as_toml(path: Path) -> None:
     shown = invoke(program(), ["config", "show"])
     assert shown.exit_code == 0
-    assert "not there: everything is as it comes" in shown.stdout
+    assert "not found: all defaults" in shown.stdout
     assert toml.loads(shown.stdout)["dashboard"]["interval"] == 1.0
     path.parent.mkdir()
     path.write_text('[dashboard]\ninterval = 2\n[keys]\n"watch.snapshot" = "w"\n')

@@ -44,7 +44,7 @@ async def test_nor_does_a_recording(tmp_path: Path) -> None:
     async with dashboard() as (app, _):
         let_act(app, open_source(demo=False, replay=path), read_only=False, told=False)
         assert app.actor is None
-        assert "recording" in app.no_actor
+        assert "replay" in app.no_actor
 
 
 @pytest.mark.parametrize(("options", "read_only"), [([], False), (["--read-only"], True)])

@@ -74,7 +74,7 @@ def test_a_path_serves_as_well_as_a_name(own_folder: Path) -> None:
         (["gpt2-124m", "--set", "model.num_attention_heads=7"], "gpt2-124m.toml: "),
         (["gpt2-124m", "--gpu", "H2000"], "no card called 'H2000' is known (did you mean"),
         (["gpt2-124m", "--memory", "lots"], "'lots' is not a size"),
-        (["gpt2-124m", "--memory", "0"], "--memory 0 is no memory at all"),
+        (["gpt2-124m", "--memory", "0"], "--memory 0 leaves no memory"),
         (["gpt2-124m", "--method", "analytics"], "--method analytics is not known (did you mean analytic?)"),
         (["gpt2-124m", "--method", "rules:kv-cash"], "no rule is called 'kv-cash' (did you mean kv-cache?)"),
         (["rule-linear", "--method", "analytic"], "the analytic estimator does not know models of kind 'rule'"),

@@ -56,7 +56,7 @@ def test_the_printed_settings_do_what_they_say() -> None:
     (settings,) = [line for line in done.stdout.splitlines() if line.strip().startswith("--set")]
     again = RUNNER.invoke(program(), ["fit", "qwen-2.5-0.5b-full", "--gpu", "T4", *shlex.split(settings)])
     assert again.exit_code == 0, again.stdout
-    assert "Nothing has to be changed." in again.stdout
+    assert "No change needed." in again.stdout
 
 
 def test_another_key_can_be_varied() -> None:
@@ -68,9 +68,12 @@ def test_another_key_can_be_varied() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["gpt2-124m"], "say what it has to fit: --gpu H200, or --memory 24GiB"),
-        (["gpt2-124m", "--gpu", "H200", "--vary", "run.batch"], "no whole number stands there (did you mean run.batch"),
-        (["gpt2-124m", "--gpu", "H200", "--vary", "run.optimizer"], "no whole number stands there"),
+        (["gpt2-124m"], "name the card to fit: --gpu H200, or --memory 24GiB"),
+        (
+            ["gpt2-124m", "--gpu", "H200", "--vary", "run.batch"],
+            "not a key with a whole number (did you mean run.batch",
+        ),
+        (["gpt2-124m", "--gpu", "H200", "--vary", "run.optimizer"], "not a key with a whole number"),
         (["rule-linear", "--gpu", "H200"], "the analytic estimator does not know models of kind 'rule'"),
         (["none", "--gpu", "H200"], "no preset is called 'none'"),
     ],
@@ -146,7 +149,7 @@ def test_a_map_is_drawn_with_what_is_too_large_in_brackets() -> None:
         (["--over", "run.batch_size", "--over", "run.sequence_length=1:8"], "is not written KEY=FROM:TO"),
         (
             ["--over", "run.batch=1:8", "--over", "run.sequence_length=1:8"],
-            "--over run.batch: no whole number stands there (did you mean run.batch_size?)",
+            "--over run.batch: not a key with a whole number (did you mean run.batch_size?)",
         ),
     ],
 )

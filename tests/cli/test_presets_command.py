@@ -190,7 +190,7 @@ def test_what_is_wrong_after_editing_is_said_and_kept(own_folder: Path, monkeypa
     done = RUNNER.invoke(presets, ["edit", str(mine)])
     assert done.exit_code == 2
     assert f"vramtui: {mine}:11: run.sequence_length is 0; it must be at least 1\n" in done.stderr
-    assert f"vramtui: {mine} keeps what you wrote\n" in done.stderr
+    assert f"vramtui: {mine} has what you wrote\n" in done.stderr
     assert "sequence_length = 0" in mine.read_text()
     _editor(own_folder, 'sed -i "s/= 0/= 64/" "$1"', monkeypatch)  # a broken one can be edited again
     done = RUNNER.invoke(presets, ["edit", "mine"])
@@ -212,14 +212,14 @@ def test_the_editor_opens_again_until_it_is_right(own_folder: Path, monkeypatch:
     mine.write_text(PRESET)
     done = RUNNER.invoke(presets, ["edit", "mine"], input="n\n")
     assert done.exit_code == 2
-    assert "keeps what you wrote" in done.stderr
+    assert "has what you wrote" in done.stderr
 
 
 def test_a_bundled_preset_is_edited_as_a_copy(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _editor(own_folder, "true", monkeypatch)
     done = RUNNER.invoke(presets, ["edit", "gpt2-124m"])
     assert (done.exit_code, list(own_folder.iterdir())) == (0, [])
-    assert "is as it was" in done.stdout
+    assert "is unchanged" in done.stdout
     _editor(own_folder, 'sed -i "s/^batch_size = .*/batch_size = 3/" "$1"', monkeypatch)
     assert RUNNER.invoke(presets, ["edit", "gpt2-124m"]).exit_code == 0
     assert "batch_size = 3" in (own_folder / "gpt2-124m.toml").read_text()

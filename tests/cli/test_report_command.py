@@ -117,10 +117,10 @@ def test_the_timeline_is_reckoned_again_and_said_to_be(kept: RunHistory, tmp_pat
         document = json.loads(Path(done.stdout.splitlines()[0]).read_text(encoding="utf-8"))
         assert bool(document["timeline"]) == (number < 3 and bool(moments))
         notes.append(" ".join(document["notes"]))
-    assert "reckoned again from the kept workload" in notes[0]
+    assert "calculated again from the stored workload" in notes[0]
     assert "differ" not in notes[0]
     assert "differ from those that were predicted then" in notes[1]
-    assert "cannot read the workload" in notes[2]
+    assert "cannot read the stored workload" in notes[2]
     assert "a trace is not run again" in notes[3]
     assert "without a preset" in notes[4]
 

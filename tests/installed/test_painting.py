@@ -8,7 +8,7 @@ from tests.installed.terminal import Terminal
 from tests.stub.world import StubProcess
 
 DOWN, UP, REDRAW, ESCAPE = "\x1b[B", "\x1b[A", "\x0c", "\x1b"
-HELP = "Row down"
+HELP = "Down"
 
 
 def _cells(terminal: Terminal) -> list[object]:

@@ -364,7 +364,7 @@ def test_a_bundled_preset_is_saved_as_ones_own(user: Path) -> None:
     assert again.name == "other"
     with pytest.raises(UserError, match="came with the program"):
         Draft.at(Path(found.path), user_folder=user).save(Path(found.path), replace=True)
-    with pytest.raises(UserError, match="came with the program and cannot be deleted"):
+    with pytest.raises(UserError, match="is a bundled preset and cannot be deleted"):
         Draft.open(found, user_folder=user).delete()
 
 

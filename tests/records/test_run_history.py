@@ -199,3 +199,9 @@ def test_errors_by_method_and_kind_of_model() -> None:
     (spread,) = spreads((*ended, RUN, broken_off))
     assert (spread.method, spread.model_kind, spread.runs) == ("analytic", "transformer", 3)
     assert (spread.lowest, spread.median, spread.highest) == pytest.approx((-0.1, -0.05, 0.0))
+
+
+def test_a_run_predicted_under_a_methods_former_name_is_read_with_the_present_one(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path / "history.sqlite3")
+    history.keep(msgspec.structs.replace(RUN, method="replayed"))
+    assert [kept.run.method for kept in history.runs()] == ["simulated"]

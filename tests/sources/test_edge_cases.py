@@ -78,7 +78,7 @@ def test_a_virtual_gpu_lists_no_processes(stage: Stage) -> None:
     card(stage).fail(NOT_SUPPORTED, *PROCESS_CALLS)
     card(stage).used, card(stage).power = 900 * MIB, None
     rows = kinds(rows_of(stage.tick()))
-    assert rows["note"].note == "its processes are not told: not supported"
+    assert rows["note"].note == "process list unavailable: not supported"
     assert (rows["unattributed"].now, rows["unattributed"].note) == (900 * MIB, "every process, as none is told")
 
 
@@ -170,7 +170,7 @@ def test_a_dead_process_keeps_its_row_while_the_driver_lists_it(stage: Stage) ->
     (row,) = [row for row in rows_of(before, after) if row.process is not None]
     assert row.process is not None
     assert (row.now, row.process.state) == (500 * MIB, "exited")
-    assert refused(row, row.process) == f"pid {child.pid} has ended already."
+    assert refused(row, row.process) == f"pid {child.pid} has already ended."
     card(stage).processes = []
     gone = rows_of(before, after, stage.tick())
     assert [(one.kind, one.peak, one.how) for one in gone if one.process] == [("exited", 500 * MIB, "sampled")]

@@ -130,7 +130,7 @@ class Dashboard(
         self.draw()
 
     def action_pause(self) -> None:
-        """Hold what is shown; of a recording, the playing."""
+        """Pause the display; of a recording, the playback."""
         if self.playback is not None:
             self.action_replay_toggle()
             return
@@ -178,12 +178,12 @@ class Dashboard(
         self.push_screen(PresetChooser(self.desk, "Choose a preset", self.desk.device()), chosen)
 
     def action_match(self) -> None:
-        """Say which preset the chosen process runs."""
+        """Assign a preset to the selected process."""
         from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser  # noqa: PLC0415 - as above
 
         row = self.desk.view().chosen
         if row is None or not isinstance(row.id, ProcessKey) or row.process is None:
-            self.notify("Choose a process first: only processes can run a preset.", markup=False)
+            self.notify("Select a process first: only processes can run a preset.", markup=False)
             return
         process: ProcessKey = row.id
 
@@ -199,7 +199,7 @@ class Dashboard(
     def action_span(self) -> None:
         """The graph's next time span."""
         span = self.desk.next_span()
-        self.notify(f"Graph: {format_duration(span) if span else 'whole life'}", timeout=2, markup=False)
+        self.notify(f"Graph: {format_duration(span) if span else 'since start'}", timeout=2, markup=False)
         self.draw()
 
     def action_next_theme(self) -> None:

@@ -18,17 +18,21 @@ class ScreenEntry(NamedTuple):
 
 
 SCREENS = (
-    ScreenEntry("1", "watch", "Watch", "vramtui.app.watch.screen:Watch", "Watch: what holds the GPUs' memory now"),
+    ScreenEntry("1", "watch", "Watch", "vramtui.app.watch.screen:Watch", "Watch: what uses the GPUs' memory now"),
     ScreenEntry("2", "plan", "Plan", "vramtui.app.plan.screen:PlanScreen", "Plan: what fits where, before it runs"),
     ScreenEntry(
         "3",
         "timeline",
         "Timeline",
         "vramtui.app.timeline.screen:TimelineScreen",
-        "The Timeline: the preset phase by phase",
+        "Timeline: the preset phase by phase",
     ),
     ScreenEntry(
-        "4", "history", "History", "vramtui.app.history.screen:HistoryScreen", "History: past runs, and how far off"
+        "4",
+        "history",
+        "History",
+        "vramtui.app.history.screen:HistoryScreen",
+        "History: past runs and their prediction errors",
     ),
 )
 FIRST = SCREENS[0].name

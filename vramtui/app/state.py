@@ -53,7 +53,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def how(self) -> str:
-        """How the peak was learnt: `sampled`, `accounting` or `probe`; empty where there is none."""
+        """Where the peak comes from: `sampled`, `accounting` or `probe`; empty where there is none."""
         return self.learnt.how if self.learnt is not None else ""
 
 

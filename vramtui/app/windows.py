@@ -25,7 +25,7 @@ class InfoDialogs(DashboardBase):
         return had
 
     def action_details(self) -> None:
-        """All about the chosen process and its GPU."""
+        """Details of the selected process and its GPU."""
         from vramtui.app.watch.details import Details  # noqa: PLC0415 - not needed for the first paint
 
         screen = self.watch_screen

@@ -27,7 +27,7 @@ def show(json: Annotated[bool, typer.Option("--json", help="One JSON document.")
         if json:
             print_json({"schema": 1, "path": str(path), "exists": path.exists(), "settings": settings})
             return
-        sys.stdout.write(f"# {path}{'' if path.exists() else ' (not there: everything is as it comes)'}\n")
+        sys.stdout.write(f"# {path}{'' if path.exists() else ' (not found: all defaults)'}\n")
         for table, values in settings.items():
             sys.stdout.write(f"\n[{table}]\n")
             for key, value in values.items():
@@ -43,7 +43,7 @@ def check() -> None:
 
         path = _path()
         if not path.exists():
-            sys.stdout.write(f"there is no {path}: everything is as it comes\n")
+            sys.stdout.write(f"there is no {path}: all defaults\n")
             return
         problems = find_setting_problems(read_text(path))
         for problem in problems:
@@ -67,7 +67,7 @@ def edit() -> None:
                 with path.open("x", encoding="utf-8") as file:
                     file.write(EXAMPLE)
             except OSError as error:
-                raise UserError(f"{path} cannot be made: {(error.strerror or str(error)).lower()}") from None
+                raise UserError(f"{path} cannot be created: {(error.strerror or str(error)).lower()}") from None
         run_editor(path)
         check()
 

@@ -20,7 +20,7 @@ def help(  # noqa: A001 - the command's name
     preset: Annotated[
         str | None, typer.Argument(metavar="[PRESET]", help="What `estimating` is shown on: a name or a path.")
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help="The card that it is reckoned for.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="The card to calculate for.")] = None,
 ) -> None:
     """Explain: `help estimating [PRESET]` goes through each part of the memory with its arithmetic."""
     with exit_on_user_error():
@@ -36,7 +36,7 @@ def _topic(topic: str | None, preset: str | None, gpu: str | None) -> Iterator[s
     elif topic in TOPICS and preset is None:
         yield from TOPICS[topic][1]()
     elif topic in TOPICS:
-        raise UserError(f"`vramtui help {topic}` takes nothing more")
+        raise UserError(f"`vramtui help {topic}` takes no further arguments")
     else:
         known = ("estimating", *TOPICS)
         raise UserError(f"there is no help on {topic!r}{nearest(topic, known)}; topics: {', '.join(known)}")
@@ -77,7 +77,7 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
             yield from _wrapped(f"held: {part.lifetime}; after: {part.source}", "      ", "      ")
     if estimate.assumptions:
         yield ""
-        yield "TAKEN FOR GRANTED"
+        yield "ASSUMPTIONS"
         for sentence in estimate.assumptions:
             yield from _wrapped(f"- {sentence}", "  ", "    ")
 
@@ -90,7 +90,7 @@ def keys() -> Iterator[str]:
         yield title
         yield from (f"  {key:<14} {identity:<24} {what}" for key, identity, what in lines)
         yield ""
-    yield "The middle column is what `[keys]` in the settings calls it: `vramtui config edit`."
+    yield "The middle column is its name under `[keys]` in the settings: `vramtui config edit`."
 
 
 def files() -> Iterator[str]:
@@ -102,7 +102,7 @@ def files() -> Iterator[str]:
     yield f"{config}/presets/       your presets; $VRAMTUI_CONFIG_DIR puts this folder elsewhere"
     yield f"{config}/{CONFIG}    settings: `vramtui config show|check|edit`"
     yield f"{data}/history.sqlite3  past runs; $VRAMTUI_DATA_DIR puts this folder elsewhere"
-    yield f"{data}/traces/          traces, so that none is made twice"
+    yield f"{data}/traces/          finished traces (cache)"
     yield f"{data}/recordings/      what `r` records in the dashboard"
 
 

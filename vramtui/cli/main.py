@@ -42,14 +42,14 @@ def _print_version(wanted: bool) -> None:
 def _root(
     context: typer.Context,
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False,
-    replay: Annotated[Path | None, typer.Option(help="Play a recording back.")] = None,
+    replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None,
     interval: Annotated[
-        float | None, typer.Option(min=0.1, max=3600, help="Seconds between looks at the GPUs; 1 by default.")
+        float | None, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs; 1 by default.")
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="The preset to open with: a name or a path.")] = None,
+    preset: Annotated[str | None, typer.Option(help="The preset to show first: a name or a path.")] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Never send a signal to a process.")] = False,
     version: Annotated[  # noqa: ARG001 - Typer acts on it before this runs
-        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Say the version.")
+        bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """What holds your GPU's memory, what your job should need, and how far apart the two are.

@@ -19,7 +19,7 @@ from vramtui.core.observation.snapshot import Holding, Snapshot
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
 NUMBERS = (1, 4, 5, 6, 7)
 STATES = {
-    "exited": "(exited, still holds its memory) ",
+    "exited": "(exited, memory still held) ",
     "zombie": "(zombie) ",
     "unseen": "(outside this container) ",
 }
@@ -28,8 +28,8 @@ CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 def ps(
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Look again every interval until Ctrl-C.")] = False,
-    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between looks with --watch.")] = 1.0,
+    watch: Annotated[bool, typer.Option("--watch", help="Repeat every interval until Ctrl-C.")] = False,
+    interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0,
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
 ) -> None:
@@ -85,7 +85,7 @@ def _print_tables(snapshot: Snapshot) -> None:
     host = snapshot.sample.host
     rows = [row for gpu in snapshot.sample.gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
     print_table(HEADINGS, rows, right=NUMBERS)
-    sys.stdout.write("NOW, PEAK and PREDICTED in GiB; PEAK is the most seen since this command began.\n")
+    sys.stdout.write("NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started.\n")
     for problem in snapshot.sample.problems:
         sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
 
@@ -114,7 +114,7 @@ def _free_of(gpu: Gpu) -> str:
         return "free of the host's memory, shared by"
     if gpu.memory.total is None:
         reason = gpu.absent.get("memory", Absence.FAILED).value.replace("_", " ")
-        return f"the driver does not tell the memory ({reason}) of"
+        return f"the driver does not report the memory ({reason}) of"
     return f"free of {format_gib(gpu.memory.total)} on"
 
 

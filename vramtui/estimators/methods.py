@@ -1,19 +1,19 @@
-"""The estimators by the names people give them: `analytic`, `replayed`, `rules`, `rules:ID`, `traced` and `all`."""
+"""The estimators by the names people give them: `analytic`, `simulated`, `rules`, `rules:ID`, `traced` and `all`."""
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.simulated import REPLAYED
+from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.rules import RULES, estimate_rules
 
-METHODS = ("analytic", "replayed", "rules", "rules:ID", "traced", "all")
+METHODS = ("analytic", "simulated", "rules", "rules:ID", "traced", "all")
 
 
 def estimates_by(method: str | None, workload: Workload, device: Device) -> list[Estimate]:
-    """What `method` answers: one estimate for `analytic` or `replayed`, one for each rule that fits for
+    """What `method` answers: one estimate for `analytic` or `simulated`, one for each rule that fits for
     `rules`, analytic and rules for `all`.
 
     None means what the preset is about: the rule of its own where its model is one, analytic for all others. `traced`
@@ -24,6 +24,8 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     """
     if method is None:
         method = _own_method(workload)
+    if method in FORMER_METHODS:
+        raise UserError(f"--method {method} is called {FORMER_METHODS[method]} now")
     if method == "traced":
         from vramtui.estimators.traced.estimator import TRACED  # noqa: PLC0415 - only where it is asked for
 
@@ -33,8 +35,8 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
         raise UserError(f"model.kind = {kind!r} is known by running it, with --method traced or vramtui trace")
     if method == "analytic":
         return [ANALYTIC.estimate(workload, device)]
-    if method == "replayed":
-        return [REPLAYED.estimate(workload, device)]
+    if method == "simulated":
+        return [SIMULATED.estimate(workload, device)]
     if method == "rules":
         return estimate_rules(workload, device)
     if method.startswith("rules:"):

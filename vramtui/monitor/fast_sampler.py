@@ -105,5 +105,5 @@ class FastSampler(threading.Thread):
 
 
 def fast_sampler_for(source: Source, targets: FastTargets) -> FastSampler | None:
-    """One for `source`, not started; None where it cannot look at single processes, or need not."""
+    """One for `source`, not started; None where it cannot sample single processes, or need not."""
     return FastSampler(source) if targets != "none" and isinstance(source, FastSource) else None

@@ -150,7 +150,7 @@ class Predictor:
         return answer
 
     def of_preset(self, found: PresetFile, device: Device) -> Estimate | None:
-        """The estimate of a preset as its file has it, uncorrected; None where there can be none."""
+        """The estimate of a preset as saved, uncorrected; None where there can be none."""
         return self.plain(found.preset.workload, device).estimate
 
     def traced(self, workload: Workload, device: Device) -> Estimate | None:

@@ -13,6 +13,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.estimate.estimate import FORMER_METHODS
 from vramtui.core.runs.run import Run, StoredRun
 from vramtui.core.runs.run_identity import merged, same_process
 from vramtui.records.export.sanitize import clean
@@ -132,7 +133,7 @@ class RunHistory:
 
     def _kept(self, number: int, document: bytes) -> StoredRun:
         try:
-            return StoredRun(number, msgspec.json.decode(document, type=Run))
+            return StoredRun(number, _renamed(msgspec.json.decode(document, type=Run)))
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise self._failure(f"run {number} is damaged: {error}") from None
 
@@ -184,6 +185,12 @@ class RunHistory:
 
     def _failure(self, reason: str) -> UserError:
         return UserError(f"the history {printable(str(self.path))} cannot be used: {printable(reason)}")
+
+
+def _renamed(run: Run) -> Run:
+    """With the present name of the method that predicted it."""
+    method = FORMER_METHODS.get(run.method)
+    return run if method is None else msgspec.structs.replace(run, method=method)
 
 
 def _row(run: Run) -> tuple[object, ...]:

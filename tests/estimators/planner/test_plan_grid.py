@@ -83,5 +83,5 @@ def test_a_map_with_one_row_or_one_column() -> None:
 
 
 def test_a_key_that_is_no_number() -> None:
-    with pytest.raises(UserError, match="no whole number stands there"):
+    with pytest.raises(UserError, match="not a key with a whole number"):
         plan_grid(Known(), JOB, card(9), ("run.batch_size", (1,)), ("run.optimizer", (1,)))

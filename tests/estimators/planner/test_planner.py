@@ -96,10 +96,10 @@ def test_a_dent_behind_the_edge_is_seen(edge: int, later: int, start: int) -> No
 
 
 def test_a_key_that_is_no_number() -> None:
-    with pytest.raises(UserError, match=r"--vary run.batch_sise: no whole number stands there \(did you mean"):
+    with pytest.raises(UserError, match=r"--vary run.batch_sise: not a key with a whole number \(did you mean"):
         Planner(Known(), TRAIN, card(9000)).edge("run.batch_sise")
     for key in ("run.precision", "run", "run.lora.rank", "nothing.at.all", "run.batch_size.more"):
-        with pytest.raises(UserError, match="no whole number stands there"):
+        with pytest.raises(UserError, match="not a key with a whole number"):
             value_at(TRAIN, key)
 
 
@@ -157,7 +157,7 @@ def test_a_set_of_changes_uses_no_more_cards_than_there_are() -> None:
 def test_a_number_that_is_not_there_yet_can_be_varied() -> None:
     job = Workload(model=MODEL, run=TrainRun(batch_size=1))
     assert value_at(job, "run.sequence_length") == 1
-    with pytest.raises(UserError, match="no whole number stands there"):
+    with pytest.raises(UserError, match="not a key with a whole number"):
         value_at(job, "run.max_grad_norm")
 
 

@@ -53,7 +53,7 @@ class EditorController(RunWriting, HistoryController):
         if draft.is_changed and (draft.preset is None or draft.preset.workload != wanted):
             draft.revert()
         elif draft.is_changed:
-            self.notify("What was changed in the panel is here, unsaved; ctrl+r takes it back.", markup=False)
+            self.notify("The panel's changes are here, not saved yet; Ctrl+R discards them.", markup=False)
 
     def action_edit_outside(self) -> None:
         """Edit it in `$VISUAL` or `$EDITOR`; a bundled one is copied into the person's own folder first."""
@@ -74,7 +74,7 @@ class EditorController(RunWriting, HistoryController):
             self.notify(str(error), title="Preset", severity="error", markup=False)
             return
         except SuspendNotSupported:
-            self.notify("This terminal cannot be handed to another program.", severity="error", markup=False)
+            self.notify("This terminal cannot run another program in its place.", severity="error", markup=False)
             return
         self.forget_frame()
         self.refresh()
@@ -88,9 +88,7 @@ class EditorController(RunWriting, HistoryController):
         path = str(draft.path)
         self.preset_saved(PresetFile(key=draft.name, path=path, bundled=False, preset=draft.preset))
         self.draw()
-        said = (
-            f"It came with the program; your copy is {printable(path)}" if copied else f"Read {printable(path)} again"
-        )
+        said = f"It is a bundled preset; your copy is {printable(path)}" if copied else f"Read {printable(path)} again"
         self.notify(said, title="Preset", markup=False)
 
     def _open(self, draft: "Draft", judge: "DraftEstimator") -> None:

@@ -40,7 +40,7 @@ class QuestionDialog(Window[str]):
     """
 
     def __init__(self, title: str, question: str, answers: Sequence[QuestionOption], difference: str = "") -> None:
-        super().__init__(title, "Esc leaves it as it is")
+        super().__init__(title, "Esc cancel")
         self._question = question
         self._answers = tuple(answers)
         self._difference = difference
@@ -69,7 +69,7 @@ class Difference(TextWindow):
     """
 
     def __init__(self, title: str, difference: str) -> None:
-        super().__init__(title, "arrows scroll · Esc closes")
+        super().__init__(title, "arrows scroll · Esc close")
         self._difference = difference
 
     def text(self) -> Content:
@@ -100,7 +100,7 @@ class Ask(Window[str]):
     BINDINGS = [Binding("escape", "close", "Close", id="ask.close", show=False)]
 
     def __init__(self, title: str, prompt: str, text: str, check: Callable[[str], str]) -> None:
-        super().__init__(title, "Enter goes on · Esc leaves it as it is")
+        super().__init__(title, "Enter next · Esc cancel")
         self._prompt = prompt
         self._text = text
         self._check = check
@@ -149,7 +149,7 @@ class Pick(Window[int]):
     """
 
     def __init__(self, title: str, lines: Sequence[tuple[str, str]], first: int = 0) -> None:
-        super().__init__(title, "Enter chooses · Esc closes")
+        super().__init__(title, "Enter select · Esc close")
         self._lines = tuple(lines)
         self._first = first
 
@@ -200,7 +200,9 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
     Offers #notes { color: $muted; height: auto; max-height: 6; margin: 0 0 1 0; }
     """
     BINDINGS = [
-        Binding("ctrl+s", "take", "Take", id="offers.take", show=False, priority=True, tooltip="Take what is ticked"),
+        Binding(
+            "ctrl+s", "take", "Take", id="offers.take", show=False, priority=True, tooltip="Use the selected values"
+        ),
         Binding("escape", "close", "Close", id="offers.close", show=False),
     ]
 
@@ -212,7 +214,7 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
         check: Callable[[str, tuple[Offer, ...]], str],
         notes: Sequence[str] = (),
     ) -> None:
-        super().__init__(title, "space ticks · Tab goes on · ctrl+s makes the preset · Esc closes")
+        super().__init__(title, "Space toggle · Tab next · Ctrl+S create the preset · Esc cancel")
         self._name = name
         self._offers = tuple(offers)
         self._check = check
@@ -220,7 +222,7 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
 
     def inside(self) -> ComposeResult:
         """The offers, the name, and room for what is wrong."""
-        yield Static(Content("What it says of a preset; take what is right:"))
+        yield Static(Content("Values found; select those to use:"))
         wide = min(52, max((len(_said(offer)) for offer in self._offers), default=0))
         yield SelectionList[int](
             *(Selection(_line(offer, wide), at, initial_state=True) for at, offer in enumerate(self._offers))

@@ -126,7 +126,7 @@ class DraftScreen(ViewScreen):
         self._refresh()
 
     def end_step(self) -> None:
-        """What comes next is undone by itself."""
+        """The next change is an undo step of its own."""
         self.draft.end_step()
 
     def add(self, key: str) -> str:

@@ -105,7 +105,7 @@ class DraftEstimator:
 
 def _where(draft: Draft) -> str:
     if draft.path is None:
-        return "new, not saved yet"
+        return "new, not saved"
     if draft.bundled:
-        return "came with the program; saving makes your own copy"
-    return "changed, not saved" if draft.is_changed else "saved"
+        return "Bundled preset: saving creates your copy"
+    return "unsaved changes" if draft.is_changed else "saved"

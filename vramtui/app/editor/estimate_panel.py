@@ -15,7 +15,7 @@ from vramtui.core.estimate.ledger import TITLES, TOTALS, Line
 from vramtui.monitor.predictor import verdict
 
 NAME, SIZE, CHANGE = 14, 10, 12
-NOTHING_YET = "No estimate yet: it is made as soon as the text is a preset."
+NOTHING_YET = "No estimate yet: it appears as soon as the text is a valid preset."
 
 
 class Totals(Lines, can_focus=True):
@@ -43,7 +43,7 @@ class Totals(Lines, can_focus=True):
         if look is None:
             return "Estimate", ""
         method = look.estimate.method if look.estimate is not None else ""
-        return f"Estimate · {printable(look.card.name)}", method if look.is_current else f"{method} · last good one"
+        return f"Estimate · {printable(look.card.name)}", method if look.is_current else f"{method} · last valid"
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """What is wrong, the parts, the totals, the verdict."""
@@ -95,7 +95,7 @@ class TotalLine(Lines):
         if change:
             pieces.append((f"({change}) ", palette.ink("accent", "bar")))
         fits, sentence = _verdict(look, look.estimate)
-        said = f"{'✓' if fits else '✗'} {sentence}" if look.is_current else f"last good: {sentence}"
+        said = f"{'✓' if fits else '✗'} {sentence}" if look.is_current else f"last valid: {sentence}"
         name = ("success" if fits else "error") if look.is_current else "muted"
         room = width - sum(cell_len(text) for text, _ in pieces)
         pieces.append((fit(said, room), palette.ink(name, "bar")))

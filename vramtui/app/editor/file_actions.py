@@ -12,7 +12,7 @@ from vramtui.presets.draft.draft import ChangedOnDisk, NameTaken
 from vramtui.presets.reading import load_preset
 from vramtui.presets.toml.whole_files import NotDurable
 
-UNSAVED = (QuestionOption("s", "save it"), QuestionOption("d", "discard what was changed"))
+UNSAVED = (QuestionOption("s", "save it"), QuestionOption("d", "discard the changes"))
 
 
 class FileActions(FileWatcher):
@@ -43,7 +43,7 @@ class FileActions(FileWatcher):
         else:
             said = f"Saved as {at_home(path)}"
             if bundled:
-                said = f"Saved as a copy of your own, {at_home(path)}; {printable(name)} stays as it came."
+                said = f"Saved as a copy of your own, {at_home(path)}; {printable(name)} is unchanged."
             self._is_saved(path, said, "information", then)
 
     def _is_saved(self, path: Path | None, said: str, severity: str, then: Then | None) -> None:
@@ -59,7 +59,7 @@ class FileActions(FileWatcher):
 
     def _other_name(self, error: NameTaken, then: Then | None) -> None:
         """The place is taken: another name, or over the file that is there."""
-        answers = (QuestionOption("r", "replace that file"), QuestionOption("n", "give another name"))
+        answers = (QuestionOption("r", "replace the file"), QuestionOption("n", "choose another name"))
 
         def answered(key: str | None) -> None:
             if key == "r":
@@ -81,7 +81,7 @@ class FileActions(FileWatcher):
             if name is not None:
                 self.save(then)
 
-        prompt = "Name of the preset; it is what commands call it by:"
+        prompt = "Name of the preset, as commands use it:"
         self.app.push_screen(Ask("Save the preset", prompt, self.draft.name, check), named)
 
     # --- back, and away ------------------------------------------------------------------------------------------
@@ -90,14 +90,14 @@ class FileActions(FileWatcher):
         """Show what differs from the saved text."""
         difference = self.draft.difference()
         if difference:
-            self.app.push_screen(Difference(f"What differs · {printable(self.draft.name)}", difference))
+            self.app.push_screen(Difference(f"Differences · {printable(self.draft.name)}", difference))
         else:
-            self.notify("Nothing differs from the saved text.", timeout=3, markup=False)
+            self.notify("No differences from the saved text.", timeout=3, markup=False)
 
     def action_revert(self) -> None:
         """Back to the saved text."""
         if not self.draft.difference():
-            self.notify("There is nothing to take back.", timeout=3, markup=False)
+            self.notify("There are no changes to discard.", timeout=3, markup=False)
             return
 
         def answered(key: str | None) -> None:
@@ -105,16 +105,16 @@ class FileActions(FileWatcher):
                 self.draft.revert()
                 self.refresh_all()
 
-        question = "Go back to the saved text? ctrl+z brings your changes back."
+        question = "Discard the changes? Ctrl+Z restores them."
         self.app.push_screen(
-            QuestionDialog("Revert", question, (QuestionOption("y", "go back"),), self.draft.difference()), answered
+            QuestionDialog("Revert", question, (QuestionOption("y", "discard"),), self.draft.difference()), answered
         )
 
     def action_delete(self) -> None:
         """Delete the file."""
         path = self.draft.path
         if self.draft.bundled or path is None:
-            sentence = "came with the program and cannot be deleted" if path is not None else "has no file yet"
+            sentence = "is a bundled preset and cannot be deleted" if path is not None else "has no file yet"
             self.notify(f"{printable(self.draft.name)} {sentence}.", markup=False)
             return
 
@@ -122,7 +122,7 @@ class FileActions(FileWatcher):
             if key == "y":
                 self._delete(path)
 
-        question = f"Delete {at_home(path)}? Its text stays here until you leave, so that it can be saved again."
+        question = f"Delete {at_home(path)}? Its text stays here until you close the editor, so it can be saved again."
         self.app.push_screen(
             QuestionDialog("Delete the preset", question, (QuestionOption("y", "delete the file"),)), answered
         )

@@ -23,20 +23,20 @@ class FileWatcher(DraftScreen):
         name = at_home(path)
         if self.draft.disk_text is None:
             self.draft.keep_mine()
-            self.notify(f"{name} has gone; saving writes it again.", severity="warning", markup=False)
+            self.notify(f"{name} was deleted; saving writes it again.", severity="warning", markup=False)
             self.refresh_all()
         elif self.draft.is_changed:
             self._ask_about_disk(None)
         else:
             self._take_theirs()
-            self.notify(f"{name} was changed by something else; this is its new text.", markup=False)
+            self.notify(f"{name} was changed by another program; this is its new text.", markup=False)
 
     def _ask_about_disk(self, then: Then | None) -> None:
         """Theirs or mine. Without an answer it stands as it was, and is asked again."""
         there = self.draft.disk_text or ""
         answers = (
-            QuestionOption("t", "take theirs; ctrl+z brings yours back"),
-            QuestionOption("k", "keep mine; saving goes over theirs"),
+            QuestionOption("t", "use the file's version; Ctrl+Z restores yours"),
+            QuestionOption("k", "keep mine; saving overwrites the file"),
         )
 
         def answered(key: str | None) -> None:
@@ -51,9 +51,9 @@ class FileWatcher(DraftScreen):
 
         self.app.clear_notifications()  # they would lie on the answers
         name = at_home(self.draft.path) if self.draft.path is not None else ""
-        question = f"{name} was changed by something else. From yours to theirs:"
+        question = f"{name} was changed by another program. From yours to the file's:"
         difference = difference_between(self.draft.text, there, "yours", "theirs")
-        self.app.push_screen(QuestionDialog("Changed on the disk", question, answers, difference), answered)
+        self.app.push_screen(QuestionDialog("Changed on disk", question, answers, difference), answered)
 
     def _take_theirs(self) -> None:
         self.draft.take_disk()

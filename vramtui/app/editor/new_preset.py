@@ -105,7 +105,7 @@ class NewPreset(DraftScreen):
     def _offer(self, title: str, name: str, offers: tuple[Offer, ...], notes: tuple[str, ...]) -> None:
         library = self.office.known_presets
         if not offers:
-            said = " ".join(("It says nothing that a preset could take.", *notes))
+            said = " ".join(("It has nothing that a preset could use.", *notes))
             self.notify(printable(said), title=title, markup=False)
             return
 
@@ -130,10 +130,8 @@ class NewPreset(DraftScreen):
                 self.draft.drop_unknown()
                 self.refresh_all()
 
-        question = f"Of {kind}, these are no keys: {', '.join(keys)}. ctrl+z brings them back."
-        self.app.push_screen(
-            QuestionDialog("Another kind", question, (QuestionOption("y", "take them out"),)), answered
-        )
+        question = f"Of {kind}, these are not keys of that kind: {', '.join(keys)}. Ctrl+Z restores them."
+        self.app.push_screen(QuestionDialog("Another kind", question, (QuestionOption("y", "remove them"),)), answered)
 
     # --- measured ------------------------------------------------------------------------------------------------
 
@@ -142,7 +140,7 @@ class NewPreset(DraftScreen):
         runs = self.office.runs_of(self.draft.name)
         if not runs:
             name = printable(self.draft.name)
-            self.notify(f"No run of {name} is known: choose its process, or look at History (4) first.", markup=False)
+            self.notify(f"No run of {name} is known: select its process, or open History (4) first.", markup=False)
             return
         if len(runs) == 1:
             self._measure(runs[0])
@@ -176,7 +174,7 @@ class NewPreset(DraftScreen):
             if key == "y":
                 self._measure(run, anyway=True)
 
-        question = f"{why[:1].upper()}{why[1:]}. Write its figures all the same?"
+        question = f"{why[:1].upper()}{why[1:]}. Write its figures anyway?"
         self.app.push_screen(QuestionDialog(_name(run), question, (QuestionOption("y", "write them"),)), answered)
 
 

@@ -104,7 +104,7 @@ class EditorScreen(FileActions, NewPreset):
     def action_redo(self) -> None:
         """Forward again by one step."""
         if not self.draft.can_redo:
-            self.notify("There is nothing to do again.", timeout=2, markup=False)
+            self.notify("There is nothing to redo.", timeout=2, markup=False)
         self.draft.redo()
         self.refresh_all()
 
@@ -133,7 +133,7 @@ class EditorScreen(FileActions, NewPreset):
         mark = "*" if look.is_changed else ""
         self.form.entitle(f"Preset · {printable(look.name)}{mark}", look.where)
         title, count = f"TOML · {plain(_place(self.draft))}", len(look.problems)
-        said = f"{count} wrong" if count else ""
+        said = f"{count} invalid" if count else ""
         if (self.area.border_title, self.area.border_subtitle) != (title, said):
             self.area.border_title, self.area.border_subtitle = title, said
 

@@ -27,14 +27,14 @@ class ExportController(DashboardBase):
     save_choice: SnapshotWriter | None = None
 
     def action_snapshot(self) -> None:
-        """Write what is shown to files."""
+        """Save a snapshot to files."""
         self.save_snapshot()
 
     def action_snapshot_options(self) -> None:
         """Choose formats and folder."""
         choice = self.save_choice
         if choice is None:
-            self.notify("Nothing here can save.", markup=False)
+            self.notify("Saving is not available here.", markup=False)
             return
         from vramtui.app.export.options_dialog import SaveOptions  # noqa: PLC0415 - loads the list widgets
 
@@ -44,8 +44,8 @@ class ExportController(DashboardBase):
             try:
                 choice.choose(settings)
             except UserError as error:
-                self.notify(f"This holds until you leave. {error}", severity="error", markup=False)
+                self.notify(f"Applies until you quit. {error}", severity="error", markup=False)
             else:
-                self.notify("Kept: s saves like this from now on.", markup=False)
+                self.notify("Saved: s uses these options from now on.", markup=False)
 
         self.push_screen(SaveOptions(choice.settings), chosen)

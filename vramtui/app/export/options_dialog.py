@@ -30,13 +30,13 @@ class SaveOptions(Window[SnapshotSettings]):
     """
     BINDINGS = [
         Binding(
-            "ctrl+s", "keep", "Keep", id="saving.keep", show=False, priority=True, tooltip="Keep formats and folder"
+            "ctrl+s", "keep", "Keep", id="saving.keep", show=False, priority=True, tooltip="Save formats and folder"
         ),
         Binding("escape", "close", "Close", id="saving.close", show=False),
     ]
 
     def __init__(self, settings: SnapshotSettings) -> None:
-        super().__init__("Snapshots", "space ticks · Tab goes on · ctrl+s keeps · Esc leaves it as it was")
+        super().__init__("Snapshots", "Space toggle · Tab next · Ctrl+S save · Esc cancel")
         self._settings = settings
 
     def inside(self) -> ComposeResult:
@@ -65,7 +65,7 @@ class SaveOptions(Window[SnapshotSettings]):
         folder = self.query_one("#folder", Input).value.strip()
         wrong = ""
         if not selected:
-            wrong = "Tick at least one format."
+            wrong = "Select at least one format."
         elif folder and Path(folder).expanduser().is_file():
             wrong = "That is a file, not a folder."
         if wrong:

@@ -15,7 +15,7 @@ MOUSE = (
     ("ctrl+p", "the command palette: every action by its name"),
 )
 READING = (
-    "Bars: █ used, ▒ kept by the driver, ░ free; ┊ is where the prediction takes it, ▶ when that is beyond the card.",
+    "Bars: █ used, ▒ kept by the driver, ░ free; ┊ is where the prediction is, ▶ when it is beyond the card.",
     "A category of memory has one colour everywhere. Sizes are in GiB (1024³ bytes), as nvidia-smi's MiB are.",
     "`vramtui help estimating` explains the estimate part by part; `vramtui help keys` lists the keys of all screens.",
 )
@@ -30,7 +30,7 @@ class Help(TextWindow):
     """
 
     def __init__(self, bindings: Sequence[tuple[str, Binding]], focused: str = "") -> None:
-        super().__init__("Help", "arrows scroll · Esc closes")
+        super().__init__("Help", "arrows scroll · Esc close")
         self._keys = bindings
         self._focused = focused
 
@@ -43,7 +43,7 @@ class Help(TextWindow):
             pieces += self._section(section)
         pieces.append(("Mouse and palette\n", "bold $primary"))
         pieces += [_line(key, what) for key, what in MOUSE]
-        pieces.append(("\nHow to read it\n", "bold $primary"))
+        pieces.append(("\nHow to read the screen\n", "bold $primary"))
         pieces += [(f"{sentence}\n", "$muted") for sentence in READING]
         return Content.assemble(*pieces)
 
@@ -52,8 +52,8 @@ class Help(TextWindow):
         if not group:
             return []
         here = section.prefix == self._focused
-        elsewhere = f"{section.title}, when it has the keys (Tab)" if section.about else section.title
-        title = f"{section.title} (has the keys now)" if here else elsewhere
+        elsewhere = f"{section.title} (when focused; Tab switches)" if section.about else section.title
+        title = f"{section.title} (focused)" if here else elsewhere
         about = [(f"{section.about}\n", "$muted")] if here and section.about else []
         return [
             (f"{title}\n", "bold $primary"),

@@ -18,7 +18,7 @@ class Problems(TextWindow):
         """One paragraph each."""
         found = problems_of(self._view)
         if not found:
-            return Content("Nothing is wrong: every GPU answers and every preset could be read.")
+            return Content("No problems: every GPU answers and every preset could be read.")
         pieces: list[Content | tuple[str, str]] = []
         for where, message, hint in found:
             pieces.append((f"{printable(where)}\n", "bold $warning"))
@@ -35,9 +35,13 @@ def problems_of(view: View) -> list[tuple[str, str, str]]:
     found += [("history", view.unkept, "")] if view.unkept else []
     if view.sample is not None:
         found += [
-            (f"GPU {gpu.index}", gpu.reason or gpu.state, "the other GPUs go on; it is asked again at every read")
+            (
+                f"GPU {gpu.index}",
+                gpu.reason or gpu.state,
+                "the other GPUs continue; this one is asked again at every sample",
+            )
             for gpu in view.sample.gpus
             if gpu.state != "ok"
         ]
         found += [(problem.where, problem.message, problem.hint) for problem in view.sample.problems]
-    return found + [("preset", note, "vramtui presets check tells more") for note in view.notes]
+    return found + [("preset", note, "vramtui presets check shows more") for note in view.notes]

@@ -36,45 +36,45 @@ class Section(NamedTuple):
 
 
 TABLE = (
-    "A row is a process on a GPU, or bytes without one: what the driver keeps, and what nobody accounts for. A GPU's"
+    "A row is a process on a GPU, or memory of no process: reserved by the driver, or unattributed. A GPU's"
     " rows and its free bytes add up to its total.\n"
-    "NOW is what the driver says a process holds, PEAK the most it was seen to hold, PREDICTED its preset's peak, and Δ"
+    "NOW is what the driver reports for a process, PEAK the most seen of it, PREDICTED its preset's peak, and Δ"
     " is PEAK against PREDICTED. A PEAK with = before it is exact, by the driver's accounting; any other was sampled,"
     " and a spike between two samples may have been higher.\n"
-    "Choosing a row by hand keeps the order of the rows until Esc.\n"
+    "Selecting a row freezes the sorting until Esc.\n"
     "A filter is words from any column, or from one: user:anna gpu:0 pid:123 preset:llama cmd:train."
 )
 ESTIMATE = (
-    "What the preset's process should hold at the moment in which it holds most, part by part, beside what is observed"
+    "What the preset's process should hold at its peak, part by part, beside what is observed"
     " of it. allocated and reserved are PyTorch's own figures; process is what nvidia-smi shows.\n"
     "The fields above step up and down; * marks what differs from the file, and u undoes it. x explains each part with"
     " its arithmetic."
 )
 PHASES = (
-    "A bar for the end of each phase: the solid part is what is held then, by category; the light part goes on to the"
+    "A bar for the end of each phase: the solid part is what is held then, by category; the light part extends to the"
     " most that was held within the phase."
 )
 MAP = (
     "Each cell is the predicted process of the preset with two of its values changed. The heavy line is the edge of"
-    " what fits the card, the dot is the preset as it is now, and – is what cannot be: the words below say why.\n"
-    "a and A choose what is varied, g the card, b what it is set beside; Enter takes the cell over, w saves it."
+    " what fits the card, the dot is current preset now, and – is not possible: the advice below says why.\n"
+    "a and A choose the axes, g the card, b the comparison; Enter applies the cell, w saves it."
 )
 CHANGES = (
     "Every single change to the cell's variant that frees memory, most first, with what is held then, whether that"
-    " fits, and what the change costs. Enter makes the change to the cell, and another can follow; w saves both as a"
-    " preset; u goes back to the file.\n"
-    "A server takes the share of the card that it is given: there the column tells the largest context that fits then."
+    " fits, and what the change costs. Enter applies the change to the cell, and another can follow; w saves both as a"
+    " preset; u resets to the file.\n"
+    "A server takes the share of the card that it is given: there the column shows the largest context that fits."
 )
 HISTORY = (
     "Every job that ran a preset while a dashboard watched it, and every one that vramtui run started. The errors are"
-    " those of runs that came to their end; calibration is learnt from those on this host."
+    " those of finished runs; calibration uses those on this host."
 )
-RUNS = "SEEN is the most the process was seen to hold, and Δ is that against the prediction."
+RUNS = "SEEN is the largest sample of the process, and Δ is that against the prediction."
 FORM = (
-    "Typing into a field changes the text at once, and Esc takes it back. ‹ › step a value, a letter finds a choice,"
-    " and dim values are what holds where nothing is said. ✗ marks what is wrong, * what is not as saved.\n"
-    "Form and text are two sides of one draft: what is not edited stays byte for byte. The estimate is made again with"
-    " each key; while something is wrong the last good one stays, grey."
+    "Typing into a field changes the text at once, and Esc reverts it. ‹ › step a value, a letter finds a choice,"
+    " and grey values are defaults. ✗ marks an error, * an unsaved change.\n"
+    "Form and text are two sides of one draft: text that is not edited keeps every byte. The estimate is updated with"
+    " each key; while there is an error, the last valid one stays, grey."
 )
 SECTIONS = (
     Section("table.", "Process table", Rows.BINDINGS, TABLE),

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from vramtui.core.runs.calibration import Calibration
 
 NOTHING_YET = (
-    "This host's runs teach too little to go by: {enough} finished ones of a kind are needed. Those of `vramtui run`"
-    " tell the most."
+    "Too few past runs on this host to calibrate from: {enough} finished runs of a kind are needed. Those of `vramtui"
+    " run` are the most useful."
 )
 
 
@@ -62,18 +62,18 @@ class CalibrationControl(HistoryController):
             self._say()
 
     def unread(self, problem: str) -> None:
-        """Who asked for it is told; the History screen says it by itself."""
+        """Notify whoever asked; the History screen shows it anyway."""
         if self._calibrates and self._applies() is False:
             self._calibrates = False
             self.notify(problem, title="Calibration", severity="error", markup=False)
 
     def _say(self) -> None:
         if not self.calibrates:
-            self.notify("Estimates are as the method has them.", title="Calibration off", markup=False)
+            self.notify("Estimates are shown uncorrected.", title="Calibration off", markup=False)
         elif self._applies():
             count = self.past_desk.calibration.usable if self.past_desk.calibration is not None else 0
-            what = f"{count} constant{'s' if count > 1 else ''} learnt from this host's runs"
-            self.notify(f"Estimates go by {what}; K stops that.", title="Calibration on", markup=False)
+            what = f"{count} constant{'s' if count > 1 else ''} learned from this host's runs"
+            self.notify(f"Estimates use {what}; K turns this off.", title="Calibration on", markup=False)
         else:
             from vramtui.core.runs.calibration import ENOUGH  # noqa: PLC0415 - not needed for the first paint
 

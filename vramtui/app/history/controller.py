@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PLACE = "history"
 LOOK_EVERY = 5.0  # seconds between two looks whether the history has changed, while it is shown
-NOTHING = "No run is chosen: there is none in the list."
+NOTHING = "No run is selected: the list is empty."
 
 
 class HistoryController(DashboardBase):
@@ -152,7 +152,7 @@ class HistoryController(DashboardBase):
     # --- one run -------------------------------------------------------------------------------------------------
 
     def action_open_run(self) -> None:
-        """All about the chosen run."""
+        """Details of the selected run."""
         from vramtui.app.history.run_window import RunWindow  # noqa: PLC0415 - not needed for the first paint
 
         kept = self._chosen_run()
@@ -160,13 +160,13 @@ class HistoryController(DashboardBase):
             self.push_screen(RunWindow(kept, self.palette, self._now()))
 
     def action_report_run(self) -> None:
-        """Write the chosen run to files."""
+        """Write a report of the selected run."""
         kept, past = self._chosen_run(), self.past
         if kept is not None and past is not None:
             self._aside(f"Report of run {kept.id} written", lambda: past.report(kept))
 
     def action_forget_run(self) -> None:
-        """Remove the chosen run, after a question."""
+        """Delete the selected run (asks first)."""
         kept, past = self._chosen_run(), self.past
         if kept is None or past is None:
             return
@@ -174,7 +174,7 @@ class HistoryController(DashboardBase):
 
         run = kept.run
         what = f"run {kept.id}, {printable(run.preset or run.command or 'without a preset')} on {printable(run.host)}"
-        question = f"Remove {what}, from the history? It cannot be brought back."
+        question = f"Remove {what}, from the history? This cannot be undone."
 
         def forget() -> list[str]:
             past.forget(kept.id)
@@ -182,9 +182,9 @@ class HistoryController(DashboardBase):
 
         def answered(yes: bool | None) -> None:
             if yes:
-                self._aside(f"Run {kept.id} is forgotten", forget)
+                self._aside(f"Run {kept.id} deleted", forget)
 
-        self.push_screen(Confirm("Forget this run?", question, "y forgets it · n or Esc does not"), answered)
+        self.push_screen(Confirm("Delete this run?", question, "y delete · n or Esc cancel"), answered)
 
     def _chosen_run(self) -> "StoredRun | None":
         kept = self.past_desk.chosen

@@ -75,7 +75,7 @@ def _axis(palette: Palette, width: int) -> Strip:
 
 
 class RunCalibration(Framed):
-    """What was learnt, from how many runs and with which spread; and whether estimates go by it."""
+    """The calibrated constants, from how many runs and with which spread; and whether they are applied."""
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Contexts, then cached shares."""
@@ -83,8 +83,8 @@ class RunCalibration(Framed):
         found = past.calibration
         if found is None or not (found.contexts or found.shares):
             words = (
-                "Finished runs with a probe (vramtui run) teach the CUDA context's size and how much PyTorch keeps"
-                f" cached; {ENOUGH} of a kind are needed to go by."
+                "Finished runs with a probe (vramtui run) calibrate the CUDA context's size and how much PyTorch keeps"
+                f" cached; {ENOUGH} of a kind are needed."
             )
             return paragraph(words, palette, width)[:height]
         return _learnt(found, palette, width)[:height]
@@ -92,7 +92,7 @@ class RunCalibration(Framed):
     def titles(self, view: View) -> tuple[str, str]:
         """Whether it is applied, and the key that changes that."""
         applied = (view.past or HistoryView()).applied
-        return ("Calibration", "estimates go by it · K stops that" if applied else "off · K lets estimates go by it")
+        return ("Calibration", "applied to estimates · K turns off" if applied else "off · K applies it to estimates")
 
 
 def _learnt(found: Calibration, palette: Palette, width: int) -> list[Strip]:

@@ -22,8 +22,8 @@ from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
 
 LABEL, SIDE, DELTA = 11, 12, 9
 HOW = {
-    "sampled": "seen by looking again and again: a short peak may have been missed",
-    "accounting": "the driver's own record of the process",
+    "sampled": "sampled: a short peak may have been missed",
+    "accounting": "the driver's accounting of the process",
     "probe": "PyTorch's own counters, from a probe in the job",
 }
 
@@ -128,7 +128,7 @@ def _row(row: ComparisonRow, palette: Palette, width: int, name: int) -> Strip:
 class RunValues(_Still):
     """The preset's exact values, as its tables spell them."""
 
-    TITLE = "The preset's values"
+    TITLE = "Preset values"
 
     def told(self, palette: Palette, width: int) -> list[Strip]:
         """A heading for each table and its values, one after the other."""
@@ -137,4 +137,4 @@ class RunValues(_Still):
             lines.append(strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
             wrapped = wrap(printable(told), max(8, width - 4))
             lines += [strip([(f"   {line}", palette.text)], width, palette.text) for line in wrapped]
-        return lines or [strip([(" It ran without a preset.", palette.dim)], width, palette.text)]
+        return lines or [strip([(" No preset was used.", palette.dim)], width, palette.text)]

@@ -19,10 +19,10 @@ from vramtui.core.runs.run import StoredRun
 from vramtui.core.runs.run_list import FROM_THE_LARGEST, RunColumn
 
 EMPTY = (
-    "No run is kept yet.",
-    "The dashboard keeps every job that runs a preset while it is watched.",
-    "A preset's [match] recognises its job; on the Watch screen m says by hand which preset a process runs.",
-    "vramtui run --preset NAME -- COMMAND keeps a job with PyTorch's own figures beside the driver's.",
+    "No runs recorded yet.",
+    "The dashboard records every job that is matched to a preset.",
+    "A preset's [match] matches its jobs; on the Watch screen m assigns a preset to the selected process.",
+    "vramtui run --preset NAME -- COMMAND records a job with PyTorch's own figures beside the driver's.",
 )
 
 
@@ -83,7 +83,7 @@ class RunTable(ListFrame[RunColumn, StoredRun]):
         past = view.past or HistoryView()
         count = f"{len(past.runs)} of {past.total}" if past.filter else str(past.total)
         unit = "peaks in GiB" if past.runs else ""
-        below = f"filter: {printable(past.filter)}, Esc shows all" if past.filter else unit
+        below = f"filter: {printable(past.filter)}, Esc clears" if past.filter else unit
         return f"Runs · {count}{f' · {past.note}' if past.note else ''}", below
 
 
@@ -92,7 +92,7 @@ def _sentences(past: HistoryView, width: int) -> list[str]:
     if past.problem:
         return wrap(printable(past.problem), width)
     if not past.is_read:
-        return ["Reading the history …"]
+        return ["Loading the history …"]
     if past.filter:
-        return wrap(f"No run holds “{printable(past.filter)}”. Esc shows all of them again.", width)
+        return wrap(f"No run matches “{printable(past.filter)}”. Esc clears the filter.", width)
     return [line for sentence in EMPTY for line in [*wrap(sentence, width), ""]]

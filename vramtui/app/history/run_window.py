@@ -37,10 +37,10 @@ class RunWindow(Window[None]):
     }
     """
     BINDINGS = [
-        Binding("s", "app.report_run", "Write it to files", id="run.report", show=False),
-        Binding("d", "forget", "Remove it from the history", id="run.forget", show=False),
-        Binding("up,k", "scroll(-1)", "Line up", id="run.up", show=False),
-        Binding("down,j", "scroll(1)", "Line down", id="run.down", show=False),
+        Binding("s", "app.report_run", "Write a report", id="run.report", show=False),
+        Binding("d", "forget", "Delete it from the history", id="run.forget", show=False),
+        Binding("up,k", "scroll(-1)", "Up", id="run.up", show=False),
+        Binding("down,j", "scroll(1)", "Down", id="run.down", show=False),
         Binding("pageup", "scroll(-10)", "Page up", id="run.page_up", show=False),
         Binding("pagedown", "scroll(10)", "Page down", id="run.page_down", show=False),
     ]
@@ -48,7 +48,7 @@ class RunWindow(Window[None]):
     def __init__(self, kept: StoredRun, palette: Palette, now: float) -> None:
         run = kept.run
         title = f"Run {kept.id} · {printable(run.preset or run.command) or 'no preset'} · {printable(run.host)}"
-        super().__init__(title, "arrows scroll · s writes a report · d forgets · Esc closes")
+        super().__init__(title, "arrows scroll · s report · d delete · Esc close")
         self._run = run
         self._palette = palette
         self._now = now

@@ -107,12 +107,12 @@ class DashboardBase(RedrawThrottle):
         self.poller.start()
 
     def stop_reading(self) -> None:
-        """Let the poller end by itself; nothing waits for it."""
+        """Stop the poller without waiting for it."""
         self.poller.stop()
 
     @property
     def is_busy(self) -> bool:
-        """Whether something goes on in the background that the screen waits for."""
+        """Whether work runs in the background that the screen waits for."""
         return False
 
     @property
@@ -151,10 +151,10 @@ class DashboardBase(RedrawThrottle):
             self.call_after_refresh(read_aside, self._library, self.post_message)
 
     def on_source_stuck(self, message: messages.SourceStuck) -> None:
-        """Say how old what is shown is; everything else goes on."""
+        """Show the data's age; everything else continues."""
         del message
         if self._answered_at is None:
-            self._failure = "the driver has not answered yet; still waiting"
+            self._failure = "waiting for the driver to answer"
         self._stuck = True
         self.draw()
 
@@ -177,10 +177,10 @@ class DashboardBase(RedrawThrottle):
             self.notify("\n".join(message.paths), title="Snapshot written", markup=False)
 
     def save_snapshot(self) -> None:
-        """Write what is shown to files."""
+        """Save a snapshot to files."""
         snapshot = self.desk.snapshot()
         if self._save is None or snapshot is None:
-            self.notify("There is nothing to save yet." if self._save else "Nothing here can save.", markup=False)
+            self.notify("Nothing to save yet." if self._save else "Saving is not available here.", markup=False)
             return
         save_aside(self._save, snapshot, self.picture(), self.post_message)
 

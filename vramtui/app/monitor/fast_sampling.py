@@ -22,7 +22,7 @@ class FastSampling(DashboardBase):
             self._sampler = FastSampler(self._source)
 
     def stop_reading(self) -> None:
-        """Let the thread end by itself."""
+        """Stop the thread without waiting for it."""
         super().stop_reading()
         if self._sampler is not None:
             self._sampler.stop()

@@ -37,7 +37,7 @@ class RecordingControl(DashboardBase):
     def action_record(self) -> None:
         """Begin to record what is watched; again: end it."""
         if self.recorder is None:
-            self.notify("Only what is watched now can be recorded.", markup=False)
+            self.notify("Only live data can be recorded.", markup=False)
         elif self._tape is not None:
             self._tape.finish()
             self._tape = None
@@ -89,10 +89,10 @@ class RecordingControl(DashboardBase):
         if self._tape is message.thread:
             self._tape = None
         if result.problem:
-            kept = f" What was written before is in {result.where}." if result.samples else ""
+            kept = f" What was written so far is in {result.where}." if result.samples else ""
             self.notify(f"{result.problem}.{kept}", title="Recording ended", severity="error", markup=False)
         elif result.samples:
-            lost = f" · {result.dropped} dropped: the disk did not keep up" if result.dropped else ""
+            lost = f" · {result.dropped} dropped: the disk was too slow" if result.dropped else ""
             words = f"{result.where}\n{result.samples} samples{lost}"
             self.notify(words, title="Recording written", timeout=8, markup=False)
         self.draw()

@@ -33,7 +33,7 @@ class RunWriting(DashboardBase):
             self.call_later(self._keep)
 
     def stop_reading(self) -> None:
-        """The last word on every job that goes on."""
+        """Write every job that still runs a last time."""
         super().stop_reading()
         if self.keeper is not None and self._watched is not None:
             self.keeper.finish(self._watched.rest(self.desk.history), LEAVING)
@@ -58,7 +58,7 @@ class RunWriting(DashboardBase):
             self.keeper.keep(due)
 
     def _predicted(self, found: PresetFile, device: Device) -> Estimate | None:
-        """By the preset as its file has it, uncalibrated: what is tried out in the panel is not what runs."""
+        """By the preset as saved, uncalibrated: what is tried out in the panel is not what runs."""
         return self.desk.predictor.plain(found.preset.workload, device).estimate
 
     def _told(self, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":

@@ -38,10 +38,10 @@ def sentences(plan: PlanView) -> list[Sentence]:
 def _verdict(side: PlanSide, where: str, room: int) -> Sentence:
     answer = side.answer
     if answer is not None and answer.process is None:
-        return "bad", f"– cannot be: {printable(answer.reason)}"
+        return "bad", f"– not possible: {printable(answer.reason)}"
     process = side.process
     if process is None:
-        return "dim", "… is being worked out"
+        return "dim", "… calculating"
     if answer is not None and answer.reason:
         return "bad", f"✗ does not start on {where}: {printable(answer.reason)}"
     spare = room - process
@@ -72,9 +72,9 @@ def _enough(advice: AdviceView) -> list[str]:
 def _cards(advice: AdviceView, tried: int) -> Sentence:
     if not advice.cards:
         if not advice.is_whole:
-            return "dim", "looking which cards hold it …"
-        return "plain", f"none of the {tried} cards that are known holds it"
-    return "plain", f"cards that hold it, smallest first: {listed(advice.cards)}"
+            return "dim", "checking which cards fit it …"
+        return "plain", f"none of the {tried} known cards fits it"
+    return "plain", f"cards that fit it, smallest first: {listed(advice.cards)}"
 
 
 def listed(cards: Sequence[Holds], most: int = NAMED) -> str:

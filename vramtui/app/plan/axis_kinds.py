@@ -55,7 +55,7 @@ def _around(usual: int, steps: int) -> Callable[[Workload, Amount], tuple[Amount
 
 
 def _lengths(workload: Workload, value: Amount) -> tuple[Amount, ...]:
-    """A ladder; where positions are learnt it ends with the first length that there are none for."""
+    """A ladder; with learned positions it ends with the first length that there are none for."""
     model = workload.model
     rungs = ladder(value if isinstance(value, int) else USUAL_TOKENS, MOST, COARSE)
     most = model.max_position_embeddings if isinstance(model, TransformerModel) else None
@@ -189,7 +189,7 @@ KINDS = (
     ),
     Kind(
         "precision",
-        "what numbers are kept in",
+        "precision of the numbers",
         lambda _: True,
         _read("precision"),
         _precisions,
@@ -197,7 +197,7 @@ KINDS = (
     ),
     Kind(
         "checkpoint",
-        "activations made again in the backward pass",
+        "activation checkpointing (recomputed in backward)",
         _trains,
         _read("checkpointing"),
         _fixed(get_args(Checkpointing)),
@@ -207,7 +207,7 @@ KINDS = (
     Kind("LoRA", "rank of the adapters", _adapts, _rank, _ranks, _adapters),
     Kind(
         "quantized",
-        "what frozen or served weights are kept in",
+        "precision of frozen or served weights",
         _quantizes,
         _read("quantization"),
         _quantizations,
@@ -215,7 +215,7 @@ KINDS = (
     ),
     Kind(
         "share",
-        "share of the card that vLLM takes",
+        "fraction of the card that vLLM uses",
         lambda workload: isinstance(workload.run, ServeRun) and workload.run.engine == "vllm",
         _read("gpu_memory_utilization"),
         _fixed(SHARES),
@@ -223,7 +223,7 @@ KINDS = (
     ),
     Kind(
         "GPUs",
-        "GPUs that share the job, as it is shared now",
+        "number of GPUs, sharded as now",
         _spreads,
         lambda workload: workload.parallel.ranks if workload.parallel is not None else 1,
         _cards,

@@ -57,7 +57,7 @@ class PlanController(PlanVariants):
     def on_plan_progressed(self, message: PlanProgressed) -> None:
         """More cells, or another sentence."""
         if message.problem:
-            self.notify(f"The map is not whole: {message.problem}", severity="error", markup=False)
+            self.notify(f"Heatmap incomplete: {message.problem}", severity="error", markup=False)
         if self.place is not None and self.place.PLACE == PLACE:
             self.draw()
 
@@ -113,11 +113,11 @@ class PlanController(PlanVariants):
                 desk.choose_axis(name, across=across)
                 self.draw()
 
-        title = "Vary across, along the columns" if across else "Vary down, along the rows"
+        title = "Horizontal axis (columns)" if across else "Vertical axis (rows)"
         self.push_screen(PlanChooser(title, choices, desk.names[0 if across else 1]), chosen)
 
     def action_swap_axes(self) -> None:
-        """Columns become rows."""
+        """Swap the axes."""
         if self.plan_desk.axes:
             self.plan_desk.swap()
             self.draw()
@@ -160,8 +160,8 @@ class PlanController(PlanVariants):
             self.notify(CHOOSE_FIRST, markup=False)
             return
         choices = [
-            (NOTHING, "nothing", "this preset alone"),
-            (AS_IN_FILE, "its own file", "the cell beside what this preset's file says"),
+            (NOTHING, "nothing", "no comparison"),
+            (AS_IN_FILE, "its saved file", "the cell beside this preset's saved values"),
         ]
         choices += [
             (found.key, printable(found.key), printable(found.preset.name))
@@ -174,7 +174,7 @@ class PlanController(PlanVariants):
                 desk.second = "" if key == NOTHING else key
                 self.draw()
 
-        self.push_screen(PlanChooser("Set beside", choices, desk.second or NOTHING), chosen)
+        self.push_screen(PlanChooser("Compare with", choices, desk.second or NOTHING), chosen)
 
     def action_leave_plan(self) -> None:
         """Back to Watch."""

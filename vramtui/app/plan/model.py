@@ -25,14 +25,14 @@ AS_IN_FILE = "/file"
 USUAL_CARDS = 8
 SHEETS, ADVICE = 8, 64
 NO_PRESET = (
-    "No preset is chosen. Press p to choose one: a map of what fits a card is drawn here, over any two of its sizes,"
+    "No preset selected. Press p to choose one: a map of what fits a card appears here, over any two of its sizes,"
     " precision, optimizer, adapters and sharding."
 )
 RULE = (
-    "This preset is about a published rule of thumb alone, which has no batch, precision or sharding to vary. Press p"
+    "This preset is only a published rule of thumb, which has no batch, precision or sharding to vary. Press p"
     " to choose one of a model; `vramtui estimate` shows the rule's own inputs and its answer."
 )
-OWN_CODE = "A preset of one's own code can only be traced: nothing about it can be varied here. Press p for another."
+OWN_CODE = "A preset of your own code can only be traced: it has no values to vary here. Press p for another."
 
 
 class PlanModel:
@@ -70,7 +70,7 @@ class PlanModel:
         self._cursor = None
 
     def swap(self) -> None:
-        """Columns become rows."""
+        """Swap the axes."""
         x, y = self.names
         self._wanted = (y, x)
         self._cursor = None if self._cursor is None else (self._cursor[1], self._cursor[0])
@@ -195,8 +195,8 @@ class PlanModel:
         workload = other.preset.workload if in_file else desk.workload(other)
         x, y = (fitted(axis, workload) for axis in (asked.x, asked.y))
         answers = self._sheet(GridQuestion(workload, asked.device, x, y, asked.cards), desk)
-        what = f"{printable(other.key)}{' in its file' if in_file else ''}"
-        side = PlanSide(what, "as its file has it", workload, *_asked(desk, workload, asked.device))
+        what = f"{printable(other.key)}{' as saved' if in_file else ''}"
+        side = PlanSide(what, "as saved", workload, *_asked(desk, workload, asked.device))
         if not in_file:
             across, down = self.cursor
             amounts = {x.name: x.amounts[across], y.name: y.amounts[down]}
@@ -208,7 +208,7 @@ class PlanModel:
                 estimate = None
             if estimate is not None:
                 return answers, PlanSide(what, how, alike, estimate, answer)
-            side = msgspec.structs.replace(side, how=f"as it stands, as {how} cannot be")
+            side = msgspec.structs.replace(side, how=f"unchanged, because {how} is not possible")
         return answers, side
 
     def _advise(self, desk: DashboardState, side: PlanSide, device: Device) -> AdviceView:

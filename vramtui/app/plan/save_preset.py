@@ -47,7 +47,9 @@ def save_variant(found: PresetFile, workload: Workload, name: str, how: str) -> 
     text = set_values(draft.text, values)
     made = Draft.new(text, name)
     if parse_preset(text, Path(found.path)).workload != workload:
-        raise UserError(f"{printable(found.key)} cannot be saved with these values: its file says them in another way")
+        raise UserError(
+            f"{printable(found.key)} cannot be saved with these values: its file writes them in another way"
+        )
     try:
         path = made.save()
     except NotDurable:
@@ -81,7 +83,7 @@ def differences(before: object, after: msgspec.Struct) -> dict[str, Any]:
 
 
 def _said(table: msgspec.Struct) -> dict[str, Any]:
-    """Every key of a new table that is not as it would be unsaid."""
+    """Every key of a new table that differs from its default."""
     return {
         field.encode_name: msgspec.to_builtins(getattr(table, field.name))
         for field in msgspec.structs.fields(table)

@@ -88,7 +88,7 @@ class PlanScreen(ViewScreen):
         self.call_after_refresh(self.watch_view, self.view)
 
     def action_changes(self) -> None:
-        """Give the keys to the changes that free memory, or back to the map."""
+        """Focus the changes that free memory, or the map."""
         words = self.query_one(PlanWords)
         if words.has_focus:
             self.query_one("#second" if self.has_class("page-second") else "#map").focus()

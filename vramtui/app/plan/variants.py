@@ -13,7 +13,7 @@ from vramtui.core.schema.workload import Workload
 if TYPE_CHECKING:
     from vramtui.app.plan.model import PlanModel
 
-NO_CHANGES = "No single change frees memory here, as far as is known yet."
+NO_CHANGES = "No single change found yet that frees memory."
 CHOOSE_FIRST = "Choose a preset first: p"
 
 
@@ -69,7 +69,7 @@ class PlanVariants(DashboardBase):
             if name is not None:
                 self._save_aside(found, workload, name, how)
 
-        about = f"{printable(found.key)} with {how}, as a preset of your own; the file it comes from stays as it is."
+        about = f"{printable(found.key)} with {how}, as your own preset; the original file is unchanged."
         self.push_screen(PlanName(proposed_name(found, how), about), named)
 
     def _variant(self) -> tuple[Workload, str] | None:
@@ -79,7 +79,7 @@ class PlanVariants(DashboardBase):
             self.notify(CHOOSE_FIRST, markup=False)
         elif side.workload is None or side.estimate is None:
             reason = side.answer.reason if side.answer is not None else ""
-            self.notify(f"{side.how} cannot be: {printable(reason)}", severity="warning", markup=False)
+            self.notify(f"{side.how} is not possible: {printable(reason)}", severity="warning", markup=False)
         else:
             return side.workload, side.how
         return None

@@ -50,7 +50,7 @@ class ReplayLoader(RecordedPredictionsControl):
     def seek(self, text: str) -> str:
         """Go to what a person typed; returns why that cannot be, or nothing."""
         if self.playback is None:
-            return "Nothing is played."
+            return "No recording is loaded."
         if self.reading is not None and text.strip().endswith("%"):
             self._sought = text  # of what is not read yet nobody knows the half
             return ""

@@ -54,7 +54,7 @@ class PlaybackPosition:
             self.playing = self.position < self.end
 
     def toggle(self) -> None:
-        """Play or hold; at the end: play from the start."""
+        """Play or pause; at the end: play from the start."""
         self.advance()
         if not self.playing and self.position >= self.end:
             self.position = self.start
@@ -98,7 +98,7 @@ class PlaybackPosition:
     def _time_of_day(self, text: str) -> float:
         found = re.fullmatch(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?", text)
         if found is None or int(found[1]) > 23 or int(found[2]) > 59 or float(found[3] or 0) >= 60:
-            raise UserError(f"{text!r} is no place in a recording; write 12:03:20, +90, -1m30s or 50%")
+            raise UserError(f"{text!r} is not a position in a recording; write 12:03:20, +90, -1m30s or 50%")
         hour, minute, second = int(found[1]), int(found[2]), float(found[3] or 0)
         first = time.localtime(self.start)
         days = int((self.end - self.start) // 86400) + 2
@@ -125,5 +125,5 @@ def _duration(text: str) -> float:
         return int(found[1] or 0) * 3600 + int(found[2]) * 60 + int(found[3])
     found = re.fullmatch(r"(?:(\d+)h)?\s*(?:(\d+)m)?\s*(?:(\d+(?:\.\d+)?)s?)?", text)
     if not text or found is None:
-        raise UserError(f"{text!r} is no length of time; write +90, +1m30s, -2h or +1:30")
+        raise UserError(f"{text!r} is not a duration; write +90, +1m30s, -2h or +1:30")
     return int(found[1] or 0) * 3600 + int(found[2] or 0) * 60 + float(found[3] or 0)

@@ -156,7 +156,7 @@ def _recorded_preset(key: str, prediction: Prediction) -> PresetFile:
     workload = prediction.workload
     preset = Preset(
         name=prediction.title,
-        notes="As it was when the recording was made.",
+        notes="As it was when recorded.",
         model=workload.model,
         run=workload.run,
         parallel=workload.parallel,

@@ -79,7 +79,7 @@ def _before(replay: ReplayPosition, palette: Palette, width: int) -> list[Piece]
 
 def _after(replay: ReplayPosition, width: int) -> str:
     if replay.seeking is not None:
-        return f"going there: {replay.seeking:.0%} "
+        return f"seeking: {replay.seeking:.0%} "
     speed = f"{replay.speed:g}x"
     if replay.reading is not None:
         speed = f"reading: {replay.reading:.0%} · {speed}"

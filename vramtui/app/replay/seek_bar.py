@@ -18,8 +18,8 @@ class SeekBar(Input):
     SeekBar:focus { border: none; }
     """
     BINDINGS = [
-        Binding("escape", "give_up", "stay", id="seek.give_up", tooltip="Stay here"),
-        Binding("enter", "go", "go", id="seek.go", tooltip="Go to what was typed"),
+        Binding("escape", "give_up", "stay", id="seek.give_up", tooltip="Cancel"),
+        Binding("enter", "go", "go", id="seek.go", tooltip="Go to this time"),
     ]
 
     def __init__(self, seek: Callable[[str], str]) -> None:

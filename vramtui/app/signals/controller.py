@@ -22,7 +22,7 @@ class SignalController(DashboardBase):
     """Without an `actor` nothing is ever done to a process, and `no_actor` says why."""
 
     actor: Signaller | None = None
-    no_actor = "Nothing here can send signals."
+    no_actor = "Signals are not available here."
     _pursued: tuple[SignalOutcome, ...] = ()
     _looking: Timer | None = None
 
@@ -35,7 +35,7 @@ class SignalController(DashboardBase):
             self.notify(self.no_actor, markup=False)
             return
         if row is None or row.process is None or sample is None:
-            self.notify("Choose a process first.", markup=False)
+            self.notify("Select a process first.", markup=False)
             return
         process = row.process
         refusal = refused(row, process)
@@ -100,7 +100,7 @@ class SignalController(DashboardBase):
     def _copy(self, what: str, of: Callable[[Process], str]) -> None:
         row = self.desk.view().chosen
         if row is None or row.process is None:
-            self.notify("Choose a process first.", markup=False)
+            self.notify("Select a process first.", markup=False)
             return
         text = pasteable(of(row.process))
         if not text:
@@ -108,7 +108,7 @@ class SignalController(DashboardBase):
             return
         self.copy_to_clipboard(text)
         named = f"pid {text}" if what == "pid" else f"the command of pid {row.process.pid}"
-        self.notify(f"Copied {named}, if this terminal lets programs copy (OSC 52).", timeout=3, markup=False)
+        self.notify(f"Copied {named}, if this terminal allows it (OSC 52).", timeout=3, markup=False)
 
 
 def pasteable(text: str) -> str:
@@ -120,13 +120,13 @@ def refused(row: ProcessRow, process: Process) -> str:
     """Why no signal is sent to this row's process; empty where one may be."""
     pid = process.pid
     if row.kind == "exited" or process.state == "exited":
-        return f"pid {pid} has ended already."
+        return f"pid {pid} has already ended."
     if process.state == "zombie":
-        return f"pid {pid} has ended already; its parent has not taken note of it yet."
+        return f"pid {pid} has already ended, and waits for its parent to reap it."
     if process.state == "unseen":
-        return f"pid {pid} is a process outside this container; in here that number may be somebody else's."
+        return f"pid {pid} is outside this container; in here that pid may be another process."
     if process.started_at is None:
-        return f"Nothing is known of pid {pid}, not even since when it runs: it could be anybody."
+        return f"Nothing is known about pid {pid}, not even its start time: it could be another process by now."
     return ""
 
 
@@ -146,12 +146,12 @@ def question(process: Process, held: list[tuple[Gpu, int | None]]) -> str:
     if len(command) > LONGEST_COMMAND:
         command = command[:LONGEST_COMMAND] + "…"
     parts = [
-        f"{format_bytes(size)} on GPU {gpu.index}" if size is not None else f"GPU {gpu.index} (how much is not told)"
+        f"{format_bytes(size)} on GPU {gpu.index}" if size is not None else f"GPU {gpu.index} (size unavailable)"
         for gpu, size in held
     ]
     known = [size for _, size in held if size is not None]
     total = f", {format_bytes(sum(known))} together" if len(known) > 1 else ""
-    freed = f"Would free {', '.join(parts)}{total}." if parts else "It is on no GPU any more."
+    freed = f"Would free {', '.join(parts)}{total}." if parts else "It no longer uses a GPU."
     return f"pid {process.pid} of {printable(process.user or 'an unknown user')}\n{command}\n\n{freed}"
 
 
@@ -159,11 +159,11 @@ def what_came_of_it(sent: Sent, pid: int, name: SignalName) -> str:
     """One sentence for the person who asked for it."""
     if sent.outcome == "sent":
         return f"{name} sent to pid {pid}."
-    nothing = "Nothing was sent"
+    nothing = "No signal sent"
     reasons = {
-        "gone": f"{nothing}: pid {pid} has ended already.",
+        "gone": f"{nothing}: pid {pid} has already ended.",
         "reused": f"{nothing}: another process has pid {pid} now.",
         "refused": f"Not permitted: pid {pid} is {sent.owner or 'somebody else'}'s process.",
-        "elsewhere": f"{nothing}: in this container it cannot be told which process pid {pid} is.",
+        "elsewhere": f"{nothing}: in this container it is not known which process is pid {pid} is.",
     }
     return reasons.get(sent.outcome) or f"{nothing} to pid {pid}: {sent.detail}."

@@ -29,14 +29,14 @@ class SignalWindow(Window[SignalName]):
     """
     BINDINGS = [
         Binding("y", "yes", "Yes", id="signal.yes", show=False, tooltip="Send the signal"),
-        Binding("n", "close", "No", id="signal.no", show=False, tooltip="Send nothing"),
-        Binding("t", "pick(0)", "SIGTERM", id="signal.term", show=False, tooltip="Choose SIGTERM"),
-        Binding("i", "pick(1)", "SIGINT", id="signal.int", show=False, tooltip="Choose SIGINT"),
-        Binding("9", "pick(2)", "SIGKILL", id="signal.kill", show=False, tooltip="Choose SIGKILL"),
+        Binding("n", "close", "No", id="signal.no", show=False, tooltip="Cancel"),
+        Binding("t", "pick(0)", "SIGTERM", id="signal.term", show=False, tooltip="Select SIGTERM"),
+        Binding("i", "pick(1)", "SIGINT", id="signal.int", show=False, tooltip="Select SIGINT"),
+        Binding("9", "pick(2)", "SIGKILL", id="signal.kill", show=False, tooltip="Select SIGKILL"),
     ]
 
     def __init__(self, title: str, question: str, warning: str = "") -> None:
-        super().__init__(title, "y sends it · n or Esc does not")
+        super().__init__(title, "y send · n or Esc cancel")
         self._question = question
         self._warning = warning
 

@@ -12,7 +12,7 @@ LINGERING = 3.0  # seconds that a driver may go on listing a process that has en
 _NEXT: dict[SignalName, str] = {
     "SIGINT": "SIGTERM is next",
     "SIGTERM": "SIGKILL is next",
-    "SIGKILL": "it waits in the kernel, most likely for the driver",
+    "SIGKILL": "it is blocked in the kernel, most likely in the driver",
 }
 
 
@@ -45,7 +45,7 @@ def progress(
             return None, ""
         if waited < STUBBORN or pursuit.warned:
             return pursuit, ""
-        words = f"pid {pursuit.pid} is still there after {STUBBORN:.0f} s; {_NEXT[pursuit.name]}."
+        words = f"pid {pursuit.pid} is still running after {STUBBORN:.0f} s; {_NEXT[pursuit.name]}."
         return msgspec.structs.replace(pursuit, warned=True), words
     if pursuit.ended_at is None:
         pursuit = msgspec.structs.replace(pursuit, ended_at=now)
@@ -74,5 +74,5 @@ def _ending(pursuit: SignalOutcome, ended_at: float, left: int | None) -> str:
     if left is None or not had:
         return f"{took}."
     if left:
-        return f"{took}, but the driver still lists {format_bytes(left)} with it."
+        return f"{took}, but the driver still lists {format_bytes(left)} for it."
     return f"{took}, {format_bytes(had)} freed."

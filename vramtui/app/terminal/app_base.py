@@ -171,7 +171,7 @@ class TerminalApp(App[None]):
         return self._spots[widget]
 
     def forget_spots(self) -> None:
-        """Let go of the widgets that were last on the screen."""
+        """Release the widgets of the last screen."""
         self._visible, self._spots = None, {}
 
     def _filters_needed(self) -> list[LineFilter]:

@@ -1,4 +1,4 @@
-"""Closed windows are let go: without this a dashboard that runs for weeks would keep every one of them."""
+"""Closed windows are released: without this a dashboard that runs for weeks would keep every one of them."""
 
 import gc
 
@@ -28,7 +28,7 @@ class ClosedScreens(DashboardBase):
         return super().pop_screen()
 
     def tidy(self) -> None:
-        """Let go of what is closed, at once."""
+        """Release closed windows at once."""
         self.tidying_due = False
         # It remembers colours, but by the widget's drawn lines: these would live on with it.
         StylesCache.get_inner_outer.cache_clear()

@@ -74,7 +74,7 @@ async def _draw(app: Dashboard, size: tuple[int, int], theme: str | None, keys: 
 
 
 async def _settle(app: Dashboard, pilot: Pilot[None], *, patient: bool) -> None:
-    """Wait until nothing goes on in the background, and then until the screen stays as it is."""
+    """Wait until no background work runs, and then until the screen stays as it is."""
     former, same = "", 0
     while same < STILL:
         app.draw()

@@ -45,7 +45,7 @@ def run_dashboard(app: Dashboard) -> int:
 
 
 class _Driver(LinuxDriver):
-    """Stops and goes on between two turns of the loop: a signal may come while a lock of the writer's is held."""
+    """Stops and continues between two turns of the loop: a signal may come while a lock of the writer's is held."""
 
     def _sigtstp_application(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(super()._sigtstp_application)

@@ -11,7 +11,7 @@ from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.ledger import TITLES, Line
 from vramtui.estimators.traced.process.results import LiveAllocation
 
-NOTHING = "A trace lists here the ten largest allocations of its peak, with the module and the line that made them."
+NOTHING = "A trace lists the ten largest allocations at the peak here, with the module and the line that made them."
 SIZE, WHAT = 10, 12
 # What people write when a tensor is copied to another device or type.
 MOVED = {"aten._to_copy.default": ".to()", "aten._to_copy": ".to()"}

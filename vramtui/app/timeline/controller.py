@@ -34,7 +34,7 @@ class TraceController(DashboardBase):
             self.notify("Choose a preset first: p", markup=False)
             return
         if self.traces.running is not None:
-            self.notify("A trace runs already; x calls it off.", markup=False)
+            self.notify("A trace is already running (x cancels it).", markup=False)
             return
         refusal = self.traces.refusal(job)
         if refusal:
@@ -48,8 +48,8 @@ class TraceController(DashboardBase):
 
         part = f", its function {model.function}" if model.function else ""
         question = (
-            f"The preset names Python code: {printable(model.file)}{printable(part)}. A trace runs it on this machine"
-            " with all that it does, as you. Run it?"
+            f"The preset names Python code: {printable(model.file)}{printable(part)}. Tracing executes it on this"
+            " machine, as you. Run it?"
         )
         self.push_screen(Confirm("Run this file?", question), lambda yes: self._start(job) if yes else None)
 
@@ -62,7 +62,7 @@ class TraceController(DashboardBase):
         return None if panel is None else (panel.workload, panel.device)
 
     def action_cancel_trace(self) -> None:
-        """Call the running trace off."""
+        """Cancel the trace."""
         if not self.traces.cancel():
             self.notify("No trace is running.", timeout=2, markup=False)
         self.draw()

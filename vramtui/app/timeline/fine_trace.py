@@ -10,12 +10,12 @@ from vramtui.app.watch.memory_graph import AXIS, ticks
 from vramtui.core.base.units import format_bytes
 from vramtui.estimators.traced.process.results import TracePoint, TraceResult
 
-NOTHING = "A trace draws here what is allocated and reserved after every allocation and release."
+NOTHING = "A trace draws allocated and reserved memory here, after every allocation and release."
 _LEFT, _RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
 
 
 def sampled(series: tuple[TracePoint, ...], count: int) -> list[tuple[int, int]]:
-    """The largest (allocated, reserved) in each of `count` equal stretches of events; the last value goes on."""
+    """The largest (allocated, reserved) in each of `count` equal stretches of events; the last value is repeated."""
     first, last = series[0].event, series[-1].event
     length = max(1, last - first + 1)
     found: list[tuple[int, int] | None] = [None] * count
@@ -49,7 +49,7 @@ class FineTrace(Framed):
         """A line for the peak's mark, the plot, and the axis of events."""
         result = view.timeline.result
         if result is None or not result.series:
-            starts = "" if view.timeline.refusal else " t starts one."
+            starts = "" if view.timeline.refusal else " Press t to start one."
             words = view.timeline.running or NOTHING + starts
             return paragraph(words, palette, width)[:height]
         plot_width, plot_height = max(2, width - AXIS - 1), max(1, height - 2)

@@ -12,7 +12,7 @@ from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
 
 NAME, BY, FIGURE = 17, 9, 8
 RESERVED_FROM = 110
-NOTHING = "No preset is chosen. Press p to choose one: what it should hold at the end of each phase is drawn here."
+NOTHING = "No preset selected. Press p to choose one: what it should hold at the end of each phase appears here."
 Lane = tuple[str, tuple[Moment, ...]]
 Line = tuple[str, str, Moment, bool]
 
@@ -76,7 +76,7 @@ class PhaseBars(Wheeled, can_focus=True):
         """A heading, the bars that fit, and what their letters mean."""
         sides = lanes(view)
         if not sides:
-            words = NOTHING if view.panel is None else view.panel.problem or "This method tells no phases."
+            words = NOTHING if view.panel is None else view.panel.problem or "This method does not report phases."
             return paragraph(words, palette, width)[:height]
         lines = lines_of(sides)
         present = {name for _, _, moment, _ in lines for name, count in moment.categories.items() if count}

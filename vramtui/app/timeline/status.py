@@ -10,8 +10,8 @@ from vramtui.app.watch.run_fields import fields_of, value_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 
-UNOBSERVED = "Nothing observed: a job started with `vramtui run` tells its own phases."
-OFFER = "t traces it: PyTorch runs it on fake tensors in the background, no GPU needed."
+UNOBSERVED = "Nothing observed: a job started with `vramtui run` reports its phases."
+OFFER = "Press t to trace it: PyTorch runs it on fake tensors in the background, no GPU needed."
 
 
 class TraceLines(Lines):

@@ -14,7 +14,7 @@ from vramtui.core.estimate.estimate import Estimate, Moment
 from vramtui.estimators.traced.process.results import Progress
 from vramtui.monitor.probes import Jobs, reported_moments
 
-NO_TRACER = "nothing here can trace"
+NO_TRACER = "tracing is not available here"
 
 
 class TraceJobs:
@@ -87,11 +87,11 @@ class TraceJobs:
         return True
 
     def cancel(self) -> bool:
-        """Call the running trace off; False when none runs."""
+        """Cancel the trace; False when none runs."""
         if self._running is None:
             return False
         self._running[1].set()
-        self._words = "ending it"
+        self._words = "stopping"
         return True
 
     def progressed(self, message: TraceProgressed) -> None:

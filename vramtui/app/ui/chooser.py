@@ -26,7 +26,7 @@ class Chooser(Window[str]):
     ]
 
     def __init__(self, title: str) -> None:
-        super().__init__(title, "type to filter · Enter chooses · Esc closes")
+        super().__init__(title, "type to filter · Enter select · Esc close")
 
     def fill(self, wanted: str) -> None:
         """List what holds every word of `wanted`."""

@@ -16,7 +16,7 @@ class Confirm(Window[bool]):
         Binding("n", "close", "No", id="confirm.no", show=False),
     ]
 
-    def __init__(self, title: str, question: str, hint: str = "y runs it · n or Esc does not") -> None:
+    def __init__(self, title: str, question: str, hint: str = "y run · n or Esc cancel") -> None:
         super().__init__(title, hint)
         self._question = question
 

@@ -30,8 +30,8 @@ One = TypeVar("One", bound=Identified)
 def moving_keys(prefix: str) -> list[BindingType]:
     """The keys that move the cursor of a list; `prefix` is what their names in the settings begin with."""
     return [
-        Binding("up,k", "move(-1)", "Row up", id=f"{prefix}.up", show=False),
-        Binding("down,j", "move(1)", "Row down", id=f"{prefix}.down", show=False),
+        Binding("up,k", "move(-1)", "Up", id=f"{prefix}.up", show=False),
+        Binding("down,j", "move(1)", "Down", id=f"{prefix}.down", show=False),
         Binding("pageup", "page(-1)", "Page up", id=f"{prefix}.page_up", show=False),
         Binding("pagedown", "page(1)", "Page down", id=f"{prefix}.page_down", show=False),
         Binding("home", "end(0)", "First row", id=f"{prefix}.first", show=False),

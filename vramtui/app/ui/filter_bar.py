@@ -17,8 +17,8 @@ class FilterBar(Input):
     FilterBar:focus { border: none; }
     """
     BINDINGS = [
-        Binding("escape", "give_up", "show all", id="filter.give_up", tooltip="Show all rows again"),
-        Binding("enter", "keep", "keep", id="filter.keep", tooltip="Keep the filter and give the keys back"),
+        Binding("escape", "give_up", "clear", id="filter.give_up", tooltip="Clear the filter"),
+        Binding("enter", "keep", "keep", id="filter.keep", tooltip="Apply the filter and return to the list"),
     ]
 
     ROWS = "#rows"

@@ -44,7 +44,7 @@ class ViewScreen(CurrentSize, Screen[None]):
         self._panels: list[Taker] = []
 
     def on_mount(self) -> None:
-        """Show what there is already, and give the keys to the first panel."""
+        """Show the data there is, and focus the first panel."""
         self._panels = list(_panels_in(self))
         self.watch_view(self.view)
         if self.FIRST_FOCUS:

@@ -13,7 +13,7 @@ TITLES = {
     "will_not_fit": "It will not fit",
     "growth": "Memory grows",
     "over": "More than predicted",
-    "held_by_exited": "Held by the dead",
+    "held_by_exited": "Memory held by exited processes",
     "lost": "GPU lost",
 }
 LIMIT = 30.0  # seconds that a command may take

@@ -93,7 +93,7 @@ class DashboardState(Ordering):
         return held
 
     def toggle_pause(self) -> bool:
-        """Hold what is shown, or go on with the latest; True when it is held now."""
+        """Pause the display, or show the latest again; True when it is paused now."""
         self.paused = not self.paused
         if self.paused and self._listing is not None:
             self._listing.settle()
@@ -102,7 +102,7 @@ class DashboardState(Ordering):
         return self.paused
 
     def next_span(self) -> int:
-        """The graph's next span in seconds; 0 is the process's whole life."""
+        """The graph's next span in seconds; 0 is the time since the process started."""
         self.span = SPANS[(SPANS.index(self.span) + 1) % len(SPANS)]
         return self.span
 
@@ -127,7 +127,7 @@ class DashboardState(Ordering):
         return True
 
     def put(self, workload: Workload) -> None:
-        """Make `workload` the panel's, as changes to its preset that `undo_steps` takes back."""
+        """Make `workload` the panel's, as changes to its preset that `undo_steps` reverts."""
         found = self.presets.get(self.panel_key or "")
         if found is not None:
             self._edits[found.key] = workload

@@ -21,8 +21,8 @@ Facts = list[tuple[str, str]]
 WIDEST, FRAME = 90, 5  # columns of the window; its border, padding and scroll bar
 INDENT, LEAST = 19, 12  # columns before what a fact says, and that it has at least
 EXACT = {
-    "accounting": "the driver's own record (accounting)",
-    "probe": "told by PyTorch (probe)",
+    "accounting": "the driver's accounting",
+    "probe": "reported by PyTorch (probe)",
 }
 
 
@@ -36,7 +36,7 @@ class Details(TextWindow):
     """
 
     def __init__(self, view: View, told: Ledger | None = None, grown: int | None = None) -> None:
-        super().__init__("Details", "arrows scroll · Esc closes")
+        super().__init__("Details", "arrows scroll · Esc close")
         self._view = view
         self._told = told
         self._grown = grown
@@ -68,7 +68,7 @@ class Details(TextWindow):
 
 
 def _assemble(sections: list[tuple[str, Facts]], width: int) -> Content:
-    """Facts with their names; what a fact says goes on below where it began."""
+    """Facts with their names; a long fact continues below its beginning."""
     pieces: list[Content | tuple[str, str]] = []
     for title, facts in sections:
         pieces.append((f"{title}\n", "bold $primary"))
@@ -80,7 +80,7 @@ def _assemble(sections: list[tuple[str, Facts]], width: int) -> Content:
 
 
 def folded(text: str, width: int) -> list[str]:
-    """`text` in lines of at most `width` cells, broken at spaces; a word that is longer fills the line and goes on."""
+    """`text` in lines of at most `width` cells, broken at spaces; a longer word is broken."""
     lines, line = [], ""
     for word in text.split(" "):
         joined = f"{line} {word}" if line else word
@@ -110,7 +110,7 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
         ("state", f"{process.state}, type {process.type}" if row.gone_at is None else "exited"),
         ("memory now", format_bytes(row.now, 2) if row.now is not None else _unknown(row, process)),
         ("lifetime peak", peak_words(row.learnt, row.closely)),
-        ("preset", row.preset or "none (m chooses one)"),
+        ("preset", row.preset or "none (m assigns one)"),
     ]
     if row.predicted is not None:
         facts.append(("predicted", f"{format_bytes(row.predicted, 2)} ({format_percent(row.fraction)})"))
@@ -154,7 +154,7 @@ def _clock(at: float) -> str:
 
 
 def _unknown(row: ProcessRow, process: Process) -> str:
-    return "none any more" if row.kind == "exited" else why(process, "used_memory")
+    return "none left" if row.kind == "exited" else why(process, "used_memory")
 
 
 def gpu_facts(gpu: Gpu) -> Facts:
@@ -181,7 +181,7 @@ def gpu_facts(gpu: Gpu) -> Facts:
     if gpu.mig_profile:
         facts.append(("MIG", f"{gpu.mig_profile} of {gpu.mig_parent}"))
     if memory.unified:
-        facts.append(("unified", "its memory is the host's"))
+        facts.append(("unified", "it shares the host's memory"))
     return facts
 
 
@@ -196,7 +196,7 @@ def nobodys_facts(gpu: Gpu, host: Host, grown: int | None = None) -> Facts:
     if count < 0:
         return [("unattributed", f"{format_bytes(count)}: {overlap(gpu, grown)}")]
     known = ", ".join(causes(gpu, host)) or (
-        "the driver's own, managed memory, or left by processes that ended; nothing tells which"
+        "driver, managed memory, or left by exited processes; nothing reports which"
     )
     return [("unattributed", f"{format_bytes(count)}: {known}")]
 

@@ -17,8 +17,8 @@ from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.monitor.predictor import verdict
 
 NO_PRESET = (
-    "No preset is chosen. Press p to choose one: its parts are predicted here and marked on the GPU's bar.",
-    "A process whose command fits a preset's [match] is recognised by itself; m says by hand which preset it runs.",
+    "No preset selected. Press p to choose one: its memory is predicted here and marked on the GPU's bar.",
+    "A process whose command fits a preset's [match] is matched automatically; m assigns another preset.",
 )
 
 
@@ -26,8 +26,8 @@ class EstimatePanel(Framed, can_focus=True):
     """Steppers, parts, totals and a verdict. With the focus: up and down choose a field, left and right step it."""
 
     BINDINGS = [
-        Binding("up,k", "field(-1)", "Field before", id="estimate.field_before", show=False),
-        Binding("down,j", "field(1)", "Field after", id="estimate.field_after", show=False),
+        Binding("up,k", "field(-1)", "Previous field", id="estimate.field_before", show=False),
+        Binding("down,j", "field(1)", "Next field", id="estimate.field_after", show=False),
         Binding("left,minus,h", "step(-1)", "Field down", id="estimate.less", show=False),
         Binding("right,plus,equals_sign,l", "step(1)", "Field up", id="estimate.more", show=False),
     ]
@@ -148,7 +148,7 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
     told = panel.gpu is None or panel.gpu.memory.total is not None
     fits, sentence = (
-        verdict(estimate, panel.device, panel.room, where) if told else (True, f"{where} does not tell its size")
+        verdict(estimate, panel.device, panel.room, where) if told else (True, f"{where} does not report its size")
     )
     colour = palette.ink("success" if fits else "error", bold=True)
     sign = "✓" if fits else "✗"
@@ -169,7 +169,7 @@ def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> 
     """How the largest parts come about, as many as there is room for."""
     lines = [
         strip([], width, palette.text),
-        strip([(" how it is counted", palette.ink("muted", bold=True))], width, palette.text),
+        strip([(" calculation", palette.ink("muted", bold=True))], width, palette.text),
     ]
     for part in sorted(estimate.parts, key=lambda part: -part.at_peak):
         text = f"{size_of(part.at_peak)} = {part.formula}"
@@ -195,4 +195,4 @@ def _beside(panel: Panel, estimate: Estimate) -> str:
     peak = f"peaks in {phase}{step}"
     if panel.process is not None and panel.comparison is not None:
         return f"pid {panel.process.pid}: {panel.comparison.sentence}"
-    return f"{peak}; no process is matched to it (m matches the chosen one)"
+    return f"{peak}; no running process uses this preset; m assigns the selected one"

@@ -13,7 +13,7 @@ class Explain(TextWindow):
     """The estimate of the moment in which it was opened."""
 
     def __init__(self, panel: Panel) -> None:
-        super().__init__(f"How {printable(panel.preset.key)} is estimated", "arrows scroll · Esc closes")
+        super().__init__(f"How {printable(panel.preset.key)} is estimated", "arrows scroll · Esc close")
         self._panel = panel
 
     def text(self) -> Content:
@@ -26,7 +26,7 @@ class Explain(TextWindow):
         for chapter in chapters(estimate):
             pieces += _chapter(chapter)
         if estimate.assumptions:
-            pieces.append(("\nTaken for granted\n", "bold $primary"))
+            pieces.append(("\nAssumptions\n", "bold $primary"))
             pieces += [Content(f"  {printable(sentence)}\n") for sentence in estimate.assumptions]
         return Content.assemble(*pieces)
 

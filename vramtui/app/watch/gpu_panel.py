@@ -20,7 +20,7 @@ ONE_LINE = 66
 BAR_LEAST, BESIDE_NAME = 8, 37
 EMPTY = (
     "No GPUs are listed.",
-    "`vramtui doctor` says what keeps the driver from answering; `vramtui --demo` shows a host that has some.",
+    "`vramtui doctor` shows why the driver does not answer; `vramtui --demo` shows a host with GPUs.",
 )
 
 
@@ -67,7 +67,7 @@ class GpuPanel(Wheeled):
         if len(lines) <= height:
             return lines
         hidden = len(view.bars) - self._first - (height - 1) // each
-        more = strip([(f"  ↓ {hidden} more: scroll here", palette.dim)], width, palette.text)
+        more = strip([(f"  ↓ {hidden} more: scroll", palette.dim)], width, palette.text)
         return [*lines[: height - 1], more]
 
     def wheel(self, direction: int) -> None:

@@ -133,7 +133,7 @@ def _ends(series: Series) -> tuple[str, str]:
 def _empty(view: View) -> str:
     row = view.chosen
     if row is None:
-        return "The memory of the chosen process is drawn here."
+        return "The selected process's memory over time appears here."
     if row.kind == "process" and row.process is not None and row.now is None:
-        return f"The driver does not tell this process's memory: {why(row.process, 'used_memory')}."
-    return "Choose a process to see its memory over time."
+        return f"The driver does not report this process's memory: {why(row.process, 'used_memory')}."
+    return "Select a process to see its memory over time."

@@ -87,7 +87,7 @@ def apart(fraction: float) -> str:
 
 
 def seen_of(row: ComparisonRow) -> str:
-    """The observed side of a line; one whose bytes are told with those of a line above it says so."""
+    """The observed side of a line; one whose bytes are part of a line above it says so."""
     return "above" if row.within is not None and row.observed is None else size_of(row.observed)
 
 

@@ -52,14 +52,14 @@ class PresetChooser(Chooser):
         options = self.query_one(OptionList)
         options.clear_options()
         if self._matching and not wanted:
-            options.add_option(Option(Content("automatic: by the presets' own [match]"), AUTOMATIC))
-            options.add_option(Option(Content("none: it runs no preset"), NONE))
+            options.add_option(Option(Content("automatic: matched by the presets' [match]"), AUTOMATIC))
+            options.add_option(Option(Content("none: no preset"), NONE))
         words = wanted.lower().split()
         found = [preset for preset in self._desk.presets.values() if _holds(preset, words)]
         self._waiting = {preset.key for preset in found if not self._is_known(preset)}
         options.add_options(Option(self._line(preset), preset.key) for preset in sorted(found, key=lambda p: p.key))
         if not options.option_count:
-            options.add_option(Option(Content("no preset holds that"), disabled=True))
+            options.add_option(Option(Content("no preset matches"), disabled=True))
         options.highlighted = 0
         self.call_after_refresh(self._fill)
 

@@ -139,12 +139,12 @@ def _aged(row: ProcessRow) -> str:
 
 
 _REMAINDERS = {
-    "instances": "held by its MIG instances, listed by themselves",
+    "instances": "held by its MIG instances, listed separately",
     "unattributed": "unattributed: driver, exited pids, managed memory",
     "reserved": "driver and firmware",
 }
 _STATES = {
-    "exited": "(exited, still holds its memory) ",
+    "exited": "(exited, memory still held) ",
     "zombie": "(zombie) ",
     "unseen": "(outside this container) ",
 }

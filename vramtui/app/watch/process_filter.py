@@ -70,9 +70,9 @@ def doubt(wanted: str) -> str:
     for form, value in conditions(wanted):
         name, colon, asked = value.partition(":")
         if form == "pid" and not value.isdecimal():
-            return f"{form}:{value} cannot be: a pid is a number."
+            return f"{form}:{value} is invalid: a pid is a number."
         if form == "gpu" and not value.isdecimal() and not value.startswith(("gpu-", "mig-")):
-            return f"{form}:{value} cannot be: a GPU has a number, or a uuid."
+            return f"{form}:{value} is invalid: a GPU is a number or a uuid."
         if not form and colon and name.isalpha() and asked:
             return f"There is no {name}:{nearest(name, FORMS)}; there are {', '.join(f'{known}:' for known in FORMS)}."
     return ""

@@ -121,7 +121,7 @@ class ProcessRows(Sequence[ProcessRow]):
         return (KIND_ORDER[row.kind], -(row.now or 0))
 
     def settle(self) -> None:
-        """Make every row now, before the history goes on without them."""
+        """Make every row now, before the history changes."""
         for at in range(len(self)):
             self[at]
 

@@ -75,11 +75,11 @@ def _empty(view: View) -> str:
     if view.sample is None:
         return ""
     if view.filter:
-        words = (f"No row holds “{view.filter}”.", doubt(view.filter), "Esc shows all of them again.")
+        words = (f"No row matches “{view.filter}”.", doubt(view.filter), "Esc clears the filter.")
         return printable(" ".join(filter(None, words)))
     if not view.sample.gpus:
         return "No GPUs, so no processes."
-    return "Nobody uses a GPU now. Choose a preset with p to see what a job would need before it starts."
+    return "No process uses a GPU now. Press p to choose a preset and see what a job would need before it starts."
 
 
 class ProcessTable(ListFrame[SortColumn, ProcessRow]):
@@ -96,5 +96,5 @@ class ProcessTable(ListFrame[SortColumn, ProcessRow]):
         if view.filter:
             states.append(f"filter: {view.filter}")
         if view.held:
-            states.append("order held, Esc lets go")
+            states.append("sorting frozen · Esc resumes")
         return title, " · ".join(states)

@@ -49,12 +49,10 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     rows = []
     if (gpu.state == "ok" or age is not None) and "processes" in gpu.absent:
         rows.append(
-            ProcessRow(
-                "note", ("note", gpu.uuid), gpu, None, note=f"its processes are not told: {why(gpu, 'processes')}"
-            )
+            ProcessRow("note", ("note", gpu.uuid), gpu, None, note=f"process list unavailable: {why(gpu, 'processes')}")
         )
     elif not gpu.processes_trusted:
-        rows.append(ProcessRow("note", ("note", gpu.uuid), gpu, None, note="this driver scrambles its process list"))
+        rows.append(ProcessRow("note", ("note", gpu.uuid), gpu, None, note="process list unreliable with this driver"))
     if gpu.mig_used:
         rows.append(ProcessRow("instances", ("instances", gpu.uuid), gpu, gpu.mig_used, age=age))
     unattributed, reserved = gpu.unattributed or 0, gpu.memory.reserved or 0

@@ -39,7 +39,7 @@ class Bars:
         self.invisible = len(self.mark("weights")) - 1
 
     def bar(self, categories: Mapping[str, int], peak: int, top: int, width: int) -> str:
-        """What is held in letters, and dots up to the phase's own peak; `width` columns are `top` bytes.
+        """Held memory in letters, dots to the phase's peak; `width` columns stand for `top` bytes.
 
         Each boundary is rounded by itself, so that a bar's length is that of its sum.
         """

@@ -1,4 +1,4 @@
-"""Where things are kept: settings and presets, and what the program writes by itself."""
+"""Where things are kept: settings and presets, and what the program writes."""
 
 import os
 from pathlib import Path

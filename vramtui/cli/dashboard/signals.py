@@ -18,11 +18,11 @@ def let_act(app: "Dashboard", opened: OpenedSource, *, read_only: bool, told: bo
         told: that was said on the command line, not in the settings.
     """
     if opened.recording is not None:
-        app.no_actor = "No signals from a recording: it is of the past, and its pids may be anybody's now."
+        app.no_actor = "No signals in a replay: its pids may belong to other processes now."
     elif opened.banner:
         app.no_actor = "No signals from the demo: its processes are not real."
     elif read_only:
-        where = "this was started with --read-only" if told else "dashboard.read_only is set in the settings"
+        where = "started with --read-only" if told else "dashboard.read_only is set in the settings"
         app.no_actor = f"Signals are off: {where}."
     else:
         from vramtui.sources.host.signals import Signals  # noqa: PLC0415 - not where nothing is sent

@@ -41,7 +41,7 @@ def ask_all(checks: Sequence[Check], limit: float) -> list[Finding]:
             answers[check.id] = check.ask()
         except Exception as error:  # noqa: BLE001 - whatever breaks on a strange machine is one finding, not the end
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-            answers[check.id] = Finding(check=check.id, verdict="unknown", message=f"it could not be looked at: {what}")
+            answers[check.id] = Finding(check=check.id, verdict="unknown", message=f"the check failed: {what}")
 
     threads = [threading.Thread(target=answer, args=(check,), daemon=True) for check in checks]
     for thread in threads:
@@ -56,5 +56,5 @@ def _late(check: Check, limit: float) -> Finding:
         check=check.id,
         verdict="unknown",
         message=f"no answer within {limit:g} s",
-        hint="What it asks hangs; `dmesg` may say more.",
+        hint="The call hangs; `dmesg` may say more.",
     )

@@ -11,7 +11,7 @@ from vramtui.cli.doctor.check import Finding
 
 CANNOT_WORK = 2
 LIMIT = 8.0  # seconds for all checks together, which are asked at once
-UNFIT = "It cannot work as it is: begin with the first that failed."
+UNFIT = "Not usable yet: fix the first ✗."
 MARKS = {"ok": ("✓", "ok"), "warning": ("!", "warn"), "failed": ("✗", "FAIL"), "unknown": ("?", "?")}
 
 
@@ -21,7 +21,7 @@ def doctor(
 ) -> None:
     """Check the driver, permissions, terminal, folders and torch, each with a next step.
 
-    Exit code 0: all is well. 1: it works, and something is not shown. 2: it cannot work as it is.
+    Exit code 0: everything works. 1: it works with warnings. 2: not usable.
     """
     with exit_on_user_error():
         from vramtui.cli.doctor import driver, machine, software  # noqa: PLC0415 - only here
@@ -64,5 +64,5 @@ def _print(findings: list[Finding], code: int) -> None:
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     console = plain_console(width)
     console.print(grid)
-    said = {0: "All is well.", NO: "It works; see the warnings above.", CANNOT_WORK: UNFIT}
+    said = {0: "Everything works.", NO: "It works; see the warnings above.", CANNOT_WORK: UNFIT}
     console.print(said[code])

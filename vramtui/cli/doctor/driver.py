@@ -10,7 +10,7 @@ from vramtui.core.observation.readings import Absence, Gpu, Sample
 
 DEVICES = Path("/dev")
 PATIENCE = 4.0
-# What a person misses most when the driver does not tell it.
+# What a person misses most when the driver does not report it.
 WANTED = ("memory", "processes", "utilization", "power_watts")
 REASONS = {
     Absence.NOT_SUPPORTED: "not supported",
@@ -43,11 +43,11 @@ def gpus() -> Finding:
         return Finding(check="gpus", verdict="unknown", message="there is no GPU to ask")
     broken = [f"GPU {gpu.index}: {printable(gpu.reason) or gpu.state}" for gpu in sample.gpus if gpu.state != "ok"]
     if broken:
-        hint = "See `dmesg | grep -i xid`; `nvidia-smi --gpu-reset` or a reboot brings a lost GPU back."
+        hint = "See `dmesg | grep -i xid`; `nvidia-smi --gpu-reset` or a reboot recovers a lost GPU."
         return Finding(check="gpus", verdict="warning", message="; ".join(broken), hint=hint)
     lacking = [text for gpu in sample.gpus for text in _lacking(gpu)]
     if lacking:
-        hint = "What is unknown stays a dash; under MIG, vGPU and WSL the driver does not tell it."
+        hint = "What is unknown stays a dash; under MIG, vGPU and WSL the driver does not report it."
         return Finding(check="gpus", verdict="warning", message="; ".join(lacking), hint=hint)
     unsure = [str(gpu.index) for gpu in sample.gpus if not gpu.processes_trusted]
     if unsure:
@@ -55,7 +55,7 @@ def gpus() -> Finding:
             check="gpus",
             verdict="warning",
             message=f"the process list of GPU {', '.join(unsure)} is scrambled",
-            hint="This driver's list has another layout than it says (510 to 550): upgrade the driver.",
+            hint="This driver's list has a different layout than it reports (510 to 550): upgrade the driver.",
         )
     return Finding(check="gpus", verdict="ok", message="all answer: memory, processes, utilisation and power")
 
@@ -107,7 +107,7 @@ def accounting() -> Finding:
         return Finding(check="accounting", verdict="warning", message=f"off on GPU {', '.join(off)}", hint=hint)
     if unknown or not modes:
         where = f"GPU {', '.join(unknown)} does" if unknown else "the driver does"
-        message = f"{where} not tell; peaks are sampled"
+        message = f"{where} not report it; peaks are sampled"
         return Finding(check="accounting", verdict="warning", message=message)
     return Finding(check="accounting", verdict="ok", message="on: the driver keeps exact peaks")
 

@@ -16,9 +16,9 @@ def namespaces() -> Finding:
     from vramtui.sources.host.pid_namespace import PidNamespace  # noqa: PLC0415 - only here
 
     if not PidNamespace().private:
-        return Finding(check="namespaces", verdict="ok", message="the host's own process ids are seen")
+        return Finding(check="namespaces", verdict="ok", message="the host's process ids are visible")
     hint = "Start the container with --pid=host to see names, users and commands of all processes."
-    message = "this is a pid namespace of its own: processes outside it appear without a name"
+    message = "this is a separate pid namespace: processes outside it appear without a name"
     return Finding(check="namespaces", verdict="warning", message=message, hint=hint)
 
 

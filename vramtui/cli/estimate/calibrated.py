@@ -27,7 +27,7 @@ def corrected(estimates: Sequence[Estimate], found: PresetFile, device: Device) 
     made = [_correct(one, calibration, found, device) for one in estimates]
     if all(one.now is one.plain for one in made):
         sys.stderr.write(
-            f"vramtui: nothing is calibrated: this host has fewer than {ENOUGH} finished runs that tell of"
+            f"vramtui: nothing is calibrated: this host has fewer than {ENOUGH} finished runs on"
             f" {printable(device.name)} or of such a model; `vramtui history --calibration` shows them\n"
         )
     return made

@@ -30,7 +30,7 @@ def estimate(
         str | None, typer.Option(help="analytic (the default), rules, rules:ID, traced (runs it), or all but traced.")
     ] = None,
     calibrated: Annotated[
-        bool, typer.Option("--calibrated", help="Corrected by what this host's own finished runs teach.")
+        bool, typer.Option("--calibrated", help="Correct by calibration from this host's finished runs.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
@@ -86,7 +86,7 @@ def chosen_device(gpu: str | None, memory: str | None) -> Device:
         return device
     size = parse_size(memory)
     if size <= 0:
-        raise UserError(f"--memory {memory} is no memory at all")
+        raise UserError(f"--memory {memory} leaves no memory")
     name = device.name if gpu else "a card"
     return msgspec.structs.replace(device, name=f"{name} of {memory}", total_memory=size)
 

@@ -40,7 +40,7 @@ def print_estimates(found: PresetFile, estimates: list[Estimate], device: Device
         print(verdict(one, device))
     if not asked:
         major, minor = device.capability
-        print(f"Reckoned for compute capability {major}.{minor} ({device.name}); name yours with --gpu.")
+        print(f"Estimated for compute capability {major}.{minor} ({device.name}); name yours with --gpu.")
 
 
 def verdict(one: Estimate, device: Device) -> str:

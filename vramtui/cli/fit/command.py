@@ -18,14 +18,14 @@ from vramtui.estimators.planner.planner import Edge, Plan, Planner
 def fit(
     preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.")],
     gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …")] = None,
-    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or its memory: 24GiB.")] = None,
-    gpus: Annotated[int, typer.Option(min=1, max=65536, help="How many such cards could share the job.")] = 1,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or the memory to fit: 24GiB.")] = None,
+    gpus: Annotated[int, typer.Option(min=1, max=65536, help="Number of such cards to share the job.")] = 1,
     vary: Annotated[
-        str | None, typer.Option(metavar="KEY", help="What to find the largest of; run.batch_size by default.")
+        str | None, typer.Option(metavar="KEY", help="The key to maximise; run.batch_size by default.")
     ] = None,
     over: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Twice: a map of what fits over two numbers instead."),
+        typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Given twice: a map of what fits over two values."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.")
@@ -38,7 +38,7 @@ def fit(
     """
     with exit_on_user_error():
         if gpu is None and memory is None:
-            raise UserError("say what it has to fit: --gpu H200, or --memory 24GiB")
+            raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
         found = changed_preset(preset, settings or [])
         device = chosen_device(gpu, memory)
         if over:
@@ -137,7 +137,7 @@ def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
             )
             for effect in plan.effects
         ]
-        print_table(("CHANGE", "FREES", "PROCESS", "FITS", largest, "WHAT IT COSTS"), rows, right=(1, 2, 4))
+        print_table(("CHANGE", "FREES", "PROCESS", "FITS", largest, "COST"), rows, right=(1, 2, 4))
     print()
     print(_cheapest_sentence(plan))
     sys.stdout.flush()
@@ -159,7 +159,7 @@ def _edge_sentence(edge: Edge) -> str:
 
 def _cheapest_sentence(plan: Plan) -> str:
     if plan.fits:
-        return "Nothing has to be changed."
+        return "No change needed."
     if plan.cheapest is None:
         return "No set of these changes makes it fit."
     names = " and ".join(lever.name for lever in plan.cheapest)

@@ -27,18 +27,18 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 def history(
     run: Annotated[int | None, typer.Argument(metavar="[RUN]", help="One run by its number.")] = None,
-    preset: Annotated[str, typer.Option(help="Only runs of presets whose name holds this.")] = "",
+    preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = "",
     gpu: Annotated[str, typer.Option(help="Only runs on GPUs whose name or uuid holds this.")] = "",
-    host: Annotated[str, typer.Option(help="Only runs on hosts whose name holds this.")] = "",
-    since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs from then on: 7d, 12h, 2026-11-20.")] = "",
-    failed: Annotated[bool, typer.Option("--failed", help="Only runs that broke off.")] = False,
+    host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = "",
+    since: Annotated[str, typer.Option(metavar="WHEN", help="Only runs since then: 7d, 12h, 2026-11-20.")] = "",
+    failed: Annotated[bool, typer.Option("--failed", help="Only failed runs.")] = False,
     sort: Annotated[str, typer.Option(metavar="COLUMN", help=f"By {', '.join(RUN_COLUMNS)}.")] = "when",
-    reverse: Annotated[bool, typer.Option("--reverse", help="The other order.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="The first so many.")] = 50,
+    reverse: Annotated[bool, typer.Option("--reverse", help="Reverse order.")] = False,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of rows.")] = 50,
     calibration: Annotated[
-        bool, typer.Option("--calibration", help="What this host's runs (or --host's) teach about constants.")
+        bool, typer.Option("--calibration", help="Constants calibrated from this host's (or --host's) runs.")
     ] = False,
-    forget: Annotated[int | None, typer.Option(metavar="RUN", help="Remove one run for good.")] = None,
+    forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors: over time, and how often.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
@@ -51,7 +51,7 @@ def history(
         if forget is not None:
             gone = kept_in.run(forget)
             kept_in.forget(forget)
-            sys.stdout.write(f"Run {forget} is forgotten: {history_text.in_a_line(gone.run)}\n")
+            sys.stdout.write(f"Run {forget} deleted: {history_text.in_a_line(gone.run)}\n")
             return
         if calibration:
             _print_calibration(kept_in.runs(limit=ALL), host or platform.node(), json=json)
@@ -134,7 +134,7 @@ def _column(text: str) -> RunColumn:
     for column in get_args(RunColumn):
         if text == column:
             return column  # type: ignore[no-any-return]  # get_args does not know that these are the Literal's own
-    raise UserError(f"--sort {text} is no column{nearest(text, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}")
+    raise UserError(f"--sort {text} is not a column{nearest(text, RUN_COLUMNS)}; there are: {', '.join(RUN_COLUMNS)}")
 
 
 def _moment(text: str) -> float | None:
@@ -151,4 +151,4 @@ def _moment(text: str) -> float | None:
     try:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise UserError(f"--since {printable(text)} is no time; write it like 7d, 12h, 30m or 2026-11-20") from None
+        raise UserError(f"--since {printable(text)} is not a time; write it like 7d, 12h, 30m or 2026-11-20") from None

@@ -22,14 +22,14 @@ def _again(run: Run) -> tuple[Estimate | None, str]:
     if not run.method or not run.workload:
         return None, "it ran without a preset"
     if run.method == "traced":
-        return None, "a trace is not run again; vramtui trace does it"
+        return None, "traces are not repeated here; use vramtui trace"
     from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - estimators take time to load
 
     try:
         workload = msgspec.convert(run.workload, Workload)
         return estimates_by(run.method, workload, _device(run))[0], ""
     except (msgspec.ValidationError, UserError) as error:
-        return None, f"this version cannot read the workload as it was kept ({error})"
+        return None, f"this version cannot read the stored workload ({error})"
 
 
 def _device(run: Run) -> Device:

@@ -17,8 +17,8 @@ HEADINGS = ("RUN", "WHEN", "HOST", "GPU", "PRESET", "METHOD", "PREDICTED", "OBSE
 NUMBERS = (0, 6, 7, 8)
 LONGEST_BAR = 40
 EMPTY = (
-    "No run is kept yet: `vramtui run --preset NAME -- COMMAND` keeps one, and so does the dashboard for every job"
-    " that runs a preset.\n"
+    "No runs recorded yet: `vramtui run --preset NAME -- COMMAND` records one, and so does the dashboard for every job"
+    " matched to a preset.\n"
 )
 
 
@@ -27,7 +27,7 @@ def print_list(kept: Sequence[StoredRun], *, some_kept: bool) -> None:
     for.
     """
     if not kept:
-        sys.stdout.write("None of the runs that are kept is such a one.\n" if some_kept else EMPTY)
+        sys.stdout.write("No recorded run matches.\n" if some_kept else EMPTY)
         return
     print_table(HEADINGS, [_row(entry) for entry in kept], right=NUMBERS)
     sys.stdout.write("PREDICTED and OBSERVED are peaks of the process in GiB.\n")
@@ -46,7 +46,7 @@ def print_run(entry: StoredRun) -> None:
         "where": f"{printable(run.host)}, {printable(run.gpu_name)} ({printable(run.gpu_uuid)}), pid {run.pid}",
         "ended": ending_words(run, time.time()),
         "preset": f"{printable(run.preset)}, method {run.method}, peak expected in {run.peak_phase or UNKNOWN}",
-        "peak": f"learnt from: {run.peak_how}",
+        "peak": f"based on: {run.peak_how}",
         "versions": ", ".join(f"{printable(name)} {printable(known)}" for name, known in run.versions.items())
         or UNKNOWN,
     }
@@ -64,11 +64,11 @@ def print_calibration(found: Calibration) -> None:
     host = printable(found.host)
     if not found.contexts and not found.shares:
         sys.stdout.write(
-            f"No finished run on {host} tells anything yet: `vramtui run -- COMMAND` learns the CUDA context's size and"
-            " how much PyTorch keeps cached.\n"
+            f"No finished run on {host} is enough to calibrate from yet: `vramtui run -- COMMAND` measures the CUDA"
+            " context's size and how much PyTorch keeps cached.\n"
         )
         return
-    sys.stdout.write(f"What the finished runs on {host} teach; {ENOUGH} are needed to go by:\n")
+    sys.stdout.write(f"Calibrated from the finished runs on {host}; {ENOUGH} of a kind are needed:\n")
     rows = [
         ("CUDA context", f"{printable(one.gpu_name)}, driver {printable(one.driver)}", *_bytes_of(one.seen))
         for one in found.contexts
@@ -77,7 +77,7 @@ def print_calibration(found: Calibration) -> None:
         for one in found.shares
     ]
     print_table(("CONSTANT", "OF", "RUNS", "MEDIAN", "LOWEST", "HIGHEST", "USED"), rows, right=(2, 3, 4, 5))
-    sys.stdout.write("`vramtui estimate --calibrated` goes by it.\n")
+    sys.stdout.write("`vramtui estimate --calibrated` applies it.\n")
 
 
 def in_a_line(run: Run) -> str:

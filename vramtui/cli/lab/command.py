@@ -24,8 +24,8 @@ def lab(
     device: Annotated[
         str | None, typer.Option(help="The card to predict for: A100, H200 …; the one here when absent.")
     ] = None,
-    plot: Annotated[bool, typer.Option("--plot", help="Draw it too.")] = False,
-    predict_only: Annotated[bool, typer.Option("--predict-only", help="Leave a card that is here alone.")] = False,
+    plot: Annotated[bool, typer.Option("--plot", help="Also draw a plot.")] = False,
+    predict_only: Annotated[bool, typer.Option("--predict-only", help="Do not use a card of this machine.")] = False,
     separate_lt_workspace: Annotated[
         bool, typer.Option(help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.")
     ] = False,

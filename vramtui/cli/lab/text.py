@@ -34,7 +34,7 @@ def print_outcome(outcome: Outcome, *, plot: bool) -> None:
 def verdict(outcome: Outcome) -> str:
     """Whether a card agrees, in a sentence."""
     if outcome.facts is None or outcome.facts.card is None:
-        return "Not measured: there is no such card here for PyTorch."
+        return "Not measured: PyTorch has no such card here."
     where = f"{printable(outcome.facts.card.name)} with torch {printable(outcome.facts.torch)}"
     off = [row for row in outcome.rows if not row.exact]
     if not off:

@@ -66,7 +66,7 @@ def check(
 
 @presets.command()
 def new(
-    name: Annotated[str, typer.Argument(help="What to call it.")],
+    name: Annotated[str, typer.Argument(help="Its name.")],
     source: Annotated[
         str, typer.Option("--from", metavar="SOURCE", help="config.json, *.safetensors, *.gguf, or another preset.")
     ],

@@ -37,7 +37,7 @@ def edit_preset(name: str, try_out: Callable[[Preset], object]) -> int:
         return _until_right(path, try_out)
     finally:
         if path.is_file() and path.read_bytes() == before:
-            typer.echo(f"{shown(path)} is as it was")
+            typer.echo(f"{shown(path)} is unchanged")
             if bundled and before == found.read_bytes():
                 path.unlink()
 
@@ -52,7 +52,7 @@ def _until_right(path: Path, try_out: Callable[[Preset], object]) -> int:
         for problem in problems:
             sys.stderr.write(f"vramtui: {problem}\n")
         if not (asks() and typer.confirm("Open the editor again?", default=True)):
-            sys.stderr.write(f"vramtui: {shown(path)} keeps what you wrote\n")
+            sys.stderr.write(f"vramtui: {shown(path)} has what you wrote\n")
             return BAD_INPUT
 
 

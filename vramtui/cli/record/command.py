@@ -31,14 +31,14 @@ OVERDUE = "the driver does not answer; still waiting"
 
 
 def record(
-    file: Annotated[Path, typer.Argument(help="Where to; compressed when the name ends in .gz.")],
-    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between looks at the GPUs.")] = 1.0,
-    duration: Annotated[float | None, typer.Option(min=0, help="Seconds after which to end by itself.")] = None,
+    file: Annotated[Path, typer.Argument(help="Output file; compressed when the name ends in .gz.")],
+    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
+    duration: Annotated[float | None, typer.Option(min=0, help="Stop after this many seconds.")] = None,
     close: Annotated[
         str,
         typer.Option(
             metavar="auto|none|PID,…",
-            help="What to look at ten times a second, so that peaks between two looks are recorded: jobs that match a "
+            help="Sample ten times a second, so that peaks between two samples are recorded: jobs that match a "
             "preset or have a probe (auto), nothing, or the processes with these pids.",
         ),
     ] = "auto",
@@ -97,7 +97,7 @@ def _session(opened: OpenedSource, targets: "FastTargets", probes: "ProbeClient"
 
     sampler = fast_sampler_for(opened.source, targets)
     if isinstance(targets, frozenset) and sampler is None:
-        sys.stderr.write(f"vramtui: no close looks: {opened.source.name} cannot look at single processes\n")
+        sys.stderr.write(f"vramtui: no fast sampling: {opened.source.name} cannot sample single processes\n")
     session = MonitorSession(jobs=opened.jobs or probes.jobs, sampler=sampler, targets=targets)
     if opened.jobs is None:
         probes.listen()
@@ -179,9 +179,9 @@ class _Progress:
         self._samples += 1
         if self._said:
             self._said = ""
-            self._write("vramtui: it goes on\n")
+            self._write("vramtui: driver is answering again\n")
         if self._live:
-            sys.stderr.write(f"\r\x1b[K● {self.summary()}   Ctrl-C ends it")
+            sys.stderr.write(f"\r\x1b[K● {self.summary()}   Ctrl-C stops")
             sys.stderr.flush()
 
     def trouble(self, sentence: str) -> None:

@@ -32,7 +32,7 @@ with open({hook!r}, encoding="utf-8") as _file:
 
 def attach(
     pid: Annotated[int, typer.Argument(min=1, help="A Python process of yours that runs PyTorch.")],
-    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for its first word.")] = 10.0,
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for its first message.")] = 10.0,
 ) -> None:
     """Load the probe into a running job (Python 3.14 or newer): from then on the dashboard shows it from the inside."""
     with exit_on_user_error():
@@ -54,10 +54,10 @@ def attach(
         if job is None:
             fail(
                 NO_SOURCE,
-                f"pid {pid} has not said anything within {timeout:g} s: it is in a long call, has no torch, or does "
+                f"pid {pid} has not reported within {timeout:g} s: it is in a long call, has no torch, or does "
                 "nothing with it. It will be heard as soon as it does.",
             )
-        sys.stdout.write(f"pid {pid} is watched from the inside now{_told(job)}\n")
+        sys.stdout.write(f"pid {pid} now has the probe{_told(job)}\n")
 
 
 def _own(pid: int) -> None:
@@ -75,7 +75,7 @@ def _load(load: Any, pid: int, script: Path) -> None:  # noqa: ANN401 - Python's
         load(pid, str(script))
     except PermissionError:
         raise SourceFailed(
-            f"The system does not let this process reach into pid {pid}.",
+            f"The system does not let this process attach to pid {pid}.",
             "Look at /proc/sys/kernel/yama/ptrace_scope, or start the job with `vramtui run`.",
         ) from None
     except (OSError, RuntimeError) as error:

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job, as it is.")],
-    preset: Annotated[str | None, typer.Option(help="What it is predicted by: a preset's name or a path.")] = None,
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The job's command, unchanged.")],
+    preset: Annotated[str | None, typer.Option(help="The preset to predict with: a name or a path.")] = None,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the GPUs while it runs.")] = None,
-    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between looks at the GPUs.")] = 1.0,
+    interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
 ) -> None:
     """Run a training job unchanged and see its memory from the inside: parts, phases, peaks.
 

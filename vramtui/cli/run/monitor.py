@@ -1,4 +1,4 @@
-"""The driver's side of a run: what NVML says of its processes while it goes on, and the recording of it."""
+"""The driver's side of a run: what NVML says of its processes while it runs, and the recording of it."""
 
 import threading
 from pathlib import Path

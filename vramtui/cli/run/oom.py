@@ -67,7 +67,7 @@ def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -
 def _fragmented(failure: Failure) -> str:
     if not failure.cached or failure.asked is None or failure.cached + (failure.free or 0) < failure.asked:
         return ""
-    return "  (enough, but in pieces: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may help)"
+    return "  (enough, but fragmented: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may help)"
 
 
 def _other(process: Process) -> str:
@@ -78,7 +78,7 @@ def _other(process: Process) -> str:
 def _advice(one: RankResult, finished: CompletedRun, others: tuple[Process, ...]) -> Iterator[str]:
     """What change of the preset the planner would have made."""
     if finished.preset is None:
-        yield "  with --preset NAME this report says which change of the job would have fitted"
+        yield "  with --preset NAME this report names the change that would have fitted"
         return
     from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
     from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
@@ -89,7 +89,7 @@ def _advice(one: RankResult, finished: CompletedRun, others: tuple[Process, ...]
     try:
         plan = Planner(ANALYTIC, finished.preset.preset.workload, device).plan()
     except UserError as error:
-        yield f"  {printable(finished.preset.key)} cannot be planned for: {printable(str(error))}"
+        yield f"  {printable(finished.preset.key)} cannot be planned: {printable(str(error))}"
         return
     had = f"of the {format_bytes(room, 1)} that it could have"
     if plan.cheapest is None:

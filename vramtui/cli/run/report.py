@@ -66,7 +66,7 @@ def _steps(finished: CompletedRun) -> str:
 
 
 def _telling(seen: tuple[RankResult, ...]) -> tuple[RankResult, ...]:
-    """Ranks of one job are much alike: the largest is told in full."""
+    """Ranks of one job are much alike: the largest is shown in full."""
     return (max(seen, key=lambda one: one.counters.reserved_peak or 0),) if seen else ()
 
 

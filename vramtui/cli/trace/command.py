@@ -28,8 +28,10 @@ def trace(
             help="A script, one function of it that takes no arguments, or a preset.",
         ),
     ],
-    arguments: Annotated[list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="For the script.")] = None,
-    device: Annotated[str, typer.Option(help="The card to stand in for: H200, A100, T4 …")] = DEFAULT_CARD,
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments for the script.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="The card to simulate: H200, A100, T4 …")] = DEFAULT_CARD,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The card's memory: 24GiB.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="End after this many optimizer steps.")] = 3,
     alloc_conf: Annotated[
@@ -42,7 +44,7 @@ def trace(
         bool, typer.Option(help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.")
     ] = False,
     show_output: Annotated[
-        bool, typer.Option("--show-output", help="Let what the code prints through, to standard error.")
+        bool, typer.Option("--show-output", help="Show the code's own output, on standard error.")
     ] = False,
     timeout: Annotated[float | None, typer.Option(min=1, help="Give up after this many seconds.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
@@ -95,7 +97,7 @@ def chosen_device(name: str, memory: str | None) -> Device:
         return found
     size = parse_size(memory)
     if size <= 0:
-        raise UserError(f"--memory {memory} is no memory at all")
+        raise UserError(f"--memory {memory} leaves no memory")
     return msgspec.structs.replace(found, total_memory=size)
 
 
@@ -105,7 +107,7 @@ def _what_to_run(target: str, arguments: list[str], settings: list[str], device:
 
     if is_file_target(target):
         if settings:
-            raise UserError("--set changes a preset, and a Python file is none; give it arguments after --")
+            raise UserError("--set changes presets, not Python files; pass a script's arguments after --")
         path, function = split_target(target)
         return TraceRequest(path=path, function=function, arguments=tuple(arguments), device=device)
     from vramtui.cli.estimate.command import changed_preset, named  # noqa: PLC0415 - takes time to load

@@ -41,7 +41,7 @@ def print_timeline(rows: tuple[TraceRow, ...], width: int, bars: Bars) -> None:
     headings = ("PHASE", "STEP", "ALLOCATED", "PEAK", "RESERVED")
     widths = [max(map(len, column)) for column in zip(headings, *figures, strict=True)]
     room = width - sum(widths) - len(GAP) * len(widths)
-    print(bars.strong(f"{_aligned(headings, widths)}{GAP}{name} HELD AT ITS END"))
+    print(bars.strong(f"{_aligned(headings, widths)}{GAP}{name} HELD AT END"))
     left_out = _like_those_around(rows)
     step = -1
     for row, cells in zip(rows, figures, strict=True):

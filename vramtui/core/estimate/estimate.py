@@ -8,6 +8,9 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.ledger import Ledger, Line
 from vramtui.core.schema.workload import Workload
 
+# Names that methods had before, each with its present one: records of past runs still have them.
+FORMER_METHODS = {"replayed": "simulated"}
+
 Phase = Literal[
     "build", "input", "forward", "backward", "step", "zero_grad", "delete", "clear", "prefill", "decode", "serve"
 ]

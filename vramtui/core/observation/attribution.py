@@ -17,7 +17,7 @@ def causes(gpu: Gpu, host: Host | None) -> tuple[str, ...]:
     """
     found = []
     if "processes" in gpu.absent:
-        found.append("every process, as none is told")
+        found.append("every process, because the list is unavailable")
     silent = [row.used_memory for row in gpu.processes].count(None)
     if silent:
         found.append(f"{silent} process{'es' if silent > 1 else ''} listed without a size")

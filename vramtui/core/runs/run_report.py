@@ -1,4 +1,4 @@
-"""A past run as it is taken away: its entry, both sides compared, and what could be reckoned again."""
+"""A past run as it is taken away: its entry, both sides compared, and what could be calculated again."""
 
 import msgspec
 
@@ -13,7 +13,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         kept: the run and its number.
         rows: predicted beside observed, every line that either side knows.
-        estimate: the prediction reckoned again from the kept workload, for its timeline and arithmetic.
+        estimate: the prediction calculated again from the stored workload, for its timeline and arithmetic.
         notes: what is to be known of that, a sentence each.
     """
 
@@ -30,13 +30,13 @@ def run_report(kept: StoredRun, again: Estimate | None, problem: str, version: s
         kept: the run.
         again: what its own method says of its workload now; None where that could not be told.
         problem: why not.
-        version: the program's, which reckoned again.
+        version: the program's, which calculated again.
     """
     run = kept.run
     notes: list[str] = []
     if again is not None:
         notes.append(
-            f"timeline, arithmetic and assumptions were reckoned again from the kept workload by vramtui {version}"
+            f"timeline, arithmetic and assumptions were calculated again from the stored workload by vramtui {version}"
         )
         if again.ledger != run.predicted:
             notes.append("today's figures differ from those that were predicted then, which the comparison shows")

@@ -18,7 +18,7 @@ SOURCE = "PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp: every request in the 
 class Simulated:
     """Training on one card: tens of milliseconds where `analytic` takes one. Needs no torch."""
 
-    name = "replayed"
+    name = "simulated"
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
         """Predict; allocated and its parts are those of `analytic`.
@@ -29,7 +29,7 @@ class Simulated:
         found = ANALYTIC.estimate(workload, device)
         run = workload.run
         if not isinstance(run, TrainRun) or workload.parallel is not None:
-            raise UserError("--method replayed follows training on one card; --method analytic knows the others")
+            raise UserError("--method simulated follows training on one card; --method analytic knows the others")
         peaks = peaks_of(Trainer(program_of(workload.model, run, device), run, device), run)
         return _with(found, peaks)
 
@@ -60,4 +60,4 @@ def _cached(part: Part, cached: int, words: str) -> Part:
     return msgspec.structs.replace(part, bytes=cached, at_peak=cached, formula=words, source=SOURCE)
 
 
-REPLAYED = Simulated()
+SIMULATED = Simulated()

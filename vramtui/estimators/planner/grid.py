@@ -92,7 +92,7 @@ def spread(columns: int, rows: int, start: tuple[int, int] = (0, 0)) -> Iterator
 
 
 def _fitting(size: Size, xs: tuple[int, ...], ys: tuple[int, ...], room: int) -> tuple[tuple[bool, ...], ...]:
-    """Walks along the edge of what fits, from the top right down: each step asks for one estimate."""
+    """Walks along the limit of what fits, from the top right down: each step asks for one estimate."""
     column = len(xs)
     rows = []
     for y in ys:

@@ -233,7 +233,7 @@ def value_at(workload: Workload, key: str, option: str = "--vary") -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         numbers = [f"{head}.{name}" for head, name, _ in _numbers(workload)]
         raise UserError(
-            f"{option} {key}: no whole number stands there{nearest(key, numbers)}; there are: {', '.join(numbers)}"
+            f"{option} {key}: not a key with a whole number{nearest(key, numbers)}; there are: {', '.join(numbers)}"
         )
     return value
 

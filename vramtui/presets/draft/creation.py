@@ -27,9 +27,9 @@ def create_preset(library: PresetLibrary, name: str, source: str) -> Path:
     checked_name(name)
     path = library.user_folder / f"{name}.toml"
     if path.exists() or path.is_symlink():
-        raise UserError(f"{shown(path)} exists already; give another name")
+        raise UserError(f"{shown(path)} exists already; choose another name")
     if name in set(library.keys()):
-        raise UserError(f"a preset is called {name!r} already; give another name")
+        raise UserError(f"a preset is called {name!r} already; choose another name")
     found = library.get(source)
     text = as_toml(found.preset) if is_model_file(source) else Path(found.path).read_text(encoding="utf-8-sig")
     write_preset_text(path, text)

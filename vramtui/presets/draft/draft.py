@@ -23,7 +23,7 @@ class NameTaken(UserError):
     """A preset is to be saved where another file is: ask for another name, or save with `replace`."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"{shown(path)} exists already; give another name")
+        super().__init__(f"{shown(path)} exists already; choose another name")
         self.path = path
 
 
@@ -160,7 +160,7 @@ class Draft(EditedText):
             UserError: the file came with the program, or cannot be taken away.
         """
         if self.bundled:
-            raise UserError(f"{printable(self.name)} came with the program and cannot be deleted")
+            raise UserError(f"{printable(self.name)} is a bundled preset and cannot be deleted")
         if self.path is not None:
             try:
                 self.path.unlink(missing_ok=True)

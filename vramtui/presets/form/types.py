@@ -71,7 +71,7 @@ class FormGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         title: for people: `Model`.
-        key: dotted; empty for the keys above all tables.
+        key: dotted; empty for the keys before all tables.
         help: one sentence on the table.
         fields: in the order of the type; the one that chooses the kind first.
         required: whether a preset has to have it.

@@ -136,7 +136,7 @@ def _markdown(report: RunReport) -> str:
         lines += ["", "## Memory over time", "", *_series_table(run)]
     lines += [
         "",
-        "## The preset's values",
+        "## Preset values",
         "",
         *(f"- {code(f'[{name}]')}: {code(told)}" for name, told in preset_values(run)),
     ]
@@ -187,7 +187,7 @@ def _body(report: RunReport) -> Iterator[str]:
     if estimate is not None and estimate.timeline:
         yield tag("h2", "Phase by phase, as predicted")
         yield timeline(estimate)
-    yield from listed("The preset's values", (f"[{name}] {told}" for name, told in preset_values(run)))
+    yield from listed("Preset values", (f"[{name}] {told}" for name, told in preset_values(run)))
     if estimate is not None:
         counted = (f"{part.name}: {part.formula} ({part.source})" for part in estimate.parts)
         yield from listed("How it is counted", counted)

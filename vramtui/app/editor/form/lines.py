@@ -1,4 +1,4 @@
-"""The lines of the form: a heading for each table, a line for each field, and what is told of the one in hand."""
+"""The lines of the form: a heading for each table, a line for each field, and the help on the selected one."""
 
 import msgspec
 from rich.cells import cell_len
@@ -24,20 +24,20 @@ KINDS = {
     "list": "list",
     "table": "table",
 }
-ELEMENT = "ins: one more like it, del: out, alt+↑ ↓: to another place."
-LIST = "→ opens it, enter types it on one line."
-LONG_LIST = "→ opens it."
+ELEMENT = "Ins: duplicate, Del: remove, Alt+↑ ↓: move."
+LIST = "→ open, Enter edit on one line."
+LONG_LIST = "→ open."
 
 
 def heading(group: FormGroup, palette: Palette, width: int, *, is_open: bool, in_hand: bool) -> Strip:
-    """A table: whether it is open, its title, and that it is not there where it is not."""
+    """A table: whether it is open, its title, and that it is not set where it is not."""
     on = "cursor" if in_hand else "background"
     unset = group.line is None and bool(group.key) and not any(field.value is not None for field in group.fields)
     title = palette.ink("muted" if unset else "primary", on, bold=True)
     pieces: list[Piece] = [(f" {'▾' if is_open else '▸'} {group.title}", title)]
     said = f"[{group.key}]" if group.key else ""
     if unset:
-        said += "  not there"
+        said += "  not set"
     elif not is_open:
         said += f"  {sum(field.value is not None for field in group.fields)} set"
     return strip([*pieces, (f"  {said}", palette.ink("muted", on))], width, palette.ink("muted", on))
@@ -106,7 +106,7 @@ def _value(field: FormField, place: FieldState, palette: Palette, room: int, on:
 def _said(field: FormField, place: FieldState) -> tuple[str, str]:
     """The value and its colour; of a field that says nothing, what holds then."""
     if field.is_new:
-        return ("enter adds one" if field.kind in {"table", "list"} else "type here" if place.in_hand else ""), "muted"
+        return ("Enter add" if field.kind in {"table", "list"} else "type here" if place.in_hand else ""), "muted"
     if field.many and field.value is not None and (place.is_open or not field.settable or "\n" in field.value):
         count = len(field.items) - 1
         return f"{count} element{'' if count == 1 else 's'}", "muted" if place.is_open else "foreground"
@@ -164,7 +164,7 @@ def about(
 
 def _help(entry: FormGroup | FormField) -> str:
     if isinstance(entry, FormField) and entry.is_new:
-        return f"One more at the end. {entry.help}"
+        return f"Add at the end. {entry.help}"
     if isinstance(entry, FormField) and entry.key.endswith("]"):
         return f"{ELEMENT} {entry.help}"
     if isinstance(entry, FormField) and entry.many:
@@ -178,8 +178,8 @@ def _help(entry: FormGroup | FormField) -> str:
 def facts_of(entry: FormGroup | FormField) -> str:
     """Name, sort, range, unit and default in one line."""
     if isinstance(entry, FormGroup):
-        needed = "" if entry.required else " · may be left out; del takes it out"
-        return f"[{entry.key}]{needed}" if entry.key else "above all tables"
+        needed = "" if entry.required else " · optional; Del clears it"
+        return f"[{entry.key}]{needed}" if entry.key else "before all tables"
     kind = "list" if entry.many else KINDS[entry.kind]
     facts = [entry.key, kind, entry.range, entry.unit]
     if entry.default is not None:

@@ -23,19 +23,19 @@ class FormPanel(TypedForm, can_focus=True):
     FormPanel:focus { border: round $primary; border-title-color: $primary; }
     """
     BINDINGS = [
-        Binding("up", "move(-1)", "Field before", id="form.before", show=False),
-        Binding("down", "move(1)", "Field after", id="form.after", show=False),
-        Binding("pageup", "move(-10)", "Ten fields before", id="form.page_before", show=False),
-        Binding("pagedown", "move(10)", "Ten fields after", id="form.page_after", show=False),
-        Binding("ctrl+up", "table(-1)", "The table before", id="form.table_before", show=False),
-        Binding("ctrl+down", "table(1)", "The next table", id="form.table_after", show=False),
-        Binding("home", "move(-999)", "The first field", id="form.first", show=False),
-        Binding("end", "move(999)", "The last field", id="form.last", show=False),
-        Binding("left", "step(-1)", "The value before; close a table or list", id="form.less", show=False),
-        Binding("right", "step(1)", "The value after; open a table or list", id="form.more", show=False),
-        Binding("enter", "open", "Type into a field, list its choices, open a table", id="form.open", show=False),
-        Binding("delete", "take_out", "Leave the field unsaid; take an element out", id="form.unset", show=False),
-        Binding("insert", "add", "One more element of a list, like this one", id="form.add", show=False),
+        Binding("up", "move(-1)", "Previous field", id="form.before", show=False),
+        Binding("down", "move(1)", "Next field", id="form.after", show=False),
+        Binding("pageup", "move(-10)", "Up ten fields", id="form.page_before", show=False),
+        Binding("pagedown", "move(10)", "Down ten fields", id="form.page_after", show=False),
+        Binding("ctrl+up", "table(-1)", "Previous table", id="form.table_before", show=False),
+        Binding("ctrl+down", "table(1)", "Next table", id="form.table_after", show=False),
+        Binding("home", "move(-999)", "First field", id="form.first", show=False),
+        Binding("end", "move(999)", "Last field", id="form.last", show=False),
+        Binding("left", "step(-1)", "Previous value; close a table or list", id="form.less", show=False),
+        Binding("right", "step(1)", "Next value; open a table or list", id="form.more", show=False),
+        Binding("enter", "open", "Edit a field, list its choices, open a table", id="form.open", show=False),
+        Binding("delete", "take_out", "Clear (use default); remove an element", id="form.unset", show=False),
+        Binding("insert", "add", "Duplicate this element of a list", id="form.add", show=False),
         Binding("alt+up,shift+up", "shift(-1)", "Move an element of a list up", id="form.shift_up", show=False),
         Binding("alt+down,shift+down", "shift(1)", "Move an element of a list down", id="form.shift_down", show=False),
     ]
@@ -85,7 +85,9 @@ class FormPanel(TypedForm, can_focus=True):
         if entry.many and not entry.is_new:
             entry = entry.items[-1]
         if "]" not in entry.key[-1:]:
-            self.notify("Only a list takes one more: go to it, or to one of its elements.", timeout=4, markup=False)
+            self.notify(
+                "Elements are added to lists only: go to a list, or to one of its elements.", timeout=4, markup=False
+            )
         elif entry.is_new and entry.kind not in {"table", "list"}:
             self.go_to(entry.key)
             self._begin(entry, "")
@@ -103,7 +105,7 @@ class FormPanel(TypedForm, can_focus=True):
             self.go_to(there)
 
     def action_take_out(self) -> None:
-        """Leave it unsaid."""
+        """Clear the field: its default holds."""
         entry = self.entry
         if entry is None or not entry.key or (isinstance(entry, FormGroup) and entry.required):
             return

@@ -77,7 +77,7 @@ class FormRows(Lines, can_focus=True):
         self.redraw()
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
-        """The entries around the cursor, and what is told of the one under it."""
+        """The entries around the cursor, and the help on the one under it."""
         del view
         look, at, count = self._look, self.outline.at, len(self.outline.entries)
         if look is None:

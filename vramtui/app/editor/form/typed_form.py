@@ -24,7 +24,7 @@ class DraftWriter(Protocol):
         ...
 
     def end_step(self) -> None:
-        """What comes next is undone by itself."""
+        """The next change is an undo step of its own."""
         ...
 
     def add(self, key: str) -> str:
@@ -131,8 +131,8 @@ class TypedForm(FormRows, can_focus=True):
 
     def _begin(self, field: FormField, text: str, *, put: bool = False) -> None:
         if not field.settable:
-            how = "open it with → and change what is in it" if field.items else "change it in the text (F6)"
-            self.notify(f"{printable(field.key)} goes over several lines: {how}.", markup=False)
+            how = "open it with → and edit its values" if field.items else "edit it in the text (F6)"
+            self.notify(f"{printable(field.key)} spans several lines: {how}.", markup=False)
             return
         self._pen.end_step()
         self._typed = TypingLine(field.key, text, field.value, takes_lines=field.kind == "text")

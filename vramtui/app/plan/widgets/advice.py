@@ -25,8 +25,8 @@ class PlanWords(Lines, can_focus=True):
     PlanWords:focus { border: round $primary; }
     """
     BINDINGS = [
-        Binding("up,k", "app.move_change(-1)", "Up", id="changes.up", show=False, tooltip="The change above"),
-        Binding("down,j", "app.move_change(1)", "Down", id="changes.down", show=False, tooltip="The change below"),
+        Binding("up,k", "app.move_change(-1)", "Up", id="changes.up", show=False, tooltip="Previous change"),
+        Binding("down,j", "app.move_change(1)", "Down", id="changes.down", show=False, tooltip="Next change"),
         Binding(
             "pageup", "app.move_change(-5)", "Page up", id="changes.page_up", show=False, tooltip="Five changes up"
         ),
@@ -39,7 +39,7 @@ class PlanWords(Lines, can_focus=True):
             tooltip="Five changes down",
         ),
         Binding(
-            "enter", "app.take_change", "Take", id="changes.take", show=False, tooltip="Make the change to the cell"
+            "enter", "app.take_change", "Take", id="changes.take", show=False, tooltip="Apply the change to the cell"
         ),
         Binding(
             "w",
@@ -63,11 +63,11 @@ class PlanWords(Lines, can_focus=True):
             return "Planner", ""
         title = f"Planner · {plan.side.how}"
         if self.has_focus:
-            return title, "enter makes the change · w saves it · esc the map"
+            return title, "Enter apply · w save · Esc map"
         if plan.side.workload is None:
             return title, ""
         changes = "t changes · " if plan.advice.changes else ""
-        return title, f"{changes}enter takes the cell · w saves it"
+        return title, f"{changes}Enter apply the cell · w save"
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """A sentence after the other, with what is most important first; then the changes."""

@@ -17,7 +17,7 @@ Row = tuple[Strip, int | None]
 
 def change_lines(plan: PlanView, palette: Palette, width: int, height: int, *, chosen: bool) -> list[Row]:
     """At most `height` lines, each with the place of its change; with `chosen` one is marked, and what its line has no
-    room for is told below.
+    room for is shown below.
     """
     changes = plan.advice.changes
     if height < 1 or not changes:
@@ -53,7 +53,7 @@ def _heading(changes: tuple[Effect, ...], palette: Palette, width: int, names: i
     text = (
         "   " + fit("one change", names) + right("frees", SIZE) + right("then up to" if served else "then", SIZE) + "  "
     )
-    return strip([(text + ("  at the price of" if costs else ""), palette.dim)], width, palette.text)
+    return strip([(text + ("  cost" if costs else ""), palette.dim)], width, palette.text)
 
 
 def _line(change: Effect, palette: Palette, width: int, names: int, costs: int, *, chosen: bool) -> Strip:

@@ -41,6 +41,6 @@ class PlanChooser(Chooser):
             for identity, name, about in found
         )
         if not found:
-            options.add_option(Option(Content("nothing holds that"), disabled=True))
+            options.add_option(Option(Content("nothing matches"), disabled=True))
         names = [identity for identity, _, _ in found]
         options.highlighted = names.index(self._present) if self._present in names else 0

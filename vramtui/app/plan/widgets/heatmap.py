@@ -1,4 +1,4 @@
-"""A map of predicted memory over two axes, with the edge of what fits.
+"""A map of predicted memory over two axes, with the limit of what fits.
 
 Drawn cell by cell and not by plotext, whose heatmap shades a matrix between its own least and largest value: it knows
 no figures in cells, no edge, no cursor, and no colours of ours, nor does it do without colours.
@@ -37,10 +37,10 @@ class Heatmap(Wheeled, can_focus=True):
     """One map; it scrolls to the cursor where there is no room for all of it."""
 
     BINDINGS = [
-        Binding("left,h", "move(-1, 0)", "Left", id="map.left", show=False, tooltip="A smaller value across"),
-        Binding("right,l", "move(1, 0)", "Right", id="map.right", show=False, tooltip="A larger value across"),
-        Binding("up,k", "move(0, -1)", "Up", id="map.up", show=False, tooltip="A smaller value down"),
-        Binding("down,j", "move(0, 1)", "Down", id="map.down", show=False, tooltip="A larger value down"),
+        Binding("left,h", "move(-1, 0)", "Left", id="map.left", show=False, tooltip="Smaller horizontal value"),
+        Binding("right,l", "move(1, 0)", "Right", id="map.right", show=False, tooltip="Larger horizontal value"),
+        Binding("up,k", "move(0, -1)", "Up", id="map.up", show=False, tooltip="Smaller vertical value"),
+        Binding("down,j", "move(0, 1)", "Down", id="map.down", show=False, tooltip="Larger vertical value"),
         Binding("pageup", "move(0, -6)", "Page up", id="map.page_up", show=False, tooltip="Six rows up"),
         Binding("pagedown", "move(0, 6)", "Page down", id="map.page_down", show=False, tooltip="Six rows down"),
         Binding("ctrl+left", "move(-6, 0)", "Far left", id="map.far_left", show=False, tooltip="Six columns left"),
@@ -132,12 +132,12 @@ def fits(cells: tuple[tuple[FitResult | None, ...], ...], x: int, y: int) -> boo
 
 
 def edge_before(cells: tuple[tuple[FitResult | None, ...], ...], x: int, y: int) -> bool:
-    """Whether the edge of what fits runs between a cell and the one to its left."""
+    """Whether the limit of what fits runs between a cell and the one to its left."""
     return {fits(cells, x - 1, y), fits(cells, x, y)} == {True, False}
 
 
 def edge_below(cells: tuple[tuple[FitResult | None, ...], ...], x: int, y: int) -> bool:
-    """Whether the edge of what fits runs between a cell and the one below."""
+    """Whether the limit of what fits runs between a cell and the one below."""
     return {fits(cells, x, y), fits(cells, x, y + 1)} == {True, False}
 
 
@@ -237,11 +237,11 @@ class _Drawn:
         short = self.width < LONG_KEY
         pieces: list[Piece] = [
             (EDGE, strong),
-            (" edge  " if short else " edge of what fits  ", dim),
+            (" edge  " if short else " limit of what fits  ", dim),
             (MARK, self.palette.ink("accent", bold=True)),
-            (" preset  " if short else " the preset as it is  ", dim),
+            (" preset  " if short else " current preset  ", dim),
             (UNKNOWN, strong),
-            (" cannot be", dim),
+            (" not possible", dim),
         ]
         parts = [(axis, span) for axis, span in ((x, across), (y, down)) if span[1] < len(axis.amounts)]
         hidden = [f"{_span(axis, *span)} ({span[1]} of {len(axis.amounts)})" for axis, span in parts]

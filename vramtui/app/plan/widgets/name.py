@@ -24,7 +24,7 @@ class PlanName(Window[str]):
     """
 
     def __init__(self, name: str, about: str) -> None:
-        super().__init__("Save this variant as a preset", "Enter saves · Esc does not")
+        super().__init__("Save this variant as a preset", "Enter save · Esc cancel")
         self._name_proposed, self._about = name, about
 
     def inside(self) -> ComposeResult:

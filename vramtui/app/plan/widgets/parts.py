@@ -11,7 +11,7 @@ from vramtui.core.base.units import UNKNOWN
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line
 
 NAME, SIDE = 15, 10
-NOT_YET = "Parts are shown for cells that can be."
+NOT_YET = "Parts are shown for possible cells only."
 
 
 class PlanParts(Framed):

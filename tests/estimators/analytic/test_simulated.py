@@ -17,7 +17,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.simulated import REPLAYED
+from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.methods import estimates_by
 
 GOLDEN = Path(__file__).parents[2] / "golden"
@@ -29,7 +29,7 @@ def recorded() -> dict[str, tuple[Estimate, int]]:
     """The estimate and the true peak of reserved, of every recorded run."""
     return {
         f"{name} on {folder}": (
-            REPLAYED.estimate(WORKLOADS[name], card(CARDS[folder])),
+            SIMULATED.estimate(WORKLOADS[name], card(CARDS[folder])),
             json.loads(path.read_text())["peak_reserved"],
         )
         for folder in CARDS
@@ -44,7 +44,7 @@ def traced() -> dict[str, tuple[Estimate, int]]:
     records = json.loads((GOLDEN / "decoders.json").read_text())
     return {
         name: (
-            REPLAYED.estimate(CASES[name].workload, card(CASES[name].job.get("device", "H200"))),
+            SIMULATED.estimate(CASES[name].workload, card(CASES[name].job.get("device", "H200"))),
             record["peak_reserved"],
         )
         for name, record in records.items()
@@ -80,7 +80,7 @@ def test_it_is_nearer_than_a_share() -> None:
 
 def test_everything_but_what_is_cached_is_analytic() -> None:
     workload = Workload(model=MODEL, run=TrainRun(batch_size=8, sequence_length=128))
-    found, plain = REPLAYED.estimate(workload, card("H200")), ANALYTIC.estimate(workload, card("H200"))
+    found, plain = SIMULATED.estimate(workload, card("H200")), ANALYTIC.estimate(workload, card("H200"))
     assert found.allocated == plain.allocated
     assert [part for part in found.parts if part.line != "cached"] == [p for p in plain.parts if p.line != "cached"]
     assert sum(part.at_peak for part in found.parts) == found.process
@@ -99,7 +99,7 @@ def test_everything_but_what_is_cached_is_analytic() -> None:
 )
 def test_every_way_to_train_is_followed(changes: dict[str, object]) -> None:
     run = TrainRun(batch_size=8, sequence_length=128, **changes)  # type: ignore[arg-type] # keys of the struct
-    found = REPLAYED.estimate(Workload(model=MODEL, run=run), card("H200"))
+    found = SIMULATED.estimate(Workload(model=MODEL, run=run), card("H200"))
     assert found.allocated <= (found.reserved or 0) < 2 * found.allocated + (64 << 20)
 
 
@@ -108,10 +108,10 @@ def test_what_it_does_not_follow_is_said() -> None:
         Workload(model=MODEL, run=InferRun(sequence_length=16)),
         Workload(model=MODEL, run=TrainRun(sequence_length=16), parallel=Parallel(data=2)),
     ):
-        with pytest.raises(UserError, match="replayed follows training on one card"):
-            estimates_by("replayed", workload, card("H200"))
+        with pytest.raises(UserError, match="simulated follows training on one card"):
+            estimates_by("simulated", workload, card("H200"))
 
 
 def test_it_is_a_method_by_its_name() -> None:
-    (found,) = estimates_by("replayed", Workload(model=MODEL, run=TrainRun(sequence_length=16)), card("H200"))
-    assert found.method == "replayed"
+    (found,) = estimates_by("simulated", Workload(model=MODEL, run=TrainRun(sequence_length=16)), card("H200"))
+    assert found.method == "simulated"

@@ -1,0 +1,66 @@
+"""Screens, help and messages use the words of other terminal programs: none of these comes back."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.estimators.methods import estimates_by
+
+PACKAGE = Path(__file__).parent.parent / "vramtui"
+PHRASES = re.compile(
+    r"""
+    \bcall(?:s|ed)?\s\w+\soff\b | \btakes?\sback\b | \blets?\sgo\b | \breckon | \bunsaid\b | \bkeys\sto\b
+    | \bhas\sthe\skeys\b | \bholds?\swhat\b | \bsaid\sby\shand\b | \bby\shand\b | \bby\sitself\b | \bgoes\son\b
+    | \b(?:is|are)\stold\b | \blearnt\b | \bby\sthe\sdead\b | \bnot\stell\b | \bas\sit\scame\b
+    | \bas\sit\sis\b | \bnot\sthere\b | \bis\sticked\b | \bspace\sticks\b | \bTick\b | \bso\smany\b | \bSay\sthe\b
+    | \bThe\sother\sorder\b | \bmore\sa\sbatch\b | \bless\sa\sbatch\b | \bonce\smore\b | \bcame\swith\sthe\sprogram\b
+    | \blast\sgood\sone\b | \bstands\sthere\b | \bNothing\shere\scan\b | \bis\sforgotten\b | \bDraw\sit\stoo\b
+    | \bbroke\soff\b | \bSeconds\sbetween\slooks\b | \bchosen\s(?:row|process|run)\b | \bnot\swhole\b
+    """,
+    re.VERBOSE,
+)
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """Every string of a file but for docstrings; a command's is its help, and counts."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    shown = "cli" in path.parts
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    hidden = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, owners)
+        and isinstance(node.body[0], ast.Expr)
+        and not (shown and isinstance(node, ast.FunctionDef) and "typer." in ast.unparse(node.args))
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in hidden:
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize("folder", ["app", "cli"])
+def test_no_odd_wording_on_a_screen(folder: str) -> None:
+    found = [
+        f"{path.relative_to(PACKAGE)}:{line}: {text.strip()[:100]}"
+        for path in sorted((PACKAGE / folder).rglob("*.py"))
+        for line, text in texts(path)
+        if PHRASES.search(text)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_methods_former_name_is_refused_with_the_present_one() -> None:
+    model = TransformerModel(
+        hidden_size=64, intermediate_size=128, num_attention_heads=4, num_hidden_layers=2, vocab_size=256
+    )
+    workload = Workload(model=model, run=TrainRun(sequence_length=16))
+    with pytest.raises(UserError, match="--method replayed is called simulated now"):
+        estimates_by("replayed", workload, card("H200"))
+    assert [found.method for found in estimates_by("simulated", workload, card("H200"))] == ["simulated"]
