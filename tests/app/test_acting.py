@@ -164,7 +164,7 @@ async def test_an_ended_process_that_the_driver_goes_on_listing(monkeypatch: pyt
             await give(app, pilot, moments.usual(at))
             clock.at += 1
         app.look_after()
-        assert said == ["pid 4213 ended 0.2 s later, but the driver still lists 58.0 GiB with it."]
+        assert said == ["pid 4213 ended 0.2 s later, but the driver still lists 58.0 GiB for it."]
 
 
 async def test_a_driver_that_says_nothing_more_leaves_the_end_at_that(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,11 +216,11 @@ def lone(**more: object) -> Sample:
     ("sample", "words"),
     [
         (lone(state="unseen"), "outside this container"),
-        (lone(state="exited"), "has ended already"),
-        (lone(state="zombie"), "has ended already"),
-        (lone(started_at=None), "could be anybody"),
-        (moments.sample(moments.gpu(0)), "Choose a process first"),
-        (moments.sample(), "Choose a process first"),
+        (lone(state="exited"), "has already ended"),
+        (lone(state="zombie"), "has already ended"),
+        (lone(started_at=None), "could be another process"),
+        (moments.sample(moments.gpu(0)), "Select a process first"),
+        (moments.sample(), "Select a process first"),
     ],
 )
 async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ INSIDE = msgspec.structs.replace(moments.HOST, private_pids=True)
 @pytest.mark.parametrize(
     ("unattributed", "host", "words"),
     [
-        (3 * GIB, moments.HOST, "3.0 GiB: the driver's own, managed memory, or left by processes that ended"),
+        (3 * GIB, moments.HOST, "3.0 GiB: driver, managed memory, or left by exited processes"),
         (3 * GIB, INSIDE, "3.0 GiB: processes outside this container"),
         (-GIB, moments.HOST, "-1.0 GiB: counted more than once: processes share it, or one grew"),
     ],

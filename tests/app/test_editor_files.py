@@ -232,7 +232,7 @@ async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsa
         screen.look_at_disk()
         await settle(app, pilot)
         assert screen.area.text == EIGHT
-        assert "was changed by something else; this is its new text" in said(edited[0])
+        assert "was changed by another program; this is its new text" in said(edited[0])
         found = app.desk.presets["tiny"]
         assert found.preset.run.batch_size == 8  # type: ignore[union-attr]  # it trains
 

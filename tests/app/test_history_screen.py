@@ -195,7 +195,7 @@ async def test_filter() -> None:
         assert isinstance(driver[0].screen, HistoryScreen)
         view = await press(driver, "slash", *"nothing like it")
         assert view.runs == ()
-        assert "No run holds" in screen_text(driver[0])
+        assert "No run matches" in screen_text(driver[0])
         assert len((await press(driver, "escape")).runs) == 17
         assert not driver[0].screen.query(Input)
         await driver[1].press("escape")
@@ -276,7 +276,7 @@ async def test_nothing_to_do_anything_with() -> None:
         for key in ("enter", "s", "d"):
             await press(driver, key)
             assert isinstance(driver[0].screen, HistoryScreen)
-        assert "No run is chosen" in screen_text(driver[0])
+        assert "No run is selected" in screen_text(driver[0])
 
 
 async def test_a_history_that_cannot_be_read() -> None:
@@ -337,7 +337,7 @@ async def test_calibration_without_enough_runs_says_so() -> None:
     async with history(Shelf(demo_runs(moments.START, HOST)[:2])) as driver:
         view = await press(driver, "K")
         assert not view.applied
-        assert "too little to go by" in " ".join(screen_text(driver[0]).split())
+        assert "Too few past runs" in " ".join(screen_text(driver[0]).split())
 
 
 async def test_calibration_of_a_history_that_cannot_be_read() -> None:
@@ -370,13 +370,13 @@ async def test_what_is_kept_is_never_calibrated() -> None:
 async def test_the_key_bar_names_the_screens_own_keys() -> None:
     async with history(shelf()) as driver:
         bar = driver[0].screen.query_one(KeyBar)
-        assert {"open", "filter", "report", "forget"} <= {binding.description for binding in bar.bindings_shown()}
+        assert {"open", "filter", "report", "delete"} <= {binding.description for binding in bar.bindings_shown()}
 
 
 async def test_problems_from_here() -> None:
     async with history(shelf()) as driver:
         await press(driver, "exclamation_mark")
-        assert "Nothing is invalid" in screen_text(driver[0])
+        assert "No problems" in screen_text(driver[0])
 
 
 def test_a_histogram_shows_every_run() -> None:

@@ -121,7 +121,7 @@ async def test_filter() -> None:
         assert pids(await press(driver, "slash", *"jup")) == [977]
         assert len(pids(await press(driver, "escape"))) == 3
         await press(driver, "slash", *"nothing at all")
-        assert "No row holds" in screen_text(driver[0])
+        assert "No row matches" in screen_text(driver[0])
 
 
 async def test_pause_is_shown_and_holds() -> None:
@@ -177,7 +177,7 @@ async def test_only_a_process_can_be_matched() -> None:
         ("i", Details, "lifetime peak"),
         ("enter", Details, "throttled by"),
         ("exclamation_mark", Problems, "fell off the bus"),
-        ("question_mark", Help, "Choosing a row by hand keeps the order"),
+        ("question_mark", Help, "Selecting a row freezes the sorting"),
     ],
 )
 async def test_windows_open_and_close(key: str, window: type, says: str) -> None:

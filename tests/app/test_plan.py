@@ -156,7 +156,7 @@ async def test_a_cell_that_cannot_be_says_why() -> None:
         plan = await press(driver, "2", "up", "up", "up")
         assert at(plan) == (4, 1536)
         text = screen_text(driver[0])
-        assert "cannot be: model.max_position_embeddings" in text
+        assert "not possible: model.max_position_embeddings" in text
         await driver[1].press("enter")
         await driver[1].pause()
         assert "batch 4 · seq 1,536 cannot be" in screen_text(driver[0])

@@ -199,7 +199,7 @@ async def test_leaving_waits_for_no_disk(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_nothing_can_be_recorded_without_a_recorder_or_of_a_recording() -> None:
     async with playing(Played(SAMPLES)) as (player, pilot, _):
         await pilot.press("r")
-        assert "Only what is watched now can be recorded" in "".join(str(n.message) for n in player._notifications)
+        assert "Only live data can be recorded" in "".join(str(n.message) for n in player._notifications)
 
 
 def test_a_thread_that_was_given_nothing_ends_without_a_file() -> None:

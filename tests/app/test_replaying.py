@@ -124,13 +124,13 @@ async def test_a_long_way_is_gone_in_slices_and_the_screen_stays_until_it_is_the
         player._follow()
         assert player._seeking is not None
         (line,) = player.screen.query_one(ReplayBar).shown
-        assert "going there" in line.text
+        assert "seeking" in line.text
         assert player.desk.sample == LONG[0]
         # Another wish on the way counts as soon as the first place is reached.
         playback_of(player).step(-10)
         await arrived(player, pilot)
         assert_as_if_just_played(player, LONG[:590])
-        assert "going there" not in screen_text(player)
+        assert "seeking" not in screen_text(player)
 
 
 async def test_what_is_no_place_is_said_and_can_be_mended() -> None:
@@ -138,7 +138,7 @@ async def test_what_is_no_place_is_said_and_can_be_mended() -> None:
         await press(player, pilot, "space")
         await go_to(player, pilot, "5x")
         assert player.query("SeekBar") or player.screen.query("SeekBar")
-        assert any("is no place in a recording" in str(note.message) for note in player._notifications)
+        assert any("is not a position in a recording" in str(note.message) for note in player._notifications)
         await press(player, pilot, "backspace", "0", "%", "enter")
         assert not player.screen.query("SeekBar")
         assert_as_if_just_played(player, LONG[:300])

@@ -33,7 +33,7 @@ async def test_formats_and_folder_are_kept() -> None:
         await pilot.press("space", "down", "space", "tab", *"out", "ctrl+s")
         await settle(app, pilot)
         assert choice.settings == SnapshotSettings(folder="out", formats=("md", "svg", "html"))
-        assert "Kept: s saves like this" in screen_text(app)
+        assert "Saved: s uses these options" in screen_text(app)
 
 
 async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -> None:

@@ -196,7 +196,7 @@ async def test_progress_and_cancel() -> None:
             text = await traced(driver)
             assert tracer.over.is_set()
             assert isinstance(app.screen, TimelineScreen)
-            assert "t traces it" in text
+            assert "Press t to trace it" in text
 
 
 async def test_a_trace_is_kept_by_its_workload() -> None:
@@ -204,7 +204,7 @@ async def test_a_trace_is_kept_by_its_workload() -> None:
     async with dashboard(climbing(), tracer=tracer) as driver:
         await press(driver, "3", "t")
         assert "peak" in await traced(driver)
-        assert "t traces it" in await press(driver, "]")
+        assert "Press t to trace it" in await press(driver, "]")
         assert "peaks: allocated" in await press(driver, "[")
         assert len(tracer.asked) == 1
 
@@ -213,7 +213,7 @@ async def test_one_trace_at_a_time() -> None:
     tracer = HandTracer(at_once=False)
     async with dashboard(climbing(), tracer=tracer, notifications=True) as driver:
         await press(driver, "3", "t")
-        assert "A trace runs already" in await press(driver, "t")
+        assert "A trace is already running" in await press(driver, "t")
         assert "another workload" in await press(driver, "]")
         tracer.go_on.set()
         await traced(driver)
@@ -233,7 +233,7 @@ async def test_what_cannot_be_traced_says_why() -> None:
 
 async def test_without_a_preset() -> None:
     async with dashboard([climbing()[0]], presets=FixedPresets(()), tracer=HandTracer(), notifications=True) as driver:
-        assert "No preset is chosen" in await press(driver, "3")
+        assert "No preset selected" in await press(driver, "3")
         assert "Choose a preset first" in await press(driver, "t")
 
 

@@ -121,7 +121,7 @@ def test_the_timeline_is_reckoned_again_and_said_to_be(kept: RunHistory, tmp_pat
     assert "differ" not in notes[0]
     assert "differ from those that were predicted then" in notes[1]
     assert "cannot read the stored workload" in notes[2]
-    assert "a trace is not run again" in notes[3]
+    assert "traces are not repeated here" in notes[3]
     assert "without a preset" in notes[4]
 
 

@@ -173,7 +173,7 @@ def test_an_error_of_the_code_is_shown_with_the_persons_own_lines_only() -> None
         (("train.py", "--memory", "much"), "'much' is not a size"),
         (("train.py:main", "--alloc-conf", "max_split_size=1"), "max_split_size"),
         (("gpt2-124", ), "gpt2-124m"),
-        (("train.py", "--set", "run.batch_size=2"), "--set changes a preset"),
+        (("train.py", "--set", "run.batch_size=2"), "--set changes presets"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_told_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:

@@ -24,7 +24,7 @@ def gpu(*processes: Process, **more: object) -> Gpu:
     [
         (gpu(process(1)), HOST, ()),
         (gpu(process(1)), None, ()),
-        (gpu(absent={"processes": Absence.NO_PERMISSION}), HOST, ("every process, as none is told",)),
+        (gpu(absent={"processes": Absence.NO_PERMISSION}), HOST, ("every process, because the list is unavailable",)),
         (gpu(process(1, None), process(2)), HOST, ("1 process listed without a size",)),
         (gpu(process(1, None), process(2, None)), HOST, ("2 processes listed without a size",)),
         (

@@ -40,7 +40,7 @@ def test_no_driver_at_all(run: Run) -> None:
     ended = run("doctor", code=2, LD_LIBRARY_PATH="")
     assert "libnvidia-ml.so.1 was not found" in ended.stdout
     assert "Install the NVIDIA driver" in ended.stdout
-    assert "begin with the first that failed" in ended.stdout
+    assert "fix the first" in ended.stdout
 
 
 def test_a_driver_that_hangs(run: Run, stand_in: StandIn) -> None:

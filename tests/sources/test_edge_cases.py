@@ -79,7 +79,10 @@ def test_a_virtual_gpu_lists_no_processes(stage: Stage) -> None:
     card(stage).used, card(stage).power = 900 * MIB, None
     rows = kinds(rows_of(stage.tick()))
     assert rows["note"].note == "process list unavailable: not supported"
-    assert (rows["unattributed"].now, rows["unattributed"].note) == (900 * MIB, "every process, as none is told")
+    assert (rows["unattributed"].now, rows["unattributed"].note) == (
+        900 * MIB,
+        "every process, because the list is unavailable",
+    )
 
 
 @pytest.fixture
@@ -145,7 +148,7 @@ def test_records_of_drivers_510_to_550(stage: Stage, records: int, *, trusted: b
     assert ("note" in kinds(rows)) is not trusted
     assert sample.gpus[CARD].memory.used == 704 * MIB
     if not trusted:
-        assert kinds(rows)["unattributed"].note == "every process, as none is told"
+        assert kinds(rows)["unattributed"].note == "every process, because the list is unavailable"
 
 
 def test_an_old_driver_hides_its_own_share(stage: Stage) -> None:

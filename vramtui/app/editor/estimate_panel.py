@@ -83,7 +83,12 @@ class TotalLine(Lines):
         bar = palette.ink("muted", "bar")
         pieces: list[Piece] = []
         if look.problems:
-            pieces.append((f" ✗ {len(look.problems)} wrong ", palette.ink("background", "error", bold=True)))
+            pieces.append(
+                (
+                    f" ✗ {len(look.problems)} error{'s' if len(look.problems) > 1 else ''} ",
+                    palette.ink("background", "error", bold=True),
+                )
+            )
         first = look.problems[0] if look.problems else None
         if look.estimate is None or (first is not None and not first.key):
             said = _sentence(first.line, first.sentence) if first is not None else NOTHING_YET

@@ -133,7 +133,7 @@ class EditorScreen(FileActions, NewPreset):
         mark = "*" if look.is_changed else ""
         self.form.entitle(f"Preset · {printable(look.name)}{mark}", look.where)
         title, count = f"TOML · {plain(_place(self.draft))}", len(look.problems)
-        said = f"{count} invalid" if count else ""
+        said = f"{count} error{'s' if count > 1 else ''}" if count else ""
         if (self.area.border_title, self.area.border_subtitle) != (title, said):
             self.area.border_title, self.area.border_subtitle = title, said
 

@@ -163,7 +163,7 @@ def what_came_of_it(sent: Sent, pid: int, name: SignalName) -> str:
     reasons = {
         "gone": f"{nothing}: pid {pid} has already ended.",
         "reused": f"{nothing}: another process has pid {pid} now.",
-        "refused": f"Not permitted: pid {pid} is {sent.owner or 'somebody else'}'s process.",
+        "refused": f"Not permitted: pid {pid} is {sent.owner or 'another user'}'s process.",
         "elsewhere": f"{nothing}: in this container it is not known which process is pid {pid} is.",
     }
     return reasons.get(sent.outcome) or f"{nothing} to pid {pid}: {sent.detail}."
