@@ -73,13 +73,25 @@ def test_bytes_of_each_dtype() -> None:
     widths = {label: size >> 20 for label, size in allocated(experiment("dtypes")).items()}
     assert widths == {
         "float64": 8, "float32": 4, "float16": 2, "bfloat16": 2, "float8_e4m3fn": 1, "int64": 8, "int32": 4,
-        "int16": 2, "int8": 1, "bool": 1, "complex64": 8,
+        "int16": 2, "int8": 1, "uint16": 2, "uint8": 1, "bool": 1, "complex64": 8,
     }  # fmt: skip
 
 
 def test_tensors_take_whole_blocks() -> None:
     for label, size in allocated(experiment("blocks")).items():
         assert size == -(-int(label) // 512) * 512
+
+
+def test_a_graph_keeps_each_factor_that_was_computed() -> None:
+    held = allocated(experiment("autograd", "--device", "A100"))
+    base, tensor = held["leaves and workspace"], 64 * 64 * 4
+    # Beside the result: nothing, nothing, x * 2, and both x + 2 and the first product plus 3.
+    assert {label: (size - base) // tensor - 1 for label, size in held.items() if size != base} == {
+        "x @ w": 0,
+        "x + w": 0,
+        "(x * 2) @ w": 1,
+        "(((x + 2) @ w1) + 3) * w2": 2,
+    }
 
 
 def test_training_keeps_intermediates_and_inference_does_not() -> None:

@@ -70,6 +70,13 @@ EXPERIMENTS: dict[str, Experiment] = {
             runs=(ExperimentRun("linear"),),
         ),
         Experiment(
+            key="autograd",
+            title="What the graph of an expression keeps, 64 x 64 numbers of fp32",
+            lesson="A leaf is kept anyway; a factor that was computed stays for the gradient of the other one.",
+            module="nets",
+            runs=(ExperimentRun("autograd"),),
+        ),
+        Experiment(
             key="mlp",
             title="An MLP's intermediates, in training and in inference mode",
             lesson="Training keeps every layer's output for backward; in inference mode two at a time are enough.",

@@ -1,5 +1,7 @@
 """What small nets hold: workspaces, intermediates, norms, optimizers."""
 
+from collections.abc import Callable
+
 import torch
 from torch import nn
 
@@ -21,6 +23,27 @@ def linear() -> None:
     marks.mark("backward")
     del model, x, y
     marks.mark("deletion")
+    marks.write()
+
+
+def autograd() -> None:
+    """What the graph of an expression keeps besides its result: nothing that is a leaf, each factor that is not."""
+    x, first, second = (torch.randn(64, 64, device="cuda") for _ in range(3))
+    first.requires_grad_()
+    second.requires_grad_()
+    torch.mm(x, x)  # the first product makes the workspace, before any mark
+    marks = Marks()
+    marks.mark("leaves and workspace")
+    expressions: tuple[tuple[str, Callable[[], torch.Tensor]], ...] = (
+        ("x @ w", lambda: x @ first),
+        ("x + w", lambda: x + first),
+        ("(x * 2) @ w", lambda: (x * 2) @ first),
+        ("(((x + 2) @ w1) + 3) * w2", lambda: (((x + 2) @ first) + 3) * second),
+    )
+    for label, expression in expressions:
+        result = expression()
+        marks.mark(label)
+        del result
     marks.write()
 
 

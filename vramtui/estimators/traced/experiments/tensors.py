@@ -7,10 +7,10 @@ from vramtui.estimators.traced.experiments.marks import Marks
 MIB = 1 << 20
 ELEMENTS = 1 << 20
 DTYPES = (
-    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int64", "int32", "int16", "int8", "bool",
-    "complex64",
+    "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int64", "int32", "int16", "int8", "uint16",
+    "uint8", "bool", "complex64",
 )  # fmt: skip
-SIZES = (1, *(512 * blocks + beside for blocks in range(1, 7) for beside in (-1, 0, 1)))
+SIZES = (0, 1, *(512 * blocks + beside for blocks in range(1, 9) for beside in (-1, 0, 1)), 4196)
 
 
 def cache() -> None:
