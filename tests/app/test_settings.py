@@ -77,7 +77,7 @@ async def test_a_command_hears_of_it(tmp_path: Path) -> None:
     rules = AlertRules(bell=True, notification=True, command=f'echo "$VRAMTUI_ALERT_KIND $VRAMTUI_ALERT" > {file}')
     alert = Alert(kind="growth", gpu_uuid="", gpu_index=0, process=None, sentence="it grows \x1b[2J", since=0.0)
     async with dashboard(climbing()) as (app, pilot):
-        say(app, alert, rules)
+        say(app, [alert], rules)
         while not file.exists() or not file.read_text():
             await pilot.pause(0.01)
     assert file.read_text() == "growth it grows ␛[2J\n"

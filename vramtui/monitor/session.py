@@ -217,7 +217,7 @@ class MonitorSession:
         if self._selected is not None and self._selected not in targets:
             targets.append(self._selected)
         self._sampler.aim(targets)
-        if not self._sampler.is_alive():
+        if self._sampler.ident is None:  # a thread starts once; after `close` a last sample may still come
             self._sampler.start()
 
     def _wanted(self, sample: Sample) -> Collection[ProcessKey]:

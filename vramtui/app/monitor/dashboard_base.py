@@ -71,7 +71,7 @@ class DashboardBase(RedrawThrottle):
         self._banner = banner or ""
         self._save = save
         self._alerts = Alerts(self.settings.alerts)
-        self._failure = ""
+        self._failure = self._failed = ""
         self._notes: tuple[str, ...] = ()
         self._answered_at: float | None = None
         self._stuck = False
@@ -140,11 +140,10 @@ class DashboardBase(RedrawThrottle):
             # The next one may be in order again; until then what is shown is as old as the one before.
             self.on_read_failed(messages.ReadFailed(f"a reading cannot be used: {error}"))
             return
-        for alert in alerts:
-            say(self, alert, self.settings.alerts)
+        say(self, alerts, self.settings.alerts)
         self._answered_at = self._now()
         self._stuck = False
-        self._failure = ""
+        self._failure = self._failed = ""
         self.draw_soon()
         if not self._reading_presets:
             self._reading_presets = True
@@ -156,11 +155,17 @@ class DashboardBase(RedrawThrottle):
         if self._answered_at is None:
             self._failure = "waiting for the driver to answer"
         self._stuck = True
-        self.draw()
+        self._grow_old()
 
     def on_read_failed(self, message: messages.ReadFailed) -> None:
         """Show the source's own sentence."""
         self._failure = " ".join(filter(None, (message.message, message.hint)))
+        self._failed = message.message
+        self._grow_old()
+
+    def _grow_old(self) -> None:
+        """Nothing new is known: everything that is shown says how old it is."""
+        self.desk.age(self._now(), self._failed or "no answer")
         self.draw()
 
     def on_presets_read(self, message: messages.PresetsRead) -> None:
@@ -193,6 +198,8 @@ class DashboardBase(RedrawThrottle):
 
     def _look_at_clock(self) -> None:
         self.poller.check()
+        if self._failed:
+            self._grow_old()
 
     def draw(self) -> None:
         """Make a View of everything known and show it."""
@@ -215,6 +222,6 @@ class DashboardBase(RedrawThrottle):
             self._drawn_at = self._now()
 
     def _age(self) -> float | None:
-        if not self._stuck or self._answered_at is None:
+        if not (self._stuck or self._failed) or self._answered_at is None:
             return None
         return max(0.0, self._now() - self._answered_at)

@@ -105,9 +105,9 @@ class ReplayController(ReplayLoader):
         self.remember(memory, sample.taken_at)
         if quiet:
             self._alerts = Alerts(self.settings.alerts)
-        for alert in self._alerts.update(sample, self.desk.history, self.desk.predictions()):
-            if not quiet:
-                say(self, alert, self.settings.alerts)
+        alerts = self._alerts.update(sample, self.desk.history, self.desk.predictions())
+        if not quiet:
+            say(self, alerts, self.settings.alerts)
         self.draw_soon()
         self._follow()
 

@@ -3,11 +3,12 @@
 import os
 import subprocess
 import threading
+from collections.abc import Iterable
 
 from textual.app import App
 
 from vramtui.core.base.text import printable
-from vramtui.core.observation.alerts import Alert, AlertRules
+from vramtui.core.observation.alerts import Alert, AlertRules, Kind
 
 TITLES = {
     "will_not_fit": "It will not fit",
@@ -19,21 +20,29 @@ TITLES = {
 LIMIT = 30.0  # seconds that a command may take
 
 
-def say(app: App[None], alert: Alert, rules: AlertRules) -> None:
-    """Say one alert in every way that is wanted."""
-    app.notify(alert.sentence, title=TITLES[alert.kind], severity="warning", timeout=10, markup=False)
-    if rules.bell:
+def say(app: App[None], alerts: Iterable[Alert], rules: AlertRules) -> None:
+    """Say new alerts in every way that is wanted; those of one kind are one event on the screen."""
+    kinds: dict[Kind, list[Alert]] = {}
+    for alert in alerts:
+        kinds.setdefault(alert.kind, []).append(alert)
+        if rules.command:
+            threading.Thread(target=_run, args=(rules.command, alert), name="alert", daemon=True).start()
+    for kind, same in kinds.items():
+        sentence = same[0].sentence
+        if len(same) > 1:
+            indices = ", ".join(map(str, sorted({alert.gpu_index for alert in same})))
+            sentence = f"{len(same)} at once, on GPU {indices}. The first: {sentence} (! lists all)"
+        app.notify(sentence, title=TITLES[kind], severity="warning", timeout=10, markup=False)
+        if rules.notification:
+            _notify_desktop(app, sentence)
+    if kinds and rules.bell:
         app.bell()
-    if rules.notification:
-        _notify_desktop(app, alert)
-    if rules.command:
-        threading.Thread(target=_run, args=(rules.command, alert), name="alert", daemon=True).start()
 
 
-def _notify_desktop(app: App[None], alert: Alert) -> None:
+def _notify_desktop(app: App[None], sentence: str) -> None:
     driver = app._driver  # noqa: SLF001 - Textual has no public way to write to the terminal
     if driver is not None and not app.is_headless:
-        driver.write(f"\x1b]9;vramtui: {printable(alert.sentence)}\x07")
+        driver.write(f"\x1b]9;vramtui: {printable(sentence)}\x07")
 
 
 def _run(command: str, alert: Alert) -> None:

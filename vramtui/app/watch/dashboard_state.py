@@ -8,6 +8,7 @@ from vramtui.app.state import Panel, ProcessRow, RowId, View
 from vramtui.app.watch.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.watch.process_sort import Ordering
 from vramtui.app.watch.run_fields import changes_of, first_of, step
+from vramtui.app.watch.silence import silent
 from vramtui.app.watch.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.watch.view_builder import bars, device_for, panel, row_for_panel, series
 from vramtui.core.estimate.devices import Device
@@ -54,6 +55,13 @@ class DashboardState(Ordering):
         self.sample = sample
         if not self.paused or self._shown is None:
             self._show(sample)
+
+    def age(self, now: float, reason: str) -> None:
+        """The source has told nothing new by `now`, in seconds since the epoch: what is shown is as old as the reading
+        that it is of, and says so. The history is not told: nothing was seen.
+        """
+        if self.sample is not None and not self.paused:
+            self._show(silent(self.sample, now, reason))
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample

@@ -79,9 +79,10 @@ def _legend(view: View, palette: Palette, width: int) -> Strip:
     row = view.chosen
     if row is None:
         return strip([], width, palette.text)
+    when, style = ("now", palette.strong) if row.age is None else (f"{format_duration(row.age)} ago", palette.dim)
     pieces: list[Piece] = [
-        (" now ", palette.dim),
-        (format_bytes(row.now), palette.strong),
+        (f" {when} ", palette.dim),
+        (format_bytes(row.now), style),
         ("  peak ", palette.dim),
         (format_bytes(row.peak), palette.strong),
     ]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from vramtui.app.state import GpuBar, Panel, ProcessRow, Series
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import GIB, MIB
+from vramtui.core.base.units import GIB, MIB, format_duration
 from vramtui.core.estimate.comparison import compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate
@@ -76,7 +76,8 @@ def series(
     track = history.tracks.get(chosen.id) if chosen is not None and isinstance(chosen.id, ProcessKey) else None
     if chosen is None or track is None:
         return None
-    end = sample.taken_at if track.gone_at is None else min(sample.taken_at, track.gone_at)
+    age = chosen.age or 0.0
+    end = sample.taken_at - age if track.gone_at is None else min(sample.taken_at, track.gone_at)
     start = end - span if span else track.first_seen
     first = max(0, bisect_right(track.times, start) - 1)
     last = bisect_right(track.times, end)
@@ -90,6 +91,7 @@ def series(
         end=max(end, start + 1),
         ceiling=ceiling(highest, chosen.gpu.memory.total),
         predicted=predicted,
+        ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
     )
 
 

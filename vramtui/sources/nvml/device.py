@@ -63,6 +63,36 @@ class _Tier:
         return True
 
 
+class RemovedCards:
+    """The cards that the driver has listed once and does not list any more: each keeps a row that says so."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Gpu] = {}
+
+    def rows(self, listed: list[Gpu]) -> list[DeviceReading]:
+        """Rows for the cards that are missing among `listed`."""
+        here = {gpu.uuid for gpu in listed}
+        self._known |= {gpu.uuid: gpu for gpu in listed if gpu.mig_parent is None and gpu.state == "ok"}
+        reason = "the driver does not list it any more"
+        return [
+            gone_card(gpu.index, {"name": gpu.name, "uuid": uuid}, reason, Absence.LOST)
+            for uuid, gpu in self._known.items()
+            if uuid not in here
+        ]
+
+
+def gone_card(index: int, identity: Fields, reason: str, absence: Absence) -> DeviceReading:
+    """The row of a card of which nothing can be read."""
+    gpu = Gpu(
+        index=index,
+        **identity,
+        state="lost" if absence is Absence.LOST else "failed",
+        reason=reason,
+        absent=dict.fromkeys(("memory", "processes", *NOT_OF_AN_INSTANCE), absence),
+    )
+    return DeviceReading(gpu=gpu, listing=ProcessList(absent=absence))
+
+
 class CardReader:
     """Looks at one card. Remembers its name and identity for the time when it is lost.
 
@@ -98,14 +128,7 @@ class CardReader:
     def gone(self, reason: str, *, lost: bool = False, absence: Absence | None = None) -> DeviceReading:
         """The card's row while nothing can be read of it, under the name it was last known by."""
         why = absence or (Absence.LOST if lost else Absence.FAILED)
-        gpu = Gpu(
-            index=self.index,
-            **self._identity,
-            state="lost" if lost else "failed",
-            reason=reason,
-            absent=dict.fromkeys(("memory", "processes", *NOT_OF_AN_INSTANCE), why),
-        )
-        return DeviceReading(gpu=gpu, listing=ProcessList(absent=why))
+        return gone_card(self.index, self._identity, reason, why)
 
     def _forget(self) -> None:
         self._handle: Device = None

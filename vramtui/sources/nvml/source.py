@@ -14,7 +14,7 @@ from vramtui.sources.host.deadline_worker import DeadlineWorker, Stuck
 from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader
 from vramtui.sources.nvml.calls import Caller, DeviceGone, DriverGone, initialise
-from vramtui.sources.nvml.device import RARE_EVERY, CardReader, CardReading, DeviceReading
+from vramtui.sources.nvml.device import METRICS_EVERY, CardReader, CardReading, DeviceReading, RemovedCards
 from vramtui.sources.nvml.fast_reader import CloseReader
 from vramtui.sources.nvml.processes import ProcessList
 
@@ -47,6 +47,7 @@ class NvmlSource:
         self._closely = CloseReader()
         self._totals: dict[str, int | None] = {}
         self._system = Caller("driver")
+        self._removed = RemovedCards()
         self._cards: list[CardReader] = []
         self._versions: tuple[str | None, str | None] = (None, None)
         self._opening = threading.Lock()
@@ -93,6 +94,7 @@ class NvmlSource:
             seen = self._look()
         problems = list(self._system.problems)
         parts = [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
+        parts += self._removed.rows([part.gpu for part in parts])
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
         self._processes.update({pid for part in parts for pid in part.listing.held})
         host = self._host.read(*self._versions)
@@ -120,7 +122,7 @@ class NvmlSource:
         now = self._monotonic()
         if now >= self._next_count:
             self._count()
-            self._next_count = now + RARE_EVERY
+            self._next_count = now + METRICS_EVERY
         return self._crew.run({card.index: card.read for card in self._cards})
 
     def _count(self) -> None:
@@ -146,8 +148,9 @@ class NvmlSource:
                 reason = absence.value.replace("_", " ")
                 raise SourceFailed(f"nvmlDeviceGetCount: {reason}.", "See `nvidia-smi` for what the driver says.")
             return
-        self._cards = self._cards[:count]
-        self._cards += [CardReader(index, self._monotonic) for index in range(len(self._cards), count)]
+        if count != len(self._cards):
+            # Another card than before may be behind each index.
+            self._cards = [CardReader(index, self._monotonic) for index in range(count)]
 
     def _parts_of(self, card: CardReader, seen: CardReading | Stuck, problems: list[Problem]) -> list[DeviceReading]:
         if isinstance(seen, Stuck):

@@ -1,0 +1,83 @@
+"""What the source told last is never taken for live: it is dimmed, with its age, and the clock goes on."""
+
+import msgspec
+import pytest
+
+from tests.app import moments
+from tests.app.driving import Clock, dashboard, give, screen_text, settle
+from vramtui.app.messages import ReadFailed, SourceStuck
+from vramtui.app.watch.alerts import say
+from vramtui.core.observation.alerts import Alert, AlertRules
+from vramtui.core.observation.readings import Memory
+
+
+@pytest.mark.parametrize("what", [ReadFailed("nvmlInit: the NVIDIA driver is not loaded."), SourceStuck(0.0)])
+async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> None:
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+        before = screen_text(app)
+        assert "no answer for" not in before
+        for seconds in (3, 7):
+            clock.at = moments.START + seconds
+            app.post_message(what)
+            await settle(app, pilot)
+            view, screen = app.desk.view(), screen_text(app)
+            assert {bar.age for bar in view.bars} == {seconds}
+            assert {row.age for row in view.rows if row.kind != "exited"} == {seconds}
+            assert f"no answer for {seconds} s" in screen
+            assert f"{seconds} s ago: " in screen
+            assert f"({seconds} s ago) " in screen
+            assert view.series is not None
+            assert view.series.ends is not None
+            assert view.series.ends[1] == f"{seconds} s ago"
+            assert view.series.end == moments.START
+            assert view.sample is not None
+            assert view.sample.taken_at == clock.at
+        clock.at += 1
+        await give(app, pilot, moments.usual(8))
+        view = app.desk.view()
+        assert {bar.age for bar in view.bars if bar.gpu.state == "ok"} == {None}
+        assert "no answer for" not in screen_text(app)
+
+
+async def test_a_paused_screen_stays_as_it_is() -> None:
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+        await pilot.press("space")
+        clock.at += 5
+        app.post_message(ReadFailed("the driver is gone"))
+        await settle(app, pilot)
+        assert {bar.age for bar in app.desk.view().bars} == {None}
+
+
+async def test_a_reading_that_cannot_be_used_ends_nothing() -> None:
+    clock = Clock()
+    async with dashboard([moments.usual()], clock=clock) as (app, pilot):
+        usual = moments.usual(1)
+        first = usual.gpus[0]
+        process = msgspec.structs.replace(first.processes[0], used_memory=1 << 63)
+        gpu = msgspec.structs.replace(first, memory=Memory(), processes=(process, *first.processes[1:]))
+        clock.at += 1
+        await give(app, pilot, msgspec.structs.replace(usual, gpus=(gpu, *usual.gpus[1:])))
+        assert "a reading cannot be used" in screen_text(app)
+        await give(app, pilot, moments.usual(2))
+        assert "a reading cannot be used" not in screen_text(app)
+
+
+async def test_what_happens_to_all_cards_at_once_is_one_message() -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        alerts = [
+            Alert(
+                kind="lost",
+                gpu_uuid=f"G{index}",
+                gpu_index=index,
+                process=None,
+                sentence=f"GPU {index} is lost.",
+                since=0,
+            )
+            for index in range(8)
+        ]
+        say(app, alerts, AlertRules())
+        await pilot.pause()
+        (shown,) = app._notifications
+        assert shown.message == "8 at once, on GPU 0, 1, 2, 3, 4, 5, 6, 7. The first: GPU 0 is lost. (! lists all)"
