@@ -46,12 +46,6 @@ model = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024) for _ in range(8)]).cu
 out = model(torch.randn(65536, 1024, device="cuda"))
 out.sum().backward()
 """
-MASKED = """
-import torch
-x = torch.randn(8, device="cuda")
-x[torch.arange(8, device="cuda") > 3]
-x[x > 0]
-"""
 
 
 def test_running_out_of_memory_in_backward_is_told(tmp_path: Path) -> None:
@@ -63,12 +57,3 @@ def test_running_out_of_memory_in_backward_is_told(tmp_path: Path) -> None:
     assert result.out_of_memory is not None
     assert result.out_of_memory.startswith("out of memory in backward")
     assert result.timeline[-1].phase == "backward"
-
-
-def test_a_shape_that_follows_from_data_is_told_with_its_line(tmp_path: Path) -> None:
-    from vramtui.core.base.errors import UserError  # noqa: PLC0415 - only here
-
-    file = tmp_path / "masked.py"
-    file.write_text(MASKED)
-    with pytest.raises(UserError, match=r"nonzero.* at .*masked\.py:5 gives a shape or value that depends on data"):
-        trace(TraceRequest(path=str(file), device=card("H200")), timeout=240)

@@ -43,6 +43,15 @@ def trace(
     separate_lt_workspace: Annotated[
         bool, typer.Option(help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.")
     ] = False,
+    share: Annotated[
+        float,
+        typer.Option(
+            min=0, max=1, help="Where data decides how many (x[mask], nonzero): count this part; 1 is a bound."
+        ),
+    ] = 1.0,
+    ranks: Annotated[
+        int, typer.Option(min=0, help="Ranks of the distributed job, whose rank 0 is traced; 0 goes by WORLD_SIZE.")
+    ] = 0,
     show_output: Annotated[
         bool, typer.Option("--show-output", help="Show the code's own output, on standard error.")
     ] = False,
@@ -63,6 +72,8 @@ def trace(
             steps=steps,
             alloc_conf=alloc_conf,
             separate_lt_workspace=separate_lt_workspace,
+            share=share,
+            ranks=ranks,
         )
         result = _run(request, timeout, show_output=show_output, quiet=json)
         _answer(result, json=json)

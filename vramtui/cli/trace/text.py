@@ -84,7 +84,8 @@ def unit_of(top: int) -> tuple[int, str]:
 
 def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
     where = f"{result.peak_phase} of step {result.peak_step}" if result.peak_step >= 0 else result.peak_phase
-    print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)} in {where}"))
+    bound = ", bounded: sizes that depend on data are counted at most" if result.bounded else ""
+    print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)} in {where}{bound}"))
     for category, size in sorted(result.peak_categories.items(), key=lambda pair: -pair[1]):
         if size:
             share = f"{100 * size / result.peak_allocated:.0f} %"

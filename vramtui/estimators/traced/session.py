@@ -13,7 +13,7 @@ from vramtui.estimators.traced.accounting.categories import Categories
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.phases import PhaseTracker
 from vramtui.estimators.traced.accounting.recorder import TraceRecorder
-from vramtui.estimators.traced.device import cuda_api, device, names
+from vramtui.estimators.traced.device import cuda_api, device, memory_api, names, tensor_types
 from vramtui.estimators.traced.device.cards import simulated_card
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.dispatch import autocast, ctc, sdpa
@@ -22,7 +22,7 @@ from vramtui.estimators.traced.dispatch.accumulation import Accumulation, measur
 from vramtui.estimators.traced.dispatch.memory_mode import MemoryMode
 from vramtui.estimators.traced.dispatch.workspaces import Workspaces
 from vramtui.estimators.traced.kernels import load_all
-from vramtui.estimators.traced.process import refusals
+from vramtui.estimators.traced.libraries import checkpoints, compilers, data_loader, distributed, values_read
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import Progress
 
@@ -40,6 +40,8 @@ class TraceSession:
         steps: after how many optimizer steps the code is ended, by TraceFinished.
         progress: told of each phase that has ended.
         separate_lt_workspace: a cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.
+        share: the part of all places that is taken where data decides how many there are.
+        ranks: the size of a distributed job, whose rank 0 this is; 0 for what the environment says.
     """
 
     def __init__(
@@ -50,9 +52,13 @@ class TraceSession:
         steps: int = 3,
         progress: Callable[[Progress], None] = _no_progress,
         separate_lt_workspace: bool = False,
+        share: float = 1.0,
+        ranks: int = 0,
     ) -> None:
+        self._ranks = ranks
         facts = simulated_card(card)
         self.memory = SimulatedMemory(allocator, facts)
+        self.memory.share = share
         facts.workspaces = Workspaces(self.memory, facts.capability, separate_lt=separate_lt_workspace)
         self.where = Whereabouts()
         self.recorder = TraceRecorder(self.memory, progress)
@@ -68,7 +74,13 @@ class TraceSession:
         load_all()
         names.install(self._patches)
         cuda_api.install(self._patches, self.memory)
-        refusals.install(self._patches, self.memory, self.where)
+        memory_api.install(self._patches, self.memory)
+        tensor_types.install(self._patches)
+        compilers.install(self._patches, self.memory, self.where)
+        values_read.install(self._patches, self.memory)
+        checkpoints.install(self._patches)
+        data_loader.install(self._patches, self.memory)
+        distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)
         card = self.memory.device
         self._libraries = [
@@ -83,9 +95,11 @@ class TraceSession:
         self.where.install()
         self.phases.install(self._patches)
         self.where.warn = self.memory.warn
+        self.memory.user_line = self.where.user_line
         self.memory.locate = self.where.locate
         self.memory.phase = lambda: self.phases.now
         self._mode.__enter__()
+        data_loader.follow_threads(self._patches, (self._fake, self._mode))
         return self
 
     def __exit__(

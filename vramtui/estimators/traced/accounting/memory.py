@@ -1,12 +1,21 @@
 """The simulated device's memory: the allocator, and a journal of everything that ever lived in it."""
 
+import math
+import os
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from vramtui.estimators.allocator import AllocatorOutOfMemory
+from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory, CachingAllocator
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
+
+_PEAKS = ("allocated", "reserved", "active", "requested", "segments")
+
+
+def _configured() -> str:
+    """The allocator settings in this process' environment, by the newer name first."""
+    return os.environ.get("PYTORCH_ALLOC_CONF") or os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "")
 
 
 class SimulatedMemory:
@@ -32,8 +41,13 @@ class SimulatedMemory:
         self.operator: Any = None
         self.stream = 0
         self.warnings: list[str] = []
-        self.lost_allocated = 0
-        self.lost_reserved = 0
+        self._said: set[str] = set()
+        self.share = 1.0
+        self.bounded = False
+        self.user_line: Callable[[], str] = str
+        self._of_phase = dict.fromkeys(_PEAKS, 0)
+        self._of_code = dict.fromkeys(_PEAKS, 0)
+        self._conf = _configured()
         self.locate: Callable[[StorageEntry], None] = lambda _entry: None
         self.on_event: Callable[[str, StorageEntry], None] | None = None
 
@@ -46,6 +60,8 @@ class SimulatedMemory:
         return entry
 
     def _born(self, entry: StorageEntry) -> None:
+        if not self.events and _configured() != self._conf:
+            self.reconfigure(_configured())  # set by the code itself, before its first use of CUDA
         allocator = self.allocator
         try:
             entry.block = allocator.malloc(entry.nbytes, self.stream)
@@ -64,10 +80,34 @@ class SimulatedMemory:
             self.peak_event = self.events
         self._note("a", entry)
 
-    def warn(self, sentence: str) -> None:
-        """Say once what the figures leave out."""
-        if sentence not in self.warnings:
+    def warn(self, sentence: str, same: str = "") -> None:
+        """Say once what the figures leave out; sentences that are the `same` count as one."""
+        key = same or sentence
+        if key not in self._said:
+            self._said.add(key)
             self.warnings.append(sentence)
+
+    def bound(self, places: int, operator: Any, *, share: bool = True) -> int:
+        """How many of `places` are taken where data decides; the line is told in the notes.
+
+        Args:
+            places: how many there can be at most.
+            operator: what the code asked for.
+            share: whether the share that the user gave counts for it.
+        """
+        taken = math.ceil(places * self.share) if share else places
+        if places:
+            name = operator.overloadpacket.__name__.strip("_")
+            line = self.user_line()
+            part = "all" if taken == places else f"{self.share:.0%}"
+            self.bounded = True
+            self.warn(
+                f"bounded: what {name}{f' at {line}' if line else ''} gives depends on data; {part} of "
+                f"{places:,} places are counted"
+                + ("" if not share or self.share < 1 else " (--share 0.15 counts that part)"),
+                same=f"{name} {line}",
+            )
+        return taken
 
     def record_stream(self, tensor: torch.Tensor, stream: Any) -> None:
         """Another stream uses this memory too; its work is taken to be done by the time the memory is given back."""
@@ -76,10 +116,40 @@ class SimulatedMemory:
             self.allocator.record_stream(entry.block, stream.stream_id)
             self._shared.add(entry.block)
 
-    def note_peaks(self) -> None:
-        """The user's code is about to reset the allocator's peaks: keep them for the phase's own row."""
-        self.lost_allocated = max(self.lost_allocated, self.allocator.stats.peak_allocated)
-        self.lost_reserved = max(self.lost_reserved, self.allocator.stats.peak_reserved)
+    def end_phase(self) -> tuple[int, int]:
+        """The phase's peaks of allocated and reserved; the next one's begin. What the code reads goes on."""
+        peaks = self._highest(self._of_phase)
+        self._of_code = self._highest(self._of_code)
+        self._of_phase = dict.fromkeys(_PEAKS, 0)
+        self.allocator.reset_peaks()
+        return peaks["allocated"], peaks["reserved"]
+
+    def reset_peaks(self) -> None:
+        """The code resets the peaks that it reads (`torch.cuda.reset_peak_memory_stats`); the phase keeps its own."""
+        self._of_phase = self._highest(self._of_phase)
+        self._of_code = dict.fromkeys(_PEAKS, 0)
+        self.allocator.reset_peaks()
+
+    def peaks_since_reset(self) -> dict[str, int]:
+        """What `torch.cuda.max_memory_allocated` and the like tell the code, by counter."""
+        return self._highest(self._of_code)
+
+    def _highest(self, before: dict[str, int]) -> dict[str, int]:
+        stats = self.allocator.stats
+        return {name: max(most, getattr(stats, f"peak_{name}")) for name, most in before.items()}
+
+    def reconfigure(self, conf: str) -> None:
+        """Take other allocator settings, as long as nothing has been allocated.
+
+        Raises:
+            UserError: the settings are none.
+        """
+        if not self.events:
+            self.allocator = CachingAllocator(self.allocator.total_memory, AllocatorConfig.parse(conf))
+
+    def clear_workspaces(self) -> None:
+        """`torch._C._cuda_clearCublasWorkspaces`: they are taken again by the next product."""
+        self.device.workspaces.clear()
 
     def release(self, entry: StorageEntry) -> None:
         """Give an entry's block back."""

@@ -33,8 +33,7 @@ class TraceRecorder:
         stats = memory.allocator.stats
         assert self.categories is not None
         self.categories.mark()
-        peak_allocated = max(stats.peak_allocated, memory.lost_allocated)
-        peak_reserved = max(stats.peak_reserved, memory.lost_reserved)
+        peak_allocated, peak_reserved = memory.end_phase()
         row = TraceRow(
             phase=phase,
             step=step,
@@ -45,8 +44,6 @@ class TraceRecorder:
             categories=self.categories.sums(memory.live()),
         )
         self.rows.append(row)
-        memory.lost_allocated = memory.lost_reserved = 0
-        memory.allocator.reset_peaks()
         self._progress(Progress(phase=phase, step=step, allocated=row.allocated, peak_allocated=peak_allocated))
 
     def result(self, context: int, out_of_memory: str | None = None) -> TraceResult:
@@ -72,6 +69,7 @@ class TraceRecorder:
             peak_categories=self.categories.sums(at_peak),
             largest=tuple(_held(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),
             warnings=tuple(memory.warnings),
+            bounded=memory.bounded,
             out_of_memory=out_of_memory,
             series=_thinned(memory),
             events=memory.events,

@@ -6,8 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+import torch.autograd.profiler
 import torch.cuda.amp.common
 import torch.cuda.nvtx
+import torch.cuda.profiler
+import torch.cuda.streams
+import torch.profiler
 
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.device import CUDA_DEVICE
@@ -20,11 +24,12 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Replace what would ask a driver."""
     for name, value in {
         **_presence(memory),
-        **_memory_figures(memory),
         **_randomness(),
         **_streams(memory),
     }.items():
         patches.set(torch.cuda, name, value)
+    patches.set(torch.cuda.streams, "Stream", SimStream)
+    patches.set(torch.cuda.streams, "Event", SimEvent)
     patches.set(torch.version, "cuda", "13.0")
     patches.set(torch.backends.cuda, "is_built", lambda: True)
     patches.set(torch.backends.cudnn, "is_available", lambda: True)
@@ -33,7 +38,11 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     for name in ("range_push", "range_pop", "mark"):
         patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
     _accelerator(patches)
+    _graphs(patches, memory)
+    _profilers(patches)
     patches.set(torch, "Generator", _Generator)
+    patches.set(torch.cuda, "synchronize", lambda *_args, **_kwargs: memory.allocator.synchronize())
+    patches.set(torch._C, "_cuda_clearCublasWorkspaces", memory.clear_workspaces)
     patches.set(torch.Tensor, "record_stream", memory.record_stream)
 
 
@@ -79,15 +88,25 @@ def _presence(memory: SimulatedMemory) -> dict[str, Any]:
         "set_device": nothing,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
-        "get_device_name": lambda *_args: card.name,
-        "get_device_capability": lambda *_args: card.capability,
-        "get_device_properties": lambda *_args: properties,
+        "get_device_name": lambda *_args, **_kwargs: card.name,
+        "get_device_capability": lambda *_args, **_kwargs: card.capability,
+        "get_device_properties": lambda *_args, **_kwargs: properties,
         "get_arch_list": lambda: [f"sm_{card.capability[0]}{card.capability[1]}"],
-        "can_device_access_peer": lambda *_args: False,
-        "utilization": lambda *_args: 0,
+        "can_device_access_peer": lambda *_args, **_kwargs: False,
+        **dict.fromkeys(("utilization", "temperature", "power_draw", "clock_rate", "memory_usage"), lambda *_, **__: 0),
+        "get_sync_debug_mode": lambda: 0,
+        "set_sync_debug_mode": nothing,
+        "cudart": _CudaRuntime,
         "device": _SameDevice,
         "device_of": _SameDevice,
     }
+
+
+class _CudaRuntime:
+    """`torch.cuda.cudart()`: every call succeeds and does nothing."""
+
+    def __getattr__(self, _name: str) -> Callable[..., int]:
+        return lambda *_args, **_kwargs: 0
 
 
 class _SameDevice(contextlib.nullcontext[None]):
@@ -95,47 +114,6 @@ class _SameDevice(contextlib.nullcontext[None]):
         super().__init__()
         self.idx = 0
         self.device = device
-
-
-def _memory_figures(memory: SimulatedMemory) -> dict[str, Any]:
-    allocator = memory.allocator
-
-    def stats() -> Any:
-        return allocator.stats
-
-    def reset_peaks(*_args: Any) -> None:
-        memory.note_peaks()
-        allocator.reset_peaks()
-
-    def memory_stats(*_args: Any) -> dict[str, int]:
-        now = stats()
-        return {
-            "allocated_bytes.all.current": now.allocated,
-            "allocated_bytes.all.peak": now.peak_allocated,
-            "active_bytes.all.current": now.allocated,
-            "active_bytes.all.peak": now.peak_allocated,
-            "reserved_bytes.all.current": now.reserved,
-            "reserved_bytes.all.peak": now.peak_reserved,
-            "num_alloc_retries": getattr(now, "retries", 0),
-            "num_ooms": getattr(now, "ooms", 0),
-        }
-
-    return {
-        "memory_allocated": lambda *_args: stats().allocated,
-        "memory_reserved": lambda *_args: stats().reserved,
-        "memory_cached": lambda *_args: stats().reserved,
-        "max_memory_allocated": lambda *_args: stats().peak_allocated,
-        "max_memory_reserved": lambda *_args: stats().peak_reserved,
-        "max_memory_cached": lambda *_args: stats().peak_reserved,
-        "memory_stats": memory_stats,
-        "memory_summary": lambda *_args, **_kwargs: str(memory_stats()),
-        "mem_get_info": lambda *_args: (memory.device.total_memory - stats().reserved, memory.device.total_memory),
-        "reset_peak_memory_stats": reset_peaks,
-        "reset_max_memory_allocated": reset_peaks,
-        "empty_cache": allocator.empty_cache,
-        "synchronize": lambda *_args: allocator.synchronize(),
-        "set_per_process_memory_fraction": lambda fraction, *_args: allocator.set_memory_fraction(fraction),
-    }
 
 
 def _randomness() -> dict[str, Any]:
@@ -227,12 +205,68 @@ def _streams(memory: SimulatedMemory) -> dict[str, Any]:
     return {
         "Stream": SimStream,
         "Event": SimEvent,
-        "current_stream": lambda *_args: current[0],
-        "default_stream": lambda *_args: default,
+        "current_stream": lambda *_args, **_kwargs: current[0],
+        "default_stream": lambda *_args, **_kwargs: default,
         "set_stream": set_stream,
         "stream": stream_context,
         "StreamContext": stream_context,
     }
+
+
+class SimGraph:
+    """`torch.cuda.CUDAGraph`: what is captured has run once; its memory stays the graph's own as long as tensors do."""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        self.device = CUDA_DEVICE
+
+    def capture_begin(self, *_args: Any, **_kwargs: Any) -> None:
+        """What follows simply runs."""
+
+    def capture_end(self) -> None:
+        """See capture_begin."""
+
+    def replay(self) -> None:
+        """Nothing is taken from the allocator by a replay."""
+
+    def reset(self) -> None:
+        """Nothing is held."""
+
+    def pool(self) -> tuple[int, int]:
+        return 0, 0
+
+
+def _profilers(patches: Patches) -> None:
+    """They profile the CPU alone: there are no CUDA events to ask for."""
+    plain: Any = torch.autograd.profiler.profile.__init__
+    of_kineto: Any = torch.profiler.profile.__init__
+
+    def profile(profiler: Any, enabled: bool = True, **kwargs: Any) -> None:
+        plain(profiler, enabled, **{key: kwargs[key] for key in kwargs if key not in {"use_cuda", "use_device"}})
+
+    def kineto(profiler: Any, *_activities: Any, **kwargs: Any) -> None:
+        kwargs["activities"] = [torch.profiler.ProfilerActivity.CPU]
+        of_kineto(profiler, **{key: value for key, value in kwargs.items() if key != "use_cuda"})
+
+    patches.set(torch.autograd.profiler.profile, "__init__", profile)
+    patches.set(torch.profiler.profile, "__init__", kineto)
+    patches.set(torch.cuda.profiler, "profile", contextlib.nullcontext)
+    for name in ("start", "stop", "init"):
+        patches.set(torch.cuda.profiler, name, lambda *_args, **_kwargs: None)
+    patches.set(torch.profiler, "supported_activities", lambda: {torch.profiler.ProfilerActivity.CPU})
+
+
+def _graphs(patches: Patches, memory: SimulatedMemory) -> None:
+    note = "CUDA graphs run once as plain code; the private memory pool of a capture is not modelled"
+
+    @contextlib.contextmanager
+    def capture(_graph: Any, *_args: Any, **_kwargs: Any) -> Iterator[None]:
+        memory.warn(note)
+        yield
+
+    patches.set(torch.cuda, "CUDAGraph", SimGraph)
+    patches.set(torch.cuda, "graph", capture)
+    patches.set(torch.cuda, "graph_pool_handle", lambda: (0, 0))
+    patches.set(torch.cuda, "make_graphed_callables", lambda callables, *_args, **_kwargs: callables)
 
 
 def _accelerator(patches: Patches) -> None:
@@ -244,4 +278,8 @@ def _accelerator(patches: Patches) -> None:
     patches.set(accelerator, "synchronize", torch.cuda.synchronize)
     for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",
                  "reset_peak_memory_stats", "memory_stats"):  # fmt: skip
-        patches.set(accelerator, name, getattr(torch.cuda, name))
+        patches.set(accelerator, name, _of_one_device(name))
+
+
+def _of_one_device(name: str) -> Callable[..., Any]:
+    return lambda *_args, **_kwargs: getattr(torch.cuda, name)()

@@ -15,6 +15,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 SIM = "simcuda"
 CUDA_DEVICE = torch.device("cuda", 0)
+_FAKE_FACTS = ("_fake_device", "fake_mode", "constant", "pytype", "dispatch_keys", "real_tensor")
 
 
 class _Depth:
@@ -114,6 +115,25 @@ def move_in_place(target: torch.Tensor, source: torch.Tensor) -> None:
     torch._C._swap_tensor_impl(target, source)
     if isinstance(target, FakeTensor) and isinstance(source, FakeTensor):
         target._fake_device, source._fake_device = source._fake_device, target._fake_device
+    elif isinstance(target, FakeTensor) is not isinstance(source, FakeTensor):
+        _exchange_kinds(target, source)
+
+
+def _exchange_kinds(target: torch.Tensor, source: torch.Tensor) -> None:
+    """A real parameter becomes a fake one or the other way; what the code has hung on the object stays there."""
+    is_parameter = isinstance(target, torch.nn.Parameter)
+    facts = {name: value for name, value in vars(source).items() if name not in vars(target)}
+    for tensor in (source, target):
+        if isinstance(tensor, FakeTensor):
+            facts |= {name: value for name, value in vars(tensor).items() if name in _FAKE_FACTS}
+    kinds = type(source), type(target)
+    target.__class__, source.__class__ = kinds  # the two layouts are the same
+    if is_parameter and not isinstance(target, FakeTensor):
+        target.__class__ = torch.nn.Parameter
+    vars(target).update(facts)
+    vars(source).update(facts)
+    if is_parameter:
+        target._is_param = True  # what isinstance(…, Parameter) goes by
 
 
 def _shown_device(tensor: FakeTensor) -> torch.device:

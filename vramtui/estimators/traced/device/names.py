@@ -62,7 +62,7 @@ def _data(patches: Patches) -> None:
     plain: Any = torch._C.TensorBase.data
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
-        if isinstance(self, FakeTensor) and isinstance(value, FakeTensor):
+        if isinstance(self, FakeTensor) or isinstance(value, FakeTensor):
             move_in_place(self, value)
         else:
             plain.__set__(self, value)

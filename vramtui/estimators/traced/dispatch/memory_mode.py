@@ -19,6 +19,8 @@ from vramtui.estimators.traced.accounting.storages import StorageEntry
 from vramtui.estimators.traced.device.device import inside, to_sim
 from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
+from vramtui.estimators.traced.dispatch.bounds import bounded
+from vramtui.estimators.traced.dispatch.host import stays_real
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import Escape
 
@@ -51,9 +53,12 @@ class Call:
             return self.func(*self.args, **self.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             real = values.truly(self.memory.book, (self.func, self.args, self.kwargs))
-            if real is None:
+            if real is not None:
+                return fakes_like(real, self.args)
+            out = bounded(self)
+            if out is NotImplemented:
                 raise
-            return fakes_like(real, self.args)
+            return out
         except UnsupportedOperatorException:
             if self.func._schema.returns or self.func.namespace != "aten":
                 raise
@@ -123,10 +128,14 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
                 raise
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        kwargs.pop("pin_memory", None)  # pinned memory is the host's
         if kwargs.get("device") is not None:
             kwargs["device"] = to_sim(kwargs["device"])
             if func is _TO_COPY and _changes_nothing(args[0], kwargs):
                 return torch.ops.aten.alias.default(args[0])
+        if stays_real(func, args, kwargs):
+            with torch._C._DisableTorchDispatch():
+                return func(*args, **kwargs)
         known = values.read(self.memory.book, func, args)
         if known is not values.NOT_A_READ:
             return known

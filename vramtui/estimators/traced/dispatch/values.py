@@ -2,18 +2,22 @@
 
 Libraries branch on them: counters of optimizers, position ids, attention masks, random orders of samples. A mirror
 belongs to a storage, so every view of it is known with it, and writing through one is seen through all. What follows
-from constants is known; what follows from data is guessed as if the data held nothing remarkable (zeros, and `all`
-holds), which is enough for conditions such as `isnan`, but never for the shape of a tensor.
+from constants is known; what follows from data is guessed as if the data held nothing remarkable (fractions are ones,
+so that a loss can be divided by and its logarithm taken; integers are zeros; `all` holds), which is enough for
+conditions such as `isnan`, but never for the shape of a tensor.
 """
 
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
+from vramtui.estimators.traced.dispatch.host import is_real
 
 NOT_A_READ: Any = object()
 Asked = tuple[Any, tuple[Any, ...], dict[str, Any]]
+_FINITE_CHECK = torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default
 _ITEM = torch.ops.aten._local_scalar_dense.default
 _COMPARISONS = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
 _MOST_INTEGERS = 1 << 16
@@ -32,7 +36,7 @@ def value_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
 def certain_value(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | None:
     """A real tensor with `tensor`'s values, where they do not follow from data; None otherwise."""
     with torch._C._DisableTorchDispatch():
-        if type(tensor) is torch.Tensor and tensor.device.type == "cpu":
+        if is_real(tensor):
             return tensor
         entry = book.find(tensor)
         return None if entry is None or entry.guessed else value_of(book, tensor)
@@ -41,7 +45,7 @@ def certain_value(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor | Non
 def read(book: StorageBook, func: Any, args: tuple[Any, ...]) -> Any:
     """What an operator gives that answers with a number: NOT_A_READ for every other operator.
 
-    `.item()` is zero where there is no value; tensors that cannot be compared are alike if their shapes are.
+    `.item()` is a guess where there is no value; tensors that cannot be compared are alike if their shapes are.
     """
     if func in _COMPARISONS:
         with torch._C._DisableTorchDispatch():
@@ -51,8 +55,21 @@ def read(book: StorageBook, func: Any, args: tuple[Any, ...]) -> Any:
         return NOT_A_READ
     tensor = args[0]
     with torch._C._DisableTorchDispatch():
-        value = tensor if type(tensor) is torch.Tensor else value_of(book, tensor)
-        return torch.zeros((), dtype=tensor.dtype).item() if value is None else value.item()
+        value = value_of(book, tensor) if isinstance(tensor, FakeTensor) else tensor
+        return _guess(tensor.dtype).item() if value is None else value.item()
+
+
+def array_of(book: StorageBook, tensor: torch.Tensor) -> torch.Tensor:
+    """A real tensor of `tensor`'s shape: with its values, or with guesses where there are none."""
+    if not isinstance(tensor, FakeTensor):
+        return tensor
+    with torch._C._DisableTorchDispatch():
+        value = value_of(book, tensor)
+        return _guess(tensor.dtype).expand(tensor.shape) if value is None else value
+
+
+def _guess(dtype: torch.dtype) -> torch.Tensor:
+    return torch.full((), int(dtype.is_floating_point or dtype.is_complex), dtype=dtype)
 
 
 def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], asked: Asked, out: Any) -> None:
@@ -73,7 +90,7 @@ def follow(book: StorageBook, fresh: list[tuple[torch.Tensor, StorageEntry]], as
         for tensor, entry in small:
             _keep(book, tensor, entry, _beside(tensor, out, result), asked[0])
             entry.guessed = not known or torch.Tag.nondeterministic_seeded in asked[0].tags
-        if mutable and not known:
+        if mutable and not known and asked[0] is not _FINITE_CHECK:  # gradients are taken to be finite
             for tensor in _written(asked):
                 held = book.find(tensor)
                 if held is not None:
@@ -115,7 +132,7 @@ class _Substitution:
         return value
 
     def _tensor(self, tensor: torch.Tensor) -> torch.Tensor:
-        if type(tensor) is torch.Tensor and tensor.device.type == "cpu":
+        if is_real(tensor):
             return tensor
         entry = self._book.find(tensor)
         if entry is None or entry.mirror is None:
@@ -154,7 +171,8 @@ def _keep(book: StorageBook, tensor: torch.Tensor, entry: StorageEntry, value: t
     if value is not None:
         mirror.copy_(value)
     else:
-        mirror.fill_(1 if func.overloadpacket is torch.ops.aten.all else 0)
+        fraction = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+        mirror.fill_(1 if fraction or func.overloadpacket is torch.ops.aten.all else 0)
 
 
 def _written(asked: Asked) -> list[torch.Tensor]:

@@ -4,6 +4,7 @@ import threading
 
 from vramtui.estimators.torch_facts.cublas import SEPARATE_LT_WORKSPACE, workspace_bytes
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.accounting.storages import StorageEntry
 
 
 class Workspaces:
@@ -17,13 +18,13 @@ class Workspaces:
 
     def __init__(self, memory: SimulatedMemory, capability: tuple[int, int], *, separate_lt: bool = False) -> None:
         self._memory = memory
-        self._bytes = workspace_bytes(capability)
+        self._capability = capability
         self._separate_lt = separate_lt
-        self._held: set[tuple[str, int, int]] = set()
+        self._held: dict[tuple[str, int, int], StorageEntry] = {}
 
     def cublas(self) -> None:
         """A handle is used by this thread on the current stream."""
-        self._hold("cublas", self._bytes)
+        self._hold("cublas", None)
 
     def cublaslt(self) -> None:
         """A product with a fused bias is run by this thread on the current stream."""
@@ -32,8 +33,14 @@ class Workspaces:
         else:
             self.cublas()
 
-    def _hold(self, library: str, nbytes: int) -> None:
+    def clear(self) -> None:
+        """Give all of them back."""
+        for entry in self._held.values():
+            self._memory.release(entry)
+        self._held.clear()
+
+    def _hold(self, library: str, nbytes: int | None) -> None:
         key = (library, threading.get_ident(), self._memory.stream)
         if key not in self._held:
-            self._held.add(key)
-            self._memory.take(nbytes, "workspaces")
+            size = workspace_bytes(self._capability) if nbytes is None else nbytes
+            self._held[key] = self._memory.take(size, "workspaces")

@@ -101,3 +101,23 @@ def norms(call: Any) -> Any:
     dims = call.args[at] if len(call.args) > at and isinstance(call.args[at], (list, tuple)) else None
     partial(call, call.args[0], dims, out, accumulator=accumulator_bytes(out.dtype))
     return out
+
+
+@kernel("mse_loss", "smooth_l1_loss")
+def losses(call: Any) -> Any:
+    """args: input, target, reduction; a reduced loss lives in a storage as large as the losses of all elements.
+
+    The structured kernel makes its output before it knows that it is to be reduced (ATen/native/BinaryOps.cpp, 2.13),
+    and `mean_out` shrinks its shape alone; the losses themselves are a further tensor, which goes at once.
+    """
+    tensor, target = call.args[:2]
+    reduction = call.args[2] if len(call.args) > 2 else call.kwargs.get("reduction", 1)
+    if not reduction:
+        return call.run()
+    shape = list(torch.broadcast_shapes(tensor.shape, target.shape))
+    dtype = torch.promote_types(tensor.dtype, target.dtype)
+    out = call.take(torch.ops.aten.empty.memory_format(shape, dtype=dtype, device=tensor.device))
+    call.scratch(out.numel() * out.element_size())
+    reduced = torch.ops.aten.as_strided.default(out, [], [])
+    partial(call, out, None, reduced, accumulator=accumulator_bytes(dtype))
+    return reduced

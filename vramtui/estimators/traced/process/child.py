@@ -81,6 +81,8 @@ def trace_here(request: TraceRequest, progress: Callable[[Progress], None]) -> T
         steps=request.steps,
         progress=progress,
         separate_lt_workspace=request.separate_lt_workspace,
+        share=request.share,
+        ranks=request.ranks,
     )
     with session:
         full: str | None = None

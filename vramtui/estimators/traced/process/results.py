@@ -32,6 +32,8 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         steps: after how many optimizer steps to stop.
         alloc_conf: what `PYTORCH_CUDA_ALLOC_CONF` would say.
         separate_lt_workspace: a further cuBLASLt workspace, as PyTorch up to 2.11 keeps it.
+        share: the part of all places that is taken where data decides how many there are (`x[mask]`).
+        ranks: the size of the job whose rank 0 is traced; 0 for what the environment says (`WORLD_SIZE`), or 1.
     """
 
     path: str = ""
@@ -43,6 +45,8 @@ class TraceRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     steps: int = 3
     alloc_conf: str = ""
     separate_lt_workspace: bool = False
+    share: float = 1.0
+    ranks: int = 0
 
 
 class TraceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +93,7 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         peak_categories: what the bytes alive at the peak of allocated are.
         largest: the ten largest of them.
         warnings: what the figures leave out, a sentence each.
+        bounded: whether sizes that depend on data are in it, at their bound; the warnings name each place.
         out_of_memory: why the code stopped early, when the card was too small for it.
         series: the fine trace, thinned; its peak is in it.
         events: how many allocations and releases there were.
@@ -109,6 +114,7 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
     peak_categories: dict[str, int]
     largest: tuple[LiveAllocation, ...]
     warnings: tuple[str, ...]
+    bounded: bool = False
     out_of_memory: str | None = None
     series: tuple[TracePoint, ...]
     events: int

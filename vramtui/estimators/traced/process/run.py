@@ -19,6 +19,8 @@ from vramtui.estimators.traced.process.results import ChildLine, Progress, Trace
 
 MISSING = "trace needs {}: pip install 'vramtui[trace]'"
 _CHILD = "vramtui.estimators.traced.process.child"
+# As `-m` would, but never from the current folder, which may hold anybody's files (`-P` is not there before 3.11).
+_START = f"import sys; del sys.path[0]; import runpy; runpy.run_module({_CHILD!r}, run_name='__main__', alter_sys=True)"
 _LAST_LINES = 20
 
 
@@ -101,7 +103,7 @@ def trace(
     require()
     with tempfile.TemporaryFile() as said:
         child = subprocess.Popen(  # noqa: S603 - our own module, by this Python
-            [sys.executable, "-m", _CHILD],
+            [sys.executable, "-c", _START],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=None if show_output else said,

@@ -1,0 +1,213 @@
+"""Code as people have it: workers, samplers, printed losses, checkpoints, `torch.cuda`, compilers, masks."""
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
+from vramtui.estimators.traced.process.run import TraceFailed, trace
+
+pytestmark = pytest.mark.torch
+
+LOADER = """
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Samples(Dataset):
+    def __len__(self):
+        return 1_281_167
+    def __getitem__(self, i):
+        seen.add(i)
+        return torch.randn(3, 32, 32), i % 10
+
+seen = set()
+net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3072, 10)).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+loader = DataLoader(Samples(), 8, shuffle=True, num_workers=4, pin_memory=True, persistent_workers=True, timeout=9)
+for step, (x, y) in enumerate(loader):
+    assert len(seen) > 7 * step and max(seen) > 65_536, sorted(seen)[:3]
+    loss = torch.nn.functional.cross_entropy(net(x.cuda(non_blocking=True)), y.cuda())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+# The real PyTorch 2.13 CUDA build on a stubbed driver, H200, after three steps of LOADER.
+LOADER_PEAKS = (67_457_024, 69_206_016)
+
+NUMBERS = """
+import copy, io, math, pickle, torch
+net = torch.nn.Linear(64, 64).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(2):
+    loss = torch.nn.functional.mse_loss(net(torch.randn(400, 64, device="cuda")), torch.randn(400, 64, device="cuda"))
+    optimizer.zero_grad(); loss.backward(); optimizer.step()
+    assert loss.item() > 0
+    print(f"{loss:.4f}", "{:.3f}".format(loss), round(loss.item(), 3), math.log(loss), 1 / loss.item(), "%.3f" % loss)
+    assert "device='cuda:0'" in repr(loss) and "Fake" not in str(loss)
+    assert loss.cpu().numpy().shape == () and len(net.weight.tolist()) == 64 and float(loss) == loss.tolist()
+    assert net.weight.detach().cpu().numpy().sum() == 64 * 64
+    assert pickle.loads(pickle.dumps(net.state_dict()))["weight"].device.type == "cuda"
+    assert pickle.loads(pickle.dumps(torch.arange(4.0))).tolist() == [0, 1, 2, 3]
+    torch.zeros(5000).share_memory_(); copy.deepcopy(torch.tensor(0.0)); torch.zeros(3).untyped_storage().cpu()
+    assert copy.deepcopy(net).weight.is_cuda
+    torch.save(net.state_dict(), io.BytesIO())
+"""
+
+API = """
+import os
+os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
+os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
+import torch
+from torch import cuda
+device = torch.device("cuda")
+for name in ("current_stream", "default_stream", "memory_allocated", "max_memory_reserved", "get_device_name",
+             "get_device_capability", "get_device_properties", "synchronize", "reset_peak_memory_stats",
+             "mem_get_info", "reset_accumulated_memory_stats", "utilization", "get_rng_state"):
+    getattr(cuda, name)(device=device)
+small = torch.zeros(1000, device="cuda")
+assert cuda.memory_reserved() == 2 << 20
+square = torch.zeros(64, 64, device="cuda")
+before = cuda.memory_allocated()
+square @ square
+assert cuda.memory_allocated() - before == 4096 * 8 * 1024
+torch._C._cuda_clearCublasWorkspaces()
+assert cuda.memory_allocated() == before
+stats = cuda.memory_stats(device=device)
+assert stats["allocated_bytes.small_pool.current"] == stats["allocated_bytes.all.current"] == before
+for key in ("active.all.current", "inactive_split_bytes.all.peak", "segment.large_pool.freed", "num_ooms",
+            "requested_bytes.all.current", "num_sync_all_streams", "oversize_segments.current", "max_split_size"):
+    stats[key]
+assert "PyTorch CUDA memory summary" in cuda.memory_summary(device=device, abbreviated=True)
+assert sum(part["allocated_size"] for part in cuda.memory_snapshot()) == before
+assert torch.zeros(8).pin_memory().cuda().is_cuda and torch.zeros(4, pin_memory=True).shape == (4,)
+assert isinstance(cuda.FloatTensor([1, 2]), cuda.FloatTensor) and cuda.LongTensor(2, 3).shape == (2, 3)
+small.data_ptr(), small.untyped_storage().data_ptr()
+with cuda.nvtx.range("name"), cuda.profiler.profile(), torch.autograd.profiler.profile(use_cuda=True):
+    small + 1
+activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+with torch.profiler.profile(activities=activities, profile_memory=True) as profiler:
+    small + 1
+profiler.key_averages().table(sort_by="cuda_time_total")
+graph = cuda.CUDAGraph()
+with cuda.graph(graph):
+    small + 1
+graph.replay()
+torch.set_default_tensor_type(cuda.FloatTensor)
+assert torch.zeros(3).is_cuda
+torch.set_default_tensor_type(torch.FloatTensor)
+assert not torch.zeros(3).is_cuda
+"""
+
+PEAKS = """
+import torch
+net = torch.nn.Linear(256, 256).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+big = torch.zeros(64 << 20, device="cuda")
+del big
+net(torch.randn(64, 256, device="cuda")).sum().backward()
+optimizer.step()
+optimizer.zero_grad()
+assert torch.cuda.max_memory_allocated() == 268_697_600, torch.cuda.max_memory_allocated()
+torch.cuda.reset_peak_memory_stats()
+assert torch.cuda.max_memory_allocated() == torch.cuda.memory_allocated()
+"""
+
+SHAPES = """
+import torch
+x = torch.randn(64, 10, device="cuda")
+y = torch.randint(0, 10, (64,)).cuda().view(64) + (x[:, 0] > 9)
+mask = x[:, 0] > 0
+assert x[mask].shape == (SHARE, 10) and torch.nonzero(mask).shape == (SHARE, 1)
+assert torch.where(mask)[0].shape == (SHARE,) and torch.unique(y).shape == (SHARE,)
+assert torch.bincount(y, minlength=10).shape == (10,)
+x[mask] = 0.0
+x[torch.arange(64) > 60]
+lstm = torch.nn.LSTM(10, 16, batch_first=True).cuda()
+padded, lengths = torch.randn(4, 9, 10, device="cuda"), torch.tensor([9, 7, 5, 2])
+packed = torch.nn.utils.rnn.pack_padded_sequence(padded, lengths, batch_first=True)
+assert packed.data.shape == (23, 10)
+out, _ = torch.nn.utils.rnn.pad_packed_sequence(lstm(packed)[0], batch_first=True)
+assert out.shape == (4, 9, 16)
+out.sum().backward()
+"""
+
+COMPILED = """
+import torch
+net = torch.compile(torch.nn.Linear(64, 64).cuda(), mode="max-autotune")
+net.compile()
+@torch.compile(fullgraph=True)
+def double(x):
+    return x * 2
+double(net(torch.randn(64, 64, device="cuda"))).sum().backward()
+assert net._orig_mod.weight is net.weight
+"""
+
+
+def traced(folder: Path, text: str, share: float = 1.0, *arguments: str) -> TraceResult:
+    path = folder / "script.py"
+    path.write_text(textwrap.dedent(text), encoding="utf-8")
+    return trace(TraceRequest(path=str(path), arguments=arguments, device=card("H200"), share=share), timeout=240)
+
+
+def test_workers_and_a_shuffle_of_a_million_samples(tmp_path: Path) -> None:
+    result = traced(tmp_path, LOADER)
+    assert any("DataLoader" in sentence for sentence in result.warnings)
+    assert (result.peak_allocated, result.peak_reserved) == LOADER_PEAKS
+
+
+@pytest.mark.parametrize("text", [NUMBERS, API, PEAKS], ids=["numbers", "torch.cuda", "peaks"])
+def test_what_the_code_reads(tmp_path: Path, text: str) -> None:
+    traced(tmp_path, text)
+
+
+def test_shapes_that_follow_from_data_are_bounded_and_told_with_their_lines(tmp_path: Path) -> None:
+    whole = traced(tmp_path, SHAPES.replace("SHARE", "64"))
+    assert whole.bounded
+    assert any("index at" in sentence and "script.py:6" in sentence for sentence in whole.warnings)
+    assert not any("script.py:10" in sentence for sentence in whole.warnings)
+    assert traced(tmp_path, SHAPES.replace("SHARE", "16"), 0.25).bounded
+
+
+def test_compiled_code_runs_as_it_is_written_and_says_so(tmp_path: Path) -> None:
+    result = traced(tmp_path, COMPILED)
+    assert sum("torch.compile at" in sentence for sentence in result.warnings) == 2
+
+
+def test_a_pretrained_model_is_moved_and_trained(tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    sizes = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 256}
+    transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=1000, **sizes)).save_pretrained(
+        tmp_path / "model"
+    )
+    text = """
+    import sys, torch, transformers
+    model = transformers.BertForSequenceClassification.from_pretrained(sys.argv[1], dtype=torch.float32)
+    model.to("cuda").to("cuda").cuda()
+    assert all(isinstance(p, torch.nn.Parameter) and p.is_cuda for p in model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    for _ in range(2):
+        ids = torch.randint(0, 1000, (4, 64)).cuda()
+        model(input_ids=ids, labels=torch.zeros(4, dtype=torch.long).cuda()).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    half = transformers.BertModel.from_pretrained(sys.argv[1], dtype=torch.bfloat16).to("cuda")
+    half(torch.zeros(1, 8, dtype=torch.long, device="cuda")).last_hidden_state.sum().backward()
+    assert next(half.parameters()).dtype is torch.bfloat16
+    """
+    assert traced(tmp_path, text, 1.0, str(tmp_path / "model")).peak_allocated > 64 << 20
+
+
+def test_no_module_comes_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    for name in ("msgspec", "runpy", "torch"):
+        (tmp_path / "here" / f"{name}.py").write_text("raise SystemExit('from the current folder')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "here")
+    assert traced(tmp_path, "import torch\nx = torch.zeros(1, device='cuda')").peak_allocated == 512
+
+
+def test_a_kernel_of_the_codes_own_is_refused_with_what_would_go_on(tmp_path: Path) -> None:
+    text = "import torch.utils.cpp_extension as c\nc.load_inline('mine', '')\n"
+    with pytest.raises(TraceFailed, match=r"built at .*script\.py:2: a trace cannot run it, so switch"):
+        traced(tmp_path, text)

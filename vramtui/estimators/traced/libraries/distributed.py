@@ -1,0 +1,163 @@
+"""One rank of a distributed job: its process group communicates with nobody, its buffers are all there.
+
+Collectives leave what they write to as it is. `DistributedDataParallel` keeps its buckets of gradients as the C++
+Reducer does (torch/csrc/distributed/c10d/reducer.cpp, 2.13). What NCCL itself takes is outside PyTorch's allocator.
+"""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed
+
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.device.patches import Patches
+
+NOTE = "rank 0 of {} is traced: no other rank exists, and NCCL's own buffers, outside PyTorch's allocator, are left out"
+dist: Any = torch.distributed  # it does not export all that it holds
+_SILENT = (
+    "all_reduce", "broadcast", "reduce", "all_gather", "all_gather_into_tensor", "_all_gather_base", "gather",
+    "scatter", "reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "all_to_all", "all_to_all_single",
+    "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "all_reduce_coalesced", "all_gather_coalesced",
+)  # fmt: skip
+_IN_FLIGHT = 2  # of the coalesced broadcasts at once (broadcast_coalesced in comm.cpp)
+
+
+class FinishedWork:
+    """A collective that is done."""
+
+    def wait(self, *_args: Any) -> bool:
+        return True
+
+    def is_completed(self) -> bool:
+        return True
+
+    def is_success(self) -> bool:
+        return True
+
+
+def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
+    """Let process groups of `ranks` ranks be made; 0 is as many as the environment or the code says."""
+    if not dist.is_available():
+        return
+    from torch.distributed import distributed_c10d  # noqa: PLC0415 - it is not built everywhere
+    from torch.nn.parallel import distributed as ddp  # noqa: PLC0415 - as above
+
+    plain = distributed_c10d.init_process_group
+
+    def init_process_group(*_args: Any, **kwargs: Any) -> None:
+        from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: PLC0415 - only distributed code needs it
+
+        size = ranks or _positive(kwargs.get("world_size")) or _positive(os.environ.get("WORLD_SIZE")) or 1
+        memory.warn(NOTE.format(size))
+        plain(backend="fake", rank=0, world_size=size, store=FakeStore())
+
+    def silent(*_args: Any, async_op: bool = False, **_kwargs: Any) -> Any:
+        return FinishedWork() if async_op else None
+
+    def everywhere(name: str, value: Callable[..., Any]) -> None:
+        patches.set(distributed_c10d, name, value)
+        if hasattr(dist, name):
+            patches.set(dist, name, value)
+
+    everywhere("init_process_group", init_process_group)
+    for name in _SILENT:
+        everywhere(name, silent)
+    everywhere("all_gather_object", _gather_objects)
+    everywhere("broadcast_object_list", lambda *_args, **_kwargs: None)
+    everywhere("is_nccl_available", lambda: True)
+    everywhere("get_backend", lambda *_args, **_kwargs: "nccl")
+    patches.set(dist, "Reducer", lambda *args, **_kwargs: BucketReducer(memory, *args))
+    patches.set(dist, "Logger", _Silent)
+    patches.set(dist, "_broadcast_coalesced", _broadcast_coalesced)
+    patches.set(dist, "_register_comm_hook", lambda *_args: None)
+    patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
+    patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
+
+
+def _positive(text: Any) -> int:
+    return int(text) if text is not None and int(text) > 0 else 0
+
+
+def _gather_objects(objects: list[Any], own: Any, *_args: Any, **_kwargs: Any) -> None:
+    objects[:] = [own] * len(objects)
+
+
+def _broadcast_coalesced(_group: Any, tensors: list[torch.Tensor], most: int, *_args: Any) -> None:
+    """Tensors travel in flat copies of at most `most` bytes, two of them at once; one alone needs no copy."""
+    flat: list[torch.Tensor] = []
+    buckets, _ = dist._compute_bucket_assignment_by_size(tensors, [most])
+    for bucket in buckets:
+        if len(bucket) > 1:
+            flat.append(torch.cat([tensors[i].detach().reshape(-1) for i in bucket]))
+        if len(flat) > _IN_FLIGHT:
+            del flat[0]
+
+
+class _Silent:
+    """Takes every call and does nothing."""
+
+    def __init__(self, *_args: Any) -> None:
+        pass
+
+    def __getattr__(self, _name: str) -> Callable[..., None]:
+        return lambda *_args, **_kwargs: None
+
+
+class BucketReducer(_Silent):
+    """The buckets of `DistributedDataParallel`: one of all parameters at first, then by the order of their gradients.
+
+    Args:
+        memory: where the buckets are told apart.
+        parameters: those that take gradients.
+        buckets: the indices in each of the first buckets.
+        rest: the Reducer's further arguments, in its order.
+    """
+
+    def __init__(self, memory: SimulatedMemory, parameters: list[torch.Tensor], buckets: Any, *rest: Any) -> None:
+        super().__init__()
+        self._memory = memory
+        self._parameters = parameters
+        self._cap, self._finds_unused, self._as_view, self._first_cap = rest[3], rest[4], rest[5], rest[7]
+        self._ready: dict[int, None] = {}
+        self._rebuilt = bool(self._finds_unused)
+        self._views: dict[int, torch.Tensor] = {}
+        self._flat: list[torch.Tensor] = []
+        self._fill(buckets)
+        if self._finds_unused:
+            self._used = torch.zeros(len(parameters), dtype=torch.int32, device=parameters[0].device)
+        for index, parameter in enumerate(parameters):
+            parameter.register_post_accumulate_grad_hook(self._hook(index))
+
+    def _fill(self, buckets: Any) -> None:
+        self._flat.clear()
+        self._views.clear()
+        for bucket in buckets:
+            held = [self._parameters[i] for i in bucket]
+            flat = torch.empty(sum(p.numel() for p in held), dtype=held[0].dtype, device=held[0].device)
+            entry = self._memory.book.find(flat)
+            if entry is not None:
+                entry.category = "gradients"
+            self._flat.append(flat)
+            pieces = flat.split([p.numel() for p in held])
+            self._views |= {i: piece.view(p.shape) for i, piece, p in zip(bucket, pieces, held, strict=True)}
+
+    def _hook(self, index: int) -> Callable[[torch.Tensor], None]:
+        def ready(parameter: torch.Tensor) -> None:
+            self._ready[index] = None
+            if self._as_view:
+                parameter.grad = self._views[index]
+
+        return ready
+
+    def _rebuild_buckets(self) -> bool:
+        """Before the second forward: buckets in the order in which gradients were ready."""
+        if self._rebuilt or not self._ready:
+            return False
+        self._rebuilt = True
+        order = list(self._ready)
+        parameters = [self._parameters[i] for i in order]
+        buckets, _ = dist._compute_bucket_assignment_by_size(parameters, [self._first_cap, self._cap], [], order)
+        self._fill(buckets)
+        return True

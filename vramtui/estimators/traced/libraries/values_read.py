@@ -1,0 +1,73 @@
+"""Values that leave PyTorch: printed, formatted, listed, given to numpy, pickled."""
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.device.device import is_sim
+from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.dispatch import values
+
+
+def install(patches: Patches, memory: SimulatedMemory) -> None:
+    """Let tensors without values be read as what they might hold."""
+    plain = {name: getattr(torch.Tensor, name) for name in ("numpy", "tolist", "__repr__")}
+
+    def numpy(tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not isinstance(tensor, FakeTensor):
+            return plain["numpy"](tensor, *args, **kwargs)
+        value = values.array_of(memory.book, tensor)
+        with torch._C._DisableTorchDispatch():
+            return plain["numpy"](value.clone())  # numpy writes where it likes
+
+    def array(tensor: torch.Tensor, dtype: Any = None, **_kwargs: Any) -> Any:
+        return np.asarray(numpy(tensor.detach()), dtype=dtype)
+
+    def tolist(tensor: torch.Tensor) -> Any:
+        value = values.array_of(memory.book, tensor)
+        with torch._C._DisableTorchDispatch():
+            return plain["tolist"](value)
+
+    def formatted(tensor: torch.Tensor, spec: str) -> str:
+        return format(tensor.item() if tensor.dim() == 0 else str(tensor), spec)
+
+    def shown(tensor: torch.Tensor, **kwargs: Any) -> str:
+        if not isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
+            return str(plain["__repr__"](tensor, **kwargs))
+        value = values.array_of(memory.book, tensor)
+        with torch._C._DisableTorchDispatch():
+            text = str(plain["__repr__"](value, **kwargs))
+        return f"{text[:-1]}, device='cuda:0')" if is_sim(tensor) else text
+
+    patches.set(torch.Tensor, "numpy", numpy)
+    patches.set(torch.Tensor, "__array__", array)
+    patches.set(torch.Tensor, "tolist", tolist)
+    patches.set(torch.Tensor, "__format__", formatted)
+    patches.set(torch.Tensor, "__repr__", shown)
+    patches.set(torch.Tensor, "__str__", shown)
+    patches.set(torch.Tensor, "share_memory_", lambda tensor: tensor)
+    _pickle(patches)
+
+
+def _pickle(patches: Patches) -> None:
+    """A pickled tensor without values comes back as one of its kind."""
+    plain: Any = torch.Tensor.__reduce_ex__
+
+    @functools.wraps(plain)
+    def reduce(tensor: torch.Tensor, protocol: Any) -> Any:
+        if not isinstance(tensor, FakeTensor):
+            return plain(tensor, protocol)
+        layout = (tuple(tensor.shape), tensor.stride())
+        kind = {"dtype": tensor.dtype, "device": str(tensor.device), "requires_grad": tensor.requires_grad}
+        return _rebuilt, (layout, kind, isinstance(tensor, torch.nn.Parameter))
+
+    patches.set(torch.Tensor, "__reduce_ex__", reduce)
+
+
+def _rebuilt(layout: tuple[Any, Any], kind: dict[str, Any], parameter: bool) -> torch.Tensor:
+    made = torch.empty_strided(*layout, **kind)
+    return torch.nn.Parameter(made.detach(), requires_grad=kind["requires_grad"]) if parameter else made
