@@ -19,20 +19,26 @@ def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> No
 
 
 def _compile_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
-    def compiled(model: Any = None, **kwargs: Any) -> Any:
-        if model is None:
-            return lambda function: compiled(function, **kwargs)
+    def compiled(model: Any = None, **_kwargs: Any) -> Any:
         if where.called_by_user():
-            memory.warn(
-                f"torch.compile at {where.user_line()} is run as eager code; compiled code keeps and makes fewer "
-                "tensors, so its peak is usually lower"
-            )
+            tell()
+        return eager if model is None else eager(model)
+
+    def compile_module(model: Any, *_args: Any, **_kwargs: Any) -> None:
+        if where.called_by_user():
+            tell()
+        eager(model)
+
+    def tell() -> None:
+        memory.warn(
+            f"torch.compile at {where.user_line()} is run as eager code; compiled code keeps and makes fewer tensors, "
+            "so its peak is usually lower"
+        )
+
+    def eager(model: Any) -> Any:
         if isinstance(model, torch.nn.Module):
             vars(model)["_orig_mod"] = model  # not as a child of itself
         return model
-
-    def compile_module(model: Any, *_args: Any, **_kwargs: Any) -> None:
-        compiled(model)
 
     patches.set(torch, "compile", compiled)
     patches.set(torch.nn.Module, "compile", compile_module)
