@@ -79,6 +79,7 @@ class TransformerModel(
         qk_rope_head_dim: width of the rotary part of a head, in MLA.
         v_head_dim: width of a head of values, in MLA.
         final_logit_softcapping: logits are squeezed by tanh to this size (Gemma 2).
+        attn_logit_softcapping: so are eager attention's scores (Gemma 2); torch's fused kernels pass over it.
         implementation: whose modelling code it is, for what the shapes leave open. `huggingface` spells RMS norms and
             `gelu_new` out in single operators and computes the loss on fp32 logits; `plain` uses torch's fused ones
             and leaves the logits in the compute type, as nanoGPT does.
@@ -124,6 +125,7 @@ class TransformerModel(
     qk_rope_head_dim: Count | None = None
     v_head_dim: Count | None = None
     final_logit_softcapping: Positive | None = None
+    attn_logit_softcapping: Positive | None = None
     implementation: Implementation = "huggingface"
     parameters: Count | None = None
 

@@ -57,12 +57,15 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         target_modules: linear layers that get one, by the last part of their names.
         dropout: dropout on the adapters' input.
         use_dora: weights split into magnitude and direction (Liu et al. 2024).
+        autocast_adapter_dtype: adapters beside fp16 or bf16 weights are kept in fp32, peft's default; when off, or when
+            the job casts the model after adapting it, they have the weights' type.
     """
 
     rank: Positive
     target_modules: tuple[str, ...]
     dropout: Fraction = 0.0
     use_dora: bool = False
+    autocast_adapter_dtype: bool = True
 
 
 class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="train"):
@@ -75,7 +78,8 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         precision: what weights, products and states are kept in; `-mixed` is torch.autocast over fp32 weights,
             `-master` half-precision weights with fp32 copies in the optimizer.
         optimizer: which optimizer.
-        optimizer_implementation: all tensors at once, one kernel for all, or one after another.
+        optimizer_implementation: all tensors at once, one kernel for all, or one after another; torch's own choice when
+            absent, which is one after another for Adafactor and all at once for the others.
         attention: spelt out, or one of torch's fused kernels.
         checkpointing: which activations are made again in the backward pass: of whole blocks, or only the attention's
             scores (`selective`).
@@ -93,7 +97,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     target_length: Tokens | None = None
     precision: Precision = "bf16-mixed"
     optimizer: Optimizer = "adamw"
-    optimizer_implementation: OptimizerImplementation = "foreach"
+    optimizer_implementation: OptimizerImplementation | None = None
     attention: Attention = "flash"
     checkpointing: Checkpointing = "none"
     gradient_accumulation_steps: Positive = 1
@@ -102,6 +106,13 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     frozen_layers: NotNegative = 0
     quantization: Quantization | None = None
     lora: Lora | None = None
+
+    @property
+    def stepping(self) -> OptimizerImplementation:
+        """How the optimizer goes through the tensors (`_default_to_fused_or_foreach`, torch/optim, 2.13)."""
+        if self.optimizer_implementation is not None:
+            return self.optimizer_implementation
+        return "loop" if self.optimizer == "adafactor" else "foreach"
 
 
 class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="infer"):

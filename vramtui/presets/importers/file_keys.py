@@ -114,6 +114,10 @@ KEYS: dict[str, Keys] = {
         **_flat(FLAGS["trainer"]),
         "fsdp_config.reshard_after_forward": _SHARED_BY_FSDP,
         "use_dora": (("run.lora.use_dora", when_on("true")),),
+        "optim": (
+            ("run.optimizer", either(OPTIMIZERS)),
+            ("run.optimizer_implementation", either({"adamw_torch_fused": "fused"})),
+        ),
     },
 }
 

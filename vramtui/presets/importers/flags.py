@@ -105,6 +105,7 @@ _ADAPTERS = {
     **dict.fromkeys(("lora_dropout", "model.lora_dropout"), ("run.lora.dropout", share)),
     "lora_target_modules": ("run.lora.target_modules", modules),
     "use_dora": ("run.lora.use_dora", when_on("true")),
+    "autocast_adapter_dtype": ("run.lora.autocast_adapter_dtype", either({"true": "true", "false": "false"})),
     "load_in_4bit": ("run.quantization", when_on("nf4")),
     "load_in_8bit": ("run.quantization", when_on("int8")),
 }

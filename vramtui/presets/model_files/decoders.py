@@ -83,6 +83,7 @@ def gemma2(config: Fields) -> Table:
         config,
         norms_per_layer=4,
         final_logit_softcapping=config.number("final_logit_softcapping", 30.0),
+        attn_logit_softcapping=config.number("attn_logit_softcapping", 50.0),
         **_window(config, 2),
     )
 

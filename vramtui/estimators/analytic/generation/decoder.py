@@ -44,7 +44,7 @@ class Generation:
         self.share, self.run, self.device, self.draft = share, run, device, draft
         self.model = part_of(share)
         self.sequence = sequence_of(share.model, run)
-        self.recipe = recipe(run.precision, lora=False)
+        self.recipe = recipe(run.precision, lora=None)
         self.kernel = kernel_of(self.model, run.attention, run.precision, device.capability)
         self.length = self.sequence + max(run.new_tokens - 1, 0)
         self.kept: GenerationCache = kept_cache(run, self.recipe.compute, self.length)

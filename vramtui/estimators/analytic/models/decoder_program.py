@@ -36,7 +36,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     """
     _check(model, run)
     base = model_tensors(model)
-    kept = recipe(run.precision, lora=run.lora is not None)
+    kept = recipe(run.precision, lora=run.lora)
     kernel = kernel_of(model, run.attention, run.precision, device.capability)
     setting = Setting(
         recipe=kept,

@@ -91,7 +91,7 @@ class Blocks:
             )
         heads = self._heads(self.side.keys)
         if self.model.relative_attention_num_buckets and not self.net.eager:
-            out = biased_attention(part, heads, q, k, v, first=bucketed, causal=self.side.source is not None)
+            out = biased_attention(part, heads, q, k, v, first=bucketed)
         else:
             out = self._attend(part, heads, q, k, v, masked=self.side.source is not None)
         return self._out(part, out, (q, k, v), "")
@@ -110,7 +110,7 @@ class Blocks:
             k, v = (self._kept(part, encoded, name, "cross_") for name in ("k_proj", "v_proj"))
         heads = self._heads(source)
         if self.model.relative_attention_num_buckets and not self.net.eager:
-            out = biased_attention(part, heads, q, k, v, first=False, causal=False, cross=True)
+            out = biased_attention(part, heads, q, k, v, first=False, cross=True)
         else:
             out = self._attend(part, heads, q, k, v, masked=False)
         return self._out(part, out, (q, k, v), "cross_")

@@ -87,7 +87,7 @@ class DiffusionTransformer:
         part.tape.group = HEAD
         y = part.dense(y, streams.width, model.in_channels, "proj_out")
         if net.training:
-            class_loss(part, part.cast(y, 4, "answer in fp32"), "mse")
+            net.loss = class_loss(part, part.cast(y, 4, "answer in fp32"), "mse")
         part.done(None if net.training else y)
 
 

@@ -23,7 +23,7 @@ def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device
         UserError: the image is too small for the stages.
     """
     training = isinstance(run, TrainRun)
-    precision = recipe(run.precision, lora=False)
+    precision = recipe(run.precision, lora=None)
     writer = LayerList(run.batch_size, precision, card_limits(device), cudnn=model.cudnn, eager=False)
     writer.shape = (model.num_channels, model.image_size, model.image_size)
     image = rounded(run.batch_size * model.num_channels * model.image_size**2 * precision.stream)

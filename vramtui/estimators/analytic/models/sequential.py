@@ -163,7 +163,7 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         UserError: the layers do not fit together.
     """
     training = isinstance(run, TrainRun)
-    precision = recipe(run.precision, lora=False)
+    precision = recipe(run.precision, lora=None)
     writer = LayerList(
         run.batch_size, precision, card_limits(device), cudnn=model.cudnn, eager=run.attention == "eager"
     )
@@ -180,7 +180,7 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         writer.add(layer.layers, times=layer.times, residual=layer.residual, checkpointed=checkpointed)
     if loose:
         writer.add(tuple(loose), checkpointed=False)
-    targets = _loss(writer, model) if training else 0
+    targets, kept = _loss(writer, model) if training else (0, 0)
     parameters = tuple(writer.parameters)
     looked_up = isinstance(_first(model), Embedding)
     batch = rounded(run.batch_size * prod(model.input_shape) * (8 if looked_up else precision.stream))
@@ -191,6 +191,7 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         stages=writer.stages,
         inputs=batch + targets,
         inputs_formula=f"{run.batch_size} samples of {' x '.join(map(str, model.input_shape))}, and their targets",
+        loss=kept,
         buffers=writer.buffers,
         buffers_formula="running means, variances and counters of the batch norms",
         notes=convolution_notes(cudnn=model.cudnn, parameters=parameters),
@@ -213,12 +214,12 @@ def _first(model: SequentialModel) -> Layer:
     return layer
 
 
-def _loss(writer: LayerList, model: SequentialModel) -> int:
-    """Write the loss; bytes of the targets."""
+def _loss(writer: LayerList, model: SequentialModel) -> tuple[int, int]:
+    """Write the loss; bytes of the targets, and those that the loss keeps."""
     tape, ops, x = writer.open()
-    class_loss(ops, x, model.loss)
+    kept = class_loss(ops, x, model.loss)
     tape.close(None)
     writer.stages.append(TapeStage(tape))
     if model.loss == "cross_entropy":
-        return rounded(8 * writer.batch * prod(writer.shape[:-1]))
-    return rounded(x.numel * x.width) if model.loss == "mse" else 0
+        return rounded(8 * writer.batch * prod(writer.shape[:-1])), kept
+    return (rounded(x.numel * x.width) if model.loss == "mse" else 0), kept

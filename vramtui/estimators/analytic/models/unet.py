@@ -190,7 +190,7 @@ class UNet:
         x = part.activation(part.group_norm(x, channels, 32, "conv_norm_out"), "silu")
         x, _ = part.convolution(x, self.image, model.out_channels, 3, "conv_out")
         if self.net.training:
-            class_loss(part, part.cast(x, 4, "answer in fp32"), "mse")
+            self.net.loss = class_loss(part, part.cast(x, 4, "answer in fp32"), "mse")
         part.tape.touch(*self.held)
         part.done(None if self.net.training else x)
 

@@ -16,6 +16,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
         queries: positions that ask; `keys` positions that are looked at.
         head_dim: width of queries and keys; `value_dim` of values.
         masked: whether a kernel is handed a mask, as one of numbers, rather than told that later tokens do not count.
+        capped: whether scores are squeezed by tanh before the mask (Gemma 2's `attn_logit_softcapping`).
     """
 
     batch: int
@@ -27,6 +28,7 @@ class Heads(msgspec.Struct, frozen=True, kw_only=True):
     value_dim: int
     dropout: float = 0.0
     masked: bool = False
+    capped: bool = False
 
     @property
     def scores(self) -> int:
@@ -146,6 +148,10 @@ def spelled_attention(
     k = _contiguous(tape, k, wide * heads.head_dim, "keys, contiguous")
     scores = _product(tape, q, k, heads.scores, "scores")
     scores = ops.pointwise(scores, "scores, scaled", saves="nothing")
+    if heads.capped:
+        scores = ops.pointwise(scores, "scores over the cap", saves="nothing")
+        scores = ops.pointwise(scores, "scores, squeezed", saves="output")
+        scores = ops.pointwise(scores, "scores, capped", saves="nothing")
     if masked:
         scores = _mask(tape, scores, heads, plain=plain)
     weights = _softmax(ops, scores, plain=plain)

@@ -96,17 +96,24 @@ def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:
     tape.touch(logits, x, loss)
 
 
-def class_loss(ops: Operators, x: Tensor, loss: str) -> None:
+def class_loss(ops: Operators, x: Tensor, loss: str) -> int:
     """Torch's losses over a model's output: cross entropy over classes, mean squares, or a plain sum.
 
     A sum's gradient is one number seen from everywhere; autocast raises the others to fp32.
+
+    Returns:
+        Bytes that the loss holds until the next step's takes its place, beside one block: `mse_loss` makes it whole
+        and shrinks it to a number, whose storage stays (TORCH_META_FUNC(mse_loss), ATen/native/Loss.cpp, 2.13); the
+        kernel writes into a second one.
     """
     tape = ops.tape
     if loss == "cross_entropy":
         cross_entropy(ops, x, upcast=False)
-        return
+        return 0
     if loss == "mse" and ops.autocast is not None:
         x = ops.cast(x, 4, "output in fp32")
     value = tape.new(1, x.width, "loss", tracked=True)
-    tape.op([x], [value], saves=[x] if loss == "mse" else [], flows=[(x, loss == "mse")])
+    kept = rounded(x.numel * x.width) if loss == "mse" else 0
+    tape.op([x], [value], saves=[x] if kept else [], flows=[(x, bool(kept))], scratch=2 * kept)
     tape.touch(x, value)
+    return kept

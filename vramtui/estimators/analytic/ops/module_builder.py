@@ -51,13 +51,14 @@ class Net:
         self.batch = run.batch_size
         self.lora = run.lora if isinstance(run, TrainRun) else None
         self.trains = self.training and self.lora is None
-        self.recipe = recipe(run.precision, lora=self.lora is not None)
+        self.recipe = recipe(run.precision, lora=self.lora)
         self.card = card_limits(device)
         self.eager = run.attention == "eager"
         self.trained: list[Parameter] = []
         self.frozen: list[Parameter] = []
         self.stages: list[TapeStage] = []
         self.buffers = 0
+        self.loss = 0
         self.linears: dict[str, None] = {}
 
     def part(self, group: str, *, times: int = 1, layer: bool = False) -> "ModuleBuilder":
@@ -95,6 +96,7 @@ class Net:
             stages=self.stages,
             inputs=inputs,
             inputs_formula=inputs_formula,
+            loss=self.loss,
             buffers=self.buffers,
             buffers_formula=buffers_formula,
             notes=notes,

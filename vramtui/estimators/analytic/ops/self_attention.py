@@ -36,6 +36,7 @@ def self_attention(writer: Writer, x: Tensor) -> Tensor:
         head_dim=model.head_size,
         value_dim=model.head_size,
         dropout=model.attention_dropout if setting.training else 0.0,
+        capped=model.attn_logit_softcapping is not None,
     )
     out = attend(writer, heads, q, k, v)
     answer = writer.linear(out, queries, model.hidden_size, "o_proj", bias=model.output_bias)

@@ -86,7 +86,12 @@ def _program(
     frozen, trained = _tensors(share, part, mine)
     at_an_end = share.begins or share.ends
     program = msgspec.structs.replace(
-        program, frozen=frozen, trained=trained, stages=stages, inputs=program.inputs if at_an_end else 0
+        program,
+        frozen=frozen,
+        trained=trained,
+        stages=stages,
+        inputs=program.inputs if at_an_end else 0,
+        loss=program.loss if share.ends else 0,
     )
     return program, mine
 

@@ -58,9 +58,7 @@ class ShardedTrainer(Trainer):
         self.parallel, self.buffers, self.flight = parallel, buffers, flight
         own = sharded(program.trained, sharing) if sharing.stage else program.trained
         if sharing.stage in {1, 2}:
-            self.states = optimizer_states(
-                own, mine.recipe.states, run.optimizer, run.optimizer_implementation, card_limits(device)
-            )
+            self.states = optimizer_states(own, mine.recipe.states, run.optimizer, run.stepping, card_limits(device))
             self.master = held(own, 4) if mine.recipe.master else BlockBytes()
         if sharing.stage == 2:
             self.gradients = held(own, mine.recipe.weights)

@@ -3,7 +3,7 @@
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.schema.workload import Precision, TrainRun
+from vramtui.core.schema.workload import Lora, Precision, TrainRun
 
 DTYPE_BYTES: dict[str, int] = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2}
 
@@ -32,18 +32,20 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     fp8: bool = False
 
 
-def recipe(precision: Precision, *, lora: bool) -> Recipe:
+def recipe(precision: Precision, *, lora: Lora | None) -> Recipe:
     """The recipe for `precision` in training; with adapters the frozen base is kept in the compute type.
 
-    Adapters beside a half-precision base are kept in fp32 (peft's `autocast_adapter_dtype`).
+    Adapters beside a half-precision base are kept in fp32, unless peft's `autocast_adapter_dtype` is off.
     """
     kind, _, how = precision.partition("-")
     if how == "mixed":
         base = 2 if lora else 4
-        return Recipe(weights=4, frozen=base, compute=2, stream=base, states=4, autocast=True, fp8=kind == "fp8")
+        own = base if lora and not lora.autocast_adapter_dtype else 4
+        return Recipe(weights=own, frozen=base, compute=2, stream=base, states=own, autocast=True, fp8=kind == "fp8")
     size = DTYPE_BYTES[kind]
     if lora:
-        return Recipe(weights=4, frozen=size, compute=size, stream=size, states=4)
+        own = 4 if lora.autocast_adapter_dtype else size
+        return Recipe(weights=own, frozen=size, compute=size, stream=size, states=own)
     states = 4 if how == "master" else size
     return Recipe(weights=size, frozen=size, compute=size, stream=size, states=states, master=how == "master")
 
@@ -59,7 +61,7 @@ def inference_recipe(precision: Precision) -> Recipe:
         raise UserError(
             f"run.precision = {precision!r} is a way to train; a model that only answers is kept in {plain}"
         )
-    return recipe(precision, lora=False)
+    return recipe(precision, lora=None)
 
 
 def precision_notes(run: TrainRun, kept: Recipe) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         stages: the forward pass in order.
         buffers: bytes of what belongs to the model and is no parameter; `buffers_formula` in words.
         inputs: bytes of one batch with its targets; `inputs_formula` in words.
+        loss: bytes that one step's loss holds until the next step's takes its place.
         notes: what was taken for granted, a sentence each.
     """
 
@@ -32,6 +33,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     stages: Sequence[TapeStage]
     inputs: int
     inputs_formula: str
+    loss: int = 0
     buffers: int = 0
     buffers_formula: str = ""
     notes: tuple[str, ...] = ()

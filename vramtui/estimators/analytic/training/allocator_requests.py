@@ -187,6 +187,8 @@ def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
         for number in range(min(run.gradient_accumulation_steps, 2)):
             ahead, back = later if number else first
             job.play(ahead, "main")
+            job.drop("loss")
+            job.take("loss", [program.loss])
             job.play(back, "autograd")
         if not step and not trainer.states.from_build:
             _states(job, trainer)

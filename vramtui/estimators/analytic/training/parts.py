@@ -132,7 +132,7 @@ def _state_facts(sizes: Sizes) -> dict[str, Fact]:
         "step temporaries": Fact(
             line="temporaries",
             bytes=states.step,
-            formula=f"{sizes.run.optimizer_implementation} {sizes.run.optimizer}: {states.step_formula}",
+            formula=f"{sizes.run.stepping} {sizes.run.optimizer}: {states.step_formula}",
             source=states.source,
             lifetime="within the optimizer step",
         ),
@@ -199,8 +199,9 @@ def _passing_facts(sizes: Sizes) -> dict[str, Fact]:
     return {
         "inputs": Fact(
             line="inputs",
-            bytes=sizes.program.inputs,
-            formula=sizes.program.inputs_formula,
+            bytes=sizes.program.inputs + sizes.program.loss,
+            formula=sizes.program.inputs_formula
+            + (f"; and {sizes.program.loss:,} B that the last mse_loss keeps" if sizes.program.loss else ""),
             source="one batch; the next is made while the last is alive",
             lifetime="one step",
         ),

@@ -34,7 +34,7 @@ class Trainer:
         self.weights = program.weights
         self.gradients: BlockBytes = held(program.trained, recipe.weights)
         self.states: States = optimizer_states(
-            program.trained, recipe.states, run.optimizer, run.optimizer_implementation, card_limits(device)
+            program.trained, recipe.states, run.optimizer, run.stepping, card_limits(device)
         )
         self.master = held(program.trained, 4) if recipe.master else BlockBytes()
         self.clipping = clipping_bytes(program.trained) if run.max_grad_norm is not None else 0
@@ -71,7 +71,7 @@ class Trainer:
 
     def _step(self, moments: MomentLog, step: int) -> None:
         resting = self._resting(step)
-        fed = _sum(resting, {"inputs": self.program.inputs}, self._workspaces(2 if step else 0))
+        fed = _sum(resting, {"inputs": self.program.inputs + self.program.loss}, self._workspaces(2 if step else 0))
         if step:
             moments.note("input", step, _sum(fed, {"inputs": self.program.inputs}), end=False)
         moments.note("input", step, fed)

@@ -10,6 +10,7 @@ _MODULES = (
     "embedding",
     "foreach",
     "indexing",
+    "losses",
     "matmul",
     "norms",
     "reductions",

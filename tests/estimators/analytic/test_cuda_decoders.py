@@ -1,0 +1,35 @@
+"""Decoders beside the peaks of the CUDA build of PyTorch 2.13 with transformers 5.23 and peft, on a stubbed driver."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+
+RUNS: list[dict[str, Any]] = json.loads(
+    (Path(__file__).parents[2] / "golden" / "cuda_decoders.json").read_text(encoding="utf-8")
+)
+WORST, MEDIAN = 0.005, 0.002
+
+
+def _off(run: dict[str, Any]) -> float:
+    workload = Workload(
+        model=msgspec.convert(run["model"], TransformerModel), run=msgspec.convert(run["run"], TrainRun)
+    )
+    return ANALYTIC.estimate(workload, card(run["device"])).allocated / int(run["allocated"]) - 1
+
+
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: run["name"])
+def test_the_peak_of_allocated(run: dict[str, Any]) -> None:
+    assert abs(_off(run)) <= WORST
+
+
+def test_the_median_error() -> None:
+    assert statistics.median(abs(_off(run)) for run in RUNS) <= MEDIAN

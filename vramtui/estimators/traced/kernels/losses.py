@@ -1,0 +1,53 @@
+"""Losses whose result keeps the storage of the whole unreduced loss, shrunk to one number, for as long as it lives."""
+
+from math import prod
+from typing import Any
+
+import torch
+
+from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
+from vramtui.estimators.traced.kernels.registry import kernel
+
+_NUMBER = 8  # bytes enough for a scalar of any type; a block is 512
+
+
+def _reduced(call: Any) -> bool:
+    position = {"binary_cross_entropy": 3}.get(call.func.overloadpacket.__name__, 2)
+    given = call.args[position] if len(call.args) > position else call.kwargs.get("reduction", 1)
+    return bool(given)
+
+
+def _whole(call: Any, out: torch.Tensor) -> int:
+    shape = torch.broadcast_shapes(call.args[0].shape, call.args[1].shape)
+    elements: int = prod(shape)
+    return elements * out.element_size()
+
+
+@kernel("mse_loss", "smooth_l1_loss")
+def shrunk(call: Any) -> Any:
+    """The result is made whole and resized to a number (TORCH_META_FUNC(mse_loss), ATen/native/Loss.cpp).
+
+    The kernel writes the unreduced loss into a second tensor, whose mean it takes.
+    """
+    out = call.untracked()
+    if not _reduced(call):
+        return call.take(out)
+    whole = _whole(call, out)
+    out.untyped_storage().resize_(whole)
+    call.take(out)
+    call.scratch(whole)
+    partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
+    return out
+
+
+@kernel("binary_cross_entropy")
+def copied_back(call: Any) -> Any:
+    """The unreduced loss itself is resized, and the mean copied into it (ATen/native/cuda/Loss.cu)."""
+    out = call.untracked()
+    if not _reduced(call):
+        return call.take(out)
+    out.untyped_storage().resize_(_whole(call, out))
+    call.take(out)
+    call.scratch(_NUMBER)
+    partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
+    return out
