@@ -24,6 +24,7 @@ settings.load_profile("ours")
 TORCH_MISSING = "torch is not installed: pip install 'vramtui[trace]'"
 LEFT_OUT = ("pty", "slow", "torch")
 INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program as pip installed it
+SCREENS = INSTALLED.with_name("app")
 CASES = 3  # of each test, in the fast tier
 
 
@@ -65,12 +66,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _fast(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The tests of the fast tier: of each function the first, the middle and the last case."""
+    """The tests of the fast tier: of each function the first, the middle and the last case; of screens, which take
+    long to start, one test a file.
+    """
     cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
         if not any(item.get_closest_marker(mark) for mark in LEFT_OUT):
             cases[item.nodeid.partition("[")[0]].append(item)
-    return [case for group in cases.values() for case in (group if len(group) <= CASES else _spread(group))]
+    screens: set[Path] = set()
+    kept: list[pytest.Item] = []
+    for group in cases.values():
+        path = group[0].path
+        if not path.is_relative_to(SCREENS):
+            kept += group if len(group) <= CASES else _spread(group)
+        elif path not in screens:
+            screens.add(path)
+            kept.append(group[0])
+    return kept
 
 
 def _spread(group: list[pytest.Item]) -> list[pytest.Item]:

@@ -1,6 +1,6 @@
 """vramtui: GPU memory, observed and predicted, side by side. It offers what `vramtui.api` does, loaded when used."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> object:

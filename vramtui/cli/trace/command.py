@@ -55,6 +55,18 @@ def trace(
     show_output: Annotated[
         bool, typer.Option("--show-output", help="Show the code's own output, on standard error.")
     ] = False,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Compare with the peaks accepted in this file.")
+    ] = None,
+    fail_over: Annotated[
+        str, typer.Option("--fail-over", metavar="SHARE", help="How much more than the baseline passes: 2%.")
+    ] = "0%",
+    update_baseline: Annotated[
+        bool, typer.Option("--update-baseline", help="Write the peaks into the baseline.")
+    ] = False,
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Add the comparison as a table to this file.")
+    ] = None,
     timeout: Annotated[float | None, typer.Option(min=1, help="Give up after this many seconds.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
@@ -79,6 +91,12 @@ def trace(
         _answer(result, json=json)
         if result.out_of_memory is not None:
             fail(NO, printable(_here(result.out_of_memory)))
+        if baseline is not None:
+            from vramtui.cli.trace.baseline import compared  # noqa: PLC0415 - only where it is asked for
+
+            grown = compared(target, result, baseline, fail_over, update=update_baseline, markdown=markdown)
+            if grown is not None:
+                fail(NO, printable(grown))
 
 
 def _answer(result: "TraceResult", *, json: bool) -> None:

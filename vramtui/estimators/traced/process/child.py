@@ -61,8 +61,11 @@ def _own_frames(error: UserError) -> tuple[str, ...]:
     )
 
 
-def trace_here(request: TraceRequest, progress: Callable[[Progress], None]) -> TraceResult:
-    """Trace in this process, which is of no use for anything else with torch afterwards.
+def trace_here(
+    request: TraceRequest, progress: Callable[[Progress], None], code: Callable[[], object] | None = None
+) -> TraceResult:
+    """Trace in this process, which is of no use for anything else with torch afterwards: `code`, or what the request
+    names.
 
     Raises:
         UserError: the code failed, did what cannot be followed, or ran out of the card's memory.
@@ -87,7 +90,7 @@ def trace_here(request: TraceRequest, progress: Callable[[Progress], None]) -> T
     with session:
         full: str | None = None
         try:
-            kept = _run(request)
+            kept = _run(request) if code is None else code()
             session.phases.finish()
         except TraceFinished as finished:
             kept = finished

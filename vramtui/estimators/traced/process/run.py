@@ -17,7 +17,8 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
 
-MISSING = "trace needs {}: pip install 'vramtui[trace]'"
+MISSING = "trace needs {}: pip install 'vramtui[{}]'"
+EXTRAS = {"torch": "trace", "transformers": "hf"}
 _CHILD = "vramtui.estimators.traced.process.child"
 # As `-m` would, but never from the current folder, which may hold anybody's files (`-P` is not there before 3.11).
 _START = f"import sys; del sys.path[0]; import runpy; runpy.run_module({_CHILD!r}, run_name='__main__', alter_sys=True)"
@@ -49,7 +50,7 @@ def require(package: str = "torch") -> None:
     except (ImportError, ValueError):
         found = False
     if not found:
-        raise UserError(MISSING.format(package))
+        raise UserError(MISSING.format(package, EXTRAS.get(package, "trace")))
 
 
 def is_file_target(target: str) -> bool:

@@ -1,0 +1,203 @@
+"""The pytest plugin on ten models of three kinds: the same bytes each time, and grown or shrunk ones told."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vramtui.api.baseline import entry_of, read_baseline
+from vramtui.estimators.traced.process.results import TraceResult
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]  # each starts several pytests
+
+MODELS = """
+import pytest
+import torch
+from torch import nn
+
+KINDS = {
+    "mlp": lambda n: (nn.Sequential(nn.Linear(128, 64 * n), nn.GELU(), nn.Linear(64 * n, 10)), (32, 128)),
+    "conv": lambda n: (
+        nn.Sequential(nn.Conv2d(3, 8 * n, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8 * n, 10)),
+        (4, 3, 32, 32),
+    ),
+    "transformer": lambda n: (
+        nn.Sequential(
+            nn.TransformerEncoderLayer(32 * n, 2, 64, batch_first=True), nn.Flatten(), nn.Linear(512 * n, 10)
+        ),
+        (2, 16, 32 * n),
+    ),
+}
+CASES = [("mlp", 1), ("mlp", 4), ("mlp", 9), ("mlp", 16), ("conv", 1), ("conv", 2), ("conv", 4),
+         ("transformer", 1), ("transformer", 2), ("transformer", 4)]
+KEPT = []
+
+
+@pytest.fixture
+def batches():
+    return 3
+
+
+@pytest.mark.vram(device="A100-80GB")
+@pytest.mark.parametrize(("kind", "n"), CASES)
+def test_step(kind, n, batches):
+    model, shape = KINDS[kind](n)
+    model.to("cuda")
+    optimizer = OPTIMIZER(model.parameters())
+    for _ in range(batches):
+        x = torch.randn(shape, device="cuda")
+        loss = nn.functional.cross_entropy(model(x), torch.zeros(shape[0], dtype=torch.long, device="cuda"))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        EXTRA
+"""
+ASKED = """
+import pytest
+import torch
+
+
+@pytest.mark.vram(peak="1 MiB")
+def test_too_much():
+    torch.empty(1 << 20, device="cuda")
+
+
+@pytest.mark.vram(peak="1 GiB")
+def test_enough():
+    kept = torch.empty(1 << 20, device="cuda")
+    assert kept.is_cuda
+
+
+@pytest.mark.vram(peak="1 GiB", memory="1 MiB")
+def test_out_of_memory():
+    torch.empty(1 << 30, device="cuda")
+
+
+@pytest.mark.vram
+def test_no_limit():
+    pass
+
+
+@pytest.mark.vram(peek="1 GiB")
+def test_misspelt():
+    pass
+
+
+@pytest.mark.vram(peak="1 GiB")
+def test_wrong():
+    assert torch.empty(3, device="cuda").shape == (4,)
+
+
+@pytest.mark.vram(peak="1 GiB")
+def test_skipped():
+    pytest.skip("not today")
+
+
+def fill():
+    torch.empty(1 << 20, device="cuda")
+
+
+def test_with_the_fixture(vram):
+    result = vram.trace(fill, steps=1)
+    vram.check(result, peak="4 MiB")
+    with pytest.raises(pytest.fail.Exception, match="over the limit"):
+        vram.check(result, peak="1 MiB")
+
+
+def test_ordinary():
+    assert not torch.empty(1).is_cuda
+"""
+
+
+OTHERS_SHRINK = "torch.optim.AdamW if kind == 'mlp' else torch.optim.SGD"
+
+
+def run(folder: Path, *options: str, code: int = 0) -> str:
+    command = [sys.executable, "-m", "pytest", "-p", "vramtui.pytest_plugin.plugin", "-p", "no:cacheprovider", *options]
+    ended = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert ended.returncode == code, ended.stdout + ended.stderr
+    return ended.stdout
+
+
+def write(folder: Path, extra: str = "pass", optimizer: str = "torch.optim.AdamW") -> None:
+    (folder / "test_models.py").write_text(MODELS.replace("EXTRA", extra).replace("OPTIMIZER", f"({optimizer})"))
+
+
+@pytest.fixture(scope="module")
+def accepted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project with ten models and their baseline."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    write(folder)
+    assert "10 peaks written" in run(folder, "-n", "2", "--vram-update")
+    return folder
+
+
+def test_the_baseline_has_all_ten(accepted: Path) -> None:
+    entries = read_baseline(accepted / "vram_baseline.json")
+    assert len(entries) == 10
+    for name, entry in entries.items():
+        assert sum(entry.parts.values()) == entry.allocated < entry.reserved < entry.process, name
+        assert any("test_models.py:" in line for line in entry.lines), name
+        assert not any(line.startswith("/") for line in entry.lines), name
+    sizes = [entry.allocated for entry in entries.values()]
+    assert len(set(sizes)) == len(sizes)
+
+
+def test_the_same_bytes_again_and_without_xdist(accepted: Path) -> None:
+    before = (accepted / "vram_baseline.json").read_bytes()
+    run(accepted, "--vram-update")
+    assert (accepted / "vram_baseline.json").read_bytes() == before
+
+
+def test_what_grew_and_what_shrank(accepted: Path) -> None:
+    """The MLPs keep a tensor more, on a line that is named; the others lose their optimizer's states."""
+    write(accepted, "KEPT.append(torch.empty(n << 20, device='cuda') if kind == 'mlp' else n)", OTHERS_SHRINK)
+    told = run(accepted, "-n", "2", code=1)
+    assert "4 failed, 6 passed" in told
+    lines = (accepted / "test_models.py").read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if "KEPT.app" in text)
+    assert told.count(f"test_models.py:{line} ") >= 4
+    assert "peak allocated: " in told
+    assert told.count("less than the baseline") == 6
+    assert "pytest --vram-update accepts" in told
+
+
+def test_every_other_outcome(tmp_path: Path) -> None:
+    (tmp_path / "test_asked.py").write_text(ASKED)
+    told = run(tmp_path, "-rA", "--strict-markers", code=1)
+    assert "5 failed, 3 passed, 1 skipped" in told
+    outcomes = {words[1].partition("::")[2]: words[0] for words in map(str.split, told.splitlines()) if len(words) > 1}
+    failed = {name for name, outcome in outcomes.items() if outcome == "FAILED"}
+    assert failed == {"test_too_much", "test_out_of_memory", "test_no_limit", "test_misspelt", "test_wrong"}
+    assert "over the limit of 1.00 MiB" in told
+    assert "run pytest --vram-update" in told
+    assert "did you mean peak?" in told
+
+
+def test_a_trace_as_an_entry(tmp_path: Path) -> None:
+    held = {"bytes": 5, "category": "weights", "operator": "aten::empty", "module": "", "phase": "build"}
+    result = {
+        "torch": "2.13.0",
+        "device": "H100",
+        "capability": [9, 0],
+        "total_memory": 100,
+        "timeline": [],
+        "peak_allocated": 5,
+        "peak_reserved": 6,
+        "peak_phase": "build",
+        "peak_step": 0,
+        "process": 7,
+        "context": 1,
+        "peak_categories": {"weights": 5, "inputs": 0},
+        "largest": [{**held, "line": f"{tmp_path}/a.py:3"}, {**held, "line": f"{tmp_path}/a.py:3"}],
+        "warnings": [],
+        "series": [],
+        "events": 2,
+    }
+    entry = entry_of(msgspec.json.decode(json.dumps(result), type=TraceResult), tmp_path)
+    assert entry.lines == {"a.py:3 (aten::empty)": 10}
+    assert entry.parts == {"weights": 5}

@@ -1,0 +1,155 @@
+"""Peaks of traces as they were once accepted, in a file beside the code, and what has grown since."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes, format_percent
+from vramtui.estimators.traced.process.results import TraceResult
+
+Total = Literal["allocated", "reserved", "process"]
+TOTALS: tuple[Total, ...] = ("allocated", "reserved", "process")
+MOST_LINES = 5
+
+
+class BaselineEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One trace's peaks in bytes: three totals, and at the peak of allocated the parts and the lines that made them.
+
+    Attributes:
+        device: the card that was stood in for.
+        torch: the version that ran; another one may allocate differently.
+        parts: bytes by category.
+        lines: bytes by the line of code, of the ten largest allocations.
+    """
+
+    device: str
+    torch: str
+    allocated: int
+    reserved: int
+    process: int
+    parts: dict[str, int]
+    lines: dict[str, int]
+
+    def total(self, of: Total) -> int:
+        """The bytes of one total."""
+        return {"allocated": self.allocated, "reserved": self.reserved, "process": self.process}[of]
+
+
+class BaselineFile(msgspec.Struct, frozen=True, kw_only=True):
+    """The file: entries by the name of the test or of what was traced."""
+
+    schema: Literal[1] = 1
+    entries: dict[str, BaselineEntry]
+
+
+class Growth(msgspec.Struct, frozen=True, kw_only=True):
+    """One figure before and now, in bytes."""
+
+    name: str
+    before: int
+    now: int
+
+    def __str__(self) -> str:
+        change = self.now - self.before
+        sign = "+" if change >= 0 else "−"
+        return f"{self.name}: {format_bytes(self.before, 2)} → {format_bytes(self.now, 2)} ({sign}{abs(change):,} B)"
+
+
+def entry_of(result: TraceResult, root: Path) -> BaselineEntry:
+    """What a baseline keeps of a trace; lines of files below `root` are named from there."""
+    lines: dict[str, int] = {}
+    for held in result.largest:
+        line = held.line.replace(f"{root}/", "")
+        name = f"{line or held.module or 'outside of the code'} ({held.operator})"
+        lines[name] = lines.get(name, 0) + held.bytes
+    return BaselineEntry(
+        device=result.device,
+        torch=result.torch,
+        allocated=result.peak_allocated,
+        reserved=result.peak_reserved,
+        process=result.process,
+        parts={part: size for part, size in sorted(result.peak_categories.items()) if size},
+        lines=dict(sorted(lines.items(), key=lambda item: (-item[1], item[0]))),
+    )
+
+
+def read_baseline(path: Path) -> dict[str, BaselineEntry]:
+    """The entries of a file; none where there is no file.
+
+    Raises:
+        UserError: it is no baseline.
+    """
+    try:
+        return dict(msgspec.json.decode(path.read_bytes(), type=BaselineFile).entries)
+    except FileNotFoundError:
+        return {}
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UserError(f"{path} is no baseline of vramtui: {error}") from None
+
+
+def write_baseline(path: Path, entries: Mapping[str, BaselineEntry]) -> None:
+    """The entries sorted by name, an entry's keys in their order, so that a change is a small difference."""
+    whole = BaselineFile(entries=dict(sorted(entries.items())))
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
+
+
+def grown(before: BaselineEntry, now: BaselineEntry) -> tuple[Growth, ...]:
+    """The parts that grew, most first, and then the lines."""
+    return (*_grown(before.parts, now.parts), *list(_grown(before.lines, now.lines))[:MOST_LINES])
+
+
+def _grown(before: Mapping[str, int], now: Mapping[str, int]) -> Iterator[Growth]:
+    found = [Growth(name=name, before=before.get(name, 0), now=size) for name, size in now.items()]
+    yield from sorted((one for one in found if one.now > one.before), key=lambda one: one.before - one.now)
+
+
+def over_baseline(before: BaselineEntry, now: BaselineEntry, *, of: Total, tolerance: float) -> str | None:
+    """Why `now` is more than the baseline lets it be, with what grew, a line each; None where it is not.
+
+    Args:
+        before: the baseline.
+        now: the trace.
+        of: which total is compared.
+        tolerance: how much more is let pass, as a fraction.
+    """
+    old, new = before.total(of), now.total(of)
+    if new <= old * (1 + tolerance):
+        return None
+    share = format_percent(new / old - 1) if old else "from nothing"
+    more = [f"peak {Growth(name=of, before=old, now=new)}, {share}", *(f"  {one}" for one in grown(before, now))]
+    if before.torch != now.torch:
+        more.append(f"  the baseline was made with torch {before.torch}, this is {now.torch}")
+    if before.device != now.device:
+        more.append(f"  the baseline is of {before.device}, this is {now.device}")
+    return "\n".join(more)
+
+
+def markdown_table(rows: Mapping[str, tuple[BaselineEntry | None, BaselineEntry]]) -> str:
+    """A table for a pull request: each trace before and now, and below it what grew."""
+    lines = ["| | allocated | before | reserved | before |", "|---|---:|---:|---:|---:|"]
+    details: list[str] = []
+    for name, (before, now) in rows.items():
+        olds = ("–", "–") if before is None else (format_bytes(before.allocated, 2), format_bytes(before.reserved, 2))
+        news = (format_bytes(now.allocated, 2), format_bytes(now.reserved, 2))
+        mark = "" if before is None or now.allocated <= before.allocated else " ▲"
+        lines.append(f"| `{name}`{mark} | {news[0]} | {olds[0]} | {news[1]} | {olds[1]} |")
+        details += [f"- `{name}`: {one}" for one in (grown(before, now) if before is not None else ())]
+    return "\n".join([*lines, *(["", *details] if details else []), ""])
+
+
+def tolerance_of(text: str) -> float:
+    """`2%` or `0.02` as a fraction.
+
+    Raises:
+        UserError: it is neither.
+    """
+    try:
+        value = float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1e6:
+        raise UserError(f"{text!r} is no share to let pass: write it as 2% or 0.02")
+    return value

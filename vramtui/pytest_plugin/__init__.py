@@ -1,0 +1,1 @@
+"""Memory tests without a GPU: the pytest plugin that the extra `pytest` brings."""

@@ -1,0 +1,182 @@
+"""Peaks against limits and against the baseline, for one run of pytest."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from vramtui.api.baseline import (
+    TOTALS,
+    BaselineEntry,
+    Total,
+    entry_of,
+    over_baseline,
+    read_baseline,
+    tolerance_of,
+    write_baseline,
+)
+from vramtui.api.tracing import trace
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.units import format_bytes, parse_size
+from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.pytest_plugin.client import TestProcess
+
+
+class VramLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a marker asks: the most bytes of one total (None: only the baseline says), on which card, for how long."""
+
+    peak: int | None = None
+    device: str = "H100"
+    memory: str | int | None = None
+    of: Total = "allocated"
+    steps: int = 3
+    tolerance: float = 0.0
+
+
+def limit_of(marker: pytest.Mark) -> VramLimit:
+    """The marker's arguments.
+
+    Raises:
+        UserError: one is not known, or its value is none.
+    """
+    if marker.args:
+        raise UserError('vram takes its arguments by name: @pytest.mark.vram(peak="9.5 GiB", device="A100-80GB")')
+    return checked_limit(dict(marker.kwargs))
+
+
+def checked_limit(given: dict[str, Any]) -> VramLimit:
+    """These arguments, sizes read from text.
+
+    Raises:
+        UserError: one is not known, or its value is none.
+    """
+    for name in given:
+        if name not in VramLimit.__struct_fields__:
+            raise UserError(f"vram has no argument {name!r}{nearest(name, VramLimit.__struct_fields__)}")
+    if isinstance(given.get("peak"), str):
+        given["peak"] = parse_size(given["peak"])
+    if isinstance(given.get("tolerance"), str):
+        given["tolerance"] = tolerance_of(given["tolerance"])
+    if given.get("of", "allocated") not in TOTALS:
+        raise UserError(f"vram: of={given['of']!r} is none of {', '.join(TOTALS)}")
+    return VramLimit(**given)
+
+
+class VramRun:
+    """All vram tests of one run: the baseline as it was, what was measured, and the process that measures.
+
+    Args:
+        root: lines of code are named from this folder.
+        path: the baseline file.
+        update: write what was measured into it instead of comparing.
+    """
+
+    def __init__(self, root: Path, path: Path, *, update: bool) -> None:
+        self.measured: dict[str, BaselineEntry] = {}
+        self._root = root
+        self._path = path
+        self._update = update
+        self._process: TestProcess | None = None
+        self._shrunk: list[str] = []
+
+    def reports(self, item: pytest.Item, marker: pytest.Mark) -> Iterator[pytest.TestReport]:
+        """The reports of the test as it ran in the process that traces, its call held against the limit."""
+        try:
+            limit = limit_of(marker)
+            told, result = self._asked(item).run(item, limit)
+        except UserError as error:
+            yield failed_report(item, str(error))
+            return
+        for report in told:
+            if report.when == "call" and report.passed and result is not None:
+                wrong = self.verdict(item.nodeid, result, limit)
+                if wrong is not None:
+                    report.outcome, report.longrepr = "failed", wrong
+            yield report
+
+    def verdict(self, name: str, result: TraceResult, limit: VramLimit) -> str | None:
+        """Why the test fails; None where it does not."""
+        if result.out_of_memory is not None:
+            return f"out of memory: {result.out_of_memory}"
+        now = entry_of(result, self._root)
+        self.measured[name] = now
+        size = now.total(limit.of)
+        if limit.peak is not None and size > limit.peak:
+            largest = "\n".join(f"  {line}: {format_bytes(held, 2)}" for line, held in list(now.lines.items())[:5])
+            over = f"peak {limit.of} is {format_bytes(size, 2)} ({size:,} B)"
+            return f"{over}, {size - limit.peak:,} B over the limit of {format_bytes(limit.peak, 2)}\n{largest}"
+        if self._update:
+            return None
+        before = read_baseline(self._path).get(name)
+        if before is None:
+            told = f"no peak is given and {self._path.name} has none of it: run pytest --vram-update"
+            return None if limit.peak is not None else told
+        if size < before.total(limit.of):
+            self._shrunk.append(f"{name}: {before.total(limit.of) - size:,} B less than the baseline")
+        return over_baseline(before, now, of=limit.of, tolerance=limit.tolerance)
+
+    def handed_over(self) -> dict[str, Any]:
+        """What a worker of xdist measured, as plain values."""
+        return {"measured": msgspec.to_builtins(self.measured), "shrunk": self._shrunk}
+
+    def take(self, told: dict[str, Any]) -> None:
+        """What a worker handed over."""
+        self.measured |= msgspec.convert(told["measured"], dict[str, BaselineEntry])
+        self._shrunk += told["shrunk"]
+
+    def write(self) -> None:
+        """Put what was measured into the baseline, beside what it has of others, where that was asked for."""
+        if self._update and self.measured:
+            write_baseline(self._path, read_baseline(self._path) | self.measured)
+
+    def summary(self) -> Iterator[str]:
+        """Lines for the end of the run."""
+        if self._update:
+            yield f"{len(self.measured)} peaks written to {self._path.name}"
+        elif self._shrunk:
+            yield from (*sorted(self._shrunk), "pytest --vram-update accepts what is less now")
+
+    def close(self) -> None:
+        """End the process that traces."""
+        if self._process is not None:
+            self._process.close()
+            self._process = None
+
+    def _asked(self, item: pytest.Item) -> TestProcess:
+        """The process for the item's file; only one is alive at a time."""
+        if self._process is None or self._process.path != item.path:
+            self.close()
+            self._process = TestProcess(item.path, item.config)
+        return self._process
+
+
+class VramFixture:
+    """The fixture `vram` of one test."""
+
+    def __init__(self, run: VramRun, name: str) -> None:
+        self._run = run
+        self._name = name
+
+    def trace(self, *arguments: Any, **options: Any) -> TraceResult:  # noqa: ANN401 - those of `vramtui.trace`
+        """As `vramtui.trace`."""
+        return trace(*arguments, **options)
+
+    def check(self, result: TraceResult, name: str = "", **limit: Any) -> None:  # noqa: ANN401 - those of the marker
+        """Fail the test where `result` is over `peak` or over the baseline's entry of this test (and `name`)."""
+        wrong = self._run.verdict(f"{self._name}[{name}]" if name else self._name, result, checked_limit(limit))
+        if wrong is not None:
+            pytest.fail(wrong, pytrace=False)
+
+
+def failed_report(item: pytest.Item, sentence: str) -> pytest.TestReport:
+    """A report of a call that failed with a sentence."""
+    return pytest.TestReport(
+        nodeid=item.nodeid,
+        location=item.location,
+        keywords=dict.fromkeys(item.keywords, 1),
+        outcome="failed",
+        longrepr=sentence,
+        when="call",
+    )
