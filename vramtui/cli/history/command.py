@@ -6,6 +6,7 @@ import shutil
 import sys
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -20,6 +21,9 @@ from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filter
 if TYPE_CHECKING:
     from vramtui.core.runs.calibration import Calibration, Learned
 
+Share = Annotated[Path | None, typer.Option(metavar="FILE", help="Write scored runs without names, paths and users.")]
+Yes = Annotated[bool, typer.Option("--yes", help="With --share: write without asking.")]
+Import = Annotated[Path | None, typer.Option("--import", metavar="FILE", help="Add runs that others shared.")]
 ALL = 1 << 30
 _AGO = re.compile(r"(\d+) *(m|h|d|w)")
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
@@ -39,6 +43,13 @@ def history(
         bool, typer.Option("--calibration", help="Constants calibrated from this host's (or --host's) runs.")
     ] = False,
     forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None,
+    share: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write scored runs without names, paths and users.")
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With --share: write without asking.")] = False,
+    import_: Annotated[
+        Path | None, typer.Option("--import", metavar="FILE", help="Add runs that others shared.")
+    ] = None,
     plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors: over time, and how often.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
@@ -48,6 +59,11 @@ def history(
         from vramtui.cli.history import text as history_text  # noqa: PLC0415 - only here
 
         kept_in = run_history()
+        if import_ is not None:
+            from vramtui.cli.history.sharing import import_runs  # noqa: PLC0415 - only where it is asked for
+
+            import_runs(kept_in, import_)
+            return
         if forget is not None:
             gone = kept_in.run(forget)
             kept_in.forget(forget)
@@ -61,7 +77,11 @@ def history(
         else:
             wanted = RunFilter(preset=preset, gpu=gpu, host=host, since=_moment(since), failed=failed)
             kept = in_order(filtered(kept_in.runs(limit=ALL), wanted), _column(sort), reverse=reverse)[:limit]
-        if json:
+        if share is not None:
+            from vramtui.cli.history.sharing import share as write_shared  # noqa: PLC0415 - as above
+
+            write_shared([entry.run for entry in kept], share, yes=yes)
+        elif json:
             print_json(document(kept))
         elif run is not None:
             history_text.print_run(kept[0])

@@ -10,6 +10,17 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import BAD_INPUT, NO, exit_on_user_error, fail
+from vramtui.cli.trace.options import (
+    AllocConf,
+    Baseline,
+    FailOver,
+    Markdown,
+    Ranks,
+    SeparateLtWorkspace,
+    Share,
+    ShowOutput,
+    UpdateBaseline,
+)
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import parse_size
@@ -34,39 +45,18 @@ def trace(
     device: Annotated[str, typer.Option(help="The card to simulate: H200, A100, T4 …")] = DEFAULT_CARD,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The card's memory: 24GiB.")] = None,
     steps: Annotated[int, typer.Option(min=1, help="End after this many optimizer steps.")] = 3,
-    alloc_conf: Annotated[
-        str, typer.Option("--alloc-conf", metavar="CONF", help="What PYTORCH_CUDA_ALLOC_CONF would say.")
-    ] = "",
+    alloc_conf: AllocConf = "",
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a preset's value: run.batch_size=8.")
     ] = None,
-    separate_lt_workspace: Annotated[
-        bool, typer.Option(help="A cuBLASLt workspace of its own, as PyTorch up to 2.11 keeps it.")
-    ] = False,
-    share: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, help="Where data decides how many (x[mask], nonzero): count this part; 1 is a bound."
-        ),
-    ] = 1.0,
-    ranks: Annotated[
-        int, typer.Option(min=0, help="Ranks of the distributed job, whose rank 0 is traced; 0 goes by WORLD_SIZE.")
-    ] = 0,
-    show_output: Annotated[
-        bool, typer.Option("--show-output", help="Show the code's own output, on standard error.")
-    ] = False,
-    baseline: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Compare with the peaks accepted in this file.")
-    ] = None,
-    fail_over: Annotated[
-        str, typer.Option("--fail-over", metavar="SHARE", help="How much more than the baseline passes: 2%.")
-    ] = "0%",
-    update_baseline: Annotated[
-        bool, typer.Option("--update-baseline", help="Write the peaks into the baseline.")
-    ] = False,
-    markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Add the comparison as a table to this file.")
-    ] = None,
+    separate_lt_workspace: SeparateLtWorkspace = False,
+    share: Share = 1.0,
+    ranks: Ranks = 0,
+    show_output: ShowOutput = False,
+    baseline: Baseline = None,
+    fail_over: FailOver = "0%",
+    update_baseline: UpdateBaseline = False,
+    markdown: Markdown = None,
     timeout: Annotated[float | None, typer.Option(min=1, help="Give up after this many seconds.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:

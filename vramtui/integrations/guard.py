@@ -1,0 +1,75 @@
+"""What every integration does: predict at the start, stop or warn where it will not fit, and tell what was held."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import torch
+
+from vramtui.api.estimation import JobEstimate, estimate
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
+
+OnOverflow = Literal["warn", "stop", "ignore"]
+
+
+class OutOfMemoryPredicted(RuntimeError):
+    """The job would not fit its card; raised before the first optimizer step."""
+
+
+class MemoryGuard:
+    """One process's prediction beside what PyTorch says it holds; bytes throughout.
+
+    Args:
+        on_overflow: what to do where the prediction is over the card's memory.
+        room: the card's memory; what the current CUDA device has, by default. None means that nothing can overflow.
+        settings: a run's values as in `vramtui.estimate`, over those that the trainer's arguments say.
+    """
+
+    def __init__(self, on_overflow: OnOverflow = "warn", room: int | None = None, **settings: object) -> None:
+        self.predicted: JobEstimate | None = None
+        self._on_overflow = on_overflow
+        self._room = room
+        self._settings = settings
+
+    def predict(self, model: object, told: Mapping[str, object]) -> None:
+        """Estimate the job that a trainer is about to run.
+
+        Raises:
+            OutOfMemoryPredicted: it does not fit, and `on_overflow` is "stop".
+        """
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+            if self._room is None:
+                self._room = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+        try:
+            settings: dict[str, Any] = {"kind": "train", **told, **self._settings}
+            self.predicted = estimate(model, memory=self._room, **settings)
+        except UserError as error:
+            warnings.warn(f"vramtui predicts nothing for this job: {error}", stacklevel=2)
+            return
+        spare = self.predicted.spare
+        if spare is None or spare >= 0 or self._on_overflow == "ignore":
+            return
+        size = format_bytes(self.predicted.process)
+        sentence = f"vramtui predicts a peak of {size}, {format_bytes(-spare)} more than the card has"
+        if self._on_overflow == "stop":
+            raise OutOfMemoryPredicted(f"{sentence}; vramtui.fit(...) says what would fit")
+        warnings.warn(sentence, stacklevel=2)
+
+    def figures(self) -> dict[str, float]:
+        """`vram/predicted`, `vram/observed` (peaks of reserved memory, bytes) and `vram/error`, as far as known."""
+        predicted = None if self.predicted is None else self.predicted.reserved
+        observed = torch.cuda.max_memory_reserved() if torch.cuda.is_available() else None
+        known: dict[str, float | None] = {"vram/predicted": predicted, "vram/observed": observed}
+        if predicted and observed:
+            known["vram/error"] = predicted / observed - 1
+        return {name: value for name, value in known.items() if value is not None}
+
+
+def precision_of(model: Any, *, bf16: bool, fp16: bool) -> str:
+    """The precision of a job by its autocast and the type of its weights."""
+    dtype = next((parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32)
+    if dtype in {torch.bfloat16, torch.float16}:
+        return "bf16" if dtype == torch.bfloat16 else "fp16"
+    return "bf16-mixed" if bf16 else "fp16-mixed" if fp16 else "fp32"

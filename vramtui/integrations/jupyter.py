@@ -1,0 +1,49 @@
+"""`%load_ext vramtui.integrations.jupyter`: `%vram` shows the GPUs, `%%vram` what a cell's code took."""
+
+from typing import Any
+
+from vramtui.api.estimation import estimate
+from vramtui.api.observing import observe, sample
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.units import format_bytes
+
+USAGE = "%vram: the GPUs now; %vram PRESET [KEY=VALUE ...] [gpu=CARD]: an estimate; %%vram above a cell: what it took"
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Register the magic."""
+    shell.register_magic_function(lambda line, cell=None: vram(shell, line, cell), "line_cell", "vram")
+
+
+def vram(shell: Any, line: str, cell: str | None = None) -> object:
+    """What the magic gives: a sentence, or an estimate that the notebook draws as a table."""
+    try:
+        if cell is None:
+            return _line(line)
+        with observe() as run:
+            shell.run_cell(cell)
+    except UserError as error:
+        return print(f"vramtui: {error}")  # noqa: T201 - a notebook's answer
+    except SourceFailed as error:
+        return print(f"vramtui: {error.message} {error.hint}")  # noqa: T201 - as above
+    ledger = run.ledger
+    if ledger is None:
+        return print("The cell used no CUDA memory through PyTorch.")  # noqa: T201 - as above
+    return print(  # noqa: T201 - as above
+        f"peak allocated {format_bytes(ledger.allocated, 2)}, peak reserved {format_bytes(ledger.reserved, 2)}"
+    )
+
+
+def _line(line: str) -> object:
+    words = line.split()
+    if words == ["?"]:
+        return print(USAGE)  # noqa: T201 - as above
+    if words:
+        settings: dict[str, Any] = dict(word.partition("=")[::2] for word in words[1:])
+        return estimate(
+            words[0], **{key: int(value) if value.isdecimal() else value for key, value in settings.items()}
+        )
+    for gpu in sample().gpus:
+        held = f"{format_bytes(gpu.memory.used)} of {format_bytes(gpu.memory.total)}"
+        print(f"GPU {gpu.index} {gpu.name}: {held}, {len(gpu.processes)} processes")  # noqa: T201 - as above
+    return None

@@ -1,0 +1,95 @@
+"""Scored runs as others may have them: no names, paths, users, hosts or command lines, and days instead of times."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.runs.run import Run
+
+DAY = 86400.0  # seconds
+LARGEST = 64 << 20  # bytes of a file that is read
+HOST = "shared"
+OWN = "a preset of one's own"
+# Keys of a model's config that name where it came from.
+NAMING = ("_name_or_path", "name_or_path", "base_model_name_or_path")
+
+
+class SharedRuns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file."""
+
+    schema: Literal[1] = 1
+    kind: Literal["vramtui shared runs"] = "vramtui shared runs"
+    runs: tuple[Run, ...]
+
+
+def shareable(runs: Iterable[Run], bundled: Iterable[str]) -> tuple[Run, ...]:
+    """The finished runs with a prediction and an observation, without what says whose they are. Runs of one's own code
+    are left out: nothing of their model could be told.
+
+    Args:
+        runs: of the history.
+        bundled: the keys of the presets that came with the program; others become `OWN`.
+    """
+    known = frozenset(bundled)
+    return tuple(
+        _anonymous(run, known)
+        for run in runs
+        if run.finished and run.error is not None and run.workload.get("model", {}).get("kind") != "torch"
+    )
+
+
+def _anonymous(run: Run, bundled: frozenset[str]) -> Run:
+    day = run.started_at // DAY * DAY
+    length = None if run.ended_at is None else run.ended_at - run.started_at
+    bare = msgspec.structs.replace(
+        run,
+        key="",
+        host=HOST,
+        gpu_uuid="",
+        pid=0,
+        command="",
+        started_at=day,
+        ended_at=None if length is None else day + length,
+        seen_until=None,
+        preset=run.preset if run.preset in bundled else OWN,
+        workload=_without_names(run.workload),
+        versions={name: run.versions[name] for name in ("vramtui", "torch", "driver") if name in run.versions},
+    )
+    # The same run has the same key in every file it is in, so that importing twice is importing once.
+    return msgspec.structs.replace(bare, key=f"shared-{hashlib.sha256(msgspec.json.encode(bare)).hexdigest()[:32]}")
+
+
+def _without_names(workload: dict[str, Any]) -> dict[str, Any]:
+    model = dict(workload.get("model", {}))
+    if isinstance(model.get("config"), str):
+        config = msgspec.json.decode(model["config"])
+        model["config"] = msgspec.json.encode({key: config[key] for key in config if key not in NAMING}).decode()
+    return {**workload, "model": model}
+
+
+def encoded(runs: tuple[Run, ...]) -> str:
+    """The text of the file."""
+    return msgspec.json.format(msgspec.json.encode(SharedRuns(runs=runs)), indent=2).decode() + "\n"
+
+
+def read_shared(path: Path) -> tuple[Run, ...]:
+    """The runs of a file that somebody shared; their keys are made anew, so that none replaces a run of one's own.
+
+    Raises:
+        UserError: it cannot be read, is too large, or is no such file.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(LARGEST + 1)
+        if len(data) > LARGEST:
+            raise UserError(f"{path} is larger than {LARGEST >> 20} MiB")
+        shared = msgspec.json.decode(data, type=SharedRuns)
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UserError(f"{path} holds no shared runs: {error}") from None
+    return shareable(shared.runs, {run.preset for run in shared.runs})
