@@ -42,7 +42,7 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev,trace,hf]' numpy
+	$(BIN)/pip install -q -c constraints.txt -e '.[dev,trace,hf]' accelerate numpy
 	@touch $@
 
 clean: ## Remove the environment, the caches and what was built

@@ -126,7 +126,7 @@ def test_accelerate_logs_at_the_end() -> None:
                 accelerator.backward(loss)
                 optimizer.step()
                 optimizer.zero_grad()
-                found.append(float(loss))
+                found.append(loss.item())
 
         if guarded:
             with vram_guard(accelerator, net, batch_size=1, sequence_length=16) as guard:
@@ -152,7 +152,7 @@ def test_lightning_with_and_without(tmp_path: Path) -> None:
 
         def training_step(self, batch: Any, _number: int) -> Any:
             loss = self.model(**batch).loss
-            self.losses.append(float(loss))
+            self.losses.append(loss.item())
             return loss
 
         def configure_optimizers(self) -> Any:

@@ -39,10 +39,9 @@ def _line(line: str) -> object:
     if words == ["?"]:
         return print(USAGE)  # noqa: T201 - as above
     if words:
-        settings: dict[str, Any] = dict(word.partition("=")[::2] for word in words[1:])
-        return estimate(
-            words[0], **{key: int(value) if value.isdecimal() else value for key, value in settings.items()}
-        )
+        said = (word.partition("=") for word in words[1:])
+        settings: dict[str, Any] = {key: int(value) if value.isdecimal() else value for key, _, value in said}
+        return estimate(words[0], **settings)
     for gpu in sample().gpus:
         held = f"{format_bytes(gpu.memory.used)} of {format_bytes(gpu.memory.total)}"
         print(f"GPU {gpu.index} {gpu.name}: {held}, {len(gpu.processes)} processes")  # noqa: T201 - as above
