@@ -9,6 +9,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.estimate.fits import Fit
 from vramtui.core.estimate.ledger import TITLES, Ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC
@@ -65,12 +66,19 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def spare(self) -> int | None:
         """Bytes that the card has left, negative when they are too few; None when no card was named."""
-        return self.device.total_memory - self.process if self.named else None
+        return None if self.fit is None else self.fit.spare
 
     @property
     def fits(self) -> bool | None:
         """Whether the whole process stays within the card's memory; None when no card was named."""
-        return None if self.spare is None else self.spare >= 0
+        return None if self.fit is None else self.fit.is_enough
+
+    @property
+    def fit(self) -> Fit | None:
+        """The verdict, with its sentence; None when no card was named."""
+        if not self.named:
+            return None
+        return Fit(needs=self.process, has=self.device.total_memory, error=self.estimate.error)
 
     def to_dict(self) -> dict[str, object]:
         """Everything as plain values, as `vramtui schema estimate` describes it."""
@@ -83,6 +91,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
             "reserved": self.reserved,
             "process": self.process,
             "fits": self.fits,
+            "verdict": None if self.fit is None else self.fit.verdict,
             "spare": self.spare,
             "estimate": msgspec.to_builtins(self.estimate),
         }
@@ -99,11 +108,7 @@ class JobEstimate(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(lines)
 
     def _verdict(self) -> str:
-        if self.spare is None:
-            return ""
-        if self.spare >= 0:
-            return f" fits {self.device.name}, {format_bytes(self.spare)} to spare"
-        return f" does not fit {self.device.name}, {format_bytes(-self.spare)} short"
+        return "" if self.fit is None else f" {self.fit.line(self.device.name)}"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the totals and each part with its arithmetic."""

@@ -7,6 +7,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.fits import FitVerdict
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import Preset
@@ -27,6 +28,7 @@ class EstimateDocument(msgspec.Struct, frozen=True, kw_only=True):
     reserved: int | None
     process: int
     fits: bool | None
+    verdict: FitVerdict | None
     spare: int | None
     estimate: Estimate
 

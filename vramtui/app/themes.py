@@ -8,6 +8,7 @@ from textual.color import Color
 from textual.theme import Theme
 
 from vramtui.core.base.colours import DARK, LIGHT
+from vramtui.core.estimate.fits import FitVerdict
 
 THEMES = (
     Theme(
@@ -78,6 +79,10 @@ THEMES = (
         },
     ),
 )
+
+
+# The colour of each verdict on whether something fits.
+FIT_COLOURS: dict[FitVerdict, str] = {"fits": "success", "tight": "warning", "does not fit": "error"}
 
 
 class Palette:

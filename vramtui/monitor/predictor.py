@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
+from vramtui.core.estimate.fits import Fit, fit_beside_others, fits_in
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
@@ -207,7 +207,7 @@ class Predictor:
 
     def _fits(self, workload: Workload, device: Device, batch: int) -> bool:
         estimate = self._fresh(_with_batch(workload, batch), device)
-        return estimate is not None and estimate.process <= device.total_memory
+        return estimate is not None and fits_in(estimate.process, device.total_memory)
 
 
 def _with_batch(workload: Workload, batch: int) -> Workload:
@@ -231,8 +231,8 @@ def _trim(kept: "OrderedDict[tuple[Workload, Device], Any]", most: int = KEPT) -
         kept.popitem(last=False)
 
 
-def verdict(estimate: Estimate, device: Device, room: int | None, where: str) -> tuple[bool, str]:
-    """Whether the process fits, and the sentence about it.
+def verdict(estimate: Estimate, device: Device, room: int | None, where: str) -> Fit:
+    """Whether the process fits a card that others may hold some of.
 
     Args:
         estimate: the prediction.
@@ -240,13 +240,4 @@ def verdict(estimate: Estimate, device: Device, room: int | None, where: str) ->
         room: bytes of the card that others do not hold now; None when not known.
         where: the card as people call it, `GPU 0`.
     """
-    spare = device.total_memory - estimate.process
-    if spare < 0:
-        return False, f"does not fit {where}: {format_bytes(-spare)} too much"
-    if room is not None and estimate.process > room:
-        return (
-            False,
-            f"fits an empty {where}, but others hold too much of it now: {format_bytes(estimate.process - room)} short",
-        )
-    left = spare if room is None else room - estimate.process
-    return True, f"fits {where} with {format_bytes(left)} spare"
+    return fit_beside_others(estimate.process, device.total_memory, room, estimate.error, where)

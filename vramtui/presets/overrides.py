@@ -14,6 +14,8 @@ from vramtui.presets.schema import Fault, find_faults, schema_at
 from vramtui.presets.toml import reader as toml
 
 NOTHING = "none"
+# In which a key without a table is looked for.
+TABLES = ("run", "parallel", "model")
 
 
 def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
@@ -34,6 +36,7 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
     keys = []
     for setting in settings:
         key, text = _split(setting)
+        key = _full_key(key, tables)
         _set(tables, key, text, setting)
         keys.append(key)
     _drop_stale(tables, keys)
@@ -55,6 +58,13 @@ def _split(setting: str) -> tuple[tuple[str, ...], str]:
     if not equals or not all(key):
         raise UserError(f"--set {printable(setting)}: write it as KEY=VALUE, for example run.batch_size=8")
     return key, text.strip()
+
+
+def _full_key(key: tuple[str, ...], tables: dict[str, Any]) -> tuple[str, ...]:
+    """`batch_size` as `run.batch_size`: where the preset itself has no such key, the first table that has it."""
+    if len(key) > 1 or schema_at(key, tables) is not None:
+        return key
+    return next(((head, *key) for head in TABLES if schema_at((head, *key), tables) is not None), key)
 
 
 def _set(tables: dict[str, Any], key: tuple[str, ...], text: str, setting: str) -> None:
@@ -117,6 +127,6 @@ def _blamed(fault: Fault, settings: list[str]) -> str:
     """The setting whose key the fault is about."""
     for setting in settings:
         key, _ = _split(setting)
-        if fault.key[: len(key)] == key:
+        if key in {fault.key[: len(key)], fault.key[1 : 1 + len(key)]}:
             return setting
     return " ".join(settings)

@@ -8,6 +8,7 @@ pytest.importorskip("torch")
 
 from benchmarks.trace_accuracy import FIGURES, GOLDEN, recorded, traced
 from vramtui.core.estimate.devices import Device, card
+from vramtui.estimators.torch_facts.context import cuda_context_bytes
 from vramtui.estimators.traced.process.results import TraceRequest
 from vramtui.estimators.traced.process.run import trace
 
@@ -52,7 +53,9 @@ def test_running_out_of_memory_in_backward_is_told(tmp_path: Path) -> None:
     file = tmp_path / "big.py"
     file.write_text(BIG)
     h200 = card("H200")
-    small = Device(name="H200", capability=h200.capability, total_memory=2_600_000_000)
+    small = Device(
+        name="H200", capability=h200.capability, total_memory=2_600_000_000 + cuda_context_bytes(h200.capability)
+    )
     result = trace(TraceRequest(path=str(file), device=small), timeout=240)
     assert result.out_of_memory is not None
     assert result.out_of_memory.startswith("out of memory in backward")

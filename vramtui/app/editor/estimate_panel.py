@@ -6,11 +6,12 @@ from textual.strip import Strip
 
 from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.state import View
-from vramtui.app.themes import Palette
+from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
 from vramtui.app.watch.parts_tree import EIGHTHS, LEAVES, size_of
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
+from vramtui.core.estimate.fits import Fit
 from vramtui.core.estimate.ledger import TITLES, TOTALS, Line
 from vramtui.monitor.predictor import verdict
 
@@ -99,9 +100,10 @@ class TotalLine(Lines):
         change = _change(look, "process")
         if change:
             pieces.append((f"({change}) ", palette.ink("accent", "bar")))
-        fits, sentence = _verdict(look, look.estimate)
-        said = f"{'✓' if fits else '✗'} {sentence}" if look.is_current else f"last valid: {sentence}"
-        name = ("success" if fits else "error") if look.is_current else "muted"
+        found = _verdict(look, look.estimate)
+        line = found.line(printable(look.card.name))
+        said = line if look.is_current else f"last valid: {line}"
+        name = FIT_COLOURS[found.verdict] if look.is_current else "muted"
         room = width - sum(cell_len(text) for text, _ in pieces)
         pieces.append((fit(said, room), palette.ink(name, "bar")))
         return [strip(pieces, width, bar)]
@@ -181,17 +183,17 @@ def _change(look: EditorView, line: Line) -> str:
     return f"{'+' if moved > 0 else '−'}{size_of(abs(moved))}" if moved else ""
 
 
-def _verdict(look: EditorView, estimate: Estimate) -> tuple[bool, str]:
+def _verdict(look: EditorView, estimate: Estimate) -> Fit:
     return verdict(estimate, look.card.device, look.card.room, printable(look.card.name))
 
 
 def _closing(look: EditorView, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
     """Whether it fits, and when it peaks."""
-    fits, sentence = _verdict(look, estimate)
-    colour = palette.ink("success" if fits else "error", bold=True) if look.is_current else palette.dim
+    found = _verdict(look, estimate)
+    colour = palette.ink(FIT_COLOURS[found.verdict], bold=True) if look.is_current else palette.dim
     lines = [
         strip([(f" {line}", colour)], width, palette.text)
-        for line in wrap(f"{'✓' if fits else '✗'} {sentence}", width - 2)
+        for line in wrap(found.line(printable(look.card.name)), width - 2)
     ]
     when = PHASE_TITLES.get(estimate.peak_phase, estimate.peak_phase)
     return [*lines, strip([(fit(f" peaks in: {when}", width), palette.dim)], width, palette.text)]

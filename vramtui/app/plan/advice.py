@@ -7,9 +7,11 @@ from vramtui.app.plan.grid import Holds
 from vramtui.app.plan.view import AdviceView, PlanSide, PlanView
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.fits import Fit, FitVerdict
 from vramtui.estimators.planner.planner import Edge
 
-Tone = Literal["good", "bad", "plain", "dim"]
+Tone = Literal["good", "tight", "bad", "plain", "dim"]
+TONES: dict[FitVerdict, Tone] = {"fits": "good", "tight": "tight", "does not fit": "bad"}
 Sentence = tuple[Tone, str]
 SIZES = {
     "run.batch_size": "batch",
@@ -44,10 +46,9 @@ def _verdict(side: PlanSide, where: str, room: int) -> Sentence:
         return "dim", "… calculating"
     if answer is not None and answer.reason:
         return "bad", f"✗ does not start on {where}: {printable(answer.reason)}"
-    spare = room - process
-    if spare < 0:
-        return "bad", f"✗ does not fit {where}: {format_bytes(-spare)} too much"
-    return "good", f"✓ fits {where} with {format_bytes(spare)} spare ({process / room:.0%} full)"
+    estimate = side.estimate
+    fit = Fit(needs=process, has=room, error=estimate.error if estimate is not None else answer and answer.error)
+    return TONES[fit.verdict], fit.line(where)
 
 
 def _edge(edge: Edge) -> str:

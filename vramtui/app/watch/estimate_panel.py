@@ -7,7 +7,7 @@ from textual.strip import Strip
 
 from vramtui.app.messages import FieldStepped
 from vramtui.app.state import Panel, View
-from vramtui.app.themes import Palette
+from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Framed, Piece, paragraph, strip, wrap
 from vramtui.app.watch.parts_tree import rule_lines, size_of, tree
 from vramtui.app.watch.run_fields import RunField, fields_of, value_of
@@ -147,15 +147,12 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     """Whether it fits, the largest batch, and when the peak falls."""
     where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
     told = panel.gpu is None or panel.gpu.memory.total is not None
-    fits, sentence = (
-        verdict(estimate, panel.device, panel.room, where) if told else (True, f"{where} does not report its size")
-    )
-    colour = palette.ink("success" if fits else "error", bold=True)
-    sign = "✓" if fits else "✗"
-    lines = paragraph(f"{sign} {sentence}", palette, width, colour)
+    fit = verdict(estimate, panel.device, panel.room, where)
+    colour = palette.ink(FIT_COLOURS[fit.verdict] if told else "muted", bold=True)
+    lines = paragraph(fit.line(where) if told else f"{where} does not report its size", palette, width, colour)
     if (panel.batch is not None or panel.search is not None) and told:
         found = "…" if panel.search is not None else panel.batch
-        most = f"largest batch that fits the card: {found}" if found else "no batch fits the card"
+        most = f"largest batch on an empty card: {found}" if found else "no batch fits even an empty card"
         lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
     if panel.uncalibrated is not None:
         before = panel.uncalibrated

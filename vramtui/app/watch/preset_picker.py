@@ -12,6 +12,7 @@ from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.preset import PresetFile
 
 # No preset's key: keys are stems of files.
@@ -88,7 +89,7 @@ class PresetChooser(Chooser):
         workload, waits = self._desk.workload(found), found.key in self._waiting
         process = None if waits else self._desk.predictor.total(workload, self._device)
         total = "…" if waits else format_bytes(process) if process is not None else "no estimate"
-        fits = process is None or process <= self._device.total_memory
+        fits = process is None or fits_in(process, self._device.total_memory)
         key = printable(found.key)[:NAME_MOST]
         mine = "" if found.bundled else " (yours)"
         own = printable(

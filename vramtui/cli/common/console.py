@@ -2,14 +2,18 @@
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from vramtui.core.base.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 PIPE_WIDTH = 400
 NARROWEST = 12
+NARROWEST_TEXT = 40
 GAP = 3
 
 
@@ -44,6 +48,22 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right
         table.add_row(*(Text(cell) for cell in row))
     whole = sum(widths) + GAP * (len(headings) - 1)
     plain_console(whole).print(table)
+
+
+def text_width() -> int:
+    """Columns that sentences may take: the terminal's, or enough for any in a pipe."""
+    return max(shutil.get_terminal_size((PIPE_WIDTH, 24)).columns, NARROWEST_TEXT)
+
+
+def print_wrapped(text: str, width: int) -> None:
+    """Each line of `text` broken between words where it is longer than `width` columns."""
+    for line in text.splitlines():
+        indent = line[: len(line) - len(line.lstrip())]
+        print(
+            textwrap.fill(
+                printable(line), width, subsequent_indent=indent or "  ", break_on_hyphens=False, break_long_words=False
+            )
+        )
 
 
 def plain_console(width: int | None) -> "Console":

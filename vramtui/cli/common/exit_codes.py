@@ -1,13 +1,16 @@
 """Exit codes, and how an error that is meant for a person leaves the program."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
+
+if TYPE_CHECKING:
+    from vramtui.core.estimate.fits import Fit
 
 NO = 1
 BAD_INPUT = 2
@@ -19,6 +22,20 @@ def fail(code: int, sentence: str) -> NoReturn:
     lines = map(printable, sentence.split("\n"))  # it may quote a file
     sys.stderr.write("vramtui: " + "\n".join(lines) + "\n")
     raise SystemExit(code)
+
+
+def exit_by(fits: "Iterable[Fit]") -> None:
+    """End with code 1 where one of them does not fit; one that is tight is said on standard error.
+
+    Raises:
+        SystemExit: one does not fit.
+    """
+    found = tuple(fits)
+    if not all(fit.is_enough for fit in found):
+        raise SystemExit(NO)
+    for fit in found:
+        if fit.verdict == "tight":
+            sys.stderr.write(f"vramtui: tight: {fit.sentence}\n")
 
 
 @contextmanager

@@ -10,12 +10,13 @@ import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import NO, exit_on_user_error
+from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error
 from vramtui.cli.estimate.corrected import Corrected, side_by_side, uncalibrated_lines
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import parse_size
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.fits import Fit
 from vramtui.core.schema.preset import PresetFile
 
 
@@ -32,9 +33,12 @@ def estimate(
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Correct by calibration from this host's finished runs.")
     ] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", "-v", help="Every part with its arithmetic and source.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
-    """What a preset should need, part by part. Exit code 1 when --gpu or --memory cannot hold it."""
+    """What a preset should need, and whether a card holds it. Exit code 1 when --gpu or --memory cannot."""
     with exit_on_user_error():
         found = changed_preset(preset, settings or [])
         device = chosen_device(gpu, memory)
@@ -48,10 +52,10 @@ def estimate(
         else:
             from vramtui.cli.estimate.text import print_estimates  # noqa: PLC0415 - as above
 
-            print_estimates(found, estimates, device, asked=asked)
+            print_estimates(found, estimates, device, asked=asked, explain=explain)
             sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
-        if asked and not all(fits(one, device) for one in deciding([one.now for one in made])):
-            raise typer.Exit(NO)
+        if asked:
+            exit_by(fit_of(one, device) for one in deciding([one.now for one in made]))
 
 
 def _made(found: PresetFile, device: Device, method: str | None, *, calibrated: bool) -> list[Corrected]:
@@ -116,9 +120,9 @@ def named(found: PresetFile) -> Iterator[None]:
         raise UserError(f"{shown(Path(found.path))}: {error}") from None
 
 
-def fits(one: Estimate, device: Device) -> bool:
-    """Whether the whole process stays within the card's memory."""
-    return one.process <= device.total_memory
+def fit_of(one: Estimate, device: Device) -> Fit:
+    """The verdict on the whole process."""
+    return Fit(needs=one.process, has=device.total_memory, error=one.error)
 
 
 def deciding(estimates: list[Estimate]) -> list[Estimate]:

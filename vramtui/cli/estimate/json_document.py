@@ -7,11 +7,12 @@ import msgspec
 from vramtui.cli.estimate.corrected import Corrected
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
+from vramtui.core.estimate.fits import Fit
 from vramtui.core.schema.preset import PresetFile
 
 
 def estimate_document(found: PresetFile, made: Sequence[Corrected], device: Device | None) -> dict[str, object]:
-    """Every estimate with its parts in bytes; `fits` and `spare` are null unless a card or a size was named.
+    """Every estimate with its parts in bytes; `fits`, `verdict` and `spare` are null unless a card or a size was named.
     `uncalibrated` is the Ledger before a correction, null where there was none.
     """
     return {
@@ -36,7 +37,7 @@ def _corrected(one: Corrected, device: Device | None) -> dict[str, object]:
 
 
 def _estimate(one: Estimate, device: Device | None) -> dict[str, object]:
-    spare = None if device is None else device.total_memory - one.process
+    fit = None if device is None else Fit(needs=one.process, has=device.total_memory, error=one.error)
     return {
         "method": one.method,
         "parts": [_part(part) for part in one.parts],
@@ -47,8 +48,9 @@ def _estimate(one: Estimate, device: Device | None) -> dict[str, object]:
         "peak_step": one.peak_step,
         "assumptions": list(one.assumptions),
         "error": one.error,
-        "fits": None if spare is None else spare >= 0,
-        "spare": spare,
+        "fits": None if fit is None else fit.is_enough,
+        "verdict": None if fit is None else fit.verdict,
+        "spare": None if fit is None else fit.spare,
         "ledger": msgspec.to_builtins(one.ledger),
         "timeline": msgspec.to_builtins(one.timeline),
     }

@@ -11,50 +11,81 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_percent
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
-from vramtui.core.estimate.ledger import TITLES, TOTALS
+from vramtui.core.estimate.fits import Fit
+from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
 
 PIPE_WIDTH = 160
+BAR = 30
 NARROWEST = 40
 BOLD, PLAIN = "\x1b[1m", "\x1b[0m"
 NUMBERS = "{size:>10}  {exact:>16}  {peak:>10}  "
 
 
-def print_estimates(found: PresetFile, estimates: list[Estimate], device: Device, *, asked: bool) -> None:
-    """One estimate in full, or several as a table with one line each."""
-    print(_strong(f"{printable(found.preset.name)}  ({printable(found.key)})"))
+def print_estimates(
+    found: PresetFile, estimates: list[Estimate], device: Device, *, asked: bool, explain: bool = False
+) -> None:
+    """The answer first. Then the parts of one estimate, with their arithmetic where it is to explain; or a line for
+    each of several.
+    """
+    one = estimates[0]
+    if asked:
+        fit = Fit(needs=one.process, has=device.total_memory, error=one.error)
+        _print_wrapped("", fit.line(device.name), strong=True)
+        for other in estimates[1:]:
+            fit = Fit(needs=other.process, has=device.total_memory, error=other.error)
+            _print_wrapped("", f"{other.method}: {fit.line(device.name)}")
+    else:
+        _print_wrapped("", f"needs {_size(one.process)}", strong=True)
+    _print_wrapped("", f"{found.preset.name} ({found.key})")
+    _print_values(found)
+    if len(estimates) > 1:
+        _print_beside(found, estimates)
+    elif explain:
+        _print_one(one)
+    else:
+        _print_short(found, one)
+    if not asked:
+        major, minor = device.capability
+        _print_wrapped(
+            "",
+            f"Estimated for compute capability {major}.{minor} ({device.name}); --gpu NAME checks whether it fits.",
+        )
+
+
+def _print_values(found: PresetFile) -> None:
     values = {key: value for key, value in msgspec.to_builtins(found.preset.run).items() if value is not None}
-    _print_wrapped("", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
+    _print_wrapped("  ", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
     if found.preset.workload.parallel is not None:
         usual = msgspec.to_builtins(Parallel())
         shared = msgspec.to_builtins(found.preset.workload.parallel)
         chosen = [f"{key} {_plain(value)}" for key, value in shared.items() if value != usual[key]]
-        _print_wrapped("", f"parallel: {', '.join(chosen) or 'one card'}")
-    if len(estimates) == 1:
-        _print_one(estimates[0])
-    else:
-        _print_beside(found, estimates)
+        _print_wrapped("  ", f"parallel: {', '.join(chosen) or 'one card'}")
+
+
+def _print_short(found: PresetFile, one: Estimate) -> None:
+    """The Ledger with a bar for each line; nothing of the arithmetic."""
     print()
-    for one in estimates if asked else ():
-        print(verdict(one, device))
-    if not asked:
-        major, minor = device.capability
-        print(f"Estimated for compute capability {major}.{minor} ({device.name}); name yours with --gpu.")
-
-
-def verdict(one: Estimate, device: Device) -> str:
-    """Whether it fits, in a sentence."""
-    spare = device.total_memory - one.process
-    room = f"{format_bytes(one.process)} of {format_bytes(device.total_memory)}"
-    if spare >= 0:
-        return f"{one.method}: fits {device.name} with {format_bytes(spare)} to spare ({room})"
-    return f"{one.method}: does not fit {device.name}, {format_bytes(-spare)} too much ({room})"
+    top = one.process or 1
+    for line in LINES:
+        size = one.ledger.bytes_of(line)
+        if not size:
+            continue
+        total = line in TOTALS
+        share = "" if total else "█" * round(size * BAR / top) or "▏"
+        text = f"{'= ' if total else '  '}{TITLES[line]:<15}{_size(size):>11}  {share}".rstrip()
+        print(_strong(text) if total else text)
+    print()
+    step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
+    error = "" if one.error is None else f"; stated error ±{format_percent(one.error).removeprefix('+')}"
+    _print_wrapped("", f"{one.method}: peaks in {PHASE_TITLES[one.peak_phase]}{step}{error}")
+    _print_wrapped("", f"`vramtui estimate {found.key} -v` shows the arithmetic and the assumptions.")
 
 
 def _print_one(one: Estimate) -> None:
     step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
-    print(f"{one.method}: allocated peaks in {PHASE_TITLES[one.peak_phase]}{step}\n")
+    print(f"\n{one.method}: allocated peaks in {PHASE_TITLES[one.peak_phase]}{step}\n")
     name_width = max([len(printable(part.name)) for part in one.parts] + [len("context")])
     sources = list(dict.fromkeys(part.source for part in one.parts))
     numbers = NUMBERS.format(size="SIZE", exact="BYTES", peak="AT PEAK")
@@ -128,14 +159,13 @@ def _size(size: int | None) -> str:
     return format_bytes(size, 2)
 
 
-def _print_wrapped(start: str, text: str) -> None:
+def _print_wrapped(start: str, text: str, *, strong: bool = False) -> None:
     """`text` beside `start`, continued below itself at the terminal's edge."""
     indent = " " * len(start)
-    print(
-        textwrap.fill(
-            printable(text), _columns(), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
-        )
+    filled = textwrap.fill(
+        printable(text), _columns(), initial_indent=start, subsequent_indent=indent, break_on_hyphens=False
     )
+    print(_strong(filled) if strong else filled)
 
 
 def _columns() -> int:

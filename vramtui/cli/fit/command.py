@@ -1,14 +1,17 @@
 """`vramtui fit`: how large a job may be on a card, and what to change where it is too large."""
 
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
+import msgspec
 import typer
 
-from vramtui.cli.common.console import print_json, print_table
-from vramtui.cli.common.exit_codes import NO, exit_on_user_error
+from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
+from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
 from vramtui.cli.estimate.command import changed_preset, chosen_device, named
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.preset import PresetFile
@@ -19,7 +22,7 @@ def fit(
     preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.")],
     gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …")] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or the memory to fit: 24GiB.")] = None,
-    gpus: Annotated[int, typer.Option(min=1, max=65536, help="Number of such cards to share the job.")] = 1,
+    gpus: Annotated[int | None, typer.Option(min=1, max=65536, help="Number of such cards to share the job.")] = None,
     vary: Annotated[
         str | None, typer.Option(metavar="KEY", help="The key to maximise; run.batch_size by default.")
     ] = None,
@@ -41,17 +44,18 @@ def fit(
             raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
         found = changed_preset(preset, settings or [])
         device = chosen_device(gpu, memory)
+        if gpus is not None:
+            found = shared_over(found, gpus)
         if over:
             _map(found, device, over, json=json)
             return
         with named(found):
-            plan = _plan(found, device, gpus, vary)
+            plan = _plan(found, device, gpus or 1, vary)
         if json:
-            print_json(fit_document(found, device, gpus, plan))
+            print_json(fit_document(found, device, gpus or 1, plan))
         else:
             _print_plan(found, device, plan)
-        if not plan.fits:
-            raise typer.Exit(NO)
+        exit_by((plan.fit,))
 
 
 def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> None:
@@ -66,6 +70,29 @@ def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> N
         print_map(found, device, grid)
     if not any(any(row) for row in grid.fits):
         raise typer.Exit(NO)
+
+
+def shared_over(found: PresetFile, gpus: int) -> PresetFile:
+    """The preset with fewer data-parallel ranks where it asks for more than so many GPUs; said on standard error.
+
+    Raises:
+        UserError: its other dimensions alone need more GPUs, or do not divide them.
+    """
+    parallel = found.preset.parallel
+    if parallel is None or parallel.ranks <= gpus:
+        return found
+    others = parallel.ranks // parallel.data
+    name = printable(found.key)
+    if gpus % others:
+        raise UserError(
+            f"{name} shares its job over {parallel.ranks} GPUs, in groups of {others} (tensor, pipeline, context),"
+            f" which {gpus} GPUs are no multiple of; change parallel with --set"
+        )
+    sys.stderr.write(
+        f"vramtui: {name} is for {parallel.ranks} GPUs; calculated for {gpus} (--set parallel.data={gpus // others})\n"
+    )
+    fewer = msgspec.structs.replace(parallel, data=gpus // others, expert=min(parallel.expert, gpus // others))
+    return msgspec.structs.replace(found, preset=msgspec.structs.replace(found.preset, parallel=fewer, measured=None))
 
 
 def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:
@@ -89,8 +116,9 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
         "device": {"name": device.name, "total_memory": device.total_memory},
         "gpus": gpus,
         "fits": plan.fits,
+        "verdict": plan.fit.verdict,
         "process": plan.process,
-        "spare": plan.room - plan.process,
+        "spare": plan.fit.spare,
         "vary": plan.edge.key,
         "largest": plan.edge.largest,
         "process_at_largest": plan.edge.process,
@@ -118,11 +146,16 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
 
 
 def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
-    print(f"{found.preset.name} on {device.name}: {_verdict(plan)}")
+    wide = text_width()
+    print_wrapped(plan.fit.line(device.name), wide)
+    print_wrapped(f"{found.preset.name} ({found.key})", wide)
     if plan.reason:
-        print(plan.reason)
+        print_wrapped(plan.reason, wide)
     for edge in (plan.edge, *plan.also):
-        print(_edge_sentence(edge))
+        print_wrapped(_edge_sentence(edge), wide)
+    if plan.effects or not plan.fits:
+        print()
+        print_wrapped(_cheapest_sentence(plan), wide)
     if plan.effects:
         print()
         largest = f"MAX {plan.edge.key.rsplit('.', maxsplit=1)[-1].upper()}"
@@ -137,18 +170,21 @@ def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
             )
             for effect in plan.effects
         ]
-        print_table(("CHANGE", "FREES", "PROCESS", "FITS", largest, "COST"), rows, right=(1, 2, 4))
-    print()
-    print(_cheapest_sentence(plan))
+        _print_changes(("CHANGE", "FREES", "PROCESS", "FITS", largest, "COST"), rows, wide)
     sys.stdout.flush()
 
 
-def _verdict(plan: Plan) -> str:
-    spare = plan.room - plan.process
-    room = f"{format_bytes(plan.process)} of {format_bytes(plan.room)}"
-    if plan.fits:
-        return f"fits with {format_bytes(spare)} to spare ({room})"
-    return f"does not fit, {format_bytes(-spare)} too much ({room})"
+def _print_changes(headings: tuple[str, ...], rows: Sequence[tuple[str, ...]], wide: int) -> None:
+    """A table; where it would be too wide, what a change costs stands below its figures."""
+    *figures, last = zip(headings, *rows, strict=True)
+    widths = [max(map(len, column)) for column in figures]
+    if sum(widths) + 3 * len(widths) + max(map(len, last)) <= wide:
+        print_table(headings, rows, right=(1, 2, 4))
+        return
+    print_table(headings[:-1], [row[:-1] for row in rows], right=(1, 2, 4))
+    print()
+    for row in rows:
+        print_wrapped(f"{row[0]}: {row[-1]}", wide)
 
 
 def _edge_sentence(edge: Edge) -> str:

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from vramtui.cli.common.console import print_json
-from vramtui.cli.common.exit_codes import BAD_INPUT, NO, exit_on_user_error, fail
+from vramtui.cli.common.exit_codes import BAD_INPUT, NO, exit_by, exit_on_user_error, fail
 from vramtui.cli.trace.options import (
     AllocConf,
     Baseline,
@@ -23,12 +23,16 @@ from vramtui.cli.trace.options import (
 )
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import parse_size
+from vramtui.core.base.units import MIB, format_bytes, parse_size
 from vramtui.core.estimate.devices import DEFAULT_CARD, Device, card
+from vramtui.core.estimate.fits import SIGNS, Fit
 
 if TYPE_CHECKING:
     from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
     from vramtui.estimators.traced.process.run import TraceFailed
+
+# How far off the table of CUDA contexts may be, from the public measurements it is made of.
+CONTEXT_ERROR = 200 * MIB
 
 
 def trace(
@@ -87,6 +91,7 @@ def trace(
             grown = compared(target, result, baseline, fail_over, update=update_baseline, markdown=markdown)
             if grown is not None:
                 fail(NO, printable(grown))
+        exit_by((fit_of(result),))
 
 
 def _answer(result: "TraceResult", *, json: bool) -> None:
@@ -95,12 +100,31 @@ def _answer(result: "TraceResult", *, json: bool) -> None:
     else:
         from vramtui.cli.trace.text import print_result  # noqa: PLC0415 - only where it is asked for
 
-        print_result(result)
+        print_result(result, verdict_line(result))
+
+
+def fit_of(result: "TraceResult") -> Fit:
+    """The verdict on a trace that came to its end: only the size of the CUDA context is uncertain in it."""
+    return Fit(needs=result.process, has=result.total_memory, error=CONTEXT_ERROR / max(result.process, 1))
+
+
+def verdict_line(result: "TraceResult") -> str:
+    """Whether it fits. One that ran out of memory has no total: what it had asked for by then is said."""
+    if result.out_of_memory is None:
+        return fit_of(result).line(result.device)
+    where = result.timeline[-1].phase if result.timeline else "build"
+    step = result.timeline[-1].step if result.timeline else -1
+    when = f"{where} of step {step}" if step >= 0 else where
+    return (
+        f"{SIGNS['does not fit']} does not fit {result.device}: has {format_bytes(result.total_memory)}, and had"
+        f" {format_bytes(result.process)} taken when more was asked for in {when}"
+    )
 
 
 def document(result: "TraceResult") -> dict[str, object]:
     """What `--json` prints: the result, with the fine trace as `[event, allocated, reserved]`."""
     built: dict[str, object] = msgspec.to_builtins(result)
+    built["verdict"] = "does not fit" if result.out_of_memory is not None else fit_of(result).verdict
     built["series"] = [[point.event, point.allocated, point.reserved] for point in result.series]
     return built
 

@@ -16,10 +16,11 @@ MOST_STEPS = 6
 GAP = "  "
 
 
-def print_result(result: TraceResult) -> None:
-    """The timeline, the peak and its largest allocations, and what the figures leave out."""
+def print_result(result: TraceResult, verdict: str) -> None:
+    """The verdict, the timeline, the peak and its largest allocations, and what the figures leave out."""
     width = columns()
     bars = Bars()
+    print(bars.strong(textwrap.fill(printable(verdict), width, subsequent_indent="  ", break_on_hyphens=False)))
     print(
         f"{result.device}, compute capability {'.'.join(map(str, result.capability))}, "
         f"{format_bytes(result.total_memory)}; torch {result.torch}\n"

@@ -152,7 +152,9 @@ def card(name: str) -> Device:
         UserError: no such card is known; the sentence names the nearest one.
     """
     names = {_plain(known): known for known in (*CARDS, *ALIASES)}
-    known = names.get(_plain(name))
+    plain = _plain(name)
+    # People call consumer cards by their number alone: 4090 is RTX4090, 1080ti is GTX1080Ti.
+    known = names.get(plain) or names.get(f"rtx{plain}") or names.get(f"gtx{plain}")
     if known is None:
         guess = nearest(name, names.values())
         some = ", ".join(list(CARDS)[-6:])

@@ -38,6 +38,15 @@ class CachingAllocator:
         """Bytes of the device."""
         return self._heap.device.total
 
+    @property
+    def free_memory(self) -> int:
+        """Bytes of the device that nobody holds."""
+        return max(self._heap.device.free, 0)
+
+    def hold_outside(self, size: int) -> None:
+        """Take `size` bytes of the device for what is no allocation, as the CUDA context; they stay taken."""
+        self._heap.device.used += size
+
     def set_memory_fraction(self, fraction: float) -> None:
         """Limit what may be reserved to a share of the device (`set_per_process_memory_fraction`)."""
         if not 0 <= fraction <= 1:
@@ -151,7 +160,7 @@ class CachingAllocator:
         raise AllocatorOutOfMemory(
             requested=requested,
             segment_size=self.config.segment_size(size),
-            free=heap.device.free,
+            free=self.free_memory,
             allocated=self.stats.allocated,
             reserved=self.stats.reserved,
             total=self.total_memory,

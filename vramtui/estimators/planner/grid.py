@@ -9,6 +9,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimator
+from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
 from vramtui.estimators.planner.planner import FitResult, value_at, with_values
@@ -69,12 +70,12 @@ def plan_grid(estimator: Estimator, workload: Workload, device: Device, across: 
 def answer_for(estimator: Estimator, workload: Workload, device: Device) -> FitResult:
     """One cell of a map of anything: the process's bytes and whether the card holds them, or why it cannot be."""
     try:
-        process = estimator.estimate(workload, device).process
+        found = estimator.estimate(workload, device)
     except TooLarge as error:
         return FitResult(error.needed, fits=False, reason=str(error))
     except UserError as error:
         return FitResult(None, fits=False, reason=str(error))
-    return FitResult(process, process <= device.total_memory)
+    return FitResult(found.process, fits_in(found.process, device.total_memory), error=found.error)
 
 
 def spread(columns: int, rows: int, start: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, int]]:

@@ -10,6 +10,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimator
+from vramtui.core.estimate.fits import Fit, fits_in
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
 from vramtui.estimators.planner.mitigations import Mitigation, levers_for
@@ -52,6 +53,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The planner's answer for one workload on one card.
 
     Attributes:
+        error: the stated relative error of `process`.
         reason: why it does not start, where a server says more than that it is too large.
         edge: of the key that was asked for; `also` of others that people ask about.
         cheapest: the levers to pull together, none when it fits as it is, None when no set of them is enough.
@@ -61,6 +63,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     fits: bool
     process: int
     room: int
+    error: float | None = None
     reason: str = ""
     edge: Edge
     also: tuple[Edge, ...] = ()
@@ -68,13 +71,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     cheapest: tuple[Mitigation, ...] | None
     cheapest_process: int | None
 
+    @property
+    def fit(self) -> Fit:
+        """The verdict on the workload as it is."""
+        return Fit(needs=self.process, has=self.room, error=self.error)
+
 
 class FitResult(NamedTuple):
-    """Bytes of the process, None where the estimator refuses; whether it fits; why not, where there is more to say."""
+    """Bytes of the process, None where the estimator refuses; whether it fits; why not, where there is more to say; and
+    the stated error of the bytes.
+    """
 
     process: int | None
     fits: bool
     reason: str = ""
+    error: float | None = None
 
 
 class Planner:
@@ -103,6 +114,7 @@ class Planner:
             fits=now.fits,
             process=now.process,
             room=self.room,
+            error=now.error,
             reason=now.reason,
             edge=self.edge(key),
             also=tuple(self.edge(other) for other in other_keys(self._workload) if other != key),
@@ -171,12 +183,12 @@ class Planner:
 
     def _answer(self, workload: Workload) -> FitResult:
         try:
-            process = self._estimator.estimate(workload, self._device).process
+            found = self._estimator.estimate(workload, self._device)
         except TooLarge as error:
             return FitResult(error.needed, fits=False, reason=str(error))
         except UserError as error:
             return FitResult(None, fits=False, reason=str(error))
-        return FitResult(process, process <= self.room)
+        return FitResult(found.process, fits_in(found.process, self.room), error=found.error)
 
 
 def largest_that(fits: Callable[[int], bool], start: int = 1) -> int:

@@ -12,7 +12,7 @@ from vramtui.app.ui.lines import Lines, strip, wrap
 
 # Lines with fewer of which the changes have all of them.
 LOW = 9
-INK: dict[Tone, str] = {"good": "success", "bad": "error", "plain": "foreground", "dim": "muted"}
+INK: dict[Tone, str] = {"good": "success", "tight": "warning", "bad": "error", "plain": "foreground", "dim": "muted"}
 
 
 class PlanWords(Lines, can_focus=True):
@@ -77,7 +77,7 @@ class PlanWords(Lines, can_focus=True):
             return made
         chosen = self.has_focus and bool(plan.advice.changes)
         for tone, text in sentences(plan)[: int(height > LOW) if chosen else None]:
-            style = palette.ink(INK[tone], bold=tone in {"good", "bad"})
+            style = palette.ink(INK[tone], bold=tone in {"good", "tight", "bad"})
             for at, line in enumerate(wrap(text, width - 4)):
                 made.append(strip([("   " if at else " ", style), (line, style)], width, palette.text))
         rows = change_lines(plan, palette, width, height - len(made), chosen=chosen)

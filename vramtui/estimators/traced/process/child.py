@@ -78,6 +78,8 @@ def trace_here(
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     device = request.device
     allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf))
+    context = cuda_context_bytes(device.capability)
+    allocator.hold_outside(context)
     session = TraceSession(
         allocator,
         device,
@@ -100,7 +102,7 @@ def trace_here(
             if full is None:
                 raise in_words(error, session) from error
             session.phases.abandon()
-        result = session.recorder.result(cuda_context_bytes(device.capability), full)
+        result = session.recorder.result(context, full)
         del kept
     return result
 

@@ -1,0 +1,107 @@
+"""Whether a predicted process fits a card: the one verdict, with its sentence, of screens, commands and exit codes.
+
+A prediction has a stated error. One that is below the card's memory by less than that error is *tight*: it may or may
+not fit. One that is above it does not fit.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from vramtui.core.base.units import GIB, format_bytes
+
+FitVerdict = Literal["fits", "tight", "does not fit"]
+# For estimates whose error was never measured: that of the analytic method, which is measured.
+USUAL_ERROR = 0.08
+# From here on a difference is written in GiB like the two sizes it stands beside; "0.0 GiB" would say nothing.
+SMALLEST_IN_GIB = 0.05 * GIB
+SIGNS: dict[FitVerdict, str] = {"fits": "✓", "tight": "!", "does not fit": "✗"}
+
+
+class Fit(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process needs beside what there is.
+
+    Attributes:
+        needs: bytes of the predicted process at its peak.
+        has: bytes of the card that it can have.
+        error: the stated relative error of `needs`, as a fraction; None when it was never measured.
+        note: what else there is to say, a sentence without a full stop; may be empty.
+    """
+
+    needs: int
+    has: int
+    error: float | None = None
+    note: str = ""
+
+    @property
+    def verdict(self) -> FitVerdict:
+        """The verdict."""
+        if not fits_in(self.needs, self.has):
+            return "does not fit"
+        return "tight" if self.needs * (1 + self._error) > self.has else "fits"
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether it fits, be it tightly."""
+        return fits_in(self.needs, self.has)
+
+    @property
+    def spare(self) -> int:
+        """Bytes that are left; negative where it does not fit."""
+        return self.has - self.needs
+
+    @property
+    def sign(self) -> str:
+        """One character that tells the verdict without a colour."""
+        return SIGNS[self.verdict]
+
+    @property
+    def sentence(self) -> str:
+        """`needs 80.0 GiB, has 79.2 GiB: 0.8 GiB short`, and why it is tight."""
+        difference = f"{_difference(abs(self.spare))} {'short' if self.spare < 0 else 'spare'}"
+        told = f"needs {format_bytes(self.needs)}, has {format_bytes(self.has)}: {difference}"
+        if self.verdict == "tight":
+            told += f", less than the stated error of ±{self._error:.0%}".replace("%", " %")
+        return f"{told}; {self.note}" if self.note else told
+
+    def line(self, where: str) -> str:
+        """`✓ fits H100: needs …`: the verdict on the card called `where`, with its sign and sentence."""
+        return f"{self.sign} {self.headline(where)}: {self.sentence}"
+
+    def headline(self, where: str) -> str:
+        """`fits H100`, `tight on H100`, `does not fit H100`."""
+        return f"tight on {where}" if self.verdict == "tight" else f"{self.verdict} {where}"
+
+    @property
+    def _error(self) -> float:
+        return USUAL_ERROR if self.error is None else self.error
+
+
+def fit_beside_others(needs: int, total: int, free: int | None, error: float | None, where: str) -> Fit:
+    """The verdict on a card that others hold some of.
+
+    Args:
+        needs: bytes of the predicted process.
+        total: bytes of the card.
+        free: bytes of it that others do not hold now; None when not known.
+        error: the stated relative error of `needs`.
+        where: the card as people call it, `GPU 0`.
+    """
+    empty = Fit(needs=needs, has=total, error=error)
+    if free is None or free >= total:
+        return empty
+    now = Fit(needs=needs, has=free, error=error)
+    if not empty.is_enough:
+        return empty
+    if now.is_enough:
+        return now
+    return msgspec.structs.replace(now, note=f"an empty {where} would do")
+
+
+def fits_in(needs: int, has: int) -> bool:
+    """Whether so many bytes are enough, be it tightly: what exit codes and searches for the largest batch go by."""
+    return needs <= has
+
+
+def _difference(size: int) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= SMALLEST_IN_GIB else format_bytes(size)
