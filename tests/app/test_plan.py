@@ -159,7 +159,7 @@ async def test_a_cell_that_cannot_be_says_why() -> None:
         assert "not possible: model.max_position_embeddings" in text
         await driver[1].press("enter")
         await driver[1].pause()
-        assert "batch 4 · seq 1,536 cannot be" in screen_text(driver[0])
+        assert "batch 4 · seq 1,536 is not possible" in screen_text(driver[0])
         assert run_of(driver).sequence_length == 4096
 
 

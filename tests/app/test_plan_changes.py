@@ -106,7 +106,7 @@ async def test_arrows_and_the_mouse_choose_one() -> None:
             assert plan.advice.changes[at].lever[:20] in screen_text(driver[0])
         plan = await press(driver, *["pageup"] * 9)
         assert plan.change == 0
-        await driver[1].click("#words", offset=(10, 5))
+        await driver[1].click("#words", offset=(10, 6))
         assert (await planned(driver)).change == 2
 
 

@@ -18,6 +18,8 @@ COMMANDS = {
     "snapshot": "snapshot",
     "record": "record.command",
     "run": "run.command",
+    "pick": "pick",
+    "oom": "oom",
     "attach": "run.attach",
     "trace": "trace.command",
     "lab": "lab.command",

@@ -15,6 +15,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.planner.mitigations import Mitigation
 from vramtui.estimators.planner.planner import Edge, Plan, Planner
 
 
@@ -199,10 +200,13 @@ def _cheapest_sentence(plan: Plan) -> str:
     if plan.cheapest is None:
         return "No set of these changes makes it fit."
     names = " and ".join(lever.name for lever in plan.cheapest)
-    settings = " ".join(
-        f"--set {key}={_toml(value)}" for lever in plan.cheapest for key, value in lever.changes.items()
-    )
-    return f"Cheapest to make it fit: {names}, which takes {format_bytes(plan.cheapest_process)}.\n  {settings}"
+    takes = format_bytes(plan.cheapest_process)
+    return f"Cheapest to make it fit: {names}, which takes {takes}.\n  {settings_of(plan.cheapest)}"
+
+
+def settings_of(levers: Sequence[Mitigation]) -> str:
+    """The changes as `--set` takes them, ready for a shell."""
+    return " ".join(f"--set {key}={_toml(value)}" for lever in levers for key, value in lever.changes.items())
 
 
 def _toml(value: object) -> str:

@@ -27,6 +27,13 @@ def run(
     preset: Annotated[str | None, typer.Option(help="The preset to predict with: a name or a path.")] = None,
     record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record the GPUs while it runs.")] = None,
     interval: Annotated[float, typer.Option(min=0.05, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
+    when_fits: Annotated[
+        bool, typer.Option("--when-fits", help="Wait for a GPU with room, and run on that one alone.")
+    ] = False,
+    needs: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="With --when-fits: what the job needs on each GPU: 38GiB.")
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="With --when-fits: how many GPUs.")] = None,
 ) -> None:
     """Run a training job unchanged and see its memory from the inside: parts, phases, peaks.
 
@@ -36,8 +43,13 @@ def run(
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - only here
         from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
-        mask = hold_signals()
         found = None if preset is None else changed_preset(preset, [])
+        placed = {}
+        if when_fits:
+            placed = _placed(found, needs, gpus)
+        elif needs is not None or gpus is not None:
+            raise UserError("--needs and --gpus go with --when-fits")
+        mask = hold_signals()
         mark = secrets.token_hex(8)
         with ExitStack() as at_end:
             listener = _listener(mark)
@@ -47,7 +59,7 @@ def run(
             if watch is not None:
                 at_end.callback(watch.close)
             try:
-                code, started_at = _run(command, listener, watch, mark, mask)
+                code, started_at = _run(command, listener, watch, mark, mask, placed)
             except NotStarted as error:
                 fail(error.code, str(error))
         from vramtui.cli.run.results import CompletedRun  # noqa: PLC0415 - not while the job waits to start
@@ -64,12 +76,35 @@ def run(
         raise SystemExit(code)
 
 
+def _placed(preset: "PresetFile | None", needs: str | None, gpus: int | None) -> dict[str, str]:
+    """Wait until there is room. The variables that put the job there; the claim lasts as long as this process.
+
+    Raises:
+        SourceFailed: the GPUs cannot be read.
+        UserError: it is not said what the job needs, or no GPU here is large enough.
+    """
+    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
+    from vramtui.cli.run import placement  # noqa: PLC0415 - only here
+
+    need = placement.need_of(needs, preset, gpus)
+    source = open_source(demo=False, replay=None).source
+    chosen = placement.wait_for_room(source, need, placement.Claims(), say=placement.say_waiting)
+    for gpu, fit in chosen:
+        placement.say_waiting(f"on GPU {gpu.index}: {fit.sentence}")
+    return {"CUDA_VISIBLE_DEVICES": placement.visible_devices(chosen)}
+
+
 def _run(
-    command: list[str], listener: "ProbeListener | None", watch: "GpuWatch | None", mark: str, mask: "Mask"
+    command: list[str],
+    listener: "ProbeListener | None",
+    watch: "GpuWatch | None",
+    mark: str,
+    mask: "Mask",
+    placed: dict[str, str],
 ) -> tuple[int, float]:
     from vramtui.cli.run.child import Child, probed_environment  # noqa: PLC0415 - only here
 
-    environment = dict(os.environ)
+    environment = dict(os.environ) | placed
     if listener is not None:
         environment = probed_environment(environment, str(listener.path), mark)
     started_at = time.time()

@@ -1,0 +1,79 @@
+"""One verdict wherever it is asked: its words, its exit codes, its key in JSON, and an answer that comes first."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from vramtui.cli.main import program
+
+RUNNER = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("VRAMTUI_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "80")
+
+
+def run(*arguments: str) -> Result:
+    return RUNNER.invoke(program(), list(arguments))
+
+
+@pytest.fixture(scope="module")
+def needs() -> int:
+    size: int = json.loads(run("estimate", "tiny-gpt", "--json").stdout)["estimates"][0]["process"]
+    return size
+
+
+@pytest.mark.parametrize(
+    ("share", "verdict", "code"), [(1.09, "fits", 0), (1.05, "tight", 0), (1.0, "tight", 0), (0.99, "does not fit", 1)]
+)
+def test_estimate_and_fit_agree(needs: int, share: float, verdict: str, code: int) -> None:
+    memory = str(int(needs * share))
+    estimated = run("estimate", "tiny-gpt", "--memory", memory, "--json")
+    fitted = run("fit", "tiny-gpt", "--memory", memory, "--json")
+    assert (estimated.exit_code, fitted.exit_code) == (code, code)
+    assert json.loads(estimated.stdout)["estimates"][0]["verdict"] == verdict
+    assert json.loads(fitted.stdout)["verdict"] == verdict
+    assert ("vramtui: tight: needs " in estimated.stderr) == (verdict == "tight")
+    assert ("vramtui: tight: needs " in fitted.stderr) == (verdict == "tight")
+
+
+@pytest.mark.parametrize("command", ["estimate", "fit"])
+def test_the_answer_is_the_first_line_and_80_columns_are_enough(command: str) -> None:
+    done = run(command, "llama-3.1-8b-full", "--gpu", "h100")
+    assert done.exit_code == 1
+    assert done.stdout.startswith("✗ does not fit H100: needs ")
+    assert "short" in done.stdout.splitlines()[0]
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "ARITHMETIC" not in done.stdout
+
+
+def test_the_arithmetic_is_shown_on_demand() -> None:
+    for option in ("-v", "--explain"):
+        assert "BYTES" in run("estimate", "tiny-gpt", option).stdout
+
+
+@pytest.mark.parametrize(("typed", "name"), [("4090", "RTX4090"), ("h100", "H100"), ("1080 ti", "GTX1080Ti")])
+def test_cards_as_people_call_them(typed: str, name: str) -> None:
+    assert json.loads(run("estimate", "tiny-gpt", "--gpu", typed, "--json").stdout)["device"]["name"] == name
+
+
+def test_a_key_without_its_table() -> None:
+    short = run("estimate", "gpt2-124m", "--set", "batch_size=3", "--set", "zero_stage=2", "--json")
+    long = run("estimate", "gpt2-124m", "--set", "run.batch_size=3", "--set", "parallel.zero_stage=2", "--json")
+    assert short.exit_code == 0, short.stderr
+    assert short.stdout == long.stdout
+    assert "batch_size is 0; it must be at least 1" in run("estimate", "gpt2-124m", "--set", "batch_size=0").stderr
+
+
+def test_fewer_gpus_than_the_preset_is_for() -> None:
+    fewer = run("fit", "llama-3.1-70b-fsdp", "--gpu", "H100", "--gpus", "8", "--json")
+    same = run("fit", "llama-3.1-70b-fsdp", "--gpu", "H100", "--set", "parallel.data=8", "--json")
+    assert json.loads(fewer.stdout)["process"] == json.loads(same.stdout)["process"]
+    assert "is for 64 GPUs; calculated for 8 (--set parallel.data=8)" in fewer.stderr
+    never = run("fit", "llama-3.1-70b-fsdp", "--gpu", "H100", "--gpus", "8", "--set", "parallel.tensor=16")
+    assert never.exit_code == 2
+    assert "which 8 GPUs are no multiple of" in never.stderr

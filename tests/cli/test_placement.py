@@ -1,0 +1,97 @@
+"""Where a job has room: picked, waited for, and claimed by one of those that wait."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vramtui.cli.run.placement import Claims, Need, candidates, claimed, need_of, visible_devices, wait_for_room
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.observation.readings import Gpu, Host, Memory, Sample
+from vramtui.presets import PresetLibrary
+
+GIB = 1 << 30
+
+
+def host(*free: int | None, total: int = 80 * GIB) -> Sample:
+    gpus = tuple(
+        Gpu(
+            index=index,
+            uuid=f"GPU-{index}",
+            name="NVIDIA H100",
+            compute_capability=(9, 0),
+            memory=Memory(total=total, free=one, used=None if one is None else total - one, reserved=0),
+        )
+        for index, one in enumerate(free)
+    )
+    return Sample(source="test", host=Host(name="here"), taken_at=0.0, gpus=gpus)
+
+
+class Source:
+    """Answers one sample after another; the last again and again."""
+
+    name = "test"
+
+    def __init__(self, *samples: Sample | SourceFailed) -> None:
+        self.samples = list(samples)
+
+    def read(self) -> Sample:
+        sample = self.samples.pop(0) if len(self.samples) > 1 else self.samples[0]
+        if isinstance(sample, SourceFailed):
+            raise sample
+        return sample
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+@pytest.fixture(autouse=True)
+def all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def test_the_one_with_most_room_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    sample, need = host(10 * GIB, 60 * GIB, None, 40 * GIB), Need(38 * GIB)
+    assert [gpu.index for gpu, _ in candidates(sample, need)] == [1, 3]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,3")
+    assert [gpu.index for gpu, _ in candidates(sample, need)] == [3]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
+    assert [gpu.index for gpu, _ in candidates(sample, need)] == [1]
+
+
+def test_a_preset_needs_what_it_is_estimated_to(tmp_path: Path) -> None:
+    need = need_of(None, PresetLibrary().get("gpt2-124m"), None)
+    assert [gpu.index for gpu, _ in candidates(host(10 * GIB, 60 * GIB), need)] == [1]
+    assert need_of(None, PresetLibrary().get("llama-3.1-70b-fsdp"), None).count == 64
+    with pytest.raises(UserError, match="--needs 38GiB, or --preset NAME"):
+        need_of(None, None, None)
+    del tmp_path
+
+
+def test_two_that_wait_do_not_take_the_same(tmp_path: Path) -> None:
+    sample, first, second = host(60 * GIB, 50 * GIB), Claims(tmp_path), Claims(tmp_path)
+    assert [gpu.index for gpu, _ in claimed(sample, Need(38 * GIB), first)] == [0]
+    assert [gpu.index for gpu, _ in claimed(sample, Need(38 * GIB), second)] == [1]
+    assert claimed(sample, Need(38 * GIB), Claims(tmp_path)) == []
+    # A job that needs both takes neither while one of them is another's.
+    second.release()
+    assert claimed(sample, Need(38 * GIB, count=2), Claims(tmp_path)) == []
+    first.release()
+    assert visible_devices(claimed(sample, Need(38 * GIB, count=2), Claims(tmp_path))) == "GPU-0,GPU-1"
+
+
+def test_it_says_what_it_waits_for_and_goes_on_after_a_failed_read(tmp_path: Path) -> None:
+    said: list[str] = []
+    source = Source(host(10 * GIB), SourceFailed("gone"), host(10 * GIB), host(60 * GIB))
+    (found,) = wait_for_room(source, Need(38 * GIB), Claims(tmp_path), say=said.append, sleep=lambda _: None)
+    assert found[0].index == 0
+    assert said == ["waiting for 1 GPU; GPU 0 needs 38.0 GiB, has 10.0 GiB: 28.0 GiB short"]
+
+
+def test_what_never_fits_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"needs 90\.0 GiB on each of 1 GPU, and 0 of the 2 here"):
+        wait_for_room(Source(host(80 * GIB, 80 * GIB)), Need(90 * GIB), Claims(tmp_path), say=print)
+    with pytest.raises(UserError, match="on each of 3 GPUs, and 2 of the 2 here"):
+        wait_for_room(Source(host(80 * GIB, 80 * GIB)), Need(9 * GIB, count=3), Claims(tmp_path), say=print)
+    lost = msgspec.structs.replace(host(80 * GIB).gpus[0], state="lost", reason="fell off the bus")
+    assert candidates(msgspec.structs.replace(host(), gpus=(lost,)), Need(GIB)) == []

@@ -1,0 +1,144 @@
+"""`vramtui oom`: what an out-of-memory message means, and what would have fitted."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vramtui.cli.common.exit_codes import exit_on_user_error
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from vramtui.core.observation.oom_text import OomReport
+    from vramtui.core.schema.preset import PresetFile
+    from vramtui.estimators.planner.planner import Plan
+
+MOST = 1 << 26  # bytes of a log's end that are read
+
+
+def oom(
+    log: Annotated[Path | None, typer.Argument(metavar="[LOG]", help="A log file; standard input when absent.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="The job's preset, to name a change that would have fitted.")
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="The card, where the message does not say its memory.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
+) -> None:
+    """Explain an out-of-memory message of PyTorch, vLLM or XLA: want of room, fragmentation, or a neighbour.
+
+    Example: python train.py 2>&1 | tee train.log; vramtui oom train.log --preset my-preset
+    """
+    with exit_on_user_error():
+        from vramtui.core.observation.oom_text import read_oom  # noqa: PLC0415 - `--help` would wait for it
+
+        report = read_oom(_text(log))
+        found = plan = None
+        if preset is not None:
+            from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - takes time to load
+
+            found = changed_preset(preset, [])
+            plan = _plan(found, report, gpu)
+        if json:
+            _print_json(report, plan)
+            return
+        for line in _lines(report, found, plan):
+            print(line)
+
+
+def _text(log: Path | None) -> str:
+    from vramtui.core.base.errors import UserError  # noqa: PLC0415 - as above
+
+    if log is None:
+        if sys.stdin.isatty():
+            sys.stderr.write("vramtui: paste the message, then press Ctrl-D\n")
+        return sys.stdin.read()
+    try:
+        with log.open("rb") as file:
+            file.seek(max(log.stat().st_size - MOST, 0))
+            return file.read().decode("utf-8", "replace")
+    except OSError as error:
+        raise UserError(f"{log} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
+    """What the planner would change for what the process could have had.
+
+    Raises:
+        UserError: the preset cannot be planned, or nothing says how much memory there was.
+    """
+    import msgspec  # noqa: PLC0415 - as above
+
+    from vramtui.core.base.errors import UserError  # noqa: PLC0415 - as above
+    from vramtui.core.estimate.devices import DEFAULT_CARD, card  # noqa: PLC0415 - as above
+    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - as above
+    from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
+
+    device = card(gpu or DEFAULT_CARD)
+    total = report.total or (device.total_memory if gpu is not None else None)
+    if total is None:
+        raise UserError("the message does not say how much memory the card has; name it with --gpu")
+    room = max(total - (report.others_hold or 0), 1)
+    device = msgspec.structs.replace(device, total_memory=room)
+    return Planner(ANALYTIC, found.preset.workload, device).plan()
+
+
+def _lines(report: "OomReport", found: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":
+    from vramtui.core.base.text import printable  # noqa: PLC0415 - as above
+    from vramtui.core.base.units import format_bytes  # noqa: PLC0415 - as above
+
+    yield from report.sentences()
+    facts = {
+        "asked for": report.asked,
+        "card": report.total,
+        "free": report.free,
+        "process": report.in_use,
+        "allocated by PyTorch": report.allocated,
+        "reserved but unallocated": report.unallocated,
+        "other processes": report.others_hold,
+    }
+    for name, size in facts.items():
+        if size is not None:
+            yield f"  {name:<25}{format_bytes(size, 2):>12}"
+    for pid, size in report.others.items():
+        yield f"    {f'pid {pid}':<23}{format_bytes(size, 2):>12}"
+    if report.line:
+        yield f"  asked for at {printable(report.line)}"
+    if plan is not None and found is not None:
+        yield from _advice(printable(found.key), plan)
+    elif report.cause != "neighbour":
+        yield "With --preset NAME this names the change that would have fitted."
+
+
+def _advice(name: str, plan: "Plan") -> "Iterator[str]":
+    from vramtui.cli.fit.command import settings_of  # noqa: PLC0415 - as above
+    from vramtui.core.base.units import format_bytes  # noqa: PLC0415 - as above
+
+    if plan.cheapest is None:
+        yield f"No set of changes to {name} makes it fit into {format_bytes(plan.room)}."
+    elif not plan.cheapest:
+        yield f"{name} {plan.fit.sentence}: the job is larger than its preset says."
+    else:
+        names = " and ".join(lever.name for lever in plan.cheapest)
+        yield f"What would have fitted: {names}, which takes {format_bytes(plan.cheapest_process)}."
+        yield f"  {settings_of(plan.cheapest)}"
+
+
+def _print_json(report: "OomReport", plan: "Plan | None") -> None:
+    import msgspec  # noqa: PLC0415 - as above
+
+    from vramtui.cli.common.console import print_json  # noqa: PLC0415 - as above
+
+    changes = None
+    if plan is not None and plan.cheapest is not None:
+        changes = {key: value for lever in plan.cheapest for key, value in lever.changes.items()}
+    print_json(
+        {
+            "schema": 1,
+            "cause": report.cause,
+            **msgspec.to_builtins(report, str_keys=True),
+            "others_hold": report.others_hold,
+            "changes": changes,
+        }
+    )

@@ -1,0 +1,43 @@
+"""`vramtui pick`: the GPU with room for a job, for scripts."""
+
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.common.exit_codes import NO, exit_on_user_error, fail
+
+
+def pick(
+    preset: Annotated[str | None, typer.Option(help="The job's preset: a name or a path.")] = None,
+    needs: Annotated[str | None, typer.Option(metavar="SIZE", help="Or what it needs on each GPU: 38GiB.")] = None,
+    gpus: Annotated[int | None, typer.Option(min=1, help="How many GPUs; 1, or what the preset shares over.")] = None,
+    uuid: Annotated[bool, typer.Option("--uuid", help="Print uuids instead of indices.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
+) -> None:
+    """Print the index of the GPU with most room for a job, for scripts. Exit code 1 when none has enough.
+
+    Indices are nvidia-smi's: set CUDA_DEVICE_ORDER=PCI_BUS_ID beside them, or use --uuid. The GPU is not claimed:
+    `vramtui run --when-fits` does that.
+
+    Example: CUDA_VISIBLE_DEVICES=$(vramtui pick --needs 38GiB --uuid) python train.py
+    """
+    with exit_on_user_error():
+        from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
+        from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - as above
+        from vramtui.cli.run.placement import candidates, need_of  # noqa: PLC0415 - as above
+
+        need = need_of(needs, None if preset is None else changed_preset(preset, []), gpus)
+        sample = open_source(demo=False, replay=None).source.read()
+        chosen = candidates(sample, need)[: need.count]
+        if len(chosen) < need.count:
+            fail(NO, f"{len(chosen)} of {len(sample.gpus)} GPUs have room, {need.count} needed")
+        if json:
+            from vramtui.cli.common.console import print_json  # noqa: PLC0415 - only where it is asked for
+
+            gpus_chosen = [
+                {"index": gpu.index, "uuid": gpu.uuid, "verdict": fit.verdict, "needs": fit.needs, "spare": fit.spare}
+                for gpu, fit in chosen
+            ]
+            print_json({"schema": 1, "gpus": gpus_chosen})
+        else:
+            print(",".join(gpu.uuid if uuid else str(gpu.index) for gpu, _ in chosen))
