@@ -295,3 +295,17 @@ def test_without_torch_it_says_how_to_get_it_and_the_rest_works(folder: Path) ->
     for others in (("estimate", "tiny-gpt"), ("presets", "list"), ("trace", "--help"), ("--version",)):
         done = vramtui(*others)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_verdict_counts_the_cuda_context() -> None:
+    found = document("train.py:main")
+    assert found["verdict"] == "fits"
+    exact = run("train.py:main", "--memory", str(found["process"]))
+    assert exact.exit_code == 0, exact.stderr
+    assert exact.stdout.startswith("! tight on ")
+    assert "vramtui: tight: needs " in exact.stderr
+    # What PyTorch reserves would still fit; with the context it does not.
+    short = run("train.py:main", "--memory", str(found["process"] - 1))
+    assert short.exit_code == 1
+    assert short.stdout.startswith("✗ does not fit ")
+    assert found["peak_reserved"] < found["process"] - 1

@@ -46,7 +46,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
 
 def _free_and_total(memory: SimulatedMemory) -> tuple[int, int]:
     total = memory.device.total_memory
-    return total - memory.allocator.stats.reserved, total
+    return memory.allocator.free_memory, total
 
 
 def _nested(memory: SimulatedMemory) -> dict[str, Any]:
