@@ -111,11 +111,11 @@ def test_a_correction_changes_totals_and_batches_too() -> None:
 
 def test_the_verdict_tells_apart_the_card_and_its_neighbours() -> None:
     estimate = RoundEstimator().estimate(TRAIN, H100)
-    spare = H100.total_memory - estimate.process
-    assert verdict(estimate, H100, None, "GPU 0") == (True, f"fits GPU 0 with {spare / GIB:.1f} GiB spare")
-    fits, sentence = verdict(estimate, H100, estimate.process - GIB, "GPU 0")
-    assert not fits
-    assert sentence == "fits an empty GPU 0, but others hold too much of it now: 1.0 GiB short"
-    fits, sentence = verdict(estimate, card("A10"), None, "GPU 1")
-    assert not fits
-    assert sentence.startswith("does not fit GPU 1: ")
+    alone = verdict(estimate, H100, None, "GPU 0")
+    assert (alone.is_enough, alone.spare) == (True, H100.total_memory - estimate.process)
+    assert alone.line("GPU 0").endswith(f"{alone.spare / GIB:.1f} GiB spare")
+    beside = verdict(estimate, H100, estimate.process - GIB, "GPU 0")
+    assert beside.verdict == "does not fit"
+    assert beside.sentence.endswith("1.0 GiB short; an empty GPU 0 would do")
+    small = verdict(estimate, card("A10"), None, "GPU 1")
+    assert small.line("GPU 1").startswith("✗ does not fit GPU 1: needs ")
