@@ -15,9 +15,9 @@ from vramtui.core.observation.oom_text import read_oom
 
 GIB, MIB = 1 << 30, 1 << 20
 TRACEBACK = """Traceback (most recent call last):
-  File "/home/anna/train.py", line 57, in <module>
+  File "/srv/anna/train.py", line 57, in <module>
     loss = model(batch)
-  File "/opt/venv/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1553, in _call_impl
+  File "/usr/lib/python3.11/site-packages/torch/nn/modules/module.py", line 1553, in _call_impl
     return forward_call(*args, **kwargs)
 """
 ROOM = TRACEBACK + (
@@ -78,7 +78,7 @@ def test_every_figure_is_read() -> None:
 
 
 def test_the_users_own_line_and_the_last_message_count() -> None:
-    assert read_oom(ROOM).line == "/home/anna/train.py:57"
+    assert read_oom(ROOM).line == "/srv/anna/train.py:57"
     assert read_oom(f"{OLD}\n\n{ROOM}").asked == 22 * MIB
 
 
@@ -102,7 +102,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     done = runner.invoke(program(), ["oom", str(log)])
     assert done.exit_code == 0
     assert done.stdout.startswith("Not enough room: 22.00 MiB was asked for")
-    assert "asked for at /home/anna/train.py:57" in done.stdout
+    assert "asked for at /srv/anna/train.py:57" in done.stdout
     pasted = runner.invoke(program(), ["oom", "--json"], input=NEIGHBOUR)
     assert json.loads(pasted.stdout)["cause"] == "neighbour"
     advised = runner.invoke(program(), ["oom", str(log), "--preset", "llama-3.2-3b-lora"])
