@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run help test test-fast test-torch check format screenshots clean
+.PHONY: run help test test-fast test-torch check format screenshots docs clean
 
 run: $(VENV)/.installed ## Open the dashboard on this machine's GPUs; the demo where there are none
 	@$(BIN)/vramtui
@@ -34,6 +34,10 @@ screenshots: $(VENV)/.installed-dev ## Make the README's pictures anew from the 
 	$(BIN)/python screenshots/make.py
 	$(BIN)/python screenshots/cast.py
 
+docs: $(VENV)/.installed-docs ## Build the documentation into site/, checking its links
+	$(BIN)/python docs/build.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -43,6 +47,10 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	$(BIN)/pip install -q -c constraints.txt -e '.[dev,trace,hf]' accelerate numpy
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/pip install -q -c constraints.txt -e '.[docs]'
 	@touch $@
 
 clean: ## Remove the environment, the caches and what was built

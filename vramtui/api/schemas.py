@@ -57,3 +57,12 @@ def schema(name: str) -> dict[str, Any]:
         raise UserError(f"no schema is called {name!r}{nearest(name, SCHEMAS)}; there are: {', '.join(SCHEMAS)}")
     made: dict[str, Any] = msgspec.json.schema(SCHEMAS[name])
     return {"$schema": DIALECT, "$id": f"vramtui:{name}:1", **made}
+
+
+def encoded(name: str) -> bytes:
+    """The schema as a file has it.
+
+    Raises:
+        UserError: as `schema`.
+    """
+    return msgspec.json.format(msgspec.json.encode(schema(name)), indent=2) + b"\n"

@@ -1,0 +1,115 @@
+"""Put the site's pages together in build/docs: those of this folder, and those made from the code. `make docs`."""
+
+import inspect
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import vramtui
+from vramtui.api import FitReport, JobEstimate, ObservedRun, schemas
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import DEFAULT_CARD, card
+from vramtui.core.estimate.estimate import Part
+from vramtui.core.estimate.ledger import CATEGORIES, TITLES, Line
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.presets import PresetLibrary
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+PAGES = ROOT / "build" / "docs"
+
+
+def accuracy() -> str:
+    """The README's measured table with its words."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = re.search(r"<!-- accuracy -->\n(.*?)<!-- /accuracy -->", readme, re.DOTALL)
+    assert table is not None
+    return f"# Accuracy\n\n{table[1]}"
+
+
+def parts() -> str:
+    """Every part that the bundled presets have, with one example of its arithmetic, and its source and lifetime."""
+    found: dict[str, tuple[str, Part]] = {}
+    for file in PresetLibrary(user_folder=ROOT / "build" / "none").all():
+        try:
+            estimate = ANALYTIC.estimate(file.preset.workload, card(DEFAULT_CARD))
+        except UserError:
+            continue  # known by a rule of its own, or by running it
+        for part in estimate.parts:
+            found.setdefault(part.name, (file.key, part))
+    lines = ["# Parts and their formulas", "", "Made from the estimator's own answers for the bundled presets."]
+    lines_of: tuple[Line, ...] = (*CATEGORIES, "cached", "context", "other")
+    for line in lines_of:
+        rows = list(_rows(found, line))
+        if rows:
+            lines += [
+                "",
+                f"## {TITLES[line]}",
+                "",
+                "| part | for example | source | held |",
+                "|---|---|---|---|",
+                *rows,
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(found: dict[str, tuple[str, Part]], line: Line) -> Iterator[str]:
+    for name, (preset, part) in sorted(found.items()):
+        if part.line == line:
+            formula = part.formula if len(part.formula) < 240 else f"{part.formula[:240]} …"
+            cells = (name, f"{formula} ({preset})", part.source, part.lifetime)
+            yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def api() -> str:
+    """The functions and what they answer, from their docstrings; the README's examples first."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    examples = re.search(r"\n## From Python\n(.*?)(?=\n## )", readme, re.DOTALL)
+    assert examples is not None
+    lines = ["# From Python", examples[1]]
+    for name in ("estimate", "fit", "trace", "observe", "sample", "schema"):
+        called = getattr(vramtui, name)
+        lines += [f"## `vramtui.{name}`", "", "```python", f"{name}{inspect.signature(called)}", "```", ""]
+        lines += ["```text", inspect.cleandoc(called.__doc__ or ""), "```", ""]
+    for kind in (JobEstimate, FitReport, ObservedRun):
+        lines += [f"## `{kind.__name__}`", "", "```text", inspect.cleandoc(kind.__doc__ or ""), "```", ""]
+        for name, member in vars(kind).items():
+            told = inspect.getdoc(member)
+            if not name.startswith("_") and told and isinstance(member, property | type(api)):
+                lines.append(f"- `{name}`: {' '.join(told.split())}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def formats() -> str:
+    """What is read and written, and where its schema is."""
+    lines = [
+        "# File formats",
+        "",
+        "`vramtui schema NAME` prints each as JSON Schema (draft 2020-12), made from the types that read and write it.",
+        "A document's `schema` is the number of its form: within it keys are only added.",
+        "",
+        "| name | what it is |",
+        "|---|---|",
+    ]
+    for name, kind in schemas.SCHEMAS.items():
+        told = " ".join((inspect.getdoc(kind) or "").split("\n\n")[0].split())
+        (PAGES / f"{name}.schema.json").write_bytes(schemas.encoded(name))
+        lines.append(f"| [`{name}`]({name}.schema.json) | {told} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write all pages."""
+    shutil.rmtree(PAGES, ignore_errors=True)
+    shutil.copytree(HERE, PAGES, ignore=shutil.ignore_patterns("*.py", "__pycache__"))
+    (PAGES / "screenshots").mkdir()
+    for picture in (ROOT / "screenshots").glob("*-dark.png"):
+        shutil.copy(picture, PAGES / "screenshots")
+    for name, page in (("accuracy", accuracy), ("parts", parts), ("api", api), ("formats", formats)):
+        (PAGES / f"{name}.md").write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
