@@ -1,15 +1,12 @@
 """The pytest plugin on ten models of three kinds: the same bytes each time, and grown or shrunk ones told."""
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from vramtui.api.baseline import entry_of, read_baseline
-from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.api.baseline import read_baseline
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]  # each starts several pytests
 
@@ -176,28 +173,3 @@ def test_every_other_outcome(tmp_path: Path) -> None:
     assert "over the limit of 1.00 MiB" in told
     assert "run pytest --vram-update" in told
     assert "did you mean peak?" in told
-
-
-def test_a_trace_as_an_entry(tmp_path: Path) -> None:
-    held = {"bytes": 5, "category": "weights", "operator": "aten::empty", "module": "", "phase": "build"}
-    result = {
-        "torch": "2.13.0",
-        "device": "H100",
-        "capability": [9, 0],
-        "total_memory": 100,
-        "timeline": [],
-        "peak_allocated": 5,
-        "peak_reserved": 6,
-        "peak_phase": "build",
-        "peak_step": 0,
-        "process": 7,
-        "context": 1,
-        "peak_categories": {"weights": 5, "inputs": 0},
-        "largest": [{**held, "line": f"{tmp_path}/a.py:3"}, {**held, "line": f"{tmp_path}/a.py:3"}],
-        "warnings": [],
-        "series": [],
-        "events": 2,
-    }
-    entry = entry_of(msgspec.json.decode(json.dumps(result), type=TraceResult), tmp_path)
-    assert entry.lines == {"a.py:3 (aten::empty)": 10}
-    assert entry.parts == {"weights": 5}

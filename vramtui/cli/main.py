@@ -17,6 +17,7 @@ COMMANDS = {
     "fit": "fit.command",
     "snapshot": "snapshot",
     "record": "record.command",
+    "convert": "convert",
     "run": "run.command",
     "pick": "pick",
     "oom": "oom",

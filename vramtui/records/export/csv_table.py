@@ -54,11 +54,11 @@ def csv_text(rows: Iterable[Cells]) -> str:
     writer = csv.DictWriter(out, COLUMNS, restval="", lineterminator="\n")
     writer.writeheader()
     for cells in rows:
-        writer.writerow({name: _safe(cell) for name, cell in cells.items()})
+        writer.writerow({name: safe_cell(cell) for name, cell in cells.items()})
     return out.getvalue()
 
 
-def _safe(cell: Cell) -> Cell:
+def safe_cell(cell: Cell) -> Cell:
     """Numbers as they are; text printable and, where a spreadsheet would take it for a formula, marked as text."""
     if not isinstance(cell, str):
         return cell
