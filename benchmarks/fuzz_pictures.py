@@ -3,16 +3,16 @@
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from vramtui.app.state import View
+from vramtui.app.state.dashboard_state import DashboardState
+from vramtui.app.state.view import View
 from vramtui.app.themes import Palette, palette_variables
 from vramtui.app.ui.banner import Banner
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.lines import Lines
-from vramtui.app.watch.dashboard_state import DashboardState
+from vramtui.app.ui.memory_graph import MemoryGraph
 from vramtui.app.watch.details import Details
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.gpu_panel import GpuPanel
-from vramtui.app.watch.memory_graph import MemoryGraph
 from vramtui.app.watch.process_columns import columns_for, row_strip
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample
@@ -45,7 +45,7 @@ def view_of(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> Vi
     return desk.view()
 
 
-def lines_of(panel: Lines, view: View) -> Iterator[str]:
+def lines_of(panel: Lines[View], view: View) -> Iterator[str]:
     """What stands in a panel."""
     return (strip.text for strip in panel.build(view, _palette(), WIDTH, HEIGHT))
 
@@ -67,5 +67,5 @@ def _presets() -> tuple[PresetFile, ...]:
 
 
 @cache
-def _panels() -> tuple[Lines, ...]:
+def _panels() -> tuple[Lines[View], ...]:
     return GpuPanel(), EstimatePanel(), MemoryGraph(), Header(), Banner()

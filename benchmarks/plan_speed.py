@@ -51,26 +51,26 @@ async def on_screen(key: str, library: PresetLibrary) -> float:
         await pilot.pause(0.5)
         start = time.perf_counter()
         app.action_show("plan")
-        while app.plan_desk.sheet is None or not app.plan_desk.sheet.is_whole:
+        while app.parts.plan.model.sheet is None or not app.parts.plan.model.sheet.is_whole:
             await pilot.pause(0.005)
         whole = time.perf_counter() - start
-        cells = app.plan_desk.sheet.total
-        while app.plan_worker.is_busy:
+        cells = app.parts.plan.model.sheet.total
+        while app.parts.plan.worker.is_busy:
             await pilot.pause(0.005)
         advised = time.perf_counter() - start
         watched = asyncio.create_task(_longest_gap())
         await asyncio.sleep(0.01)
-        app.plan_desk.card = card("A10")
+        app.parts.plan.model.card = card("A10")
         app.draw()
-        while app.plan_worker.is_busy:
+        while app.parts.plan.worker.is_busy:
             await pilot.pause(0.005)
         watched.cancel()
         stall = await watched
         tracemalloc.start()
-        for axis in app.plan_desk.axes[:OTHERS]:
-            app.plan_desk.choose_axis(axis.name, across=True)
+        for axis in app.parts.plan.model.axes[:OTHERS]:
+            app.parts.plan.model.choose_axis(axis.name, across=True)
             app.draw()
-            while app.plan_worker.is_busy:
+            while app.parts.plan.worker.is_busy:
                 await pilot.pause(0.02)
         grown = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()

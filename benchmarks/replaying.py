@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.recording import a_second_later, host, jobs_of, predictions_of, tell
 from vramtui.app.app import Dashboard
-from vramtui.app.replay.position import PlaybackPosition
+from vramtui.app.replay.controller import ReplayController
 from vramtui.presets import PresetLibrary
 from vramtui.records.recording.growing_recording import GrowingRecording, open_recording
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter
@@ -89,33 +89,27 @@ class Freezes:
 @asynccontextmanager
 async def playing(
     recording: Recording | GrowingRecording,
-) -> AsyncIterator[tuple[Dashboard, PlaybackPosition, Pilot[None]]]:
+) -> AsyncIterator[tuple[Dashboard, ReplayController, Pilot[None]]]:
     """A dashboard without a terminal that plays `recording`, with its presets read."""
     began = time.perf_counter()
     app = Dashboard(ReplaySource(recording.samples, times=recording.times), PresetLibrary())
     app.play(recording)
     async with app.run_test(size=SIZE) as pilot:
         print(f"first picture      {time.perf_counter() - began:8.2f} s    later")
-        while not app.desk.presets:
+        while not app.state.presets:
             await pilot.pause(0.05)
-        assert app.playback is not None
-        yield app, app.playback, pilot
+        assert app.parts.replay is not None
+        yield app, app.parts.replay, pilot
 
 
-async def seek(app: Dashboard, playback: PlaybackPosition, where: str) -> float:
+async def seek(app: Dashboard, replay: ReplayController, where: str) -> float:
     """Seconds until the dashboard shows that place."""
     began = time.perf_counter()
-    problem = app.seek(where)
+    problem = replay.seek(where)
     assert not problem, problem
-    while app.desk.sample is not recorded_at(app, playback):  # noqa: ASYNC110 - the dashboard tells nobody
+    while app.state.sample is not replay.sample:  # noqa: ASYNC110 - the dashboard tells nobody
         await asyncio.sleep(0.001)
     return time.perf_counter() - began
-
-
-def recorded_at(app: Dashboard, playback: PlaybackPosition) -> object:
-    """The sample to be shown where the playing is."""
-    assert app._recorded is not None  # noqa: SLF001 - nobody else needs to know
-    return app._recorded.samples[playback.count - 1]  # noqa: SLF001 - as above
 
 
 async def read_on(recording: Recording | GrowingRecording, freezes: Freezes) -> None:
@@ -137,25 +131,25 @@ def _resident() -> float:
 async def measure(recording: Recording | GrowingRecording, seconds: float) -> None:
     """Play, seek, and say what both took."""
     freezes = Freezes()
-    async with playing(recording) as (app, playback, pilot):
+    async with playing(recording) as (app, replay, pilot):
         watching = asyncio.create_task(freezes.watch())
         await read_on(recording, freezes)
         for _ in range(5):
-            app.action_replay_speed(1)
+            replay.faster(1)
         await pilot.pause(1)
         freezes.take()
-        position, began, spent = playback.position, time.perf_counter(), time.process_time()
-        while playback.playing and time.perf_counter() - began < seconds:  # noqa: ASYNC110 - as above
+        start, began, spent = replay.position.position, time.perf_counter(), time.process_time()
+        while replay.position.playing and time.perf_counter() - began < seconds:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.1)
         passed, spent = time.perf_counter() - began, time.process_time() - spent
-        print(f"played at 60x      {playback.position - position:8.0f} s    in {passed:.0f} s", end="")
+        print(f"played at 60x      {replay.position.position - start:8.0f} s    in {passed:.0f} s", end="")
         print(f", {100 * spent / passed:.0f} % of a core, frozen for {freezes.take() * 1e3:.0f} ms at most")
-        if playback.playing:
-            playback.toggle()
+        if replay.position.playing:
+            replay.toggle()
         for where in ("0%", "100%", "50%", "99%", "-1m", "+1m"):
             await pilot.pause(0.2)
             freezes.take()
-            took = await seek(app, playback, where)
+            took = await seek(app, replay, where)
             print(f"seek to {where:10} {took:8.2f} s    frozen for {freezes.take() * 1e3:.0f} ms at most")
         watching.cancel()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from vramtui.app import Dashboard
+from vramtui.app.services import Services
 from vramtui.app.terminal.screenshot import picture
 from vramtui.cli.common.demo_probe import told_by
 from vramtui.cli.dashboard.past_runs import DemoPast
@@ -62,12 +62,6 @@ SHOTS = (
 )
 
 
-def demo_told(app: Dashboard, demo: DemoSource) -> None:
-    """Give the dashboard what the demo's jobs tell, and the demo's past runs."""
-    app.desk.jobs = partial(told_by, demo)
-    app.past = DemoPast(NOON, SnapshotSaver(SnapshotSettings(), HERE / "none.toml"))
-
-
 _RANDOM = re.compile(r"terminal-\d+-")
 
 
@@ -86,7 +80,11 @@ class Studio:
             now[0] += 1
             self._samples.append(self._demo.read())
         self._presets = PresetLibrary(user_folder=HERE / "none")
-        self._tracer = ChildTracer(Path(tempfile.mkdtemp()))
+        self._services = Services(
+            tracer=ChildTracer(Path(tempfile.mkdtemp())),
+            jobs=partial(told_by, self._demo),
+            runs=DemoPast(NOON, SnapshotSaver(SnapshotSettings(), HERE / "none.toml")),
+        )
 
     def draw(self, shot: Shot) -> str:
         """The picture as SVG, with the same ids in every run."""
@@ -96,8 +94,7 @@ class Studio:
             size=shot.size,
             theme=shot.theme,
             keys=shot.keys,
-            tracer=self._tracer,
-            prepare=partial(demo_told, demo=self._demo),
+            services=self._services,
         )
         return _RANDOM.sub("terminal-", drawn) + "\n"
 

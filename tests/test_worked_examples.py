@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.app import moments
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.themes import Palette, palette_variables
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.estimate.devices import card

@@ -9,13 +9,14 @@ from tests.app import moments
 from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead, SampleTaken
-from vramtui.app.monitor.presets import Presets
+from vramtui.app.services import Services
 from vramtui.app.timeline.tracer import Tracer
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import Settings
+from vramtui.monitor.session import Presets
 
 Driver = tuple[Still, Pilot[None]]
 
@@ -51,13 +52,12 @@ async def dashboard(
     app = Still(
         source,
         library,
-        save=save,
         now=clock or Clock(),
         banner=banner,
         preset=preset,
         estimator=estimator or RoundEstimator(),
         settings=settings,
-        tracer=tracer,
+        services=Services(save=save, tracer=tracer),
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:
         await give(app, pilot, *samples)

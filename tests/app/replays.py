@@ -10,13 +10,14 @@ from tests.app.driving import Clock, climbing, settle
 from tests.app.stand_ins import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead
-from vramtui.app.monitor.presets import Presets
+from vramtui.app.replay.controller import ReplayController
 from vramtui.app.replay.position import PlaybackPosition
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.settings import Settings
+from vramtui.monitor.session import Presets
 
 
 class Tape:
@@ -74,8 +75,14 @@ class Player(Dashboard):
         """Play `tape`; returns the clock that it plays by."""
         clock = Clock(0.0)
         self.play(tape)
-        self.playback = PlaybackPosition([sample.taken_at for sample in tape.samples], clock)
+        replay_of(self).position = PlaybackPosition([sample.taken_at for sample in tape.samples], clock)
         return clock
+
+
+def replay_of(player: Dashboard) -> ReplayController:
+    """What plays its recording."""
+    assert player.parts.replay is not None
+    return player.parts.replay
 
 
 class _Never:
@@ -108,12 +115,13 @@ async def playing(
 async def pass_time(player: Player, pilot: Pilot[None], clock: Clock, seconds: float) -> None:
     """The clock goes on, and the dashboard notices."""
     clock.at += seconds
-    player._tick()
+    replay_of(player).tick()
     await arrived(player, pilot)
 
 
 async def arrived(player: Player, pilot: Pilot[None]) -> None:
     """The dashboard is where the playing is."""
-    while player._seeking is not None or (player.playback is not None and player._fed != player.playback.count):
+    replay = replay_of(player)
+    while replay.seeking is not None or replay.fed != replay.position.count:
         await pilot.pause(0.002)
     await settle(player, pilot)

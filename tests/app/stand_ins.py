@@ -131,7 +131,7 @@ class GivenSource:
 class Still(Dashboard):
     """A dashboard that reads nothing by itself: a test gives it its samples."""
 
-    def start_reading(self) -> None:
+    def on_load(self) -> None:
         """There is nothing to read."""
 
     def notify(

@@ -72,7 +72,7 @@ async def press(app: Still, pilot: Pilot[None], *keys: str) -> None:
 )
 async def test_the_chosen_signal_goes_to_the_chosen_process(keys: str, name: SignalName) -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
-        app.actor = actor = Obedient()
+        app.parts.signals.signaller = actor = Obedient()
         await press(app, pilot, "X")
         shown = text_of(app)
         for part in ("pid 4213 of anna", "python train.py", "Would free 58.0 GiB on GPU 0.", "Send SIGTERM?"):
@@ -85,7 +85,7 @@ async def test_the_chosen_signal_goes_to_the_chosen_process(keys: str, name: Sig
 @pytest.mark.parametrize("keys", ["n", "escape", "q", "enter n", "9 escape", "X n"])
 async def test_nothing_is_sent_without_a_yes(keys: str) -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
-        app.actor = actor = Obedient()
+        app.parts.signals.signaller = actor = Obedient()
         await press(app, pilot, "X", *keys.split())
         assert actor.sent == []
         assert not isinstance(app.screen, SignalWindow)
@@ -95,7 +95,7 @@ async def test_every_gpu_of_the_process_is_named() -> None:
     gpus = [moments.gpu(at, moments.process(70, (3 - at) * GIB, "python wide.py")) for at in (0, 1)]
     sample = moments.sample(*gpus)
     async with dashboard([sample]) as (app, pilot):
-        app.actor = Obedient()
+        app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X")
         assert "Would free 3.0 GiB on GPU 0, 2.0 GiB on GPU 1, 5.0 GiB together." in text_of(app)
 
@@ -103,7 +103,7 @@ async def test_every_gpu_of_the_process_is_named() -> None:
 async def test_hostile_names_are_shown_and_not_obeyed() -> None:
     hostile = moments.process(301, 9 * GIB, moments.HOSTILE, user="mallory[b]")
     async with dashboard([moments.sample(moments.gpu(0, hostile))]) as (app, pilot):
-        app.actor = Obedient()
+        app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X")
         assert "mallory[b]" in text_of(app)
         assert "[red]x[/] ␛[2J␛]0;pwn␇" in text_of(app)
@@ -124,59 +124,59 @@ async def test_hostile_names_are_shown_and_not_obeyed() -> None:
 )
 async def test_what_came_of_it_is_said(answer: Obedient, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
-        app.actor, said = answer, listen(app, monkeypatch)
+        app.parts.signals.signaller, said = answer, listen(app, monkeypatch)
         await press(app, pilot, "X", "y")
         assert said == [words]
-        assert bool(app._pursued) is (answer.answer.outcome == "sent")
+        assert bool(app.parts.signals.outcomes) is (answer.answer.outcome == "sent")
 
 
 async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     async with dashboard([moments.usual()], clock=clock) as (app, pilot):
-        app.actor, said = Obedient(), listen(app, monkeypatch)
+        app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X", "y")
         said.clear()
         clock.at += 1.0
-        app.look_after()
-        app.actor.there = False
+        app.parts.signals.look()
+        app.parts.signals.signaller.there = False
         clock.at += 0.2
-        app.look_after()
+        app.parts.signals.look()
         assert said == []  # no sample yet from after its end
         clock.at += 0.3
         await give(app, pilot, moments.sample(moments.gpu(0), moments.gpu(1), at=1.4))
-        app.look_after()
+        app.parts.signals.look()
         assert said == ["pid 4213 ended 1.2 s later, 58.0 GiB freed."]
-        app.look_after()
+        app.parts.signals.look()
         assert len(said) == 1
-        assert app._looking is None
+        assert not app.parts.signals.is_watching
 
 
 async def test_an_ended_process_that_the_driver_goes_on_listing(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     async with dashboard([moments.usual()], clock=clock) as (app, pilot):
-        app.actor, said = Obedient(), listen(app, monkeypatch)
+        app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X", "y")
         said.clear()
-        app.actor.there = False
+        app.parts.signals.signaller.there = False
         clock.at += 0.2
         for at in range(1, 5):
-            app.look_after()
+            app.parts.signals.look()
             await give(app, pilot, moments.usual(at))
             clock.at += 1
-        app.look_after()
+        app.parts.signals.look()
         assert said == ["pid 4213 ended 0.2 s later, but the driver still lists 58.0 GiB for it."]
 
 
 async def test_a_driver_that_says_nothing_more_leaves_the_end_at_that(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     async with dashboard([moments.usual()], clock=clock) as (app, pilot):
-        app.actor, said = Obedient(), listen(app, monkeypatch)
+        app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X", "y")
         said.clear()
-        app.actor.there = False
+        app.parts.signals.signaller.there = False
         for _ in range(5):
             clock.at += 1
-            app.look_after()
+            app.parts.signals.look()
         assert said == ["pid 4213 ended 1.0 s later."]
 
 
@@ -191,21 +191,21 @@ async def test_a_driver_that_says_nothing_more_leaves_the_end_at_that(monkeypatc
 async def test_one_that_stays_is_told_once(key: str, next_step: str, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     async with dashboard([moments.usual()], clock=clock) as (app, pilot):
-        app.actor, said = Obedient(), listen(app, monkeypatch)
+        app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X", key, "y")
         said.clear()
         for _ in range(70):
             clock.at += 1
-            app.look_after()
+            app.parts.signals.look()
         assert said == [f"pid 4213 is still running after 10 s; {next_step}."]
-        assert app._pursued == ()
+        assert app.parts.signals.outcomes == ()
 
 
 async def test_a_second_signal_takes_over_from_the_first() -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
-        app.actor = Obedient()
+        app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X", "y", "X", "9", "y")
-        assert [one.name for one in app._pursued] == ["SIGKILL"]
+        assert [one.name for one in app.parts.signals.outcomes] == ["SIGKILL"]
 
 
 def lone(**more: object) -> Sample:
@@ -225,7 +225,7 @@ def lone(**more: object) -> Sample:
 )
 async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard([sample]) as (app, pilot):
-        app.actor, said = Obedient(), listen(app, monkeypatch)
+        app.parts.signals.signaller, said = Obedient(), listen(app, monkeypatch)
         await press(app, pilot, "X")
         assert len(said) == 1
         assert words in said[0]
@@ -234,7 +234,8 @@ async def test_some_are_not_asked_about(sample: Sample, words: str, monkeypatch:
 
 async def test_without_an_actor_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
-        app.no_actor, said = "Signals are off: started with --read-only.", listen(app, monkeypatch)
+        app.parts.signals.refusal = "Signals are off: started with --read-only."
+        said = listen(app, monkeypatch)
         await press(app, pilot, "X")
         assert said == ["Signals are off: started with --read-only."]
 
@@ -242,7 +243,7 @@ async def test_without_an_actor_it_says_why(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_our_own_pid_is_named_as_such() -> None:
     own = moments.sample(moments.gpu(0, moments.process(1, 5 * GIB, "vramtui")))
     async with dashboard([own]) as (app, pilot):
-        app.actor = Obedient()
+        app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X")
         assert "This is vramtui itself: it would end this dashboard." in text_of(app)
 
@@ -261,12 +262,12 @@ async def test_a_real_process_really_ends(child: subprocess.Popen[bytes], monkey
     started = round(psutil.Process(child.pid).create_time(), 2)
     sample = moments.sample(moments.gpu(0, moments.process(child.pid, GIB, "python", started_at=started)))
     async with dashboard([sample]) as (app, pilot):
-        app.actor, said = Signals(), listen(app, monkeypatch)
-        monkeypatch.setattr(app.actor._namespace, "private", False)
+        app.parts.signals.signaller, said = Signals(), listen(app, monkeypatch)
+        monkeypatch.setattr(app.parts.signals.signaller._namespace, "private", False)
         await press(app, pilot, "X", "y")
         assert said[0] == f"SIGTERM sent to pid {child.pid}."
         assert child.wait() == -signal.SIGTERM
-        assert not app.actor.is_there(child.pid, started)
+        assert not app.parts.signals.signaller.is_there(child.pid, started)
 
 
 # --- the clipboard -----------------------------------------------------------------------------------------------
@@ -325,6 +326,6 @@ async def test_all_three_are_in_the_palette() -> None:
 @pytest.mark.parametrize("size", [(80, 24), (120, 35)], ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_picture_of_the_window(size: tuple[int, int], snapshot: SnapshotAssertion) -> None:
     async with dashboard([moments.usual()], size) as (app, pilot):
-        app.actor = Obedient()
+        app.parts.signals.signaller = Obedient()
         await press(app, pilot, "X")
         assert app.export_screenshot(title="vramtui") == snapshot(extension_class=SvgExtension)

@@ -41,7 +41,7 @@ async def told(app: Dashboard, pilot: Pilot[None]) -> list[str]:
 
 async def test_only_what_is_seen_is_estimated() -> None:
     async with dashboard(climbing(), presets=presets()) as (app, pilot):
-        estimator = app.desk.predictor.estimator
+        estimator = app.state.predictor.estimator
         assert isinstance(estimator, RoundEstimator)
         before = estimator.asked
         await pilot.press("p")

@@ -38,7 +38,7 @@ async def runs(size: tuple[int, int]) -> AsyncIterator[Driver]:
 every_list = pytest.mark.parametrize("opened", [processes, runs])
 
 
-def rows_of(driver: Driver) -> CursorRows[Any]:
+def rows_of(driver: Driver) -> CursorRows[Any, Any]:
     return driver[0].screen.query_one(CursorRows)
 
 
@@ -47,7 +47,7 @@ async def press(driver: Driver, *keys: str) -> None:
     await settle(*driver)
 
 
-def sees_cursor(rows: CursorRows[Any]) -> bool:
+def sees_cursor(rows: CursorRows[Any, Any]) -> bool:
     at = rows.cursor_of(rows.view)
     return rows.scroll_offset.y <= at < rows.scroll_offset.y + rows.size.height
 

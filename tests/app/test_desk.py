@@ -5,8 +5,8 @@ import msgspec
 from tests.app import moments
 from tests.app.driving import climbing
 from tests.app.stand_ins import PRESETS, RoundEstimator
-from vramtui.app.state import View
-from vramtui.app.watch.dashboard_state import DashboardState
+from vramtui.app.state.dashboard_state import DashboardState
+from vramtui.app.state.view import View
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.monitor.predictor import Predictor

@@ -28,8 +28,8 @@ async def test_opening_and_leaving_changes_nothing(tmp_path: Path) -> None:
         assert not screen.draft.is_changed
         await pilot.press("escape")
         await settle(app, pilot)
-        assert app.place is not None
-        assert app.place.PLACE == "watch"
+        assert app.screens.current is not None
+        assert app.screens.current.PLACE == "watch"
         assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT
 
 

@@ -65,7 +65,7 @@ async def test_from_a_models_file(tmp_path: Path) -> None:
         await pilot.press("ctrl+s")
         await settle(app, pilot)
         assert (tmp_path / "presets" / f"{screen.draft.name}.toml").read_text() == screen.area.text
-        assert screen.draft.name in app.desk.presets
+        assert screen.draft.name in app.state.presets
 
 
 async def test_as_a_copy(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ async def test_as_a_copy(tmp_path: Path) -> None:
         await pilot.press("ctrl+s")
         await settle(app, pilot)
         assert (tmp_path / "presets" / "tiny-copy.toml").read_text() == TEXT
-        assert app.desk.panel_key == "tiny-copy"
+        assert app.state.panel_key == "tiny-copy"
 
 
 async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
     async with editor(tmp_path, samples=[moments.troubled()]) as (app, pilot, screen):
         await pilot.press("f5")
         assert "No run of tiny is known" in said(app)
-        app.past_desk.take([StoredRun(1, _run(1)), StoredRun(2, _run(2)), StoredRun(3, _run(3, "another"))])
+        app.parts.history.model.take([StoredRun(1, _run(1)), StoredRun(2, _run(2)), StoredRun(3, _run(3, "another"))])
         await pilot.press("f5")
         await settle(app, pilot)
         assert on_top(app, Pick)
@@ -150,7 +150,7 @@ async def test_runs_of_the_history_are_offered(tmp_path: Path) -> None:
 @pytest.mark.parametrize("observed", [Ledger()])
 async def test_a_run_without_figures_has_none_to_give(tmp_path: Path, observed: Ledger) -> None:
     async with editor(tmp_path, samples=[moments.troubled()]) as (app, pilot, screen):
-        app.past_desk.take([StoredRun(1, _run(1, observed=observed))])
+        app.parts.history.model.take([StoredRun(1, _run(1, observed=observed))])
         await pilot.press("f5")
         await settle(app, pilot)
         assert app.screen is screen

@@ -27,7 +27,7 @@ async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Pa
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
-        app.desk.step(("batch_size",), 1)
+        app.state.step(("batch_size",), 1)
         await _change(edited)
         await pilot.press("ctrl+s")
         await settle(app, pilot)
@@ -40,7 +40,7 @@ async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Pa
         panel = app.screen.view.panel  # type: ignore[attr-defined]  # it is Watch
         assert panel.workload.run.batch_size == 8
         assert not panel.changed
-        row = app.desk.view().chosen
+        row = app.state.view().chosen
         assert row is not None
         assert row.preset == "tiny"
 
@@ -56,8 +56,8 @@ async def test_a_bundled_preset_is_saved_as_a_copy_of_ones_own(tmp_path: Path) -
         assert own.read_text() == EIGHT
         assert text_of(found) == TEXT
         assert said(edited[0]) == f"Saved as a copy of your own, {own}; tiny is unchanged."
-        assert app.desk.presets["tiny"].path == str(own)
-        assert not app.desk.presets["tiny"].bundled
+        assert app.state.presets["tiny"].path == str(own)
+        assert not app.state.presets["tiny"].bundled
         assert not screen.draft.bundled
 
 
@@ -81,7 +81,7 @@ async def test_a_place_that_is_taken_is_asked_about(tmp_path: Path) -> None:
         await settle(app, pilot)
         assert (own.parent / "tiny2.toml").read_text() == EIGHT
         assert own.read_text() == "not a preset"
-        assert "tiny2" in app.desk.presets
+        assert "tiny2" in app.state.presets
 
 
 async def test_it_can_be_replaced(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ async def test_leaving_with_something_unsaved_asks(tmp_path: Path, answer: str, 
         assert app.screen is screen
         await pilot.press("escape", answer)
         await settle(app, pilot)
-        assert app.place is not None
-        assert place == app.place.PLACE
+        assert app.screens.current is not None
+        assert place == app.screens.current.PLACE
         assert (tmp_path / "presets" / "tiny.toml").read_text() == written
 
 
@@ -205,14 +205,14 @@ async def test_deleting_asks_and_the_text_stays(tmp_path: Path) -> None:
         await pilot.press("ctrl+x", "y")
         await settle(app, pilot)
         assert not path.exists()
-        assert "tiny" not in app.desk.presets
+        assert "tiny" not in app.state.presets
         assert screen.area.text == TEXT
         await pilot.press("ctrl+x")
         assert app.screen is screen
         await pilot.press("ctrl+s")
         await settle(app, pilot)
         assert path.read_text() == TEXT
-        assert "tiny" in app.desk.presets
+        assert "tiny" in app.state.presets
 
 
 async def test_a_bundled_preset_cannot_be_deleted(tmp_path: Path) -> None:
@@ -233,7 +233,7 @@ async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsa
         await settle(app, pilot)
         assert screen.area.text == EIGHT
         assert "was changed by another program; this is its new text" in said(edited[0])
-        found = app.desk.presets["tiny"]
+        found = app.state.presets["tiny"]
         assert found.preset.run.batch_size == 8  # type: ignore[union-attr]  # it trains
 
 
@@ -310,7 +310,7 @@ async def test_the_own_editor_edits_the_file(tmp_path: Path, monkeypatch: pytest
     _editor_that(monkeypatch, tmp_path, "sed -i 's/batch_size = 4/batch_size = 8/' \"$1\"")
     async with editor(tmp_path) as edited:
         await _outside(edited, monkeypatch)
-        found = edited[0].desk.presets["tiny"]
+        found = edited[0].state.presets["tiny"]
         assert found.preset.run.batch_size == 8  # type: ignore[union-attr]  # it trains
         assert "again" in said(edited[0])
 

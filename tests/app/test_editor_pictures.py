@@ -34,7 +34,7 @@ async def test_editor(picture: SnapshotAssertion, size: tuple[int, int], found: 
         screen.form.go_to("run.batch_size")
         await pilot.press("8")
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @SIZES
@@ -44,7 +44,7 @@ async def test_wrong(picture: SnapshotAssertion, size: tuple[int, int], found: P
         screen.form.go_to("run.precision")
         screen.put("run.precision", "bf61-mixed")
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("theme", ["vramtui-light", "vramtui-ansi"])
@@ -55,7 +55,7 @@ async def test_themes(picture: SnapshotAssertion, theme: str, found: PresetFile,
         screen.area.move_cursor((13, 5))
         screen.put("run.sequence_length", "0")
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("page", [1, 2])
@@ -64,7 +64,7 @@ async def test_pages(picture: SnapshotAssertion, page: int, found: PresetFile, t
         screen.put("run.batch_size", "2")
         await pilot.press(*(["f6"] * page))
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("key", ["ctrl+d", "ctrl+r", "escape", "ctrl+x", "f1", "f5"])
@@ -73,7 +73,7 @@ async def test_windows(picture: SnapshotAssertion, key: str, found: PresetFile, 
         screen.put("run.batch_size", "8")
         await pilot.press(key)
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("keys", [(), ("enter",), ("down", "enter"), ("end", "enter")], ids=str)
@@ -83,7 +83,7 @@ async def test_beginnings(picture: SnapshotAssertion, keys: tuple[str, ...], fou
     async with editor(tmp_path, found=found, samples=[sample]) as (app, pilot, _):
         await pilot.press("ctrl+n", *keys)
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 async def test_choices(picture: SnapshotAssertion, found: PresetFile, tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ async def test_choices(picture: SnapshotAssertion, found: PresetFile, tmp_path: 
         screen.form.go_to("model.kind")
         await pilot.press("enter")
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 async def test_changed_on_the_disk(picture: SnapshotAssertion, found: PresetFile, tmp_path: Path) -> None:
@@ -100,4 +100,4 @@ async def test_changed_on_the_disk(picture: SnapshotAssertion, found: PresetFile
         (tmp_path / "presets" / "tiny.toml").write_text(TEXT.replace("batch_size = 4", "batch_size = 32"))
         screen.look_at_disk()
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture

@@ -8,8 +8,8 @@ from rich.cells import cell_len
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from tests.app.test_plan import planned
+from vramtui.app.keys import SCREENS, ScreenEntry
 from vramtui.app.plan.screen import PlanScreen
-from vramtui.app.screen_registry import SCREENS, ScreenEntry
 from vramtui.app.themes import THEMES
 
 SIZES = ((80, 24), (120, 35), (200, 50))
@@ -21,9 +21,9 @@ async def go(driver: Driver, place: ScreenEntry) -> str:
     app, pilot = driver
     await pilot.press(place.key)
     await settle(app, pilot)
-    assert app.place is not None
-    assert place.name == app.place.PLACE
-    if isinstance(app.place, PlanScreen):
+    assert app.screens.current is not None
+    assert place.name == app.screens.current.PLACE
+    if isinstance(app.screens.current, PlanScreen):
         await planned(driver)
     return screen_text(app)
 

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text, settle
-from vramtui.app.state import ProcessRow
-from vramtui.app.watch.process_filter import FORMS, conditions, doubt, holds
+from vramtui.app.state.process_filter import FORMS, conditions, doubt, holds
+from vramtui.app.state.view import ProcessRow
 
 SERVER = moments.process(4214, 1, "vllm serve --port 4213", user="annabel")
 
@@ -87,4 +87,4 @@ async def test_the_screen_says_it_where_the_rows_would_be() -> None:
         assert "There is no gpx: (did you mean gpu?)" in shown
         await pilot.press(*(["backspace"] * 5), *"gpu:1")
         await settle(app, pilot)
-        assert [one.process.pid for one in app.desk.view().rows if one.process] == [5120]
+        assert [one.process.pid for one in app.state.view().rows if one.process] == [5120]

@@ -15,6 +15,7 @@ async def test_every_press_counts_though_not_every_one_is_drawn() -> None:
         for _ in range(4):
             rows.action_move(1)
         await settle(app, pilot)
+        assert rows.view is not None
         assert rows.view.chosen is rows.view.rows[4]
         assert rows.view.chosen_at == 4
 
@@ -26,5 +27,5 @@ async def test_the_last_press_is_drawn_by_itself() -> None:
         await pilot.press("home")
         clock.at += 0.01
         await pilot.press("end")
-        while rows.view.chosen is not rows.view.rows[-1]:
+        while rows.view is not None and rows.view.chosen is not rows.view.rows[-1]:
             await pilot.pause(0.02)

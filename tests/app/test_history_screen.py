@@ -72,10 +72,9 @@ def shelf() -> Shelf:
 
 
 def past(driver: Driver) -> HistoryView:
-    screen = driver[0].place
-    assert screen is not None
-    assert screen.view.past is not None
-    return screen.view.past
+    screen = driver[0].screens.current
+    assert isinstance(screen, HistoryScreen)
+    return screen.shown
 
 
 async def until(driver: Driver, true: Callable[[], bool]) -> None:
@@ -100,29 +99,29 @@ async def history(
 ) -> AsyncIterator[Driver]:
     """A dashboard that shows the History screen, after the history was read."""
     async with dashboard(climbing(), size, notifications=True, settings=settings) as driver:
-        driver[0].past = runs
+        driver[0].parts.history.store = runs
         await driver[1].press("4")
-        await until(driver, lambda: bool(runs.read) and not driver[0]._past_reading)
+        await until(driver, lambda: bool(runs.read) and not driver[0].parts.history.is_reading)
         yield driver
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_with_runs(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
     async with history(shelf(), size) as (app, _):
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_without_runs(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
     async with history(Shelf(), size) as (app, _):
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
 async def test_one_opened(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
     async with history(shelf(), size) as driver:
         await press(driver, "down", "enter")
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("theme", ["vramtui-light", "vramtui-ansi"])
@@ -130,7 +129,7 @@ async def test_themes(picture: SnapshotAssertion, theme: str) -> None:
     async with history(shelf()) as driver:
         driver[0].theme = theme
         await settle(*driver)
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 async def test_moving_through_the_list() -> None:
@@ -289,11 +288,11 @@ async def test_it_is_read_again_only_when_it_has_changed() -> None:
     async with history(runs) as driver:
         app = driver[0]
         assert runs.read == 1
-        app.read_past()
-        await until(driver, lambda: not app._past_reading)
+        app.parts.history.read()
+        await until(driver, lambda: not app.parts.history.is_reading)
         assert runs.read == 1
         runs.kept = runs.kept[1:]
-        app.read_past()
+        app.parts.history.read()
         await until(driver, lambda: len(past(driver).runs) == 16)
         assert runs.read == 2
 
@@ -303,11 +302,11 @@ async def test_calibration_by_its_key() -> None:
         assert past(driver).calibration is not None
         assert not past(driver).applied
         app = driver[0]
-        plain = app.desk.view().panel
+        plain = app.state.view().panel
         assert plain is not None
         assert plain.uncalibrated is None
         assert (await press(driver, "K")).applied
-        panel = app.desk.view().panel
+        panel = app.state.view().panel
         assert panel is not None
         assert panel.estimate is not None
         assert panel.uncalibrated == plain.estimate
@@ -318,7 +317,7 @@ async def test_calibration_by_its_key() -> None:
         await driver[1].press("K", "4")
         await settle(*driver)
         assert not past(driver).applied
-        panel = app.desk.view().panel
+        panel = app.state.view().panel
         assert panel is not None
         assert panel.estimate == plain.estimate
 
@@ -343,10 +342,10 @@ async def test_calibration_without_enough_runs_says_so() -> None:
 async def test_calibration_of_a_history_that_cannot_be_read() -> None:
     async with dashboard(climbing(), notifications=True) as driver:
         app = driver[0]
-        app.past = Shelf(problem="the history /h cannot be used: file is not a database")
+        app.parts.history.store = Shelf(problem="the history /h cannot be used: file is not a database")
         await driver[1].press("K")
         await until(driver, lambda: "not a database" in " ".join(screen_text(app).split()))
-        assert not app.calibrates
+        assert not app.parts.history.calibration.on
 
 
 async def test_calibration_from_the_settings() -> None:
@@ -360,8 +359,8 @@ async def test_what_is_kept_is_never_calibrated() -> None:
     async with history(shelf()) as driver:
         await press(driver, "K")
         app = driver[0]
-        found = app.desk.presets["llama-3.1-8b-lora"]
-        kept = app._predicted(found, app.desk.device())
+        found = app.state.presets["llama-3.1-8b-lora"]
+        kept = app.state.plain_estimate(found, app.state.device())
         assert kept is not None
         assert kept.ledger.context == 524 * MIB
         assert kept.assumptions == ()

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
-from vramtui.app.keys import APP_BINDINGS
-from vramtui.app.screen_registry import SCREENS, ScreenEntry
+from vramtui.app.keys import APP_BINDINGS, SCREENS, ScreenEntry
 from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
 
 WIDTHS = (200, 120, 100, 80, 79, 72, 60, 50, 40, 30, 20)

@@ -13,7 +13,7 @@ from vramtui.app.help.dialog import Help
 from vramtui.app.help.problems import Problems
 from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
 from vramtui.app.messages import ReadFailed, SourceStuck
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.watch.details import Details
 from vramtui.app.watch.estimate_panel import EstimatePanel
@@ -30,7 +30,7 @@ from vramtui.presets import PresetLibrary
 
 
 def view_of(driver: Driver) -> View:
-    screen = driver[0].watch_screen
+    screen = driver[0].screens.first
     assert screen is not None
     return screen.view
 
@@ -217,7 +217,7 @@ async def test_help_begins_with_the_panel_that_has_the_keys() -> None:
 @pytest.mark.parametrize("key", ["escape", "question_mark"])
 async def test_the_hint_of_the_first_time_goes(key: str) -> None:
     async with dashboard(climbing()) as driver:
-        driver[0].hint = "New here? Read this."
+        driver[0].state.hint = "New here? Read this."
         driver[0].draw()
         await settle(*driver)
         assert "New here?" in screen_text(driver[0])
@@ -339,8 +339,8 @@ async def test_a_snapshot_that_fails_says_why() -> None:
 
 async def test_the_palette_has_every_action() -> None:
     async with dashboard(climbing()) as (app, _):
-        assert app.watch_screen is not None
-        titles = {command.title for command in app.get_system_commands(app.watch_screen)}
+        assert app.screens.first is not None
+        titles = {command.title for command in app.get_system_commands(app.screens.first)}
         told = {binding.tooltip for binding in [*WATCH_BINDINGS, *APP_BINDINGS]}  # type: ignore[union-attr]  # Bindings
         assert told - titles <= {"Next page (narrow terminals)"}
         assert "Theme" in titles
@@ -353,7 +353,7 @@ async def test_a_palette_command_runs() -> None:
         while driver[0].screen.query_one(CommandList).option_count != 1:
             await driver[1].pause(0.01)
         await press(driver, "enter")
-        while not driver[0].desk.paused:
+        while not driver[0].state.paused:
             await driver[1].pause(0.01)
 
 
@@ -428,7 +428,7 @@ async def test_a_hostile_name_is_only_text_everywhere() -> None:
             assert "[red]x[/] ␛[2J␛]0;pwn␇" in text
             assert "\x1b" not in text
             assert "\x07" not in text
-        assert "\x1b" not in driver[0].picture()
+        assert "\x1b" not in driver[0].parts.export.picture()
 
 
 async def test_the_preset_given_at_the_start() -> None:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from tests.app.driving import climbing, dashboard, settle
+from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.timeline.trace_jobs import observed_moments
-from vramtui.app.watch.view_builder import row_ledger
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
 
@@ -33,7 +33,7 @@ def job(pid: int, uuid: str) -> ObservedJob:
 
 async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
     async with dashboard(climbing(), (120, 35)) as (app, pilot):
-        view = app.desk.view()
+        view = app.state.view()
         assert view.chosen is not None
         assert view.chosen.process is not None
         told = (job(view.chosen.process.pid, view.chosen.gpu.uuid),)
@@ -41,11 +41,11 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
         def jobs() -> Sequence[ObservedJob]:
             return told
 
-        app.desk.jobs = jobs
+        app.state.jobs = jobs
         ledger = row_ledger(jobs, view.chosen)
         assert (ledger.weights, ledger.optimizer, ledger.allocated) == (15 * GIB, GIB, 55 * GIB)
         assert (ledger.activations, ledger.cached, ledger.process) == (39 * GIB, 2 * GIB, view.chosen.peak)
-        panel = app.desk.view().panel
+        panel = app.state.view().panel
         assert panel is not None
         moments = observed_moments(jobs, panel)
         assert [(one.phase, one.allocated, one.peak_allocated) for one in moments] == [
@@ -54,21 +54,21 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
             ("backward", 16 * GIB, 16 * GIB),
         ]
         await settle(app, pilot)
-        assert "55.0&#160;GiB" in app.picture()
+        assert "55.0&#160;GiB" in app.parts.export.picture()
         await pilot.press("3")
         await settle(app, pilot)
-        assert "observed:&#160;3&#160;phases" in app.picture()
+        assert "observed:&#160;3&#160;phases" in app.parts.export.picture()
 
 
 async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
     async with dashboard(climbing()) as (app, _):
-        row = app.desk.view().chosen
+        row = app.state.view().chosen
         assert row is not None
         assert row.process is not None
         for stranger in (job(row.process.pid + 1, row.gpu.uuid), job(row.process.pid, "GPU-another")):
-            app.desk.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
-            panel = app.desk.view().panel
+            app.state.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
+            panel = app.state.view().panel
             assert panel is not None
-            assert observed_moments(app.desk.jobs, panel) == ()
-            ledger = row_ledger(app.desk.jobs, row)
+            assert observed_moments(app.state.jobs, panel) == ()
+            ledger = row_ledger(app.state.jobs, row)
             assert (ledger.allocated, ledger.process) == (None, row.peak)

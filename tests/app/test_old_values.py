@@ -5,8 +5,8 @@ import pytest
 
 from tests.app import moments
 from tests.app.driving import Clock, dashboard, give, screen_text, settle
+from vramtui.app.live.alerts import AlertFeature
 from vramtui.app.messages import ReadFailed, SourceStuck
-from vramtui.app.watch.alerts import say
 from vramtui.core.observation.alerts import Alert, AlertRules
 from vramtui.core.observation.readings import Memory
 
@@ -21,7 +21,7 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
             clock.at = moments.START + seconds
             app.post_message(what)
             await settle(app, pilot)
-            view, screen = app.desk.view(), screen_text(app)
+            view, screen = app.state.view(), screen_text(app)
             assert {bar.age for bar in view.bars} == {seconds}
             assert {row.age for row in view.rows if row.kind != "exited"} == {seconds}
             assert f"no answer for {seconds} s" in screen
@@ -35,7 +35,7 @@ async def test_a_failed_read_ages_everything(what: ReadFailed | SourceStuck) -> 
             assert view.sample.taken_at == clock.at
         clock.at += 1
         await give(app, pilot, moments.usual(8))
-        view = app.desk.view()
+        view = app.state.view()
         assert {bar.age for bar in view.bars if bar.gpu.state == "ok"} == {None}
         assert "no answer for" not in screen_text(app)
 
@@ -47,7 +47,7 @@ async def test_a_paused_screen_stays_as_it_is() -> None:
         clock.at += 5
         app.post_message(ReadFailed("the driver is gone"))
         await settle(app, pilot)
-        assert {bar.age for bar in app.desk.view().bars} == {None}
+        assert {bar.age for bar in app.state.view().bars} == {None}
 
 
 async def test_a_reading_that_cannot_be_used_ends_nothing() -> None:
@@ -77,7 +77,7 @@ async def test_what_happens_to_all_cards_at_once_is_one_message() -> None:
             )
             for index in range(8)
         ]
-        say(app, alerts, AlertRules())
+        AlertFeature(app.shared, AlertRules()).say(alerts)
         await pilot.pause()
         (shown,) = app._notifications
         assert shown.message == "8 at once, on GPU 0, 1, 2, 3, 4, 5, 6, 7. The first: GPU 0 is lost. (! lists all)"

@@ -19,7 +19,7 @@ def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
 async def test_watch(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
     """A job on its way up, its prediction on the bar, in the table and over the graph."""
     async with dashboard(climbing(), size, banner=BANNER) as (app, _):
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("theme", ["vramtui-light", "vramtui-ansi", "nord"])
@@ -27,7 +27,7 @@ async def test_themes(picture: SnapshotAssertion, theme: str) -> None:
     async with dashboard(climbing()) as (app, pilot):
         app.theme = theme
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("pages", [1, 2])
@@ -36,18 +36,18 @@ async def test_pages_of_a_small_terminal(picture: SnapshotAssertion, pages: int)
         for _ in range(pages):
             await pilot.press("v")
             await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 async def test_trouble(picture: SnapshotAssertion) -> None:
     """Lost, not supported, no permission, hostile names: each says so, and the last GPU is live."""
     async with dashboard([moments.usual(-30), moments.troubled()]) as (app, _):
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 async def test_mig_and_unified_memory(picture: SnapshotAssertion) -> None:
     async with dashboard([moments.divided()]) as (app, _):
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("key", ["p", "m", "i", "question_mark", "exclamation_mark", "slash"])
@@ -55,7 +55,7 @@ async def test_windows(picture: SnapshotAssertion, key: str) -> None:
     async with dashboard([*climbing(), moments.troubled(1), moments.usual(2)]) as (app, pilot):
         await pilot.press(key)
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 async def test_steps(picture: SnapshotAssertion) -> None:
@@ -63,9 +63,9 @@ async def test_steps(picture: SnapshotAssertion) -> None:
     async with dashboard(climbing()) as (app, pilot):
         await pilot.press("]", "]")
         await settle(app, pilot)
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture
 
 
 async def test_before_the_first_answer(picture: SnapshotAssertion) -> None:
     async with dashboard() as (app, _):
-        assert app.picture() == picture
+        assert app.parts.export.picture() == picture

@@ -35,20 +35,17 @@ async def planned(driver: Driver) -> PlanView:
     """The screen with everything known."""
     app, pilot = driver
     await settle(app, pilot)
-    screen = app.place
+    screen = app.screens.current
     assert isinstance(screen, PlanScreen)
-    while app.plan_worker.is_busy or not is_told(screen):
+    while app.parts.plan.worker.is_busy or not is_told(screen):
         await pilot.pause(0.01)
         await settle(app, pilot)
-    assert screen.view.plan is not None
-    return screen.view.plan
+    return screen.shown
 
 
 def is_told(screen: PlanScreen) -> bool:
     """Whether all that can be known stands on the screen."""
-    plan = screen.view.plan
-    if plan is None:
-        return False
+    plan = screen.shown
     whole = all(shown.done == shown.total for shown in plan.maps)
     return whole and (plan.advice.is_whole or plan.side is None or plan.side.process is None)
 
@@ -78,7 +75,7 @@ def at(plan: PlanView) -> tuple[object, object]:
 
 
 def run_of(driver: Driver) -> TrainRun:
-    panel = driver[0].desk.view().panel
+    panel = driver[0].state.view().panel
     assert panel is not None
     assert isinstance(panel.workload.run, TrainRun)
     return panel.workload.run
@@ -91,7 +88,7 @@ def run_of(driver: Driver) -> TrainRun:
 async def test_a_map(picture: SnapshotAssertion, size: tuple[int, int]) -> None:
     async with dashboard(climbing(), size) as driver:
         await press(driver, "2")
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -102,7 +99,7 @@ async def test_two_presets_beside_one_another(picture: SnapshotAssertion, size: 
         await choose(driver, "b", INFER)
         if size[0] == 80:
             await press(driver, "v")
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("theme", ["vramtui-light", "vramtui-ansi"])
@@ -110,7 +107,7 @@ async def test_themes(picture: SnapshotAssertion, theme: str) -> None:
     async with dashboard(climbing()) as driver:
         driver[0].theme = theme
         await press(driver, "2", "right")
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("plain", ["NO_COLOR", "VRAMTUI_ASCII"])
@@ -120,7 +117,7 @@ async def test_without_colours_and_in_ascii(
     monkeypatch.setenv(plain, "1")
     async with dashboard(climbing()) as driver:
         await press(driver, "2")
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size[0]}x{size[1]}")
@@ -128,7 +125,7 @@ async def test_without_a_preset(picture: SnapshotAssertion, size: tuple[int, int
     async with dashboard(climbing()[:1], size, presets=FixedPresets(())) as driver:
         plan = await press(driver, "2")
         assert "press p" in plan.problem.lower()
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 # --- what stands there -----------------------------------------------------------------------------------------------
@@ -205,7 +202,7 @@ async def test_there_and_back() -> None:
         await driver[1].press("escape")
         await settle(*driver)
         assert isinstance(driver[0].screen, Watch)
-        assert not driver[0].plan_worker.is_busy
+        assert not driver[0].parts.plan.worker.is_busy
 
 
 @pytest.mark.parametrize(
@@ -261,10 +258,10 @@ async def test_axes_are_chosen_and_swapped() -> None:
 async def test_every_axis_can_be_drawn_against_every_other() -> None:
     async with dashboard(climbing(), (80, 24)) as driver:
         await press(driver, "2")
-        names = [axis.name for axis in driver[0].plan_desk.axes]
+        names = [axis.name for axis in driver[0].parts.plan.model.axes]
         assert {"batch", "seq", "precision", "checkpoint", "optimizer", "LoRA", "GPUs", "sharding"} <= set(names)
         for name in names:
-            driver[0].plan_desk.choose_axis(name, across=True)
+            driver[0].parts.plan.model.choose_axis(name, across=True)
             plan = await press(driver, "right", "down")
             assert plan.maps[0].x.name == name
             assert plan.maps[0].done == plan.maps[0].total
@@ -350,12 +347,12 @@ async def test_sharding_taken_over_is_marked_as_a_change() -> None:
         await press(driver, "2")
         await choose(driver, "a", "sharding")
         await press(driver, "right", "enter")
-        panel = driver[0].desk.view().panel
+        panel = driver[0].state.view().panel
         assert panel is not None
         assert panel.workload.parallel is not None
         assert panel.changed
         await press(driver, "u")
-        panel = driver[0].desk.view().panel
+        panel = driver[0].state.view().panel
         assert panel is not None
         assert panel.workload.parallel is None
         assert not panel.changed
@@ -387,7 +384,7 @@ async def test_a_cell_becomes_a_preset(tmp_path: Path) -> None:
         await saved(driver, "enter")
         path = tmp_path / "presets" / "mine.toml"
         assert "batch_size = 10" in path.read_text()
-        assert driver[0].desk.panel_key == "mine"
+        assert driver[0].state.panel_key == "mine"
         plan = await planned(driver)
         assert (plan.preset, at(plan), plan.changed) == ("mine", (10, 1024), False)
         assert "mine.toml" in screen_text(driver[0])
@@ -407,7 +404,7 @@ async def test_a_name_that_is_taken_is_said(tmp_path: Path) -> None:
         await saved(driver, "enter")
         assert "exists already" in screen_text(driver[0])
         assert (tmp_path / "presets" / "mine.toml").read_text() == "kept"
-        assert driver[0].desk.panel_key == "gpt2-1.5b"
+        assert driver[0].state.panel_key == "gpt2-1.5b"
 
 
 async def test_the_mouse() -> None:

@@ -62,7 +62,7 @@ async def test_a_change_is_chosen(snapshot: SnapshotAssertion, size: tuple[int, 
     async with dashboard(climbing(), size) as driver:
         await press(driver, "2")
         await press(driver, "t", "down")
-        assert driver[0].picture() == snapshot.use_extension(SvgExtension)
+        assert driver[0].parts.export.picture() == snapshot.use_extension(SvgExtension)
 
 
 async def test_they_stand_under_the_words_and_say_what_each_frees() -> None:
@@ -182,7 +182,7 @@ async def test_a_server_that_does_not_start_is_told_what_makes_it_start() -> Non
         climbing()[:1], (200, 50), presets=FixedPresets((real,)), preset=real.key, estimator=ANALYTIC
     ) as driver:
         await press(driver, "2")
-        driver[0].plan_desk.card = CARDS["RTX5090"]
+        driver[0].parts.plan.model.card = CARDS["RTX5090"]
         plan = await press(driver, "right")
         text = screen_text(driver[0])
         assert plan.side is not None

@@ -17,12 +17,11 @@ from vramtui.app.plan.axes import axes_of, usual_axes, variant
 from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.app.plan.ladders import ladder, short, with_present
 from vramtui.app.plan.model import ADVICE, SHEETS, PlanModel
-from vramtui.app.plan.save_preset import differences, proposed_name, save_variant
 from vramtui.app.plan.sharding import AS_IS, schemes_for, shared
 from vramtui.app.plan.widgets.heat import figure
 from vramtui.app.plan.widgets.heatmap import edge_before, edge_below
 from vramtui.app.plan.worker import GridWorker
-from vramtui.app.watch.dashboard_state import DashboardState
+from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB, TIB
 from vramtui.core.estimate.devices import CARDS, card
@@ -35,6 +34,7 @@ from vramtui.estimators.planner.grid import answer_for, spread
 from vramtui.estimators.planner.planner import FitResult, Planner
 from vramtui.monitor.predictor import Predictor
 from vramtui.presets import PresetLibrary
+from vramtui.presets.draft.variants import differences, proposed_name, save_variant
 from vramtui.presets.reading import load_preset
 
 JOB = PRESETS[0].preset.workload

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tests.app import moments
-from vramtui.app.state import ProcessRow
+from vramtui.app.state.view import ProcessRow
 from vramtui.app.themes import Palette
 from vramtui.app.watch.process_columns import columns_for, row_strip
 from vramtui.core.base.colours import DARK

@@ -76,8 +76,8 @@ async def test_it_records_every_sample_until_it_is_pressed_again() -> None:
     paper = Paper()
     job = ObservedJob(pid=4213)
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
-        app.recorder = paper
-        app.desk.jobs = lambda: (job,)
+        app.parts.recording.factory = paper
+        app.state.jobs = lambda: (job,)
         await pilot.press("r")
         for sample in SAMPLES[1:13]:
             await give(app, pilot, sample)
@@ -99,7 +99,7 @@ async def test_it_records_every_sample_until_it_is_pressed_again() -> None:
 async def test_what_is_tried_out_in_the_panel_is_not_recorded_as_what_was_predicted() -> None:
     paper = Paper()
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
-        app.recorder = paper
+        app.parts.recording.factory = paper
         await pilot.press("right_square_bracket", "r")
         await stop(app, pilot, paper)
         (made,) = paper.ticks[0][2].values()
@@ -110,7 +110,7 @@ async def test_peaks_from_before_the_recording_are_in_it() -> None:
     paper = Paper()
     fallen = [moments.usual(-29, trained=70 * GIB), moments.usual(-28, trained=20 * GIB)]
     async with dashboard(fallen, notifications=True) as (app, pilot):
-        app.recorder = lambda _first, _interval: paper
+        app.parts.recording.factory = lambda _first, _interval: paper
         await pilot.press("r")
         await stop(app, pilot, paper)
         assert max(peak.bytes for peak in paper.peaks.values()) == 70 * GIB
@@ -119,7 +119,7 @@ async def test_peaks_from_before_the_recording_are_in_it() -> None:
 async def test_it_goes_on_while_what_is_shown_is_held() -> None:
     paper = Paper()
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
-        app.recorder = paper
+        app.parts.recording.factory = paper
         await pilot.press("r", "space")
         await give(app, pilot, *SAMPLES[1:5])
         await stop(app, pilot, paper)
@@ -129,7 +129,7 @@ async def test_it_goes_on_while_what_is_shown_is_held() -> None:
 async def test_a_full_disk_is_one_sentence_and_the_dashboard_goes_on() -> None:
     paper = Paper(full=2)
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
-        app.recorder = paper
+        app.parts.recording.factory = paper
         await pilot.press("r")
         await give(app, pilot, *SAMPLES[1:5])
         assert paper.closed.wait(60)
@@ -138,7 +138,7 @@ async def test_a_full_disk_is_one_sentence_and_the_dashboard_goes_on() -> None:
         assert "no space left on device. What was written so far is in /data" in told(app)
         await give(app, pilot, *SAMPLES[5:8])
         assert "REC" not in screen_text(app).splitlines()[0]
-        assert app.desk.sample == SAMPLES[7]
+        assert app.state.sample == SAMPLES[7]
 
 
 async def test_a_folder_that_cannot_be_written_is_one_sentence() -> None:
@@ -146,7 +146,7 @@ async def test_a_folder_that_cannot_be_written_is_one_sentence() -> None:
         raise UserError("the folder for recordings, /data, cannot be used: permission denied")
 
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
-        app.recorder = refuse
+        app.parts.recording.factory = refuse
         await pilot.press("r")
         while not app._notifications:
             await pilot.pause(0.002)
@@ -159,11 +159,11 @@ async def test_a_folder_that_cannot_be_written_is_one_sentence() -> None:
 async def test_a_stuck_disk_freezes_nothing_and_what_it_missed_is_counted() -> None:
     paper = Paper(stuck=True)
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
-        app.recorder = paper
+        app.parts.recording.factory = paper
         await pilot.press("r")
         assert paper.asked.wait(60)
         for at in range(MOST_WAITING + 5):
-            app._put(moments.usual(at / 10))
+            app.parts.recording.on_sample(moments.usual(at / 10))
         await settle(app, pilot)
         assert "(5 lost)" in screen_text(app)
         paper.ready.set()
@@ -175,24 +175,24 @@ async def test_a_stuck_disk_freezes_nothing_and_what_it_missed_is_counted() -> N
 async def test_leaving_ends_the_file() -> None:
     paper = Paper()
     async with dashboard(SAMPLES[:1]) as (app, pilot):
-        app.recorder = paper
+        app.parts.recording.factory = paper
         await pilot.press("r")
         await give(app, pilot, *SAMPLES[1:3])
         await pilot.press("q")
     assert paper.closed.is_set()
     assert len(paper.ticks) == 3
-    assert app.last_words == f"vramtui: recorded in {paper.where}\n"
+    assert app.parts.recording.last_words == f"vramtui: recorded in {paper.where}\n"
 
 
 async def test_leaving_waits_for_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vramtui.app.monitor.recorder.LEAVING", 0.01)
+    monkeypatch.setattr("vramtui.app.live.recorder.LEAVING", 0.01)
     paper = Paper(stuck=True)
     async with dashboard(SAMPLES[:1]) as (app, pilot):
-        app.recorder = paper
+        app.parts.recording.factory = paper
         await pilot.press("r")
         assert paper.asked.wait(60)
         await pilot.press("q")
-    assert "the disk does not answer" in app.last_words
+    assert "the disk does not answer" in app.parts.recording.last_words
     paper.ready.set()
 
 

@@ -9,7 +9,7 @@ from textual.pilot import Pilot
 
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, screen_text, settle
-from tests.app.replays import Player, Tape, arrived, pass_time, playing
+from tests.app.replays import Player, Tape, arrived, pass_time, playing, replay_of
 from tests.app.stand_ins import PRESETS, FixedPresets
 from vramtui.app.help.bindings import keys_shown
 from vramtui.app.help.dialog import Help
@@ -28,8 +28,7 @@ LONG = climbing(600, to=60)
 
 
 def playback_of(player: Player) -> PlaybackPosition:
-    assert player.playback is not None
-    return player.playback
+    return replay_of(player).position
 
 
 def assert_as_if_just_played(player: Player, samples: Sequence[Sample]) -> None:
@@ -37,10 +36,10 @@ def assert_as_if_just_played(player: Player, samples: Sequence[Sample]) -> None:
     expected = History()
     for sample in samples:
         expected.add(sample)
-    assert player.desk.sample == samples[-1]
-    assert player.desk.history.tracks.keys() == expected.tracks.keys()
+    assert player.state.sample == samples[-1]
+    assert player.state.history.tracks.keys() == expected.tracks.keys()
     for key, track in expected.tracks.items():
-        known = player.desk.history.tracks[key]
+        known = player.state.history.tracks[key]
         assert (known.peak, known.gone_at, known.last_seen) == (track.peak, track.gone_at, track.last_seen)
         assert (list(known.times), list(known.values)) == (list(track.times), list(track.values))
 
@@ -121,11 +120,11 @@ async def test_a_long_way_is_gone_in_slices_and_the_screen_stays_until_it_is_the
     async with playing(Tape(LONG)) as (player, pilot, _):
         await press(player, pilot, "space")
         playback_of(player).seek(playback_of(player).end)
-        player._follow()
-        assert player._seeking is not None
+        replay_of(player).moved()
+        assert replay_of(player).seeking is not None
         (line,) = player.screen.query_one(ReplayBar).shown
         assert "seeking" in line.text
-        assert player.desk.sample == LONG[0]
+        assert player.state.sample == LONG[0]
         # Another wish on the way counts as soon as the first place is reached.
         playback_of(player).step(-10)
         await arrived(player, pilot)
@@ -146,14 +145,14 @@ async def test_what_is_no_place_is_said_and_can_be_mended() -> None:
         assert not player.screen.query("SeekBar")
         assert_as_if_just_played(player, LONG[:300])
         await press(player, pilot, "down")
-        assert player.desk.view().held
+        assert player.state.view().held
 
 
 async def test_a_click_on_the_bar_goes_there_and_one_on_the_sign_plays() -> None:
     async with playing(Tape(LONG)) as (player, pilot, _):
         await press(player, pilot, "space")
         bar = player.screen.query_one(ReplayBar)
-        begin, stop = bar._bar
+        begin, stop = bar.bar
         await pilot.click(bar, offset=(stop - 1, 0))
         await arrived(player, pilot)
         assert_as_if_just_played(player, LONG)
@@ -189,7 +188,7 @@ async def test_a_snapshot_is_of_the_time_that_is_shown() -> None:
     async with playing(Tape(LONG)) as (player, pilot, _):
         await press(player, pilot, "space")
         await go_to(player, pilot, "50%")
-        snapshot = player.desk.snapshot()
+        snapshot = player.state.snapshot()
         assert snapshot is not None
         assert snapshot.sample == LONG[299]
 
@@ -209,7 +208,8 @@ async def test_without_a_recording_its_keys_are_nowhere() -> None:
     async with dashboard(LONG[:1]) as (app, pilot):
         await pilot.press("g", "full_stop")
         assert not app.screen.query("SeekBar, ReplayBar")
-        assert not [binding for _, binding in keys_shown(app) if (binding.id or "").startswith("replay.")]
+        shown = keys_shown(app, app.screens.current)
+        assert not [binding for _, binding in shown if (binding.id or "").startswith("replay.")]
 
 
 # --- what was predicted and told then --------------------------------------------------------------------------------
@@ -248,14 +248,14 @@ async def test_what_was_predicted_then_is_shown_though_the_preset_has_changed() 
     async with playing(tape) as (player, pilot, clock):
 
         def row() -> tuple[str | None, int | None]:
-            (found,) = (row for row in player.desk.view().rows if row.id == training(LONG[0]))
+            (found,) = (row for row in player.state.view().rows if row.id == training(LONG[0]))
             return found.preset, found.predicted
 
-        player.desk.choose(training(LONG[0]), hold=True)
+        player.state.choose(training(LONG[0]), hold=True)
         assert row() == (key, 71 * GIB)
         await pass_time(player, pilot, clock, 100)
         assert row() == (f"{key} (recorded)", 77 * GIB)
-        player.desk.choose(training(LONG[0]), hold=True)
+        player.state.choose(training(LONG[0]), hold=True)
         await settle(player, pilot)
         assert "estimate as recorded" in screen_text(player)
         assert f"{key} (recorded)" in screen_text(player)
@@ -271,7 +271,7 @@ async def test_what_was_predicted_then_is_shown_though_the_preset_has_changed() 
 
 async def test_without_recorded_predictions_todays_presets_match() -> None:
     async with playing(Tape(LONG), presets=FixedPresets()) as (player, _, _):
-        (found,) = (row for row in player.desk.view().rows if row.id == training(LONG[0]))
+        (found,) = (row for row in player.state.view().rows if row.id == training(LONG[0]))
         assert found.preset == PRESETS[0].key
 
 
@@ -292,10 +292,10 @@ async def test_what_the_job_had_told_then() -> None:
         [(LONG[0].taken_at, training(LONG[0]), recorded(PRESETS[0].key, 3, 60 * GIB))],
     )
     async with playing(tape) as (player, pilot, clock):
-        player.desk.choose(training(LONG[0]), hold=True)
+        player.state.choose(training(LONG[0]), hold=True)
 
         def allocated() -> int | None:
-            panel = player.desk.view().panel
+            panel = player.state.view().panel
             assert panel is not None
             assert panel.comparison is not None
             return next((row.observed for row in panel.comparison.rows if row.line == "allocated"), None)
@@ -322,7 +322,7 @@ async def test_peaks_that_no_sample_shows_are_known_from_when_they_were_noted() 
     async with playing(tape) as (player, pilot, clock):
 
         def peak() -> int | None:
-            (found,) = (row for row in player.desk.view().rows if row.id == key)
+            (found,) = (row for row in player.state.view().rows if row.id == key)
             return found.peak
 
         assert peak() == 62 * GIB

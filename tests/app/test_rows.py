@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text
 from tests.app.stand_ins import PRESETS, RoundEstimator
-from vramtui.app.state import SORT_COLUMNS, ProcessRow, SortColumn
-from vramtui.app.watch.process_rows import FrozenOrder, ProcessRows
-from vramtui.app.watch.sorted_rows import RowPredictions, SortedRows, arranged
+from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
+from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
+from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, SortColumn
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate

@@ -8,8 +8,8 @@ import pytest
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.stand_ins import Still
+from vramtui.app.live import fast_samples as sampling
 from vramtui.app.messages import SourceStuck
-from vramtui.app.monitor import fast_sampling as sampling
 from vramtui.app.watch.details import peak_words, told_facts
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.ledger import Ledger
@@ -50,7 +50,7 @@ class Unstarted(FastSampler):
 
 
 def sampled(app: Still) -> Unstarted:
-    app._sampler = made = Unstarted(Close())
+    app.parts.fast_sampler.sampler = made = Unstarted(Close())
     app.draw()
     return made
 
@@ -68,10 +68,10 @@ async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> No
             for at, used in ((0.1, 58 * GIB), (0.4, HIGH), (0.5, HIGH), (0.6, 58 * GIB), (1.3, 2 * HIGH))
         ]
         await give(app, pilot, moments.usual(1))
-        row = app.desk.view().chosen
+        row = app.state.view().chosen
         assert row is not None
         assert (row.peak, row.how, row.closely) == (HIGH, "sampled", moments.START + 0.1)
-        series = app.desk.view().series
+        series = app.state.view().series
         assert series is not None
         assert HIGH in series.values
         assert [look.used for look in sampler._looks] == [2 * HIGH]  # it is of after the sample, and waits
@@ -114,10 +114,10 @@ async def test_a_paused_screen_does_not_stop_the_looks() -> None:
         await pilot.press("space")
         sampler._looks.append(FastSample(TRAINER, moments.START + 0.4, HIGH, 0.1))
         await give(app, pilot, moments.usual(1))
-        before = app.desk.view().chosen
+        before = app.state.view().chosen
         await pilot.press("space")
         await settle(app, pilot)
-        after = app.desk.view().chosen
+        after = app.state.view().chosen
         assert (before and before.peak, after and after.peak) == (58 * GIB, HIGH)
 
 

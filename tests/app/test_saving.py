@@ -26,7 +26,7 @@ class Choice:
 
 async def test_formats_and_folder_are_kept() -> None:
     async with dashboard([moments.usual()], notifications=True) as (app, pilot):
-        choice = app.save_choice = Choice()
+        choice = app.parts.export.writer = Choice()
         await pilot.press("S")
         await settle(app, pilot)
         assert "Markdown, to paste into a ticket" in screen_text(app)
@@ -40,7 +40,7 @@ async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -
     file = tmp_path / "file"
     file.touch()
     async with dashboard([moments.usual()]) as (app, pilot):
-        choice = app.save_choice = Choice()
+        choice = app.parts.export.writer = Choice()
         await pilot.press("S", *(["space", "down"] * 5), "ctrl+s")
         await settle(app, pilot)
         assert "Select at least one format." in screen_text(app)
@@ -57,7 +57,7 @@ async def test_nothing_ticked_and_a_file_for_a_folder_are_said(tmp_path: Path) -
 
 async def test_a_choice_that_cannot_be_kept_holds_and_says_so() -> None:
     async with dashboard([moments.usual()], notifications=True) as (app, pilot):
-        choice = app.save_choice = Choice("config.toml cannot be written: No space left on device")
+        choice = app.parts.export.writer = Choice("config.toml cannot be written: No space left on device")
         await pilot.press("S", "space", "ctrl+s")
         await settle(app, pilot)
         assert "json" not in choice.settings.formats

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from tests.app.driving import climbing, dashboard, give, settle
-from vramtui.app.app import Dashboard
 from vramtui.app.help.bindings import keys_shown
-from vramtui.app.watch.alerts import say
+from vramtui.app.help.sections import check_keys
+from vramtui.app.live.alerts import AlertFeature
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.alerts import Alert, AlertRules
 from vramtui.core.observation.readings import Gpu
@@ -20,16 +20,16 @@ async def test_a_key_can_be_another_one() -> None:
     async with dashboard(climbing(), settings=settings) as (app, pilot):
         await pilot.press("space")
         await settle(app, pilot)
-        assert not app.desk.paused
+        assert not app.state.paused
         await pilot.press("x")
-        assert app.desk.paused
+        assert app.state.paused
         await pilot.press("f5")
-        assert not app.desk.paused
-        shown = {binding.id: keys for keys, binding in keys_shown(app)}
+        assert not app.state.paused
+        shown = {binding.id: keys for keys, binding in keys_shown(app, app.screens.current)}
         assert shown["watch.pause"] == "x f5"
         assert shown["app.help"] == "f1"
         await settle(app, pilot)
-        assert "f1" in app.picture()
+        assert "f1" in app.parts.export.picture()
 
 
 @pytest.mark.parametrize(
@@ -42,18 +42,18 @@ async def test_a_key_can_be_another_one() -> None:
 )
 def test_a_key_of_no_name_is_a_sentence(keys: dict[str, str], sentence: str) -> None:
     with pytest.raises(UserError) as caught:
-        Dashboard.check_keys(keys)
+        check_keys(keys)
     assert sentence in str(caught.value)
 
 
 def test_every_panels_keys_have_names() -> None:
-    Dashboard.check_keys({"table.down": "j", "estimate.more": "l", "watch.snapshot": "w", "app.quit": "ctrl+q"})
+    check_keys({"table.down": "j", "estimate.more": "l", "watch.snapshot": "w", "app.quit": "ctrl+q"})
 
 
 async def test_the_theme_of_the_settings() -> None:
     settings = Settings(dashboard=DashboardSettings(theme="vramtui-light"))
     async with dashboard(climbing(), settings=settings) as (app, _):
-        app.suit_terminal()
+        app.colours.suit_terminal()
         assert app.theme == "vramtui-light"
 
 
@@ -66,10 +66,10 @@ async def test_a_lost_card_is_said_once_and_stands_in_the_header() -> None:
             later = msgspec.structs.replace(last, taken_at=last.taken_at + seconds, gpus=(*last.gpus, lost))
             await give(app, pilot, later)
         assert [toast.message for toast in app._notifications] == ["GPU 0 is lost: it fell off the bus"]
-        assert "1&#160;alert" in app.picture()
+        assert "1&#160;alert" in app.parts.export.picture()
         await pilot.press("!")
         await pilot.pause()
-        assert "fell&#160;off&#160;the&#160;bus" in app.picture()
+        assert "fell&#160;off&#160;the&#160;bus" in app.parts.export.picture()
 
 
 async def test_a_command_hears_of_it(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ async def test_a_command_hears_of_it(tmp_path: Path) -> None:
     rules = AlertRules(bell=True, notification=True, command=f'echo "$VRAMTUI_ALERT_KIND $VRAMTUI_ALERT" > {file}')
     alert = Alert(kind="growth", gpu_uuid="", gpu_index=0, process=None, sentence="it grows \x1b[2J", since=0.0)
     async with dashboard(climbing()) as (app, pilot):
-        say(app, [alert], rules)
+        AlertFeature(app.shared, rules).say([alert])
         while not file.exists() or not file.read_text():
             await pilot.pause(0.01)
     assert file.read_text() == "growth it grows ␛[2J\n"

@@ -8,7 +8,6 @@ from textual.widgets import OptionList
 
 from tests.app.driving import climbing, dashboard
 from vramtui.app.terminal import closed_screens as tidying
-from vramtui.app.terminal.closed_screens import ClosedScreens
 
 
 async def test_what_a_closed_window_drew_is_let_go() -> None:
@@ -19,8 +18,7 @@ async def test_what_a_closed_window_drew_is_let_go() -> None:
         assert drawn() is not None
         await pilot.press("escape")
         await pilot.pause()
-        assert isinstance(app, ClosedScreens)
-        app.tidy()
+        app.closed_screens.collect()
         assert drawn() is None, gc.get_referrers(drawn())
 
 
@@ -32,6 +30,6 @@ async def test_every_closed_window_is_looked_after(monkeypatch: pytest.MonkeyPat
             await pilot.pause()
             await pilot.press("escape")
             await pilot.pause()
-            assert app.tidying_due
-            app.tidy()
-            assert not app.tidying_due
+            assert app.closed_screens.due
+            app.closed_screens.collect()
+            assert not app.closed_screens.due

@@ -86,7 +86,7 @@ async def press(driver: Driver, *keys: str) -> str:
 async def traced(driver: Driver) -> str:
     """Wait until no trace runs any more."""
     app, pilot = driver
-    while app.traces.running is not None:
+    while app.parts.traces.running is not None:
         await pilot.pause(0.01)
     await settle(app, pilot)
     return screen_text(app)
@@ -102,7 +102,7 @@ async def test_traced(picture: SnapshotAssertion, size: tuple[int, int]) -> None
     async with dashboard(climbing(), size, tracer=HandTracer()) as driver:
         await press(driver, "3", "t")
         await traced(driver)
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("pages", [1, 2])
@@ -110,7 +110,7 @@ async def test_pages_of_a_small_terminal(picture: SnapshotAssertion, pages: int)
     async with dashboard(climbing(), (80, 24), tracer=HandTracer()) as driver:
         await press(driver, "3", "t", *["v"] * pages)
         await traced(driver)
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("theme", ["vramtui-light", "vramtui-ansi"])
@@ -119,7 +119,7 @@ async def test_themes(picture: SnapshotAssertion, theme: str) -> None:
         driver[0].theme = theme
         await press(driver, "3", "t")
         await traced(driver)
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 async def test_the_traced_column_of_the_panel(picture: SnapshotAssertion) -> None:
@@ -127,7 +127,7 @@ async def test_the_traced_column_of_the_panel(picture: SnapshotAssertion) -> Non
         await press(driver, "3", "t")
         await traced(driver)
         assert "analytic   traced observed" in await press(driver, "1")
-        assert driver[0].picture() == picture
+        assert driver[0].parts.export.picture() == picture
 
 
 @pytest.mark.parametrize("plain", ["NO_COLOR", "VRAMTUI_ASCII"])
@@ -188,7 +188,7 @@ async def test_progress_and_cancel() -> None:
         async with dashboard(climbing(), tracer=tracer) as driver:
             app, pilot = driver
             await press(driver, "3", "t")
-            while "forward" not in app.traces.words:
+            while "forward" not in app.parts.traces.words:
                 await pilot.pause(0.01)
             await settle(app, pilot)
             assert "step 1, forward is done: 1.0 GiB held" in screen_text(app)

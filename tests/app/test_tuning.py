@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.stand_ins import MODEL, PRESETS
-from vramtui.app.watch.run_fields import FIELDS, LENGTHS, SIZES, changed_fields, fields_of, first_of, step, value_of
+from vramtui.app.state.run_fields import FIELDS, LENGTHS, SIZES, changed_fields, fields_of, first_of, step, value_of
 from vramtui.core.schema.workload import InferRun, Optimizer, ServeRun, TrainRun, Workload
 
 TRAIN, SERVE = (found.preset.workload for found in PRESETS)

@@ -5,46 +5,41 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tests.app.driving import dashboard
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.dashboard import command
-from vramtui.cli.dashboard.signals import let_act
+from vramtui.cli.dashboard.signals import signaller_for
 from vramtui.cli.main import program
 from vramtui.records.recording.writer import RecordingHeader, RecordingWriter
 from vramtui.sources.demo.source import DemoSource
 from vramtui.sources.host.signals import Signals
 
 
-async def test_on_this_machine_it_may() -> None:
-    async with dashboard() as (app, _):
-        let_act(app, OpenedSource(DemoSource()), read_only=False, told=False)
-        assert isinstance(app.actor, Signals)
+def test_on_this_machine_it_may() -> None:
+    signaller, _ = signaller_for(OpenedSource(DemoSource()), read_only=False, from_command_line=False)
+    assert isinstance(signaller, Signals)
 
 
 @pytest.mark.parametrize(("told", "words"), [(True, "--read-only"), (False, "dashboard.read_only")])
-async def test_read_only_sends_nothing_and_says_what_made_it_so(told: bool, words: str) -> None:
-    async with dashboard() as (app, _):
-        let_act(app, OpenedSource(DemoSource()), read_only=True, told=told)
-        assert app.actor is None
-        assert words in app.no_actor
+def test_read_only_sends_nothing_and_says_what_made_it_so(told: bool, words: str) -> None:
+    signaller, refusal = signaller_for(OpenedSource(DemoSource()), read_only=True, from_command_line=told)
+    assert signaller is None
+    assert words in refusal
 
 
-async def test_nor_does_the_demo() -> None:
-    async with dashboard() as (app, _):
-        let_act(app, open_source(demo=True, replay=None), read_only=False, told=False)
-        assert app.actor is None
-        assert "demo" in app.no_actor
+def test_nor_does_the_demo() -> None:
+    signaller, refusal = signaller_for(open_source(demo=True, replay=None), read_only=False, from_command_line=False)
+    assert signaller is None
+    assert "demo" in refusal
 
 
-async def test_nor_does_a_recording(tmp_path: Path) -> None:
+def test_nor_does_a_recording(tmp_path: Path) -> None:
     path = tmp_path / "day.jsonl.gz"
     writer = RecordingWriter(path, RecordingHeader())
     writer.write(DemoSource().read())
     writer.close()
-    async with dashboard() as (app, _):
-        let_act(app, open_source(demo=False, replay=path), read_only=False, told=False)
-        assert app.actor is None
-        assert "replay" in app.no_actor
+    signaller, refusal = signaller_for(open_source(demo=False, replay=path), read_only=False, from_command_line=False)
+    assert signaller is None
+    assert "replay" in refusal
 
 
 @pytest.mark.parametrize(("options", "read_only"), [([], False), (["--read-only"], True)])

@@ -1,6 +1,6 @@
 """The demo's jobs tell of themselves what agrees with what its driver shows."""
 
-from vramtui.app.watch.dashboard_state import DashboardState
+from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.cli.common.demo_probe import told_by
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import reported_ledger

@@ -21,10 +21,10 @@ from tests.stub.world import (
     StubProcess,
 )
 from vramtui.app.signals.controller import refused
-from vramtui.app.state import ProcessRow
+from vramtui.app.state.process_rows import ProcessRows
+from vramtui.app.state.sorted_rows import RowPredictions, arranged
+from vramtui.app.state.view import ProcessRow
 from vramtui.app.watch.details import process_facts
-from vramtui.app.watch.process_rows import ProcessRows
-from vramtui.app.watch.sorted_rows import RowPredictions, arranged
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import Absence, Sample
 from vramtui.sources.host import pid_namespace

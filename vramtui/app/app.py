@@ -1,221 +1,345 @@
-"""The dashboard: what the keys, the mouse and the command palette can ask for."""
+"""The dashboard: features in one order, one handler for each message, and the actions that are true on every screen."""
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from textual.app import SystemCommand
+from textual import events
+from textual.app import App, SystemCommand
+from textual.await_complete import AwaitComplete
+from textual.binding import BindingsMap
+from textual.command import CommandPalette
 from textual.screen import Screen
 
 from vramtui.app import messages
-from vramtui.app.editor.controller import EditorController
-from vramtui.app.export.controller import ExportController
+from vramtui.app.context import AppContext
+from vramtui.app.features import Features
+from vramtui.app.feed import FeedStatus
 from vramtui.app.help.bindings import commands
-from vramtui.app.history.calibration import CalibrationControl
-from vramtui.app.keys import APP_BINDINGS
-from vramtui.app.monitor.fast_sampling import FastSampling
-from vramtui.app.monitor.max_batch import MaxBatch
-from vramtui.app.monitor.recorder import RecordingControl
-from vramtui.app.monitor.run_writer import RunWriting
-from vramtui.app.plan.controller import PlanController
-from vramtui.app.replay.controller import ReplayController
-from vramtui.app.signals.controller import SignalController
+from vramtui.app.keys import APP_BINDINGS, REPLAY_BINDINGS, REPLAY_KEYS
+from vramtui.app.redraw import RedrawThrottle
+from vramtui.app.replay.recorded_data import Recorded
+from vramtui.app.screens import ScreenRouter
+from vramtui.app.services import Services
+from vramtui.app.state.dashboard_state import DashboardState
+from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.terminal.closed_screens import ClosedScreens
-from vramtui.app.themes import THEMES
-from vramtui.app.timeline.controller import TraceController
-from vramtui.app.watch.run_fields import LENGTHS, SIZES
-from vramtui.app.windows import InfoDialogs
-from vramtui.core.base.units import format_duration
-from vramtui.core.observation.readings import ProcessKey
+from vramtui.app.terminal.colours import Colours
+from vramtui.app.terminal.screen_size import SizedCommandPalette
+from vramtui.app.themes import Palette
+from vramtui.app.timeline.trace_jobs import TraceJobs
+from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.app.watch.screen import Watch
+from vramtui.core.estimate.estimate import Estimator
+from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.source import Source
+from vramtui.core.schema.settings import Settings
+from vramtui.monitor.poller import Poller
+from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.session import Presets
 
+# Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
+HEAD_START = 0.12
 INTERRUPTED = 130
 
 
-class Dashboard(
-    EditorController,
-    ReplayController,
-    RecordingControl,
-    RunWriting,
-    CalibrationControl,
-    ExportController,
-    TraceController,
-    PlanController,
-    SignalController,
-    FastSampling,
-    MaxBatch,
-    ClosedScreens,
-    InfoDialogs,
-):
-    """The terminal dashboard: see `Watching` for what it takes. Each action changes the desk and draws."""
+class Dashboard(App[None]):
+    """The terminal dashboard.
 
+    Args:
+        source: what is watched.
+        presets: where presets come from; they are read after the first paint, on a thread of their own.
+        interval: seconds between reads.
+        banner: a sentence shown above everything.
+        preset: the preset in the estimate panel from the beginning.
+        now: seconds that only staleness and drawing look at; tests freeze it.
+        estimator: what predicts; the analytic one by default.
+        settings: the person's; theme, keys and alerts are taken from them.
+        services: what it uses of the outside world.
+        hint: a line for somebody who is here for the first time.
+
+    Raises UserError where there is no such preset.
+    """
+
+    TITLE = "vramtui"
     BINDINGS = APP_BINDINGS
+    CSS = "Toast { background: $panel; }"
 
-    @staticmethod
-    def check_keys(keys: Mapping[str, str]) -> None:
-        """See that the settings' keys are of this program.
+    def __init__(
+        self,
+        source: Source,
+        presets: Presets,
+        *,
+        interval: float = 1.0,
+        banner: str | None = None,
+        preset: str | None = None,
+        now: Callable[[], float] = time.time,
+        estimator: Estimator | None = None,
+        settings: Settings | None = None,
+        services: Services | None = None,
+        hint: str = "",
+    ) -> None:
+        self.settings = settings or Settings()
+        self.leave: Callable[[int], None] | None = None
+        self.colours = Colours(self, self.settings.dashboard.theme, self.draw)
+        super().__init__(ansi_color=True if self.colours.plain else None)
+        self.colours.register()
+        self.animation_level = "none"
+        self._source = source
+        self.feed = FeedStatus(interval, banner or "", now)
+        self.poller = Poller(source, interval, lambda result: self.post_message(messages.message_of(result)))
+        self.painter = CellPainter(self, self.colours)
+        self.closed_screens = ClosedScreens(self, self.painter.forget_spots)
+        self.redraw = RedrawThrottle(self, self.draw, now)
+        self.screens = ScreenRouter(self, self.draw)
+        services = services or Services()
+        traces = TraceJobs(self, services.tracer, self.redraw)
+        self.state = DashboardState(Predictor(estimator, traced=traces.estimate), hint)
+        self.shared = AppContext(self, self.state, self.redraw, self.screens, now, interval)
+        self.parts = Features(
+            self.shared,
+            services,
+            traces,
+            settings=self.settings,
+            presets=presets,
+            forget_frame=self.painter.forget_frame,
+        )
+        self.screens.makers = self.parts.screens
+        if preset is not None:
+            self.state.show_preset(presets.get(preset))
 
-        Raises:
-            UserError: one of the names is no binding's.
-        """
-        if keys:
-            from vramtui.app.help.sections import check_keys  # noqa: PLC0415 - not needed for the first paint
+    def play(self, recording: Recorded) -> None:
+        """Show this recording in place of the source, from its start; before the app runs."""
+        self.parts.play(recording)
+        self.feed.add_banner(REPLAY_KEYS)
+        self._bindings = BindingsMap.merge([BindingsMap(REPLAY_BINDINGS), self._bindings])
 
-            check_keys(keys)
+    # --- life ----------------------------------------------------------------------------------------------------
 
-    # --- leaving -------------------------------------------------------------------------------------------------
+    def get_default_screen(self) -> Screen[None]:
+        """Watch is the first screen there is."""
+        return Watch(self.shared, self.parts.signals, self.parts.export.choose)
+
+    def on_mount(self) -> None:
+        """Follow the theme, look at the clock now and then, and draw what is known."""
+        self.colours.follow_theme()
+        self.set_keymap(self.settings.keys)
+        self.set_interval(1.0, self._look_at_clock)
+        first = self.poller.first_answer(HEAD_START) if self.poller.is_alive() else None
+        if isinstance(first, Sample):
+            self.state.take(first)
+        self.draw()
+
+    def on_load(self) -> None:
+        """While the screen is being put together: let the poller run, or the recording play."""
+        if self.parts.replay is not None:
+            self.post_message(messages.SampleTaken(self.parts.replay.begin()))
+        else:
+            self.poller.start()
+            self.parts.fast_sampler.begin(self._source)
+
+    def stop_reading(self) -> None:
+        """End what goes on; only what is on its way to a disk is waited for, a second at most."""
+        self.poller.stop()
+        self.parts.close()
 
     async def action_quit(self) -> None:
         """Leave with exit code 0."""
-        if not self.asks_first(0):
-            self.go(0)
+        self.go(0)
 
     def action_interrupt(self) -> None:
         """Ctrl-C: leave with the code that shells give to an interrupted program."""
-        if not self.asks_first(INTERRUPTED):
-            self.go(INTERRUPTED)
+        self.go(INTERRUPTED)
 
     def go(self, code: int) -> None:
+        """End, once it is answered what becomes of what is not saved."""
+        if not self.parts.editor.asks_first(lambda: self._end(code)):
+            self._end(code)
+
+    def _end(self, code: int) -> None:
         """End the process where this is a process of its own; else (in tests) only the app."""
         if self.leave is not None:
             self.leave(code)
         self.stop_reading()
         self.exit(return_code=code)
 
-    # --- the table -----------------------------------------------------------------------------------------------
+    # --- the terminal --------------------------------------------------------------------------------------------
 
-    def on_row_chosen(self, message: messages.RowChosen) -> None:
-        """A row was chosen by hand."""
-        self.desk.choose(message.row, hold=True)
-        self.draw_for_key()
+    def get_css_variables(self) -> dict[str, str]:
+        """The theme's variables and those that it does not have."""
+        self.theme_variables = self.colours.variables(super().get_css_variables())
+        return self.theme_variables
 
-    def on_gpu_chosen(self, message: messages.GpuChosen) -> None:
-        """Choose the first row of a GPU."""
-        view = self.desk.view()
-        row = next((row for row in view.rows if row.gpu.uuid == message.uuid), None)
-        if row is not None:
-            self.desk.choose(row.id, hold=True)
-            self.draw()
+    def _display(self, screen: Screen[object], renderable: object) -> None:
+        """Send only the cells that differ from what the terminal shows."""
+        super()._display(screen, self.painter.reduced(renderable))  # type: ignore[arg-type]  # rich's renderable
 
-    def on_sort_chosen(self, message: messages.SortChosen) -> None:
-        """A heading was clicked."""
-        self.desk.sort_by(message.column)
-        self.draw()
+    def on_resize(self, event: events.Resize) -> None:
+        """The terminal may have cut, moved or wiped what it showed."""
+        self.painter.forget_frame()
+        # Of one that has its old size again by the time that it is asked, Textual takes no notice.
+        if self._size == event.size and self.screen_stack:
+            self.screen.refresh()
 
-    def action_sort(self, direction: int) -> None:
-        """Sort by the next column."""
-        self.desk.sort_next(direction)
-        self.draw()
+    def action_command_palette(self) -> None:
+        """Textual's palette, as a screen of this program."""
+        if not isinstance(self.screen, CommandPalette):
+            self.push_screen(SizedCommandPalette(id="--command-palette"))
 
-    def action_reverse(self) -> None:
-        """The other way round."""
-        self.desk.sort_by(self.desk.sort)
-        self.draw()
+    def pop_screen(self) -> AwaitComplete:
+        """Close the window in front."""
+        self.closed_screens.collect_soon()
+        return super().pop_screen()
 
-    def action_filter(self) -> None:
-        """Ask for the text that rows must hold."""
-        from vramtui.app.ui.filter_bar import FilterBar  # noqa: PLC0415 - loads Input, not needed for the first paint
+    # --- from the threads ----------------------------------------------------------------------------------------
 
-        screen = self.watch_screen
-        if screen is not None and not screen.query(FilterBar):
-            screen.mount(FilterBar(self.desk.filter), before="KeyBar")
-
-    def on_filter_typed(self, message: messages.FilterTyped) -> None:
-        """Show the rows that hold the text."""
-        self.desk.set_filter(message.text)
-        self.draw()
-
-    def action_let_go(self) -> None:
-        """Give up the hint; then the held order; then the filter."""
-        if not self.dismiss_hint() and not self.desk.let_go() and self.desk.filter:
-            self.desk.set_filter("")
-        self.draw()
-
-    def action_pause(self) -> None:
-        """Pause the display; of a recording, the playback."""
-        if self.playback is not None:
-            self.action_replay_toggle()
+    def on_sample_taken(self, message: messages.SampleTaken) -> None:
+        """The history takes every sample; the screen at most two a second."""
+        # What was seen between two samples is of before this one.
+        self.parts.fast_sampler.before(message.sample)
+        try:
+            self.state.take(message.sample)
+            self.parts.on_sample(message.sample)
+        except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+            # The next one may be in order again; until then what is shown is as old as the one before.
+            self.on_read_failed(messages.ReadFailed(f"a reading cannot be used: {error}"))
             return
-        self.desk.toggle_pause()
+        self.feed.answer()
+        self.redraw.soon()
+
+    def on_source_stuck(self) -> None:
+        """Show the data's age; everything else continues."""
+        self.parts.fast_sampler.rest()
+        self.feed.stall()
+        self._grow_old()
+
+    def on_read_failed(self, message: messages.ReadFailed) -> None:
+        """Show the source's own sentence."""
+        self.feed.fail(message.message, message.hint)
+        self._grow_old()
+
+    def _look_at_clock(self) -> None:
+        self.poller.check()
+        if self.feed.failed:
+            self._grow_old()
+
+    def _grow_old(self) -> None:
+        """Nothing new is known: everything that is shown says how old it is."""
+        self.state.age(self.shared.clock(), self.feed.failed or "no answer")
         self.draw()
 
-    # --- estimate ------------------------------------------------------------------------------------------------
+    def on_presets_read(self, message: messages.PresetsRead) -> None:
+        """From now on processes are matched."""
+        if self.parts.replay is not None:
+            self.parts.replay.take_presets(message.presets)
+        self.parts.history.begin()
+        self.state.take_presets(message.presets)
+        self.feed.notes = message.problems
+        self.draw()
 
-    def on_field_stepped(self, message: messages.FieldStepped) -> None:
-        """A stepper was used."""
-        self.desk.step((message.field,), message.direction)
-        self.draw_for_key()
+    # --- drawing -------------------------------------------------------------------------------------------------
 
-    def action_step_size(self, direction: int) -> None:
-        """One sequence or sample less or more at once."""
-        self._step(SIZES, direction)
-
-    def action_step_length(self, direction: int) -> None:
-        """Shorter or longer sequences."""
-        self._step(LENGTHS, direction)
-
-    def _step(self, fields: tuple[str, ...], direction: int) -> None:
-        if self.desk.panel_key is None:
-            self.notify("Choose a preset first: p", markup=False)
+    def draw(self) -> None:
+        """Show everything as it is now; on the way to another place in a recording only how far that is."""
+        self.redraw.begins()
+        screen, replay = self.screens.to_draw(), self.parts.replay
+        if screen is None or self.colours.palette is None:
             return
-        if not self.desk.step(fields, direction):
-            what = "batch size" if fields is SIZES else "sequence length"
-            self.notify(f"This preset's run has no {what} to step; Tab and arrows step its other fields.", markup=False)
-        self.draw_for_key()
+        if replay is None or replay.seeking is None or screen.view.sample is None:
+            self._draw(screen, self.colours.palette)
+        if replay is not None:
+            replay.draw_bar(screen, self.colours.palette)
 
-    def action_undo(self) -> None:
-        """What the preset's file says."""
-        self.desk.undo_steps()
-        self.draw()
+    def _draw(self, screen: ViewScreen, palette: Palette) -> None:
+        """Make a View of everything known and show it."""
+        view = self.parts.completed(self.state.view(), self.feed)
+        with self.painter.together():
+            screen.take(view, palette)
+        if view.sample is not None:
+            self.redraw.is_drawn()
+
+    # --- screens and windows -------------------------------------------------------------------------------------
+
+    def action_show(self, name: str) -> None:
+        """Show a whole screen."""
+        self.parts.editor.show(name)
+
+    def action_problems(self) -> None:
+        """What could not be done, and what to do about it."""
+        self.parts.help.show_problems()
+
+    def action_help(self) -> None:
+        """Every key."""
+        self.parts.help.show_keys()
+
+    def action_snapshot(self) -> None:
+        """Save a snapshot to files."""
+        self.parts.export.save()
+
+    # --- the preset in the panel ---------------------------------------------------------------------------------
 
     def action_presets(self) -> None:
         """Choose the preset in the panel."""
-        from vramtui.app.watch.preset_picker import PresetChooser  # noqa: PLC0415 - loads the list widgets
+        self.parts.panel.choose_preset()
 
-        def chosen(key: str | None) -> None:
-            if key is not None:
-                self.desk.panel_key = key
-                self.draw()
+    def action_edit(self) -> None:
+        """Edit the panel's preset."""
+        self.parts.editor.edit()
 
-        self.push_screen(PresetChooser(self.desk, "Choose a preset", self.desk.device()), chosen)
+    def action_edit_outside(self) -> None:
+        """Edit it in the person's own editor."""
+        self.parts.editor.edit_outside()
 
-    def action_match(self) -> None:
-        """Assign a preset to the selected process."""
-        from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser  # noqa: PLC0415 - as above
+    def action_step(self, what: str, direction: int) -> None:
+        """Step the batch size or the sequence length."""
+        self.parts.panel.step(what, direction)
 
-        row = self.desk.view().chosen
-        if row is None or not isinstance(row.id, ProcessKey) or row.process is None:
-            self.notify("Select a process first: only processes can run a preset.", markup=False)
+    def action_undo(self) -> None:
+        """What the preset's file says."""
+        self.parts.panel.undo()
+
+    def action_calibrate(self) -> None:
+        """Let estimates go by what this host's runs teach, or no longer."""
+        self.parts.history.toggle_calibration()
+
+    # --- recordings ----------------------------------------------------------------------------------------------
+
+    def action_record(self) -> None:
+        """Begin to record what is watched; again: end it."""
+        self.parts.recording.toggle()
+
+    def action_replay(self, name: str, by: int) -> None:
+        """Move in the recording that is played: `step` by samples, `skip` by seconds, `faster` or slower."""
+        if self.parts.replay is not None:
+            self.parts.replay.move(name, by)
+
+    async def action_replay_seek(self) -> None:
+        """Ask where in the recording to go."""
+        if self.parts.replay is not None:
+            await self.parts.replay.ask_where()
+
+    # --- the display ---------------------------------------------------------------------------------------------
+
+    def action_pause(self) -> None:
+        """Pause the display; of a recording, the playback."""
+        if self.parts.replay is not None:
+            self.parts.replay.toggle()
             return
-        process: ProcessKey = row.id
-
-        def chosen(key: str | None) -> None:
-            if key is None:
-                return
-            self.desk.assign(process, None if key == NONE else key, automatic=key == AUTOMATIC)
-            self.draw()
-
-        title = f"Which preset does pid {row.process.pid} run?"
-        self.push_screen(PresetChooser(self.desk, title, self.desk.device(), matching=True), chosen)
-
-    def action_span(self) -> None:
-        """The graph's next time span."""
-        span = self.desk.next_span()
-        self.notify(f"Graph: {format_duration(span) if span else 'since start'}", timeout=2, markup=False)
+        self.state.toggle_pause()
         self.draw()
 
     def action_next_theme(self) -> None:
         """Dark, light, the terminal's own."""
-        names = [theme.name for theme in THEMES]
-        at = names.index(self.theme) if self.theme in names else -1
-        self.theme = names[(at + 1) % len(names)]
+        self.colours.next_theme()
 
     def action_redraw(self) -> None:
         """Something else wrote on the terminal."""
-        self.forget_frame()
+        self.painter.forget_frame()
         self.screen.refresh()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Every action with a name, for the command palette."""
-        yield from commands(self)
+        yield from commands(self, self.screens.current)
         yield from (
             command for command in super().get_system_commands(screen) if command.title in ("Theme", "Screenshot")
         )

@@ -3,9 +3,27 @@
 The order is that of the key bar: what does not fit its line is left out from the right, but for the last two.
 """
 
+from typing import NamedTuple
+
 from textual.binding import Binding, BindingType
 
-from vramtui.app.screen_registry import SCREENS
+
+class ScreenEntry(NamedTuple):
+    """A whole screen: its key, its name in the code, its title in the header, and what it shows."""
+
+    key: str
+    name: str
+    title: str
+    what: str
+
+
+SCREENS = (
+    ScreenEntry("1", "watch", "Watch", "Watch: what uses the GPUs' memory now"),
+    ScreenEntry("2", "plan", "Plan", "Plan: what fits where, before it runs"),
+    ScreenEntry("3", "timeline", "Timeline", "Timeline: the preset phase by phase"),
+    ScreenEntry("4", "history", "History", "History: past runs and their prediction errors"),
+)
+FIRST = SCREENS[0].name
 
 
 def _key(  # noqa: PLR0917 - a table of them reads best in columns
@@ -32,16 +50,17 @@ def _batch(screen: str) -> tuple[Binding, ...]:
     """The keys of a screen that step the batch."""
     less, more = f"{screen}.batch_less", f"{screen}.batch_more"
     return (
-        _key("left_square_bracket", "app.step_size(-1)", "batch", less, "Batch −1", "["),
-        _key("right_square_bracket", "app.step_size(1)", "batch", more, "Batch +1", "]"),
+        _key("left_square_bracket", "app.step('batch size', -1)", "batch", less, "Batch −1", "["),
+        _key("right_square_bracket", "app.step('batch size', 1)", "batch", more, "Batch +1", "]"),
     )
 
 
 def _length(screen: str) -> tuple[Binding, ...]:
     """The keys of a screen that step the sequence length."""
+    less, more, step = f"{screen}.seq_less", f"{screen}.seq_more", "app.step('sequence length',"
     return (
-        _key("left_curly_bracket", "app.step_length(-1)", "seq", f"{screen}.seq_less", "Sequence length −1 step", "{"),
-        _key("right_curly_bracket", "app.step_length(1)", "seq", f"{screen}.seq_more", "Sequence length +1 step", "}"),
+        _key("left_curly_bracket", f"{step} -1)", "seq", less, "Sequence length −1 step", "{"),
+        _key("right_curly_bracket", f"{step} 1)", "seq", more, "Sequence length +1 step", "}"),
     )
 
 
@@ -68,33 +87,33 @@ def _problems(screen: str) -> Binding:
 WATCH_BINDINGS: list[BindingType] = [
     _turning("watch"),
     *_choosing("watch"),
-    _key("m", "app.match", "match", "watch.match", "Assign a preset to the selected process"),
+    _key("m", "match", "match", "watch.match", "Assign a preset to the selected process"),
     *_batch("watch"),
-    _key("slash", "app.filter", "filter", "watch.filter", "Filter rows", "/"),
+    _key("slash", "filter", "filter", "watch.filter", "Filter rows", "/"),
     _taking("watch"),
     _key("space", "app.pause", "pause", "watch.pause", "Pause the display (recording continues)"),
-    _key("i", "app.details", "info", "watch.details", "Details of the selected process and its GPU"),
+    _key("i", "details", "info", "watch.details", "Details of the selected process and its GPU"),
     *_length("watch"),
     _outside("watch"),
-    _quiet("S", "app.snapshot_options", "Choose formats and folder of snapshots", "watch.snapshot_options"),
-    _quiet("x", "app.explain", "Explain the estimate part by part", "watch.explain"),
+    _quiet("S", "snapshot_options", "Choose formats and folder of snapshots", "watch.snapshot_options"),
+    _quiet("x", "explain", "Explain the estimate part by part", "watch.explain"),
     _quiet("tab", "app.focus_next", "Focus next panel", "watch.focus_next"),
     _undoing("watch"),
-    _quiet("less_than_sign", "app.sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),
-    _quiet("greater_than_sign", "app.sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),
-    _quiet("o", "app.reverse", "Reverse order", "watch.reverse"),
-    _quiet("enter", "app.details", "Details of the selected row", "watch.enter", "enter"),
-    _quiet("t", "app.span", "Cycle the graph's time range", "watch.span"),
-    _quiet("X,f9", "app.signal", "Send a signal to the selected process (asks first)", "watch.signal", "X"),
-    _quiet("c", "app.copy_pid", "Copy the selected process's pid", "watch.copy_pid"),
-    _quiet("C", "app.copy_command", "Copy the selected process's command", "watch.copy_command", "C"),
+    _quiet("less_than_sign", "sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),
+    _quiet("greater_than_sign", "sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),
+    _quiet("o", "reverse", "Reverse order", "watch.reverse"),
+    _quiet("enter", "details", "Details of the selected row", "watch.enter", "enter"),
+    _quiet("t", "span", "Cycle the graph's time range", "watch.span"),
+    _quiet("X,f9", "signal", "Send a signal to the selected process (asks first)", "watch.signal", "X"),
+    _quiet("c", "copy_pid", "Copy the selected process's pid", "watch.copy_pid"),
+    _quiet("C", "copy_command", "Copy the selected process's command", "watch.copy_command", "C"),
     _problems("watch"),
-    _quiet("escape", "app.let_go", "Unfreeze sorting; then clear filter", "watch.let_go"),
+    _quiet("escape", "let_go", "Unfreeze sorting; then clear filter", "watch.let_go"),
 ]
 TIMELINE_BINDINGS: list[BindingType] = [
     _turning("timeline"),
-    _key("t", "app.trace", "trace", "timeline.trace", "Trace the preset with PyTorch on fake tensors"),
-    _key("x", "app.cancel_trace", "cancel", "timeline.cancel", "Cancel the trace"),
+    _key("t", "trace", "trace", "timeline.trace", "Trace the preset with PyTorch on fake tensors"),
+    _key("x", "cancel_trace", "cancel", "timeline.cancel", "Cancel the trace"),
     *_choosing("timeline"),
     *_batch("timeline"),
     _taking("timeline"),
@@ -103,49 +122,50 @@ TIMELINE_BINDINGS: list[BindingType] = [
     _undoing("timeline"),
     _quiet("space", "app.pause", "Pause the display (recording continues)", "timeline.pause"),
     _problems("timeline"),
-    _quiet("escape", "app.leave_timeline", "Cancel the trace; without one, back to Watch", "timeline.leave"),
+    _quiet("escape", "leave_timeline", "Cancel the trace; without one, back to Watch", "timeline.leave"),
 ]
 PLAN_BINDINGS: list[BindingType] = [
     _turning("plan"),
     *_choosing("plan"),
-    _key("a", "app.choose_axis(True)", "axes", "plan.across", "Choose the horizontal axis"),
-    _key("A", "app.choose_axis(False)", "axes", "plan.down", "Choose the vertical axis", "A"),
-    _key("g", "app.choose_card", "card", "plan.card", "Choose the card: one of this machine, or any known card"),
-    _key("b", "app.choose_beside", "compare", "plan.beside", "Compare with another preset, or with this one's file"),
-    _key("enter", "app.take_variant", "apply", "plan.take", "Apply the cell's variant on Watch", "enter"),
-    _key("w", "app.save_variant", "save", "plan.save", "Save the cell's variant as your own preset"),
+    _key("a", "choose_axis(True)", "axes", "plan.across", "Choose the horizontal axis"),
+    _key("A", "choose_axis(False)", "axes", "plan.down", "Choose the vertical axis", "A"),
+    _key("g", "choose_card", "card", "plan.card", "Choose the card: one of this machine, or any known card"),
+    _key("b", "choose_beside", "compare", "plan.beside", "Compare with another preset, or with this one's file"),
+    _key("enter", "take_variant", "apply", "plan.take", "Apply the cell's variant on Watch", "enter"),
+    _key("w", "save_variant", "save", "plan.save", "Save the cell's variant as your own preset"),
     _key("t", "changes", "changes", "plan.changes", "Focus the changes that free memory; again: back to the map"),
-    _key("f", "app.plan_edge", "limit", "plan.edge", "Go to the largest value of the row that fits"),
+    _key("f", "plan_edge", "limit", "plan.edge", "Go to the largest value of the row that fits"),
     _taking("plan"),
-    _quiet("x", "app.swap_axes", "Swap the axes", "plan.swap"),
-    _quiet("home", "app.plan_home", "Go to the preset's own values", "plan.home"),
+    _quiet("x", "swap_axes", "Swap the axes", "plan.swap"),
+    _quiet("home", "plan_home", "Go to the preset's own values", "plan.home"),
     _outside("plan"),
     _undoing("plan"),
     _problems("plan"),
-    _quiet("escape", "app.leave_plan", "Back to Watch", "plan.leave"),
+    _quiet("escape", "leave_plan", "Back to Watch", "plan.leave"),
 ]
 HISTORY_BINDINGS: list[BindingType] = [
-    _key("enter", "app.open_run", "open", "history.open", "Details of the selected run", "enter"),
-    _key("slash", "app.filter_runs", "filter", "history.filter", "Filter runs", "/"),
-    _key("s", "app.report_run", "report", "history.report", "Write a report of the selected run"),
-    _key("d", "app.forget_run", "delete", "history.forget", "Delete the selected run (asks first)"),
-    _key("less_than_sign", "app.sort_runs(-1)", "sort", "history.sort_before", "Sort by the column to the left", "<"),
-    _key("greater_than_sign", "app.sort_runs(1)", "sort", "history.sort_next", "Sort by the column to the right", ">"),
-    _key("o", "app.reverse_runs", "reverse", "history.reverse", "Reverse order"),
+    _key("enter", "open_run", "open", "history.open", "Details of the selected run", "enter"),
+    _key("slash", "filter_runs", "filter", "history.filter", "Filter runs", "/"),
+    _key("s", "report_run", "report", "history.report", "Write a report of the selected run"),
+    _key("d", "forget_run", "delete", "history.forget", "Delete the selected run (asks first)"),
+    _key("less_than_sign", "sort_runs(-1)", "sort", "history.sort_before", "Sort by the column to the left", "<"),
+    _key("greater_than_sign", "sort_runs(1)", "sort", "history.sort_next", "Sort by the column to the right", ">"),
+    _key("o", "reverse_runs", "reverse", "history.reverse", "Reverse order"),
     _problems("history"),
-    _quiet("escape", "app.leave_history", "Clear the filter; then back to Watch", "history.leave"),
+    _quiet("escape", "leave_history", "Clear the filter; then back to Watch", "history.leave"),
 ]
+REPLAY_KEYS = "space play · , . step · g go to · ( ) speed"
 REPLAY_BINDINGS: list[BindingType] = [
-    _key("space", "replay_toggle", "play", "replay.toggle", "Play or pause; at the end: play from the start"),
-    _key("comma", "replay_step(-1)", "step", "replay.back", "Pause, one sample back", ","),
-    _key("full_stop", "replay_step(1)", "step", "replay.on", "Pause, one sample forward", "."),
+    _key("space", "pause", "play", "replay.toggle", "Play or pause; at the end: play from the start"),
+    _key("comma", "replay('step', -1)", "step", "replay.back", "Pause, one sample back", ","),
+    _key("full_stop", "replay('step', 1)", "step", "replay.on", "Pause, one sample forward", "."),
     _key("g", "replay_seek", "go to", "replay.seek", "Go to a time: 12:03:20, +90, -1m30s, 50%"),
-    _key("left_parenthesis", "replay_speed(-1)", "speed", "replay.slower", "Slower, down to 1x", "("),
-    _key("right_parenthesis", "replay_speed(1)", "speed", "replay.faster", "Faster, up to 60x", ")"),
-    _quiet("shift+left", "replay_skip(-10)", "Back 10 seconds", "replay.skip_back"),
-    _quiet("shift+right", "replay_skip(10)", "Forward 10 seconds", "replay.skip_on"),
-    _quiet("ctrl+left", "replay_skip(-60)", "Back 1 minute", "replay.minute_back"),
-    _quiet("ctrl+right", "replay_skip(60)", "Forward 1 minute", "replay.minute_on"),
+    _key("left_parenthesis", "replay('faster', -1)", "speed", "replay.slower", "Slower, down to 1x", "("),
+    _key("right_parenthesis", "replay('faster', 1)", "speed", "replay.faster", "Faster, up to 60x", ")"),
+    _quiet("shift+left", "replay('skip', -10)", "Back 10 seconds", "replay.skip_back"),
+    _quiet("shift+right", "replay('skip', 10)", "Forward 10 seconds", "replay.skip_on"),
+    _quiet("ctrl+left", "replay('skip', -60)", "Back 1 minute", "replay.minute_back"),
+    _quiet("ctrl+right", "replay('skip', 60)", "Forward 1 minute", "replay.minute_on"),
 ]
 APP_BINDINGS: list[BindingType] = [
     *(_quiet(place.key, f"show('{place.name}')", place.what, f"app.{place.name}") for place in SCREENS),

@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING
 
 from textual.message import Message
 
-from vramtui.app.state import RowId, SortColumn
-from vramtui.app.timeline.tracer import FinishedTrace, Job
+from vramtui.app.state.view import RowId, SortColumn
+from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.poller import ReadResult
 
 if TYPE_CHECKING:
-    from vramtui.core.runs.calibration import Calibration
-    from vramtui.core.runs.run import StoredRun
     from vramtui.core.runs.run_list import RunColumn
 
 
@@ -77,51 +76,10 @@ class FieldStepped(Message):
 
 
 @dataclass
-class FilterTyped(Message):
-    """The filter of the process table is now `text`."""
-
-    text: str
-
-
-@dataclass
 class GpuChosen(Message):
     """A GPU's bar was clicked."""
 
     uuid: str
-
-
-@dataclass
-class TraceProgressed(Message):
-    """A running trace is at `words`."""
-
-    job: Job
-    words: str
-
-
-@dataclass
-class TraceEnded(Message):
-    """A trace is done, or an earlier one was found (`recalled`).
-
-    Without `traced`, `problem` says why it ended early, and is empty where it was called off.
-    """
-
-    job: Job
-    traced: FinishedTrace | None = None
-    problem: str = ""
-    recalled: bool = False
-
-
-@dataclass
-class PastRead(Message):
-    """The history of runs was looked at; `stamp` is what it looked like.
-
-    `runs` is None where it has not changed since, or `problem` says why it was not read.
-    """
-
-    stamp: object
-    runs: "tuple[StoredRun, ...] | None"
-    calibration: "Calibration | None" = None
-    problem: str = ""
 
 
 @dataclass
@@ -136,22 +94,6 @@ class RunSortChosen(Message):
     """The heading of a column of past runs was clicked."""
 
     column: "RunColumn"
-
-
-@dataclass
-class RunFilterTyped(Message):
-    """The filter of past runs is now `text`."""
-
-    text: str
-
-
-@dataclass
-class RunAnswered(Message):
-    """Something was done with a past run: what, and lines about it; or `problem` says why it was not."""
-
-    title: str
-    lines: list[str]
-    problem: str = ""
 
 
 @dataclass
@@ -170,17 +112,10 @@ class CellChosen(Message):
     y: int
 
 
-@dataclass
-class PlanProgressed(Message):
-    """The Plan screen's maps and advice know more than before; `problem` says what went wrong."""
-
-    problem: str = ""
-
-
-@dataclass
-class VariantSaved(Message):
-    """A variant is a preset now, or `problem` says why it is not."""
-
-    found: PresetFile | None
-    path: str = ""
-    problem: str = ""
+def message_of(result: ReadResult) -> Message:
+    """The message that says what came of a read."""
+    if isinstance(result, Sample):
+        return SampleTaken(result)
+    if isinstance(result, SourceFailed):
+        return ReadFailed(result.message, result.hint)
+    return SourceStuck(result.asked_at)

@@ -13,7 +13,7 @@ from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
 
 if TYPE_CHECKING:
-    from vramtui.app import Dashboard
+    pass
 
 
 class Format(str, Enum):
@@ -71,10 +71,8 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if "svg" in formats:
+        from vramtui.app.services import Services  # noqa: PLC0415 - as above
         from vramtui.app.terminal.screenshot import picture  # noqa: PLC0415 - only a picture needs the screen
 
-        def hear(app: "Dashboard") -> None:
-            app.desk.jobs = jobs
-
-        svg = picture([taken.sample], library, banner=opened.banner, prepare=hear)
+        svg = picture([taken.sample], library, banner=opened.banner, services=Services(jobs=jobs))
     return save_snapshot(taken, folder, formats, svg=svg)

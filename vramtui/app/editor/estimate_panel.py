@@ -5,7 +5,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from vramtui.app.editor.editor_view import EditorView
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
 from vramtui.app.watch.parts_tree import EIGHTHS, LEAVES, size_of
@@ -19,7 +19,7 @@ NAME, SIZE, CHANGE = 14, 10, 12
 NOTHING_YET = "No estimate yet: it appears as soon as the text is a valid preset."
 
 
-class Totals(Lines, can_focus=True):
+class Totals(Lines[View], can_focus=True):
     """The estimate of the last text that was right; grey while the present one is not."""
 
     DEFAULT_CSS = """
@@ -34,7 +34,7 @@ class Totals(Lines, can_focus=True):
     def read(self, look: EditorView) -> None:
         """Show this draft's estimate."""
         self._look = look
-        if self.palette is not None:
+        if self.view is not None and self.palette is not None:
             self.take(self.view, self.palette)
 
     def titles(self, view: View) -> tuple[str, str]:
@@ -63,7 +63,7 @@ class Totals(Lines, can_focus=True):
         return [*lines, *closing][:height]
 
 
-class TotalLine(Lines):
+class TotalLine(Lines[View]):
     """Total and verdict in one line, for terminals that show one page at a time."""
 
     def __init__(self) -> None:

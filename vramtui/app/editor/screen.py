@@ -23,15 +23,6 @@ WIDE, VERY_WIDE = 112, 170
 LOOK_EVERY = 1.0
 
 
-class EditorKeys(KeyBar):
-    """The editor's keys in their own order, whatever panel shares some of them."""
-
-    def bindings_shown(self) -> list[Binding]:
-        """Those of the editor alone: letters are typed here."""
-        order = {binding.id: at for at, binding in enumerate(EDITOR_BINDINGS) if isinstance(binding, Binding)}
-        return sorted((one for one in super().bindings_shown() if one.id in order), key=lambda one: order[one.id])
-
-
 class EditorScreen(FileActions, NewPreset):
     """The form beside the text, the estimate below; narrow terminals show one of them at a time."""
 
@@ -73,7 +64,8 @@ class EditorScreen(FileActions, NewPreset):
                 yield TomlText()
                 yield Totals()
         yield TotalLine()
-        yield EditorKeys()
+        # Letters are typed here, and panels share some of the keys.
+        yield KeyBar(only=[one.id or "" for one in EDITOR_BINDINGS if isinstance(one, Binding)])
 
     def on_mount(self) -> None:
         """Show the draft, and look at its file now and then."""

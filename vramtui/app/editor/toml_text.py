@@ -12,7 +12,7 @@ from textual.widgets.text_area import TextAreaTheme
 
 from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.toml_highlight import Sort, open_fences, stretches
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import fit
 from vramtui.core.base.text import printable

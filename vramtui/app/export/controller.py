@@ -1,10 +1,15 @@
-"""Snapshots: written with one key, as chosen once."""
+"""Snapshots: what is shown, written to files on a thread, in the formats that were chosen once."""
 
+import threading
+from collections.abc import Callable
 from typing import Protocol
 
-from vramtui.app.monitor.dashboard_base import DashboardBase
+from vramtui.app.context import AppContext
 from vramtui.core.base.errors import UserError
+from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import SnapshotSettings
+
+Save = Callable[[Snapshot, str], list[str]]
 
 
 class SnapshotWriter(Protocol):
@@ -21,20 +26,56 @@ class SnapshotWriter(Protocol):
         ...
 
 
-class ExportController(DashboardBase):
-    """The keys of snapshots. `save_choice` is None where nothing can be chosen."""
+class ExportController:
+    """Writes snapshots.
 
-    save_choice: SnapshotWriter | None = None
+    Args:
+        shared: the dashboard's own parts.
+        save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
+        writer: the choice of formats and folder; None where nothing can be chosen.
+    """
 
-    def action_snapshot(self) -> None:
+    def __init__(self, shared: AppContext, save: Save | None, writer: SnapshotWriter | None) -> None:
+        self._shared = shared
+        self._app = shared.app
+        self._save = save
+        self.writer = writer
+
+    def picture(self) -> str:
+        """The screen as SVG."""
+        sample = self._shared.state.sample
+        host = sample.host.name if sample is not None else ""
+        return self._app.export_screenshot(title=f"vramtui · {host}" if host else "vramtui")
+
+    def save(self) -> None:
         """Save a snapshot to files."""
-        self.save_snapshot()
+        snapshot, save = self._shared.state.snapshot(), self._save
+        if save is None or snapshot is None:
+            self._app.notify("Nothing to save yet." if save else "Saving is not available here.", markup=False)
+            return
+        picture = self.picture()
 
-    def action_snapshot_options(self) -> None:
+        def write() -> None:
+            try:
+                paths, problem = save(snapshot, picture), ""
+            except (UserError, OSError) as error:
+                paths, problem = [], str(error)
+            self._app.call_later(self._saved, paths, problem)
+
+        threading.Thread(target=write, name="save snapshot", daemon=True).start()
+
+    def _saved(self, paths: list[str], problem: str) -> None:
+        """Say where it is."""
+        if problem:
+            self._app.notify(problem, title="Snapshot", severity="error", markup=False)
+        else:
+            self._app.notify("\n".join(paths), title="Snapshot written", markup=False)
+
+    def choose(self) -> None:
         """Choose formats and folder."""
-        choice = self.save_choice
-        if choice is None:
-            self.notify("Saving is not available here.", markup=False)
+        writer = self.writer
+        if writer is None:
+            self._app.notify("Saving is not available here.", markup=False)
             return
         from vramtui.app.export.options_dialog import SaveOptions  # noqa: PLC0415 - loads the list widgets
 
@@ -42,10 +83,10 @@ class ExportController(DashboardBase):
             if settings is None:
                 return
             try:
-                choice.choose(settings)
+                writer.choose(settings)
             except UserError as error:
-                self.notify(f"Applies until you quit. {error}", severity="error", markup=False)
+                self._app.notify(f"Applies until you quit. {error}", severity="error", markup=False)
             else:
-                self.notify("Saved: s uses these options from now on.", markup=False)
+                self._app.notify("Saved: s uses these options from now on.", markup=False)
 
-        self.push_screen(SaveOptions(choice.settings), chosen)
+        self._app.push_screen(SaveOptions(writer.settings), chosen)

@@ -2,15 +2,14 @@
 
 from collections.abc import Callable, Iterable
 
-from textual.app import SystemCommand
+from textual.app import App, SystemCommand
 from textual.binding import Binding
 
-from vramtui.app.monitor.dashboard_base import DashboardBase
+from vramtui.app.ui.view_screen import ViewScreen
 
 
-def keys_shown(app: DashboardBase) -> list[tuple[str, Binding]]:
+def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Binding]]:
     """Every binding with an id of the screen that is shown, its panels and the app, with its keys as written."""
-    screen = app.place
     nodes = [screen, *(node for node in screen.query("*") if node.can_focus), app] if screen is not None else [app]
     found: dict[str, tuple[list[str], Binding]] = {}
     for node in nodes:
@@ -25,9 +24,9 @@ def keys_shown(app: DashboardBase) -> list[tuple[str, Binding]]:
     return [(" ".join(keys), binding) for keys, binding in found.values()]
 
 
-def focused_section(app: DashboardBase) -> str:
+def focused_section(screen: ViewScreen | None) -> str:
     """What the ids of the focused panel's bindings begin with; empty where no panel has the keys."""
-    node = app.place.focused if app.place is not None else None
+    node = screen.focused if screen is not None else None
     for binding in node._bindings.copy().key_to_bindings.values() if node is not None else ():  # noqa: SLF001 - as above
         for one in binding:
             if one.id:
@@ -35,21 +34,21 @@ def focused_section(app: DashboardBase) -> str:
     return ""
 
 
-def commands(app: DashboardBase) -> Iterable[SystemCommand]:
+def commands(app: App[None], screen: ViewScreen | None) -> Iterable[SystemCommand]:
     """Every action of the screen that is shown and of the app, as the palette lists them."""
-    screen = app.place
     if screen is None:
         return
     for active in screen.active_bindings.values():
         binding = active.binding
         if not binding.system and active.node in (screen, app) and active.enabled:
             title = (binding.tooltip or binding.description).rstrip(".")
-            yield SystemCommand(title, f"{binding.description} ({app.get_key_display(binding)})", _runner(app, binding))
+            yield SystemCommand(
+                title, f"{binding.description} ({app.get_key_display(binding)})", _runner(app, screen, binding)
+            )
 
 
-def _runner(app: DashboardBase, binding: Binding) -> Callable[[], object]:
+def _runner(app: App[None], screen: ViewScreen, binding: Binding) -> Callable[[], object]:
     async def run() -> None:
-        screen = app.place
         await app.run_action(binding.action, screen)
 
     return run

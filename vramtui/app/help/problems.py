@@ -2,7 +2,7 @@
 
 from textual.content import Content
 
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.ui.dialog import TextWindow
 from vramtui.core.base.text import printable
 
@@ -32,7 +32,7 @@ def problems_of(view: View) -> list[tuple[str, str, str]]:
     """Where, what and the next step of every problem."""
     found = [(f"GPU {alert.gpu_index}", alert.sentence, "") for alert in view.alerts]
     found += [("source", view.failure, "")] if view.failure else []
-    found += [("history", view.unkept, "")] if view.unkept else []
+    found += [("history", view.history_error, "")] if view.history_error else []
     if view.sample is not None:
         found += [
             (

@@ -4,9 +4,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from vramtui.app.history.controller import HistoryController
-from vramtui.app.messages import PresetsRead
-from vramtui.app.state import View
+from vramtui.app.context import AppContext
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import Workload
@@ -20,81 +18,72 @@ NOTHING_YET = (
 )
 
 
-class CalibrationControl(HistoryController):
-    """The key of calibration. What is kept and recorded is never corrected."""
+class CalibrationSwitch:
+    """Whether estimates go by what runs teach, and what that is. What is recorded is never corrected.
 
-    _calibrates: bool | None = None
+    Args:
+        shared: the dashboard's own parts.
+        on: as the settings have it.
+
+    Attributes:
+        on: whether it is asked for; it `applies` once enough is known.
+    """
+
+    def __init__(self, shared: AppContext, *, on: bool) -> None:
+        self._shared = shared
+        self.on = on
+        self._asked = False
+        self._known: Calibration | None = None
 
     @property
-    def calibrates(self) -> bool:
-        """Whether estimates are to go by what runs teach."""
-        return self.settings.dashboard.calibration if self._calibrates is None else self._calibrates
+    def applies(self) -> bool:
+        """Whether estimates are corrected now."""
+        return self.on and self._known is not None and self._known.usable > 0
 
-    def complete(self, view: View, place: str) -> View:
-        """Whether it is applied."""
-        view = super().complete(view, place)
-        if view.past is None:
-            return view
-        return msgspec.structs.replace(view, past=msgspec.structs.replace(view.past, applied=self._applies()))
+    def toggle(self) -> None:
+        """On, or off again: a person asked for it, and is told what came of it."""
+        self.on = self._asked = not self.on
 
-    def on_presets_read(self, message: PresetsRead) -> None:
-        """After the first paint, read the history where the settings ask for it."""
-        del message
-        if self.calibrates:
-            self.read_past()
-
-    def action_calibrate(self) -> None:
-        """On, or off again."""
-        self._calibrates = not self.calibrates
-        if self._calibrates and not self.past_desk.is_read:
-            self.read_past()
-            return
-        self._apply()
-        self._say()
-        self.draw()
-
-    def learnt(self, calibration: "Calibration | None") -> None:
+    def take(self, calibration: "Calibration | None") -> None:
         """Go by the latest."""
-        first = self.past_desk.calibration is None
-        super().learnt(calibration)
-        self._apply()
-        if first and self._calibrates:
-            self._say()
+        first, self._known = self._known is None, calibration
+        self.apply()
+        if first and self._asked:
+            self.notify()
 
-    def unread(self, problem: str) -> None:
-        """Notify whoever asked; the History screen shows it anyway."""
-        if self._calibrates and self._applies() is False:
-            self._calibrates = False
-            self.notify(problem, title="Calibration", severity="error", markup=False)
+    def fail(self, problem: str) -> None:
+        """The history cannot be read. Who asked for it is told; the History screen says it by itself."""
+        if self._asked and not self.applies:
+            self.on = self._asked = False
+            self._shared.app.notify(problem, title="Calibration", severity="error", markup=False)
 
-    def _say(self) -> None:
-        if not self.calibrates:
-            self.notify("Estimates are shown uncorrected.", title="Calibration off", markup=False)
-        elif self._applies():
-            count = self.past_desk.calibration.usable if self.past_desk.calibration is not None else 0
+    def apply(self) -> None:
+        """Let the predictor correct its estimates, or no longer."""
+        self._shared.state.predictor.correct_by(self._corrected if self.applies else None)
+
+    def notify(self) -> None:
+        """Say whether it is on, and what it goes by."""
+        notify = self._shared.app.notify
+        if not self.on:
+            notify("Estimates are shown uncorrected.", title="Calibration off", markup=False)
+        elif self.applies:
+            count = self._known.usable if self._known is not None else 0
             what = f"{count} constant{'s' if count > 1 else ''} learned from this host's runs"
-            self.notify(f"Estimates use {what}; K turns this off.", title="Calibration on", markup=False)
+            notify(f"Estimates use {what}; K turns this off.", title="Calibration on", markup=False)
         else:
             from vramtui.core.runs.calibration import ENOUGH  # noqa: PLC0415 - not needed for the first paint
 
-            self.notify(NOTHING_YET.format(enough=ENOUGH), title="Calibration", severity="warning", markup=False)
-
-    def _applies(self) -> bool:
-        found = self.past_desk.calibration
-        return self.calibrates and found is not None and found.usable > 0
-
-    def _apply(self) -> None:
-        self.desk.predictor.correct_by(self._corrected if self._applies() else None)
+            notify(NOTHING_YET.format(enough=ENOUGH), title="Calibration", severity="warning", markup=False)
 
     def _corrected(self, estimate: Estimate, workload: Workload, device: Device) -> Estimate:
-        found, sample = self.past_desk.calibration, self.desk.sample
-        if found is None:
+        known, sample = self._known, self._shared.state.sample
+        if known is None:
             return estimate
-        from vramtui.core.runs.calibration import calibrated  # noqa: PLC0415 - as above
+        from vramtui.core.runs.calibration import calibrated  # noqa: PLC0415 - not needed for the first paint
 
         driver = sample.host.driver_version if sample is not None else None
-        share = found.share(estimate.method, _kind(workload.model), _kind(workload.run))
-        return calibrated(estimate, found.context(device.name, driver), share)
+        share = known.share(estimate.method, _kind(workload.model), _kind(workload.run))
+        return calibrated(estimate, known.context(device.name, driver), share)
 
 
 def _kind(table: msgspec.Struct) -> str:

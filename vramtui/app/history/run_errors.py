@@ -4,7 +4,6 @@ from textual.strip import Strip
 
 from vramtui.app.history.model import Errors, HistoryView
 from vramtui.app.history.run_columns import card_name
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.braille import DOTS, braille_rows
 from vramtui.app.ui.lines import Framed, Piece, between, fit, paragraph, strip
@@ -17,14 +16,14 @@ BAR, ROWS = 3, 2  # columns of a bar, beside which is a gap of one; rows of a hi
 EACH = 2 + ROWS
 
 
-class RunErrors(Framed):
+class RunErrors(Framed[HistoryView]):
     """For each method and kind of model: the number of runs, the median, the extremes, and a histogram."""
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
         """As many as fit, the axis of all histograms below them."""
-        errors = (view.past or HistoryView()).errors
+        errors = view.errors
         if not errors:
-            words = "No finished run has both a prediction and an observation yet." if view.past else ""
+            words = "No finished run has both a prediction and an observation yet."
             return paragraph(words, palette, width)[:height]
         lines: list[Strip] = []
         for one in sorted(errors, key=lambda one: -one.spread.runs):
@@ -33,9 +32,9 @@ class RunErrors(Framed):
             lines += _spread(one, palette, width)
         return [*lines[: height - 1], _axis(palette, width)]
 
-    def titles(self, view: View) -> tuple[str, str]:
+    def titles(self, view: HistoryView) -> tuple[str, str]:
         """What it is."""
-        count = len((view.past or HistoryView()).errors)
+        count = len(view.errors)
         room = (self.scrollable_content_region.height - 1) // EACH
         return ("Observed over predicted", f"{room} of {count} kinds" if 0 < room < count else "")
 
@@ -74,13 +73,12 @@ def _axis(palette: Palette, width: int) -> Strip:
     return strip([("  " + "".join(cells) + "%", palette.dim)], width, palette.text)
 
 
-class RunCalibration(Framed):
+class RunCalibration(Framed[HistoryView]):
     """The calibrated constants, from how many runs and with which spread; and whether they are applied."""
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, view: HistoryView, palette: Palette, width: int, height: int) -> list[Strip]:
         """Contexts, then cached shares."""
-        past = view.past or HistoryView()
-        found = past.calibration
+        found = view.calibration
         if found is None or not (found.contexts or found.shares):
             words = (
                 "Finished runs with a probe (vramtui run) calibrate the CUDA context's size and how much PyTorch keeps"
@@ -89,9 +87,9 @@ class RunCalibration(Framed):
             return paragraph(words, palette, width)[:height]
         return _learnt(found, palette, width)[:height]
 
-    def titles(self, view: View) -> tuple[str, str]:
+    def titles(self, view: HistoryView) -> tuple[str, str]:
         """Whether it is applied, and the key that changes that."""
-        applied = (view.past or HistoryView()).applied
+        applied = view.applied
         return ("Calibration", "applied to estimates · K turns off" if applied else "off · K applies it to estimates")
 
 

@@ -7,7 +7,7 @@ from rich.style import Style
 from textual.geometry import Size
 from textual.strip import Strip
 
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Framed, Piece, fit, right, strip, wrap
@@ -28,7 +28,7 @@ HOW = {
 }
 
 
-class _Still(Framed):
+class _Still(Framed[View]):
     """Lines about one run, as many as there are."""
 
     TITLE = ""

@@ -8,7 +8,6 @@ from textual.strip import Strip
 from vramtui.app.history.model import HistoryView
 from vramtui.app.history.run_columns import columns_for, run_strip
 from vramtui.app.messages import RunChosen, RunSortChosen
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys
@@ -26,65 +25,62 @@ EMPTY = (
 )
 
 
-class RunHeading(SortHeading[RunColumn]):
+class RunHeading(SortHeading[HistoryView, RunColumn]):
     """The columns of the list of runs."""
 
     def columns(self, width: int) -> tuple[Column[RunColumn], ...]:
         """Those of the rows below."""
         return columns_for(width)
 
-    def sorting(self, view: View) -> tuple[RunColumn, bool]:
+    def sorting(self, view: HistoryView) -> tuple[RunColumn, bool]:
         """Moments begin with the latest and figures with the largest."""
-        past = view.past or HistoryView()
-        return past.sort, (past.sort in FROM_THE_LARGEST) != past.reverse
+        return view.sort, (view.sort in FROM_THE_LARGEST) != view.reverse
 
     def choice(self, column: RunColumn) -> Message:
         """Sort by it."""
         return RunSortChosen(column)
 
 
-class RunRows(CursorRows[StoredRun]):
+class RunRows(CursorRows[HistoryView, StoredRun]):
     """The rows; the cursor is the chosen run."""
 
     BINDINGS = moving_keys("runs")
-    OPENS = "app.open_run"
+    OPENS = "screen.open_run"
 
-    def rows_of(self, view: View) -> Sequence[StoredRun]:
+    def rows_of(self, view: HistoryView) -> Sequence[StoredRun]:
         """Filtered and in order."""
-        return view.past.runs if view.past is not None else ()
+        return view.runs
 
-    def cursor_of(self, view: View) -> int:
+    def cursor_of(self, view: HistoryView) -> int:
         """Where the chosen one stands."""
-        chosen = view.past.chosen if view.past is not None else None
-        return next((at for at, kept in enumerate(self.rows_of(view)) if kept is chosen), 0)
+        return next((at for at, kept in enumerate(view.runs) if kept is view.chosen), 0)
 
     def line_of(self, row: StoredRun, palette: Palette, width: int, cursor: str | None) -> Strip:
         """One run, as of now."""
-        now = self.view.past.now if self.view.past is not None else 0.0
+        now = self.view.now if self.view is not None else 0.0
         return run_strip(row.run, now, palette, self.breadth, cursor).crop(0, width)
 
-    def sentences(self, view: View, width: int) -> Sequence[str]:
+    def sentences(self, view: HistoryView, width: int) -> Sequence[str]:
         """Why there are no runs."""
-        return _sentences(view.past or HistoryView(), width)
+        return _sentences(view, width)
 
     def choice(self, row: StoredRun) -> Message:
         """Look at this one."""
         return RunChosen(row.id)
 
 
-class RunTable(ListFrame[RunColumn, StoredRun]):
+class RunTable(ListFrame[HistoryView, RunColumn, StoredRun]):
     """Heading and rows in a frame."""
 
     def __init__(self) -> None:
         super().__init__(RunHeading(), RunRows(id="runs"))
 
-    def told(self, view: View) -> tuple[str, str]:
+    def titles(self, view: HistoryView) -> tuple[str, str]:
         """How many runs; what the filter is."""
-        past = view.past or HistoryView()
-        count = f"{len(past.runs)} of {past.total}" if past.filter else str(past.total)
-        unit = "peaks in GiB" if past.runs else ""
-        below = f"filter: {printable(past.filter)}, Esc clears" if past.filter else unit
-        return f"Runs · {count}{f' · {past.note}' if past.note else ''}", below
+        count = f"{len(view.runs)} of {view.total}" if view.filter else str(view.total)
+        unit = "peaks in GiB" if view.runs else ""
+        below = f"filter: {printable(view.filter)}, Esc shows all" if view.filter else unit
+        return f"Runs · {count}{f' · {view.note}' if view.note else ''}", below
 
 
 def _sentences(past: HistoryView, width: int) -> list[str]:

@@ -1,15 +1,17 @@
 """One past run: its memory over time, both sides of its Ledger, and the exact values of its preset."""
 
+from collections.abc import Callable
+
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Vertical, VerticalScroll
 
 from vramtui.app.history.run_parts import RunFacts, RunLedger, RunValues
-from vramtui.app.state import Series, View
+from vramtui.app.state.view import Series, View
+from vramtui.app.state.view_builder import ceiling
 from vramtui.app.themes import Palette
 from vramtui.app.ui.dialog import Window
-from vramtui.app.watch.memory_graph import MemoryGraph
-from vramtui.app.watch.view_builder import ceiling
+from vramtui.app.ui.memory_graph import MemoryGraph
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
 from vramtui.core.runs.run import Run, StoredRun
@@ -18,7 +20,15 @@ WIDE = 112
 
 
 class RunWindow(Window[None]):
-    """A run as the history keeps it; nothing in it moves."""
+    """A run as the history keeps it; nothing in it moves.
+
+    Args:
+        kept: the run.
+        palette: the colours it is drawn in.
+        now: seconds since the epoch.
+        report: writes it to files.
+        forget: asks whether it is to be removed from the history.
+    """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide")]
     DEFAULT_CSS = """
@@ -37,21 +47,30 @@ class RunWindow(Window[None]):
     }
     """
     BINDINGS = [
-        Binding("s", "app.report_run", "Write a report", id="run.report", show=False),
+        Binding("s", "report", "Write a report", id="run.report", show=False),
         Binding("d", "forget", "Delete it from the history", id="run.forget", show=False),
-        Binding("up,k", "scroll(-1)", "Up", id="run.up", show=False),
+        Binding("up,k", "scroll(-1)", "Line up", id="run.up", show=False),
         Binding("down,j", "scroll(1)", "Down", id="run.down", show=False),
         Binding("pageup", "scroll(-10)", "Page up", id="run.page_up", show=False),
         Binding("pagedown", "scroll(10)", "Page down", id="run.page_down", show=False),
     ]
 
-    def __init__(self, kept: StoredRun, palette: Palette, now: float) -> None:
+    def __init__(
+        self,
+        kept: StoredRun,
+        palette: Palette,
+        now: float,
+        report: Callable[[], None],
+        forget: Callable[[], None],
+    ) -> None:
         run = kept.run
         title = f"Run {kept.id} · {printable(run.preset or run.command) or 'no preset'} · {printable(run.host)}"
         super().__init__(title, "arrows scroll · s report · d delete · Esc close")
         self._run = run
         self._palette = palette
         self._now = now
+        self._report = report
+        self._forget = forget
 
     def inside(self) -> ComposeResult:
         """Story at the left, figures at the right; one below the other where there is no room."""
@@ -73,7 +92,11 @@ class RunWindow(Window[None]):
     async def action_forget(self) -> None:
         """Ask, with the list in sight."""
         self.dismiss(None)
-        self.app.call_later(self.app.run_action, "forget_run")
+        self.app.call_later(self._forget)
+
+    def action_report(self) -> None:
+        """Write it to files."""
+        self._report()
 
     def action_scroll(self, lines: int) -> None:
         """Up and down."""

@@ -3,14 +3,24 @@
 from textual.app import ComposeResult
 from textual.containers import Container
 
+from vramtui.app.context import AppContext
+from vramtui.app.history.controller import HistoryController
+from vramtui.app.history.model import HistoryView
 from vramtui.app.history.run_errors import RunCalibration, RunErrors
 from vramtui.app.history.run_table import RunTable
-from vramtui.app.keys import HISTORY_BINDINGS
+from vramtui.app.keys import FIRST, HISTORY_BINDINGS
+from vramtui.app.messages import RunChosen, RunSortChosen
+from vramtui.app.state.view import View
+from vramtui.app.ui.filter_bar import FilterBar
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.core.base.text import printable
+from vramtui.core.runs.run import StoredRun
 
 WIDE, VERY_WIDE = 112, 170
+FILTER = "filter: words in host, GPU, preset, method, command, pid or how it ended"
+NOTHING = "No run is selected: the list is empty."
 
 
 class HistoryScreen(ViewScreen):
@@ -37,6 +47,13 @@ class HistoryScreen(ViewScreen):
     PLACE = "history"
     FIRST_FOCUS = "RunRows"
 
+    def __init__(self, shared: AppContext, history: HistoryController) -> None:
+        super().__init__()
+        self._shared = shared
+        self._history = history
+        self._model = history.model
+        self.shown = HistoryView()
+
     def compose(self) -> ComposeResult:
         """All panels."""
         yield Header("History")
@@ -46,3 +63,88 @@ class HistoryScreen(ViewScreen):
                 yield RunErrors()
                 yield RunCalibration()
         yield KeyBar()
+
+    def panels_view(self, view: View) -> HistoryView:
+        """The runs as they are now."""
+        del view
+        self.shown = self._history.view()
+        return self.shown
+
+    # --- the list ------------------------------------------------------------------------------------------------
+
+    def on_run_chosen(self, message: RunChosen) -> None:
+        """Another row has the cursor."""
+        self._model.choose(message.number)
+        self._shared.redraw.now()
+
+    def on_run_sort_chosen(self, message: RunSortChosen) -> None:
+        """A heading was clicked."""
+        self._model.sort_by(message.column)
+        self._shared.redraw.now()
+
+    def action_sort_runs(self, direction: int) -> None:
+        """Sort by the next column."""
+        self._model.sort_next(direction)
+        self._shared.redraw.now()
+
+    def action_reverse_runs(self) -> None:
+        """The other way round."""
+        self._model.sort_by(self._model.sort)
+        self._shared.redraw.now()
+
+    def action_filter_runs(self) -> None:
+        """Ask for the words that runs must hold."""
+        if not self.query(FilterBar):
+            bar = FilterBar(self._model.filter, placeholder=FILTER, rows="#runs", typed=self._set_filter)
+            self.mount(bar, before="KeyBar")
+
+    def _set_filter(self, text: str) -> None:
+        self._model.set_filter(text)
+        self._shared.redraw.now()
+
+    def action_leave_history(self) -> None:
+        """Escape: first the filter, then the screen."""
+        if self._model.filter:
+            self._set_filter("")
+        else:
+            self._shared.screens.show(FIRST)
+
+    # --- one run -------------------------------------------------------------------------------------------------
+
+    def action_open_run(self) -> None:
+        """Details of the selected run."""
+        from vramtui.app.history.run_window import RunWindow  # noqa: PLC0415 - not needed to see the list
+
+        run = self._chosen_run()
+        if run is not None and self.palette is not None:
+            window = RunWindow(run, self.palette, self._shared.clock(), self.action_report_run, self.action_forget_run)
+            self.app.push_screen(window)
+
+    def action_report_run(self) -> None:
+        """Write a report of the selected run."""
+        run = self._chosen_run()
+        if run is not None:
+            self._history.report(run)
+
+    def action_forget_run(self) -> None:
+        """Delete the selected run (asks first)."""
+        stored = self._chosen_run()
+        if stored is None or self._history.store is None:
+            return
+        from vramtui.app.ui.confirm import Confirm  # noqa: PLC0415 - not needed to see the list
+
+        run = stored.run
+        what = f"run {stored.id}, {printable(run.preset or run.command or 'without a preset')} on {printable(run.host)}"
+        question = f"Remove {what}, from the history? This cannot be undone."
+
+        def answered(yes: bool | None) -> None:
+            if yes:
+                self._history.forget(stored)
+
+        self.app.push_screen(Confirm("Delete this run?", question, "y delete · n or Esc cancel"), answered)
+
+    def _chosen_run(self) -> StoredRun | None:
+        run = self._model.chosen
+        if run is None:
+            self.notify(NOTHING, markup=False)
+        return run

@@ -10,7 +10,7 @@ from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.app.plan.recent import Latest
 from vramtui.app.plan.view import AdviceView, MapView, PlanSide, PlanView
 from vramtui.app.plan.worker import Steps
-from vramtui.app.watch.dashboard_state import DashboardState
+from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import CARDS, Device

@@ -3,13 +3,18 @@
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from vramtui.app.keys import PLAN_BINDINGS
+from vramtui.app.context import AppContext
+from vramtui.app.keys import FIRST, PLAN_BINDINGS
+from vramtui.app.messages import CellChosen, CellMoved
+from vramtui.app.plan.choices import PlanChoices
+from vramtui.app.plan.controller import PlanController
+from vramtui.app.plan.variants import PlanVariants
+from vramtui.app.plan.view import PlanView
 from vramtui.app.plan.widgets.advice import PlanWords
 from vramtui.app.plan.widgets.bar import PlanBar
-from vramtui.app.plan.widgets.heatmap import Heatmap, SecondHeatmap
+from vramtui.app.plan.widgets.heatmap import Heatmap
 from vramtui.app.plan.widgets.parts import PlanParts
-from vramtui.app.state import View
-from vramtui.app.themes import Palette
+from vramtui.app.state.view import View
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
@@ -50,27 +55,43 @@ class PlanScreen(ViewScreen):
     PAGES = ("map", "parts", "second")
     FIRST_FOCUS = "#map"
 
+    def __init__(self, shared: AppContext, plan: PlanController) -> None:
+        super().__init__()
+        self._shared = shared
+        self._plan = plan
+        self._model = plan.model
+        self._choices = PlanChoices(shared, plan.model)
+        self._variants = PlanVariants(shared, plan.model)
+        self.shown = PlanView()
+
     def compose(self) -> ComposeResult:
         """All panels."""
         yield Header("Plan")
         yield PlanBar()
         with Container(id="maps"):
-            yield Heatmap(id="map")
-            yield SecondHeatmap(id="second")
+            yield Heatmap(0, id="map")
+            yield Heatmap(1, id="second")
         with Container(id="lower"):
             yield PlanParts(id="parts")
             yield PlanWords(id="words")
         yield KeyBar()
 
-    def show(self, view: View, palette: Palette) -> None:
-        """Make room for a second map where there is one, and draw."""
-        beside = view.plan is not None and len(view.plan.maps) > 1
+    def panels_view(self, view: View) -> PlanView:
+        """The maps as they are now; there is made room for a second one where there is one."""
+        self.shown = self._plan.view()
+        beside = len(self.shown.maps) > 1
         if beside != self.has_class("-beside"):
             self.set_class(beside, "-beside")
             if not beside and self.has_class("page-second"):
                 self._turn_to("map")
             self.call_after_refresh(self.watch_view, view)
-        super().show(view, palette)
+        return self.shown
+
+    def put_away(self) -> None:
+        """Nobody looks at the maps: they stay as they are."""
+        self._plan.close()
+
+    # --- pages ---------------------------------------------------------------------------------------------------
 
     @property
     def pages(self) -> tuple[str, ...]:
@@ -107,5 +128,79 @@ class PlanScreen(ViewScreen):
         """There are pages only where not everything fits."""
         del parameters
         if action == "changes":
-            return self.view.plan is not None and bool(self.view.plan.maps)
+            return bool(self.shown.maps)
         return action != "page" or len(self.pages) > 1
+
+    # --- the cursor ----------------------------------------------------------------------------------------------
+
+    def on_cell_moved(self, message: CellMoved) -> None:
+        """An arrow."""
+        self._model.move(message.across, message.down)
+        self._shared.redraw.for_key()
+
+    def on_cell_chosen(self, message: CellChosen) -> None:
+        """A click."""
+        self._model.go(message.x, message.y)
+        self._shared.redraw.for_key()
+
+    def action_plan_home(self) -> None:
+        """The preset's own values."""
+        self._model.go_home()
+        self._shared.redraw.now()
+
+    def action_plan_edge(self) -> None:
+        """The last cell of the row that fits."""
+        if not self._model.go_to_edge():
+            self.notify("Nothing in this row fits.", timeout=2, markup=False)
+        self._shared.redraw.now()
+
+    def action_leave_plan(self) -> None:
+        """Back to Watch."""
+        self._shared.screens.show(FIRST)
+
+    # --- what is varied, and where -------------------------------------------------------------------------------
+
+    def action_choose_axis(self, across: bool) -> None:
+        """Ask what is to be varied along the columns or the rows."""
+        self._choices.choose_axis(across)
+
+    def action_choose_card(self) -> None:
+        """Ask which card it has to fit."""
+        self._choices.choose_card()
+
+    def action_choose_beside(self) -> None:
+        """Ask what the preset is to be set beside."""
+        self._choices.choose_second()
+
+    def action_swap_axes(self) -> None:
+        """Swap the axes."""
+        if self._model.axes:
+            self._model.swap()
+            self._shared.redraw.now()
+
+    # --- the changes that free memory, and variants --------------------------------------------------------------
+
+    def action_move_change(self, down: int) -> None:
+        """An arrow in their list."""
+        self.action_choose_change(self._model.choice.at(self._model.changes) + down)
+
+    def action_choose_change(self, at: int) -> None:
+        """The one at a place."""
+        self._model.choice.go(self._model.changes, at)
+        self._shared.redraw.for_key()
+
+    def action_take_variant(self) -> None:
+        """Make the cell's variant what Watch's panel shows."""
+        self._variants.take_variant()
+
+    def action_take_change(self) -> None:
+        """Make the chosen change to the cell's variant."""
+        self._variants.take_change()
+
+    def action_save_variant(self) -> None:
+        """Ask for a name, and save the cell's variant."""
+        self._variants.save_variant()
+
+    def action_save_change(self) -> None:
+        """Ask for a name, and save the cell's variant with the chosen change."""
+        self._variants.save_change()

@@ -1,11 +1,10 @@
 """What a recording says beside its samples: what jobs told and what presets predicted at that time."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from vramtui.app import messages
-from vramtui.app.monitor.dashboard_base import DashboardBase
-from vramtui.app.state import View
+from vramtui.app.state.dashboard_state import DashboardState
+from vramtui.app.state.view import Panel
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.prediction import Prediction
@@ -17,6 +16,8 @@ from vramtui.monitor.predictor import Predictor
 if TYPE_CHECKING:
     from vramtui.core.observation.history import History, Peak
     from vramtui.core.observation.probe_messages import ObservedJob
+
+Traced = Callable[[tuple[Workload, Device]], Estimate | None]
 
 
 class Recorded(Protocol):
@@ -85,70 +86,73 @@ class RecordedData:
         return self._estimator.estimate(workload, device) if recorded is None else recorded
 
 
-class RecordedPredictionsControl(DashboardBase):
-    """A dashboard that shows jobs and predictions as they were; without a recording it shows those of now."""
+class RecordedState:
+    """Lets the dashboard's state show jobs and predictions as they were.
 
-    _recorded: Recorded | None = None
-    _as_recorded: RecordedData | None = None
-    _library_keys: Mapping[str, PresetFile] = {}
+    Args:
+        state: what is shown; its jobs and its predictor come from the recording from now on.
+        recording: what was recorded.
+        traced: the estimates of traces, which are of now.
+    """
 
-    def recall(self, recorded: Recorded) -> None:
-        """From now on, what jobs tell and what is predicted come from this recording."""
-        self._recorded = recorded
-        self._as_recorded = RecordedData(self.desk.predictor.estimator, recorded.every_prediction())
-        self.desk.predictor = Predictor(self._as_recorded, traced=self.traces.estimate)
-        self.desk.jobs = lambda: recorded.jobs_at(self._at())
+    def __init__(
+        self, state: DashboardState, recording: Recorded, traced: Callable[[tuple[Workload, Device]], Estimate | None]
+    ) -> None:
+        self._state = state
+        self._recording = recording
+        self._estimator = RecordedData(state.predictor.estimator, recording.every_prediction())
+        self._today: Mapping[str, PresetFile] = {}
+        state.predictor = Predictor(self._estimator, traced=traced)
+        state.jobs = lambda: recording.jobs_at(self._at())
 
-    def recall_more(self) -> None:
+    def learn(self) -> None:
         """More of the recording is read."""
-        if self._as_recorded is not None and self._recorded is not None:
-            self._as_recorded.learn(self._recorded.every_prediction())
+        self._estimator.learn(self._recording.every_prediction())
 
-    def origin(self, view: View) -> str:
+    def origin(self, panel: Panel | None) -> str:
         """Whether the panel's estimate is `as recorded`, `calibrated now` or `made now`; empty without a panel."""
-        if view.panel is None or self._as_recorded is None:
+        if panel is None:
             return ""
-        if view.panel.uncalibrated is not None:
+        if panel.uncalibrated is not None:
             return "calibrated now"
-        return "as recorded" if self._as_recorded.knows(view.panel.workload, view.panel.device) else "made now"
+        return "as recorded" if self._estimator.knows(panel.workload, panel.device) else "made now"
 
-    def on_presets_read(self, message: messages.PresetsRead) -> None:
+    def take_presets(self, presets: Sequence[PresetFile]) -> None:
         """Today's presets are known: what was predicted otherwise than they say stands beside them."""
-        if self._recorded is not None:
-            self._library_keys = {found.key: found for found in message.presets}
-            self.expect(self._at())
+        self._today = {found.key: found for found in presets}
+        self.expect(self._at())
 
     def expect(self, when: float) -> None:
         """Give each process the prediction that it had then."""
-        if self._recorded is None or not self._library_keys:
+        if not self._today:
             return
         keys: dict[int, str] = {}
         expected: dict[ProcessKey, str | None] = {}
-        for process, prediction in self._recorded.predictions_at(when).items():
+        for process, prediction in self._recording.predictions_at(when).items():
             if id(prediction) not in keys:
                 keys[id(prediction)] = self._preset_of(prediction)
             expected[process] = keys[id(prediction)]
-        self.desk.recorded = expected
+        self._state.recorded = expected
 
     def remember(self, history: "History", when: float) -> None:
         """Give the processes of the sample of `when`, which `history` has, the peaks that no sample shows."""
-        for key, peak in self._recorded.peaks_at(when) if self._recorded is not None else ():
+        for key, peak in self._recording.peaks_at(when):
             track = history.tracks.get(key)
             if track is not None:
                 track.note_peak(peak)
 
     def _at(self) -> float:
-        return self.desk.sample.taken_at if self.desk.sample is not None else 0.0
+        return self._state.sample.taken_at if self._state.sample is not None else 0.0
 
     def _preset_of(self, prediction: Prediction) -> str:
         """The key of a preset with that workload: today's if it still has it, or one made of the recording."""
-        today = self._library_keys.get(prediction.preset)
+        today = self._today.get(prediction.preset)
         if today is not None and today.preset.workload == prediction.workload:
             return today.key
         key = f"{prediction.preset} (recorded)"
-        known = self.desk.presets.get(key)
+        known = self._state.presets.get(key)
         if known is None or known.preset.workload != prediction.workload:
-            self.desk.add_preset(_recorded_preset(key, prediction))
+            self._state.add_preset(_recorded_preset(key, prediction))
         return key
 
 

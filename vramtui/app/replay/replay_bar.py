@@ -1,13 +1,13 @@
 """The line that says where in a recording the screen is; a click goes to another place in it."""
 
 import time
+from collections.abc import Callable
 
 from textual import events
-from textual.message import Message
 from textual.strip import Strip
 
 from vramtui.app.replay.position import clock
-from vramtui.app.state import ReplayPosition, View
+from vramtui.app.state.view import ReplayPosition
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, strip
 from vramtui.core.base.units import format_duration
@@ -16,40 +16,38 @@ DATED, TOLD, SHORT = 100, 120, 60  # columns from which the date and the predict
 LEAST = 8
 
 
-class ReplayBar(Lines):
-    """▶ or ‖, the time, a bar to click, the end, the speed, how far."""
+class ReplayBar(Lines[ReplayPosition]):
+    """▶ or ‖, the time, a bar to click, the end, the speed, how far.
+
+    Args:
+        seek: goes to a place that was clicked, as a fraction of the whole recording.
+        toggle: the sign of playing was clicked.
+
+    Attributes:
+        bar: the first column of the bar and the one after its last.
+    """
 
     DEFAULT_CSS = "ReplayBar { height: 1; }"
 
-    class Sought(Message):
-        """A place was clicked; `fraction` of the whole recording."""
-
-        def __init__(self, fraction: float) -> None:
-            super().__init__()
-            self.fraction = fraction
-
-    class Toggled(Message):
-        """The sign of playing was clicked."""
-
-    def __init__(self) -> None:
+    def __init__(self, seek: Callable[[float], None], toggle: Callable[[], None]) -> None:
         super().__init__()
-        self._bar = (0, 0)
+        self._seek = seek
+        self._toggle = toggle
+        self.bar = (0, 0)
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, view: ReplayPosition, palette: Palette, width: int, height: int) -> list[Strip]:
         """One line."""
         del height
-        replay = view.replay
-        if replay is None:
-            return []
+        replay = view
         text, dim = palette.ink("foreground", "bar"), palette.ink("muted", "bar")
         before = _before(replay, palette, width)
         after = _after(replay, width)
         room = width - sum(len(piece) for piece, _ in before) - len(after) - 2
-        self._bar = (0, 0)
+        self.bar = (0, 0)
         line: list[Piece] = list(before)
         if room >= LEAST:
             begin = sum(len(piece) for piece, _ in before) + 1
-            self._bar = (begin, begin + room)
+            self.bar = (begin, begin + room)
             done = round(room * replay.fraction)
             line += [
                 (" ", text),
@@ -61,11 +59,11 @@ class ReplayBar(Lines):
 
     def on_click(self, event: events.Click) -> None:
         """Go to the place clicked; left of the bar: play or hold."""
-        begin, stop = self._bar
+        begin, stop = self.bar
         if event.x < begin:
-            self.post_message(self.Toggled())
+            self._toggle()
         elif event.x < stop:
-            self.post_message(self.Sought((event.x - begin) / max(1, stop - begin - 1)))
+            self._seek((event.x - begin) / max(1, stop - begin - 1))
 
 
 def _before(replay: ReplayPosition, palette: Palette, width: int) -> list[Piece]:

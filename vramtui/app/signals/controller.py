@@ -5,10 +5,10 @@ from collections.abc import Callable
 from textual.notifications import SeverityLevel
 from textual.timer import Timer
 
-from vramtui.app.monitor.dashboard_base import DashboardBase
+from vramtui.app.context import AppContext
 from vramtui.app.signals.outcome import SignalOutcome, progress
 from vramtui.app.signals.signaller import Signaller
-from vramtui.app.state import ProcessRow
+from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.observation.readings import Gpu, Process, Sample
@@ -18,97 +18,117 @@ LOOK_EVERY = 0.2
 LONGEST_COMMAND = 400
 
 
-class SignalController(DashboardBase):
-    """Without an `actor` nothing is ever done to a process, and `no_actor` says why."""
+class SignalController:
+    """Sends signals, and says what came of them.
 
-    actor: Signaller | None = None
-    no_actor = "Signals are not available here."
-    _pursued: tuple[SignalOutcome, ...] = ()
-    _looking: Timer | None = None
+    Args:
+        shared: the dashboard's own parts.
+        signaller: sends them; without one nothing is ever done to a process.
+        refusal: why there is none.
+
+    Attributes:
+        outcomes: what is still to be seen of the signals that were sent.
+    """
+
+    def __init__(self, shared: AppContext, signaller: Signaller | None, refusal: str) -> None:
+        self._shared = shared
+        self._app = shared.app
+        self.signaller = signaller
+        self.refusal = refusal
+        self.outcomes: tuple[SignalOutcome, ...] = ()
+        self._timer: Timer | None = None
+
+    @property
+    def is_watching(self) -> bool:
+        """Whether it is still looked what becomes of a process."""
+        return self._timer is not None
 
     # --- signals -------------------------------------------------------------------------------------------------
 
-    def action_signal(self) -> None:
+    def ask(self) -> None:
         """Ask which signal to send to the chosen process, if any."""
-        actor, row, sample = self.actor, self.desk.view().chosen, self.desk.sample
-        if actor is None:
-            self.notify(self.no_actor, markup=False)
+        state, signaller = self._shared.state, self.signaller
+        row, sample = state.view().chosen, state.sample
+        if signaller is None:
+            self._app.notify(self.refusal, markup=False)
             return
         if row is None or row.process is None or sample is None:
-            self.notify("Select a process first.", markup=False)
+            self._app.notify("Select a process first.", markup=False)
             return
         process = row.process
         refusal = refused(row, process)
         if refusal:
-            self.notify(refusal, severity="warning", markup=False)
+            self._app.notify(refusal, severity="warning", markup=False)
             return
         from vramtui.app.signals.dialog import SignalWindow  # noqa: PLC0415 - loads the list widgets
 
         held = held_on(sample, process)
-        own = process.pid == actor.own_pid
+        own = process.pid == signaller.own_pid
         window = SignalWindow(
             f"Send a signal to pid {process.pid}?",
             question(process, held),
             "This is vramtui itself: it would end this dashboard." if own else "",
         )
-        self.push_screen(window, lambda name: self._send(name, process, held) if name else None)
+        self._app.push_screen(window, lambda name: self._send(name, process, held) if name else None)
 
     def _send(self, name: SignalName, process: Process, held: list[tuple[Gpu, int | None]]) -> None:
-        if self.actor is None:
+        if self.signaller is None:
             return
-        sent = self.actor.send(process.pid, process.started_at, name)
+        sent = self.signaller.send(process.pid, process.started_at, name)
         severity: SeverityLevel = "information" if sent.outcome == "sent" else "warning"
-        self.notify(what_came_of_it(sent, process.pid, name), severity=severity, markup=False)
+        self._app.notify(what_came_of_it(sent, process.pid, name), severity=severity, markup=False)
         if sent.outcome != "sent":
             return
         held_now = {gpu.uuid: size for gpu, size in held if size is not None}
-        pursuit = SignalOutcome(
-            pid=process.pid, started_at=process.started_at, name=name, held=held_now, sent_at=self._now()
-        )
+        at = self._shared.clock()
+        outcome = SignalOutcome(pid=process.pid, started_at=process.started_at, name=name, held=held_now, sent_at=at)
         # A second signal to the same process takes over from the first.
-        self._pursued = (*(one for one in self._pursued if one.pid != process.pid), pursuit)
-        if self._looking is None:
-            self._looking = self.set_interval(LOOK_EVERY, self.look_after)
+        self.outcomes = (*(one for one in self.outcomes if one.pid != process.pid), outcome)
+        if self._timer is None:
+            self._timer = self._app.set_interval(LOOK_EVERY, self.look)
 
-    def look_after(self) -> None:
+    def look(self) -> None:
         """See what became of the processes that were sent something."""
-        if self.actor is None:
+        if self.signaller is None:
             return
+        now, sample = self._shared.clock(), self._shared.state.sample
         left: list[SignalOutcome] = []
-        for pursuit in self._pursued:
-            there = pursuit.ended_at is None and self.actor.is_there(pursuit.pid, pursuit.started_at)
-            after, words = progress(pursuit, self._now(), self.desk.sample, there=there)
+        for outcome in self.outcomes:
+            there = outcome.ended_at is None and self.signaller.is_there(outcome.pid, outcome.started_at)
+            after, words = progress(outcome, now, sample, there=there)
             if words:
-                self.notify(words, severity="warning" if after is not None else "information", timeout=8, markup=False)
+                self._app.notify(
+                    words, severity="warning" if after is not None else "information", timeout=8, markup=False
+                )
             if after is not None:
                 left.append(after)
-        self._pursued = tuple(left)
-        if not left and self._looking is not None:
-            self._looking.stop()
-            self._looking = None
+        self.outcomes = tuple(left)
+        if not left and self._timer is not None:
+            self._timer.stop()
+            self._timer = None
 
     # --- the clipboard -------------------------------------------------------------------------------------------
 
-    def action_copy_pid(self) -> None:
+    def copy_pid(self) -> None:
         """The chosen process's pid."""
         self._copy("pid", lambda process: str(process.pid))
 
-    def action_copy_command(self) -> None:
+    def copy_command(self) -> None:
         """The chosen process's whole command."""
         self._copy("command", lambda process: process.command or process.name or "")
 
     def _copy(self, what: str, of: Callable[[Process], str]) -> None:
-        row = self.desk.view().chosen
+        row = self._shared.state.view().chosen
         if row is None or row.process is None:
-            self.notify("Select a process first.", markup=False)
+            self._app.notify("Select a process first.", markup=False)
             return
         text = pasteable(of(row.process))
         if not text:
-            self.notify(f"The {what} of pid {row.process.pid} is not known.", markup=False)
+            self._app.notify(f"The {what} of pid {row.process.pid} is not known.", markup=False)
             return
-        self.copy_to_clipboard(text)
+        self._app.copy_to_clipboard(text)
         named = f"pid {text}" if what == "pid" else f"the command of pid {row.process.pid}"
-        self.notify(f"Copied {named}, if this terminal allows it (OSC 52).", timeout=3, markup=False)
+        self._app.notify(f"Copied {named}, if this terminal allows it (OSC 52).", timeout=3, markup=False)
 
 
 def pasteable(text: str) -> str:

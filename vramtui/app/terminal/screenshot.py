@@ -1,14 +1,14 @@
 """The dashboard as a picture without a terminal: for snapshots from the command line and for the documentation."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from textual.pilot import Pilot
 
 from vramtui.app.app import Dashboard
-from vramtui.app.monitor.presets import Presets
-from vramtui.app.timeline.tracer import Tracer
+from vramtui.app.services import Services
 from vramtui.core.observation.readings import Sample
+from vramtui.monitor.session import Presets
 
 SIZE = (160, 48)
 LOOK, STILL = 0.1, 3  # seconds between looks, and how many have to be alike once nothing goes on any more
@@ -37,8 +37,8 @@ def picture(
     size: tuple[int, int] = SIZE,
     theme: str | None = None,
     keys: Sequence[str] = (),
-    tracer: Tracer | None = None,
-    prepare: Callable[[Dashboard], object] = lambda _app: None,
+    services: Services | None = None,
+    hint: str = "",
 ) -> str:
     """SVG of the screen after `samples`, with these keys pressed and everything done that they began.
 
@@ -49,15 +49,16 @@ def picture(
         size: columns and rows.
         theme: its name; the dashboard's own where it is None.
         keys: as Textual names them.
-        tracer: what traces.
-        prepare: gives the dashboard what else it should have, before it begins.
+        services: what the dashboard uses of the outside world.
+        hint: a line for somebody who is here for the first time.
     """
     last = samples[-1]
-    app = Dashboard(source=_Still(last), presets=presets, banner=banner, now=lambda: last.taken_at, tracer=tracer)
-    prepare(app)
-    app.desk.take_presets(presets.all())
+    app = Dashboard(
+        source=_Still(last), presets=presets, banner=banner, now=lambda: last.taken_at, services=services, hint=hint
+    )
+    app.state.take_presets(presets.all())
     for sample in samples:
-        app.desk.take(sample)
+        app.state.take(sample)
     return asyncio.run(_draw(app, size, theme, keys))
 
 
@@ -70,7 +71,7 @@ async def _draw(app: Dashboard, size: tuple[int, int], theme: str | None, keys: 
             await pilot.press(key)
             await pilot.pause()
         await _settle(app, pilot, patient=bool(keys))
-        return app.picture()
+        return app.parts.export.picture()
 
 
 async def _settle(app: Dashboard, pilot: Pilot[None], *, patient: bool) -> None:
@@ -79,6 +80,6 @@ async def _settle(app: Dashboard, pilot: Pilot[None], *, patient: bool) -> None:
     while same < STILL:
         app.draw()
         await pilot.pause(LOOK if patient else None)
-        shown = "" if app.is_busy else app.picture()
+        shown = "" if app.parts.busy else app.parts.export.picture()
         same = same + 1 if shown and shown == former else 0
         former = shown

@@ -36,7 +36,7 @@ def run_dashboard(app: Dashboard) -> int:
     app.leave = leaver.leave
     for number in SIGNALS:
         signal.signal(number, leaver.on_signal)
-    app.suit_terminal()
+    app.colours.suit_terminal()
     # What is loaded by now stays for good: looking through it for garbage would only cost time at every tick.
     gc.freeze()
     gc.set_threshold(GARBAGE, 20, 50)
@@ -78,16 +78,16 @@ class _Leaver:
         """Restore the terminal in the order everything was written, then end."""
         self._watch(code)
         self._app.stop_reading()
-        driver = self._app.driver
+        driver = self._app._driver  # noqa: SLF001 - there is no public way to it
         if isinstance(driver, LinuxDriver):
             # Its key thread may take a tenth of a second to notice; the process will not be there by then.
             driver._key_thread = None  # noqa: SLF001 - there is no other way past the join
             driver.stop_application_mode()
             driver.close()
-        if self._app.last_words and sys.__stderr__ is not None:
+        if self._app.parts.recording.last_words and sys.__stderr__ is not None:
             # Textual holds on to the other `sys.stderr`.
             with contextlib.suppress(OSError, ValueError):
-                sys.__stderr__.write(self._app.last_words)
+                sys.__stderr__.write(self._app.parts.recording.last_words)
                 sys.__stderr__.flush()
         os._exit(code)
 

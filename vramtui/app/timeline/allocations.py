@@ -2,8 +2,8 @@
 
 from textual.strip import Strip
 
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
+from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.bars import colour_of
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.core.base.text import printable
@@ -17,12 +17,12 @@ SIZE, WHAT = 10, 12
 MOVED = {"aten._to_copy.default": ".to()", "aten._to_copy": ".to()"}
 
 
-class Largest(Framed):
+class Largest(Framed[TimelineView]):
     """A line for each."""
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, view: TimelineView, palette: Palette, width: int, height: int) -> list[Strip]:
         """As many as fit, the largest first."""
-        result = view.timeline.result
+        result = view.result
         if result is None:
             return paragraph(NOTHING, palette, width)[:height]
         rest = width - SIZE - WHAT - 3
@@ -35,9 +35,9 @@ class Largest(Framed):
             made += paragraph(printable(warning), palette, width)
         return made[:height]
 
-    def titles(self, view: View) -> tuple[str, str]:
+    def titles(self, view: TimelineView) -> tuple[str, str]:
         """When they are alive."""
-        result = view.timeline.result
+        result = view.result
         return "Largest at the peak", "" if result is None else f"torch {printable(result.torch)}"
 
 

@@ -2,11 +2,11 @@
 
 from textual.strip import Strip
 
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
+from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.braille import DOTS, braille_rows, levels
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
-from vramtui.app.watch.memory_graph import AXIS, ticks
+from vramtui.app.ui.memory_graph import AXIS, ticks
 from vramtui.core.base.units import format_bytes
 from vramtui.estimators.traced.process.results import TracePoint, TraceResult
 
@@ -42,15 +42,15 @@ def outline(dots: list[int], height: int) -> list[str]:
     return rows
 
 
-class FineTrace(Framed):
+class FineTrace(Framed[TimelineView]):
     """Filled braille for allocated, a dotted line for reserved."""
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, view: TimelineView, palette: Palette, width: int, height: int) -> list[Strip]:
         """A line for the peak's mark, the plot, and the axis of events."""
-        result = view.timeline.result
+        result = view.result
         if result is None or not result.series:
-            starts = "" if view.timeline.refusal else " Press t to start one."
-            words = view.timeline.running or NOTHING + starts
+            starts = "" if view.refusal else " Press t to start one."
+            words = view.running or NOTHING + starts
             return paragraph(words, palette, width)[:height]
         plot_width, plot_height = max(2, width - AXIS - 1), max(1, height - 2)
         points = sampled(result.series, plot_width * 2)
@@ -73,7 +73,7 @@ class FineTrace(Framed):
         )
         return made[:height]
 
-    def titles(self, view: View) -> tuple[str, str]:
+    def titles(self, view: TimelineView) -> tuple[str, str]:
         """What is drawn, and how to tell the two apart."""
         del view
         return "Fine trace", "filled: allocated · dots: reserved"

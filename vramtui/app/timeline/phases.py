@@ -3,8 +3,8 @@
 from textual.binding import Binding
 from textual.strip import Strip
 
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
+from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.bars import legend, stack
 from vramtui.app.ui.lines import Piece, Wheeled, fit, paragraph, right, strip
 from vramtui.core.base.units import format_gib
@@ -17,7 +17,7 @@ Lane = tuple[str, tuple[Moment, ...]]
 Line = tuple[str, str, Moment, bool]
 
 
-def lanes(view: View) -> list[Lane]:
+def lanes(view: TimelineView) -> list[Lane]:
     """Every side that knows phases, by its name: predictions first, the observation last."""
     panel = view.panel
     if panel is None:
@@ -27,8 +27,8 @@ def lanes(view: View) -> list[Lane]:
         if estimate is not None and estimate.timeline:
             estimates[estimate.method] = estimate
     found: list[Lane] = [(method, estimate.timeline) for method, estimate in estimates.items()]
-    if view.timeline.observed:
-        found.append(("observed", view.timeline.observed))
+    if view.observed:
+        found.append(("observed", view.observed))
     return found
 
 
@@ -58,7 +58,7 @@ def _label(moment: Moment) -> str:
     return title if moment.phase in {"build", "serve"} else f"{moment.step + 1} {title}"
 
 
-class PhaseBars(Wheeled, can_focus=True):
+class PhaseBars(Wheeled[TimelineView], can_focus=True):
     """A bar for each phase and side; scrolls where there are more than lines."""
 
     BINDINGS = [
@@ -72,7 +72,7 @@ class PhaseBars(Wheeled, can_focus=True):
         super().__init__(id=id)
         self._top = 0
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, view: TimelineView, palette: Palette, width: int, height: int) -> list[Strip]:
         """A heading, the bars that fit, and what their letters mean."""
         sides = lanes(view)
         if not sides:
@@ -93,7 +93,7 @@ class PhaseBars(Wheeled, can_focus=True):
         made += [_line(line, top, palette, width, several=several) for line in shown]
         return [*made, *(strip(pieces, width, palette.text) for pieces in key)][:height]
 
-    def titles(self, view: View) -> tuple[str, str]:
+    def titles(self, view: TimelineView) -> tuple[str, str]:
         """What the bars are of; the subtitle is `build`'s."""
         sides = " and ".join(side for side, _ in lanes(view))
         return f"Phases{f' · {sides}' if sides else ''} · allocated by category at the end of each", ""

@@ -3,16 +3,21 @@
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from vramtui.app.keys import TIMELINE_BINDINGS
-from vramtui.app.state import View
-from vramtui.app.themes import Palette
+from vramtui.app.context import CHOOSE_PRESET, AppContext
+from vramtui.app.keys import FIRST, TIMELINE_BINDINGS
+from vramtui.app.state.view import View
 from vramtui.app.timeline.allocations import Largest
 from vramtui.app.timeline.fine_trace import FineTrace
 from vramtui.app.timeline.phases import PhaseBars
 from vramtui.app.timeline.status import TraceLines
+from vramtui.app.timeline.trace_jobs import TraceJobs, timeline_of
+from vramtui.app.timeline.tracer import Job
+from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.core.base.text import printable
+from vramtui.core.schema.decoder_models import TorchModel
 
 WIDE = 112
 
@@ -42,6 +47,11 @@ class TimelineScreen(ViewScreen):
     PAGES = ("phases", "trace", "largest")
     FIRST_FOCUS = "PhaseBars"
 
+    def __init__(self, shared: AppContext, traces: TraceJobs) -> None:
+        super().__init__()
+        self._shared = shared
+        self._traces = traces
+
     def compose(self) -> ComposeResult:
         """All panels."""
         yield Header("Timeline")
@@ -52,8 +62,54 @@ class TimelineScreen(ViewScreen):
             yield Largest(id="largest")
         yield KeyBar()
 
-    def show(self, view: View, palette: Palette) -> None:
-        """Draw `view`; what a trace would show has little room until there is one."""
-        timeline = view.timeline
-        self.set_class(timeline.result is None and not timeline.running, "-untraced")
-        super().show(view, palette)
+    def panels_view(self, view: View) -> TimelineView:
+        """What is known of the panel's preset; what a trace would show has little room until there is one."""
+        shown = timeline_of(self._traces, view.panel, self._shared.state.jobs)
+        self.set_class(shown.result is None and not shown.running, "-untraced")
+        return shown
+
+    # --- traces: code that a preset names runs only here, and only after a yes -----------------------------------
+
+    def action_trace(self) -> None:
+        """Trace the panel's workload; code that a preset names is asked about first."""
+        panel = self._shared.state.view().panel
+        if panel is None:
+            self.notify(CHOOSE_PRESET, markup=False)
+            return
+        job = (panel.workload, panel.device)
+        if self._traces.running is not None:
+            self.notify("A trace is already running (x cancels it).", markup=False)
+            return
+        refusal = self._traces.refusal(job)
+        if refusal:
+            self.notify(refusal, severity="warning", markup=False)
+            return
+        model = job[0].model
+        if not isinstance(model, TorchModel):
+            self._start(job)
+            return
+        from vramtui.app.ui.confirm import Confirm  # noqa: PLC0415 - rarely needed
+
+        part = f", its function {model.function}" if model.function else ""
+        question = (
+            f"The preset names Python code: {printable(model.file)}{printable(part)}. Tracing executes it on this"
+            " machine, as you. Run it?"
+        )
+        self.app.push_screen(Confirm("Run this file?", question), lambda yes: self._start(job) if yes else None)
+
+    def _start(self, job: Job) -> None:
+        self._traces.start(job)
+        self._shared.redraw.now()
+
+    def action_cancel_trace(self) -> None:
+        """Cancel the running trace."""
+        if not self._traces.cancel():
+            self.notify("No trace is running.", timeout=2, markup=False)
+        self._shared.redraw.now()
+
+    def action_leave_timeline(self) -> None:
+        """Escape: first the trace, then the screen."""
+        if self._traces.cancel():
+            self._shared.redraw.now()
+        else:
+            self._shared.screens.show(FIRST)

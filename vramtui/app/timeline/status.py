@@ -3,10 +3,11 @@
 from rich.cells import cell_len
 from textual.strip import Strip
 
-from vramtui.app.state import Panel, View
+from vramtui.app.state.run_fields import fields_of, value_of
+from vramtui.app.state.view import Panel
 from vramtui.app.themes import Palette
+from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.lines import Lines, Piece, fit, strip
-from vramtui.app.watch.run_fields import fields_of, value_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 
@@ -14,12 +15,12 @@ UNOBSERVED = "Nothing observed: a job started with `vramtui run` reports its pha
 OFFER = "Press t to trace it: PyTorch runs it on fake tensors in the background, no GPU needed."
 
 
-class TraceLines(Lines):
+class TraceLines(Lines[TimelineView]):
     """Three lines under the header."""
 
     DEFAULT_CSS = "TraceLines { height: 3; }"
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, view: TimelineView, palette: Palette, width: int, height: int) -> list[Strip]:
         """The workload, the trace, the observation."""
         panel = view.panel
         if panel is None:
@@ -50,8 +51,8 @@ def _workload(panel: Panel, palette: Palette) -> list[Piece]:
     ]
 
 
-def _trace(view: View, palette: Palette) -> list[Piece]:
-    state = view.timeline
+def _trace(view: TimelineView, palette: Palette) -> list[Piece]:
+    state = view
     if state.running:
         return [
             ("tracing  ", palette.ink("accent", bold=True)),
@@ -74,7 +75,7 @@ def _trace(view: View, palette: Palette) -> list[Piece]:
     return [(OFFER, palette.dim)]
 
 
-def _observed(view: View, palette: Palette) -> list[Piece]:
-    if view.timeline.observed:
-        return [(f"observed: {len(view.timeline.observed)} phases that the job reported", palette.text)]
+def _observed(view: TimelineView, palette: Palette) -> list[Piece]:
+    if view.observed:
+        return [(f"observed: {len(view.observed)} phases that the job reported", palette.text)]
     return [(UNOBSERVED, palette.dim)]

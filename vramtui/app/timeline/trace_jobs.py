@@ -1,38 +1,52 @@
 """Traces in the background: at most one runs, each is kept by its workload and card."""
 
 import threading
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from textual.message import Message
+from textual.app import App
 
-from vramtui.app.messages import TraceEnded, TraceProgressed
-from vramtui.app.state import Panel, Timeline
+from vramtui.app.context import AppContext
+from vramtui.app.feature import Feature
+from vramtui.app.redraw import RedrawThrottle
+from vramtui.app.state.view import Panel
 from vramtui.app.timeline.tracer import FinishedTrace, Job, Tracer
+from vramtui.app.timeline.view import TimelineView
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import Estimate, Moment
 from vramtui.estimators.traced.process.results import Progress
 from vramtui.monitor.probes import Jobs, reported_moments
 
+if TYPE_CHECKING:
+    from vramtui.app.ui.view_screen import ViewScreen
+
 NO_TRACER = "tracing is not available here"
 
 
-class TraceJobs:
-    """Starts traces on threads of their own, which post what comes of them.
+class TraceJobs(Feature):
+    """Starts traces on threads of their own, whose answers it takes between two turns of the app.
 
     Args:
+        app: calls back from any thread.
         tracer: what traces; None where nothing does.
-        post: takes the messages, from any thread.
+        redraw: draws what is known now.
     """
 
-    def __init__(self, tracer: Tracer | None, post: Callable[[Message], object]) -> None:
+    def __init__(self, app: App[None], tracer: Tracer | None, redraw: RedrawThrottle) -> None:
+        self._app = app
         self._tracer = tracer
-        self._post = post
+        self._redraw = redraw
         self._done: dict[Job, FinishedTrace] = {}
         self._problems: dict[Job, str] = {}
         self._looked_for: set[Job] = set()
         self._running: tuple[Job, threading.Event] | None = None
         self._words = ""
+
+    def screen(self, shared: AppContext) -> "ViewScreen":
+        """A new Timeline."""
+        from vramtui.app.timeline.screen import TimelineScreen  # noqa: PLC0415 - not needed for the first paint
+
+        return TimelineScreen(shared, self)
 
     def done(self, job: Job) -> FinishedTrace | None:
         """The finished trace of a workload on a card."""
@@ -57,6 +71,11 @@ class TraceJobs:
         return None if self._running is None else self._running[0]
 
     @property
+    def busy(self) -> bool:
+        """While a trace runs."""
+        return self._running is not None
+
+    @property
     def words(self) -> str:
         """How far it is."""
         return self._words
@@ -71,7 +90,7 @@ class TraceJobs:
         def look() -> None:
             found = tracer.recall(*job)
             if found is not None:
-                self._post(TraceEnded(job, found, recalled=True))
+                self._app.call_later(self._take, job, found, recalled=True)
 
         threading.Thread(target=look, name="recall trace", daemon=True).start()
 
@@ -79,11 +98,11 @@ class TraceJobs:
         """Trace in the background; False while another one runs."""
         if self._tracer is None or self._running is not None:
             return False
-        called_off = threading.Event()
-        self._running = (job, called_off)
+        cancelled = threading.Event()
+        self._running = (job, cancelled)
         self._words = "starting PyTorch in a process of its own"
         self._problems.pop(job, None)
-        threading.Thread(target=self._run, args=(self._tracer, job, called_off), name="trace", daemon=True).start()
+        threading.Thread(target=self._run, args=(self._tracer, job, cancelled), name="trace", daemon=True).start()
         return True
 
     def cancel(self) -> bool:
@@ -94,39 +113,43 @@ class TraceJobs:
         self._words = "stopping"
         return True
 
-    def progressed(self, message: TraceProgressed) -> None:
+    def _progressed(self, job: Job, words: str) -> None:
         """Note how far it is."""
-        if self.running == message.job and self._running is not None and not self._running[1].is_set():
-            self._words = message.words
+        if self.running == job and self._running is not None and not self._running[1].is_set():
+            self._words = words
+        self._redraw.soon()
 
-    def ended(self, message: TraceEnded) -> None:
-        """Keep what came of it."""
-        if message.traced is not None:
-            self._done[message.job] = message.traced
-        elif message.problem:
-            self._problems[message.job] = message.problem
-        if self.running == message.job and not message.recalled:
+    def _take(self, job: Job, traced: FinishedTrace | None, problem: str = "", *, recalled: bool = False) -> None:
+        """Keep what came of it: a trace; or why it ended early, which is empty where it was cancelled."""
+        if traced is not None:
+            self._done[job] = traced
+        elif problem:
+            self._problems[job] = problem
+        if self.running == job and not recalled:
             self._running = None
+        self._redraw.now()
 
-    def _run(self, tracer: Tracer, job: Job, called_off: threading.Event) -> None:
+    def _run(self, tracer: Tracer, job: Job, cancelled: threading.Event) -> None:
         def tell(progress: Progress) -> None:
-            self._post(TraceProgressed(job, words_of(progress)))
+            self._app.call_later(self._progressed, job, words_of(progress))
 
         try:
-            self._post(TraceEnded(job, tracer.trace(*job, tell, called_off)))
+            traced, problem = tracer.trace(*job, tell, cancelled), ""
         except (UserError, OSError) as error:
-            self._post(TraceEnded(job, problem=str(error)))
+            traced, problem = None, str(error)
+        self._app.call_later(self._take, job, traced, problem)
 
 
-def timeline_of(traces: TraceJobs, panel: Panel | None, jobs: Jobs) -> Timeline:
+def timeline_of(traces: TraceJobs, panel: Panel | None, jobs: Jobs) -> TimelineView:
     """What is known of the panel's workload phase by phase; an earlier trace of it is looked for."""
     if panel is None:
-        return Timeline()
+        return TimelineView()
     job = (panel.workload, panel.device)
     traces.look_for(job)
     done, running = traces.done(job), traces.running
     words = "" if running is None else traces.words
-    return Timeline(
+    return TimelineView(
+        panel=panel,
         observed=observed_moments(jobs, panel),
         result=None if done is None else done.result,
         running=words if not words or running == job else f"another workload: {words}",

@@ -2,14 +2,14 @@
 
 from textual.strip import Strip
 
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
 
 
-class Banner(Lines):
+class Banner(Lines[View]):
     """As many lines as its sentences take; none when there is nothing to say."""
 
     DEFAULT_CSS = "Banner { height: auto; max-height: 3; }"

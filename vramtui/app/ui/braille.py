@@ -5,7 +5,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
 
-from vramtui.app.state import Series
+from vramtui.app.state.view import Series
 
 # Dots of a braille cell from the bottom up, left and right column.
 _LEFT = (0x40, 0x04, 0x02, 0x01)

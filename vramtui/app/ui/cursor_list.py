@@ -10,7 +10,6 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import draw_lines, strip
 
@@ -25,6 +24,7 @@ class Identified(Protocol):
 
 
 One = TypeVar("One", bound=Identified)
+Shown = TypeVar("Shown")
 
 
 def moving_keys(prefix: str) -> list[BindingType]:
@@ -39,7 +39,7 @@ def moving_keys(prefix: str) -> list[BindingType]:
     ]
 
 
-class CursorRows(ScrollView, Generic[One], can_focus=True):
+class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
     """A list of any length. Who derives from it says which rows a View has, where the cursor is, and how a row looks.
 
     Attributes:
@@ -59,7 +59,7 @@ class CursorRows(ScrollView, Generic[One], can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self.view = View()
+        self.view: Shown | None = None
         self.palette: Palette | None = None
         self.rows: Sequence[One] = ()
         self._cursor = 0
@@ -70,11 +70,11 @@ class CursorRows(ScrollView, Generic[One], can_focus=True):
 
     # --- what a list says of itself ------------------------------------------------------------------------------
 
-    def rows_of(self, view: View) -> Sequence[One]:
+    def rows_of(self, view: Shown) -> Sequence[One]:
         """All rows; only those that are seen are looked at."""
         raise NotImplementedError
 
-    def cursor_of(self, view: View) -> int:
+    def cursor_of(self, view: Shown) -> int:
         """The place of the chosen row among them; 0 where there is none."""
         raise NotImplementedError
 
@@ -82,7 +82,7 @@ class CursorRows(ScrollView, Generic[One], can_focus=True):
         """One row in `width` columns; `cursor` is the colour under it when it is the chosen one."""
         raise NotImplementedError
 
-    def sentences(self, view: View, width: int) -> Sequence[str]:
+    def sentences(self, view: Shown, width: int) -> Sequence[str]:
         """What stands there instead of rows, in lines."""
         raise NotImplementedError
 
@@ -90,7 +90,7 @@ class CursorRows(ScrollView, Generic[One], can_focus=True):
         """What tells the dashboard that a row was chosen by hand."""
         raise NotImplementedError
 
-    def by_hand(self, view: View) -> bool:
+    def by_hand(self, view: Shown) -> bool:
         """Whether the cursor is where a person put it; else it only follows, and the list does not scroll to it."""
         del view
         return True
@@ -107,7 +107,7 @@ class CursorRows(ScrollView, Generic[One], can_focus=True):
         """How wide the list is with its scroll bar: columns laid out in it stay where they are when the bar comes."""
         return self.outer_size.width
 
-    def take(self, view: View, palette: Palette) -> None:
+    def take(self, view: Shown, palette: Palette) -> None:
         """Show `view` from now on; only the visible rows that differ are drawn again."""
         if palette is not self.palette:
             self._made = {}
@@ -167,7 +167,7 @@ class CursorRows(ScrollView, Generic[One], can_focus=True):
     def _make(self, at: int, palette: Palette, width: int) -> Strip:
         if at < len(self.rows):
             return self._row(at, self.rows[at], palette, width)
-        lines = self.sentences(self.view, width - 2) if not self.rows else ()
+        lines = self.sentences(self.view, width - 2) if self.view is not None and not self.rows else ()
         return strip([(f" {line}", palette.dim) for line in lines[at : at + 1]], width, palette.text)
 
     def _row(self, at: int, row: One, palette: Palette, width: int) -> Strip:

@@ -6,8 +6,8 @@ from rich.cells import cell_len
 from textual import events
 from textual.strip import Strip
 
-from vramtui.app.screen_registry import SCREENS
-from vramtui.app.state import View
+from vramtui.app.keys import SCREENS
+from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, between, fit
 from vramtui.core.base.text import printable
@@ -16,7 +16,7 @@ from vramtui.core.base.units import format_duration
 NAME = " vramtui "
 
 
-class Header(Lines):
+class Header(Lines[View]):
     """The screens, host, driver and interval at the left; pause, staleness, problems and the time at the right."""
 
     def __init__(self, current: str = "Watch") -> None:
@@ -74,9 +74,9 @@ def _left(view: View, palette: Palette, current: str, room: int) -> list[Piece]:
 
 def _right(view: View, palette: Palette) -> list[Piece]:
     pieces: list[Piece] = []
-    if view.taping is not None:
-        minutes, seconds = divmod(int(view.taping.seconds), 60)
-        lost = f" ({view.taping.dropped} lost)" if view.taping.dropped else ""
+    if view.recording is not None:
+        minutes, seconds = divmod(int(view.recording.seconds), 60)
+        lost = f" ({view.recording.dropped} lost)" if view.recording.dropped else ""
         pieces.append((f" ● REC {minutes:02}:{seconds:02}{lost} ", palette.ink("error", "bar", bold=True)))
     if view.paused:
         pieces.append((" ‖ PAUSED ", palette.ink("background", "accent", bold=True)))
@@ -100,4 +100,4 @@ def problem_count(view: View) -> int:
     sample = view.sample
     lost = sum(gpu.state != "ok" for gpu in sample.gpus) if sample is not None else 0
     told = len(sample.problems) if sample is not None else 0
-    return told + lost + len(view.notes) + bool(view.failure) + bool(view.unkept)
+    return told + lost + len(view.notes) + bool(view.failure) + bool(view.history_error)

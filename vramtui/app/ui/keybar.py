@@ -1,5 +1,6 @@
 """The last line: the keys that matter most, each of which can also be clicked."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -7,7 +8,7 @@ from textual import events
 from textual.binding import Binding
 from textual.strip import Strip
 
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, strip
 
@@ -31,17 +32,27 @@ class Hint(NamedTuple):
         return cell_len(self.word) + sum(1 + cell_len(key) for key, _ in self.keys)
 
 
-class KeyBar(Lines):
-    """Draws the bindings that ask to be shown, as many as fit; the last two always."""
+class KeyBar(Lines[View]):
+    """Draws the bindings that ask to be shown, as many as fit; the last two always.
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+    Args:
+        only: ids of the bindings to show, in their order; every one that asks for it where it is None.
+        id: Textual's.
+    """
+
+    def __init__(self, only: Sequence[str] | None = None, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
+        self._only = only
         self._spots: list[tuple[int, int, str]] = []
 
     def bindings_shown(self) -> list[Binding]:
         """The screen's and the app's bindings with `show`, in the order they are declared."""
         found = [active.binding for active in self.screen.active_bindings.values() if active.binding.show]
-        return [binding for binding in found if not binding.system]
+        shown = [binding for binding in found if not binding.system]
+        if self._only is None:
+            return shown
+        order = {identity: at for at, identity in enumerate(self._only)}
+        return sorted((one for one in shown if one.id in order), key=lambda one: order[one.id or ""])
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """One line."""

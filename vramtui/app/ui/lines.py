@@ -1,6 +1,7 @@
 """The base of every panel: a list of finished lines, of which only those that changed are drawn again."""
 
 from collections.abc import Iterable, Sequence
+from typing import Generic, TypeVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -11,32 +12,32 @@ from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
-from vramtui.app.state import View
-from vramtui.app.terminal.app_base import TerminalApp
+from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.themes import Palette
 
 Piece = tuple[str, Style]
+Shown = TypeVar("Shown")
 
 
-class Lines(Widget, can_focus=False):
-    """Shows lines that `build` makes from a View."""
+class Lines(Widget, Generic[Shown], can_focus=False):
+    """Shows lines that `build` makes of a frozen value, its view."""
 
     ALLOW_SELECT = False
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes=classes)
         self.shown: list[Strip] = []
-        self.view = View()
+        self.view: Shown | None = None
         self.palette: Palette | None = None
         self._built_for = Size(0, 0)
         self._built_of: tuple[Palette, Size, object] | None = None
         self._titles = ("", "")
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
         """The lines of `width` columns to show."""
         raise NotImplementedError
 
-    def take(self, view: View, palette: Palette) -> None:
+    def take(self, view: Shown, palette: Palette) -> None:
         """Show `view` from now on. A panel that cannot be seen only remembers it."""
         self.view, self.palette = view, palette
         titles = self.titles(view)
@@ -51,14 +52,14 @@ class Lines(Widget, can_focus=False):
         edges = [(0, titles[0] != former[0]), (self.outer_size.height - 1, titles[1] != former[1])]
         draw_lines(self, [y - self.gutter.top for y, is_other in edges if is_other])
 
-    def part(self, view: View) -> object:
+    def part(self, view: Shown) -> object:
         """All of the view that the lines are made of, where it is worth it to see first whether that is another; None
         where they are to be built every time.
         """
         del view
         return None
 
-    def titles(self, view: View) -> tuple[str, str]:
+    def titles(self, view: Shown) -> tuple[str, str]:
         """What stands in the frame above and below, where the panel has one."""
         del view
         return self._titles
@@ -66,7 +67,7 @@ class Lines(Widget, can_focus=False):
     def redraw(self) -> None:
         """Build the lines again and draw those that differ from the ones on the screen."""
         size = _content_size(self)
-        if self.palette is None or not size.width or not size.height or not self.display:
+        if self.view is None or self.palette is None or not size.width or not size.height or not self.display:
             return
         built_of = (self.palette, size, self.part(self.view))
         if built_of[2] is not None and built_of == self._built_of:
@@ -89,15 +90,16 @@ class Lines(Widget, can_focus=False):
     def render_line(self, y: int) -> Strip:
         """One finished line. The first time in a new size they are built here: the picture is being drawn already."""
         size = self.scrollable_content_region.size
-        if self._built_for != size and self.palette is not None and size.width and size.height:
+        view, palette = self.view, self.palette
+        if self._built_for != size and view is not None and palette is not None and size.width and size.height:
             self._built_for = size
-            self.shown = self.build(self.view, self.palette, size.width, size.height)
+            self.shown = self.build(view, palette, size.width, size.height)
         if y < len(self.shown):
             return self.shown[y]
         return Strip.blank(self.size.width, self.rich_style)
 
 
-class Framed(Lines):
+class Framed(Lines[Shown]):
     """Lines in a frame that lights up while they have the keys."""
 
     DEFAULT_CSS = """
@@ -106,7 +108,7 @@ class Framed(Lines):
     """
 
 
-class Wheeled(Framed):
+class Wheeled(Framed[Shown]):
     """A frame in which the wheel does something of its own."""
 
     def wheel(self, direction: int) -> None:
@@ -128,15 +130,21 @@ def draw_lines(widget: Widget, lines: Sequence[int]) -> None:
     """Draw these lines of the widget's content again, at once where nothing is in the way."""
     if not lines:
         return
-    app = widget.app
-    if not (isinstance(app, TerminalApp) and app.paint(widget, lines)):
+    painter = _painter(widget)
+    if painter is None or not painter.paint(widget, lines):
         widget.refresh(*(Region(0, y, widget.size.width, 1) for y in lines))
+
+
+def _painter(widget: Widget) -> CellPainter | None:
+    """The app's, where it has one."""
+    found = getattr(widget.app, "painter", None)
+    return found if isinstance(found, CellPainter) else None
 
 
 def _content_size(widget: Widget) -> Size:
     """The columns and rows of a widget's content."""
-    app = widget.app
-    spot = app.spot(widget) if isinstance(app, TerminalApp) else None
+    painter = _painter(widget)
+    spot = painter.spot(widget) if painter is not None else None
     return widget.scrollable_content_region.size if spot is None else spot.size
 
 

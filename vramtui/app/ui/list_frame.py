@@ -7,7 +7,6 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.strip import Strip
 
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, column_at, heading
 from vramtui.app.ui.cursor_list import CursorRows, Identified
@@ -15,9 +14,10 @@ from vramtui.app.ui.lines import Lines, plain
 
 Name = TypeVar("Name", bound=str)
 One = TypeVar("One", bound=Identified)
+Shown = TypeVar("Shown")
 
 
-class SortHeading(Lines, Generic[Name]):
+class SortHeading(Lines[Shown], Generic[Shown, Name]):
     """The names of the columns, the one that sorts marked; a click sorts. Who derives from it says which they are."""
 
     DEFAULT_CSS = "SortHeading { height: 1; }"
@@ -26,7 +26,7 @@ class SortHeading(Lines, Generic[Name]):
         """The columns of a list `width` columns wide."""
         raise NotImplementedError
 
-    def sorting(self, view: View) -> tuple[Name, bool]:
+    def sorting(self, view: Shown) -> tuple[Name, bool]:
         """The column that sorts, and whether the largest comes first."""
         raise NotImplementedError
 
@@ -34,7 +34,7 @@ class SortHeading(Lines, Generic[Name]):
         """What tells the dashboard that a column was chosen to sort by."""
         raise NotImplementedError
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, view: Shown, palette: Palette, width: int, height: int) -> list[Strip]:
         """One line."""
         del height
         sort, falls = self.sorting(view)
@@ -47,8 +47,8 @@ class SortHeading(Lines, Generic[Name]):
             self.post_message(self.choice(column))
 
 
-class ListFrame(Vertical, Generic[Name, One]):
-    """Heading and rows; `told` says what stands in the frame."""
+class ListFrame(Vertical, Generic[Shown, Name, One]):
+    """Heading and rows; `titles` says what stands in the frame."""
 
     DEFAULT_CSS = """
     ListFrame {
@@ -57,18 +57,24 @@ class ListFrame(Vertical, Generic[Name, One]):
     }
     """
 
-    def __init__(self, heading: SortHeading[Name], rows: CursorRows[One], *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(
+        self,
+        heading: SortHeading[Shown, Name],
+        rows: CursorRows[Shown, One],
+        *,
+        id: str | None = None,  # noqa: A002 - Textual's name
+    ) -> None:
         super().__init__(heading, rows, id=id)
         self._parts = (heading, rows)
         self._titles = ("", "")
 
-    def told(self, view: View) -> tuple[str, str]:
+    def titles(self, view: Shown) -> tuple[str, str]:
         """What stands in the frame above and below."""
         raise NotImplementedError
 
-    def take(self, view: View, palette: Palette) -> None:
+    def take(self, view: Shown, palette: Palette) -> None:
         """Show `view` from now on."""
-        titles = self.told(view)
+        titles = self.titles(view)
         if titles != self._titles:
             self._titles = titles
             self.border_title, self.border_subtitle = map(plain, titles)

@@ -1,31 +1,37 @@
 """What every whole screen is: panels that each draw their part of one View."""
 
 from collections.abc import Iterator
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from textual.reactive import reactive
 from textual.screen import Screen
 from textual.widget import Widget
 
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.terminal.screen_size import CurrentSize
 from vramtui.app.themes import Palette
+from vramtui.app.ui.banner import Banner
+from vramtui.app.ui.header import Header
+from vramtui.app.ui.keybar import KeyBar
+
+# What stands around the panels of every screen, and is drawn of what the screens share.
+FRAME = (Header, Banner, KeyBar)
 
 
 @runtime_checkable
 class Taker(Protocol):
     """A panel."""
 
-    def take(self, view: View, palette: Palette) -> None:
+    def take(self, view: Any, palette: Palette) -> None:  # noqa: ANN401 - its screen knows what it is drawn of
         """Draw this panel's part of `view`."""
         ...
 
 
 class ViewScreen(CurrentSize, Screen[None]):
-    """A screen whose `view` is set once a tick, and handed to every panel that `compose` yields.
+    """A screen whose `view` is set once a tick. Its frame draws that; its panels draw what `panels_view` makes of it.
 
     Attributes:
-        PLACE: its name among the places.
+        PLACE: its name among the screens.
         PAGES: what a narrow terminal shows one at a time; the screen has the class `page-NAME` of the present one.
         FIRST_FOCUS: a selector of what has the keys at first.
     """
@@ -41,11 +47,13 @@ class ViewScreen(CurrentSize, Screen[None]):
         if self.PAGES:
             self.add_class(f"page-{self.PAGES[0]}")
         self.palette: Palette | None = None
+        self._frame: list[Taker] = []
         self._panels: list[Taker] = []
 
     def on_mount(self) -> None:
         """Show the data there is, and focus the first panel."""
-        self._panels = list(_panels_in(self))
+        for panel in _panels_in(self):
+            (self._frame if isinstance(panel, FRAME) else self._panels).append(panel)
         self.watch_view(self.view)
         if self.FIRST_FOCUS:
             self.query(self.FIRST_FOCUS).first().focus()
@@ -56,14 +64,24 @@ class ViewScreen(CurrentSize, Screen[None]):
         self.view = view
 
     def watch_view(self, view: View) -> None:
-        """Hand the view to every panel."""
-        if self.palette is not None and self._panels:
+        """Draw it, as soon as there are panels."""
+        if self.palette is not None and self._frame:
             self.show(view, self.palette)
+
+    def panels_view(self, view: View) -> object:
+        """What the panels draw: `view` itself, or what the screen makes of its own."""
+        return view
 
     def show(self, view: View, palette: Palette) -> None:
         """Draw `view` in these colours."""
-        for panel in self._panels:
-            panel.take(view, palette)
+        own = self.panels_view(view)
+        for part in self._frame:
+            part.take(view, palette)
+        for part in self._panels:
+            part.take(own, palette)
+
+    def put_away(self) -> None:
+        """Another whole screen is shown now."""
 
     def on_resize(self) -> None:
         """Other sizes, other panels."""

@@ -6,8 +6,8 @@ from rich.cells import cell_len
 from textual.content import Content
 from textual.widgets import Static
 
-from vramtui.app.state import ProcessRow, View
-from vramtui.app.ui.absence_text import why
+from vramtui.app.state.row import why
+from vramtui.app.state.view import ProcessRow, View
 from vramtui.app.ui.dialog import TextWindow
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_duration, format_percent

@@ -6,11 +6,11 @@ from textual.binding import Binding
 from textual.strip import Strip
 
 from vramtui.app.messages import FieldStepped
-from vramtui.app.state import Panel, View
+from vramtui.app.state.run_fields import RunField, fields_of, value_of
+from vramtui.app.state.view import Panel, View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Framed, Piece, paragraph, strip, wrap
 from vramtui.app.watch.parts_tree import rule_lines, size_of, tree
-from vramtui.app.watch.run_fields import RunField, fields_of, value_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
@@ -22,7 +22,7 @@ NO_PRESET = (
 )
 
 
-class EstimatePanel(Framed, can_focus=True):
+class EstimatePanel(Framed[View], can_focus=True):
     """Steppers, parts, totals and a verdict. With the focus: up and down choose a field, left and right step it."""
 
     BINDINGS = [
@@ -92,13 +92,13 @@ class EstimatePanel(Framed, can_focus=True):
 
     def action_field(self, direction: int) -> None:
         """Another field under the cursor."""
-        if self.view.panel is not None:
+        if self.view is not None and self.view.panel is not None:
             self._at = (self._at + direction) % max(1, len(fields_of(self.view.panel.workload)))
             self.redraw()
 
     def action_step(self, direction: int) -> None:
         """Step the field under the cursor."""
-        if self.view.panel is not None:
+        if self.view is not None and self.view.panel is not None:
             fields = fields_of(self.view.panel.workload)
             if fields:
                 self.post_message(FieldStepped(fields[self._at].name, direction))

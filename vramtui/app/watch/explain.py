@@ -2,7 +2,7 @@
 
 from textual.content import Content
 
-from vramtui.app.state import Panel
+from vramtui.app.state.view import Panel
 from vramtui.app.ui.dialog import TextWindow
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes

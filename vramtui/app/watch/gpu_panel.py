@@ -6,9 +6,9 @@ from textual import events
 from textual.strip import Strip
 
 from vramtui.app.messages import GpuChosen
-from vramtui.app.state import GpuBar, View
+from vramtui.app.state.row import why
+from vramtui.app.state.view import GpuBar, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.absence_text import why
 from vramtui.app.ui.lines import Piece, Wheeled, fit, right, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration, format_gib
@@ -24,7 +24,7 @@ EMPTY = (
 )
 
 
-class GpuPanel(Wheeled):
+class GpuPanel(Wheeled[View]):
     """One line a GPU where there is room for its figures beside the bar, else two."""
 
     DEFAULT_CSS = "GpuPanel { height: auto; }"

@@ -3,7 +3,7 @@
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state import Panel
+from vramtui.app.state.view import Panel
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Piece, fit, right, strip

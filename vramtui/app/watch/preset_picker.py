@@ -7,8 +7,8 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.ui.chooser import Chooser
-from vramtui.app.watch.dashboard_state import DashboardState
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device

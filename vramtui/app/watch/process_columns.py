@@ -7,7 +7,7 @@ from operator import attrgetter
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state import ProcessRow, SortColumn
+from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, cell, delta_colour, filled, under_cursor
 from vramtui.app.ui.lines import Piece, fit, strip

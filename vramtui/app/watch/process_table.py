@@ -6,19 +6,19 @@ from textual.message import Message
 from textual.strip import Strip
 
 from vramtui.app.messages import RowChosen, SortChosen
-from vramtui.app.state import ProcessRow, SortColumn, View
+from vramtui.app.state.process_filter import doubt
+from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
+from vramtui.app.state.view import ProcessRow, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys
 from vramtui.app.ui.lines import wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
 from vramtui.app.watch.process_columns import columns_for, look_alike, row_strip
-from vramtui.app.watch.process_filter import doubt
-from vramtui.app.watch.sorted_rows import FROM_THE_SMALLEST
 from vramtui.core.base.text import printable
 
 
-class Heading(SortHeading[SortColumn]):
+class Heading(SortHeading[View, SortColumn]):
     """The columns of the process table."""
 
     def columns(self, width: int) -> tuple[Column[SortColumn], ...]:
@@ -34,7 +34,7 @@ class Heading(SortHeading[SortColumn]):
         return SortChosen(column)
 
 
-class Rows(CursorRows[ProcessRow]):
+class Rows(CursorRows[View, ProcessRow]):
     """The rows. The cursor is the chosen row; moving it by hand makes the order stay."""
 
     BINDINGS = moving_keys("table")
@@ -68,7 +68,9 @@ class Rows(CursorRows[ProcessRow]):
         return view.held
 
     def _cursor_style(self, at: int) -> str | None:
-        return "cursor" if at == self._cursor and self.view.held else super()._cursor_style(at)
+        return (
+            "cursor" if at == self._cursor and self.view is not None and self.view.held else super()._cursor_style(at)
+        )
 
 
 def _empty(view: View) -> str:
@@ -82,13 +84,13 @@ def _empty(view: View) -> str:
     return "No process uses a GPU now. Press p to choose a preset and see what a job would need before it starts."
 
 
-class ProcessTable(ListFrame[SortColumn, ProcessRow]):
+class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
     """Heading and rows in a frame."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(Heading(), Rows(id="rows"), id=id)
 
-    def told(self, view: View) -> tuple[str, str]:
+    def titles(self, view: View) -> tuple[str, str]:
         """How many processes; what the filter is, and whether the order is held."""
         count = sum(row.kind == "process" for row in view.rows) if view.filter else view.total
         title = f"Processes · {count} of {view.total}" if view.filter else f"Processes · {view.total}"

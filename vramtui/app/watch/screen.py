@@ -1,22 +1,47 @@
 """The Watch screen: GPUs, processes, the chosen one's memory, and a preset's estimate beside it."""
 
+from collections.abc import Callable
+from typing import Protocol
+
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
+from vramtui.app.context import CHOOSE_PRESET, AppContext
 from vramtui.app.keys import WATCH_BINDINGS
-from vramtui.app.state import View
+from vramtui.app.messages import FieldStepped, GpuChosen, RowChosen, SortChosen
+from vramtui.app.state.view import View
+from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.themes import Palette
 from vramtui.app.ui.banner import Banner
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.memory_graph import MemoryGraph
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.gpu_panel import GpuPanel
-from vramtui.app.watch.memory_graph import MemoryGraph
 from vramtui.app.watch.process_table import ProcessTable
+from vramtui.core.base.units import format_duration
+from vramtui.core.observation.readings import ProcessKey
 
 WIDE, VERY_WIDE = 112, 170
+FILTER = "words in any column, or user:anna gpu:0 pid:123 preset:llama cmd:train"
 BESIDE = {VERY_WIDE: 68, WIDE: 50, 0: 0}
+
+
+class ProcessActions(Protocol):
+    """What can be done to the chosen process."""
+
+    def ask(self) -> None:
+        """Ask which signal to send to it, if any."""
+        ...
+
+    def copy_pid(self) -> None:
+        """Its pid to the clipboard."""
+        ...
+
+    def copy_command(self) -> None:
+        """Its whole command to the clipboard."""
+        ...
 
 
 class Watch(ViewScreen):
@@ -54,6 +79,13 @@ class Watch(ViewScreen):
     PAGES = ("processes", "estimate", "memory")
     FIRST_FOCUS = "Rows"
 
+    def __init__(self, shared: AppContext, actions: ProcessActions, snapshot_options: Callable[[], None]) -> None:
+        super().__init__()
+        self._shared = shared
+        self._state = shared.state
+        self._actions = actions
+        self._snapshot_options = snapshot_options
+
     def compose(self) -> ComposeResult:
         """All panels."""
         yield Header()
@@ -79,6 +111,124 @@ class Watch(ViewScreen):
         most = max(2, (height - 4) * 2 // 5)
         beside = next(taken for least, taken in BESIDE.items() if width >= least)
         _set_height(gpus, gpus.lines_for(view, width - beside - 2, most), border=2)
+
+    # --- the table -----------------------------------------------------------------------------------------------
+
+    def on_row_chosen(self, message: RowChosen) -> None:
+        """A row was chosen by hand."""
+        self._state.choose(message.row, hold=True)
+        self._shared.redraw.for_key()
+
+    def on_gpu_chosen(self, message: GpuChosen) -> None:
+        """Choose the first row of a GPU."""
+        row = next((row for row in self._state.view().rows if row.gpu.uuid == message.uuid), None)
+        if row is not None:
+            self._state.choose(row.id, hold=True)
+            self._shared.redraw.now()
+
+    def on_sort_chosen(self, message: SortChosen) -> None:
+        """A heading was clicked."""
+        self._state.sort_by(message.column)
+        self._shared.redraw.now()
+
+    def action_sort(self, direction: int) -> None:
+        """Sort by the next column."""
+        self._state.sort_next(direction)
+        self._shared.redraw.now()
+
+    def action_reverse(self) -> None:
+        """The other way round."""
+        self._state.sort_by(self._state.sort)
+        self._shared.redraw.now()
+
+    def action_filter(self) -> None:
+        """Ask for the text that rows must hold."""
+        from vramtui.app.ui.filter_bar import FilterBar  # noqa: PLC0415 - loads Input, not needed for the first paint
+
+        if not self.query(FilterBar):
+            self.mount(
+                FilterBar(self._state.filter, placeholder=FILTER, rows="#rows", typed=self._set_filter), before="KeyBar"
+            )
+
+    def _set_filter(self, text: str) -> None:
+        self._state.set_filter(text)
+        self._shared.redraw.now()
+
+    def action_let_go(self) -> None:
+        """Give up the hint; then the held order; then the filter."""
+        state = self._state
+        if not state.dismiss_hint() and not state.let_go() and state.filter:
+            state.set_filter("")
+        self._shared.redraw.now()
+
+    # --- the panel and the graph ---------------------------------------------------------------------------------
+
+    def on_field_stepped(self, message: FieldStepped) -> None:
+        """A stepper was used."""
+        self._state.step((message.field,), message.direction)
+        self._shared.redraw.for_key()
+
+    def action_span(self) -> None:
+        """The graph's next time span."""
+        span = self._state.next_span()
+        self.notify(f"Graph: {format_duration(span) if span else 'since start'}", timeout=2, markup=False)
+        self._shared.redraw.now()
+
+    def action_match(self) -> None:
+        """Assign a preset to the selected process."""
+        from vramtui.app.watch.preset_picker import AUTOMATIC, NONE, PresetChooser  # noqa: PLC0415 - as above
+
+        state, row = self._state, self._state.view().chosen
+        if row is None or not isinstance(row.id, ProcessKey) or row.process is None:
+            self.notify("Select a process first: only processes can run a preset.", markup=False)
+            return
+        process: ProcessKey = row.id
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                state.assign(process, None if key == NONE else key, automatic=key == AUTOMATIC)
+                self._shared.redraw.now()
+
+        title = f"Which preset does pid {row.process.pid} run?"
+        self.app.push_screen(PresetChooser(state, title, state.device(), matching=True), chosen)
+
+    def action_signal(self) -> None:
+        """Ask which signal to send to the chosen process, if any."""
+        self._actions.ask()
+
+    def action_copy_pid(self) -> None:
+        """Its pid to the clipboard."""
+        self._actions.copy_pid()
+
+    def action_copy_command(self) -> None:
+        """Its command to the clipboard."""
+        self._actions.copy_command()
+
+    def action_snapshot_options(self) -> None:
+        """Choose formats and folder of snapshots."""
+        self._snapshot_options()
+
+    # --- what only tells -----------------------------------------------------------------------------------------
+
+    def action_details(self) -> None:
+        """Details of the selected process and its GPU."""
+        from vramtui.app.watch.details import Details  # noqa: PLC0415 - not needed for the first paint
+
+        state, chosen, sample, grown = self._state, self.view.chosen, self.view.sample, None
+        reported = row_ledger(state.jobs, chosen) if chosen is not None else None
+        if chosen is not None and sample is not None and sample is state.sample:
+            grown = state.history.grown(sample.host.name, chosen.gpu.uuid)
+        self.app.push_screen(Details(self.view, reported, grown))
+
+    def action_explain(self) -> None:
+        """The panel's estimate, part by part."""
+        from vramtui.app.watch.explain import Explain  # noqa: PLC0415 - as above
+
+        panel = self._state.view().panel
+        if panel is None:
+            self.notify(CHOOSE_PRESET, markup=False)
+        else:
+            self.app.push_screen(Explain(panel))
 
 
 def _set_height(widget: Banner | GpuPanel, lines: int, *, border: int) -> None:

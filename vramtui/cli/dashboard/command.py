@@ -4,19 +4,23 @@ import gc
 import os
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
-from vramtui.cli.common.open_source import open_source
+from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.common.paths import config_dir, data_dir, run_history
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.dashboard.past_runs import past_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
-from vramtui.cli.dashboard.signals import let_act
+from vramtui.cli.dashboard.signals import signaller_for
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import CONFIG, Settings
 from vramtui.monitor.run_writer import HistoryRunWriter
+
+if TYPE_CHECKING:
+    from vramtui.app.services import Services
 
 WELCOMED = "welcomed"
 HINT = (
@@ -54,38 +58,51 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
         library.get(preset)
     from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
-    try:
-        Dashboard.check_keys(settings.keys)
-    except UserError as error:
-        raise UserError(f"{config_dir() / CONFIG}: {error}") from None
-    saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
+    if settings.keys:
+        from vramtui.app.help.sections import check_keys  # noqa: PLC0415 - only where there is something to check
+
+        try:
+            check_keys(settings.keys)
+        except UserError as error:
+            raise UserError(f"{config_dir() / CONFIG}: {error}") from None
     app = Dashboard(
         source=opened.source,
         presets=library,
         interval=interval or settings.dashboard.interval,
         banner=opened.banner,
         preset=preset,
-        save=saver,
         settings=settings,
-        tracer=ChildTracer(data_dir() / "traces"),
+        services=_services(opened, settings, demo=demo, read_only=read_only),
+        hint=first_time_hint(data_dir() / WELCOMED),
     )
     if opened.recording is not None:
         app.play(opened.recording)
-    else:
-        folder = settings.recording.folder
-        app.recorder = FileRecorder(Path(folder).expanduser() if folder else data_dir() / "recordings")
-    if opened.jobs is not None:
-        app.desk.jobs = opened.jobs
-    if not opened.banner:
-        app.desk.jobs = ProbeClient("dashboard").jobs
-        app.keeper = HistoryRunWriter(run_history)
-    let_act(app, opened, read_only=read_only or settings.dashboard.read_only, told=read_only)
-    app.save_choice = saver
-    app.past = past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner))
-    app.hint = first_time_hint(data_dir() / WELCOMED)
     gc.freeze()
     gc.enable()
     sys.exit(run_dashboard(app))
+
+
+def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool) -> "Services":
+    """What the dashboard is handed of this machine; of a recording and of the demo nothing is kept."""
+    from vramtui.app.services import Services  # noqa: PLC0415 - as above
+
+    saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
+    folder = Path(settings.recording.folder).expanduser() if settings.recording.folder else data_dir() / "recordings"
+    is_real = not opened.banner
+    signaller, refusal = signaller_for(
+        opened, read_only=read_only or settings.dashboard.read_only, from_command_line=read_only
+    )
+    return Services(
+        tracer=ChildTracer(data_dir() / "traces"),
+        save=saver,
+        snapshots=saver,
+        signaller=signaller,
+        no_signals=refusal,
+        runs=past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner)),
+        recorder=FileRecorder(folder) if opened.recording is None else None,
+        run_writer=HistoryRunWriter(run_history) if is_real else None,
+        jobs=ProbeClient("dashboard").jobs if is_real else opened.jobs,
+    )
 
 
 def first_time_hint(marker: Path) -> str:

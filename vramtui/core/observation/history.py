@@ -146,9 +146,13 @@ class History:
 
     A sample costs one look-up by pid for each process: keys are made for new processes only. The more processes,
     the fewer points each may keep, so that thousands of them for a day still take some tens of megabytes.
+
+    Attributes:
+        answered: each card's latest answer, by uuid, with the time that it is of.
     """
 
     def __init__(self) -> None:
+        self.answered: dict[str, tuple[float, Gpu]] = {}
         self._tracks: dict[ProcessKey, Track] = {}
         self._here: dict[tuple[str, str], dict[int, Track]] = {}
         self._gone: dict[ProcessKey, Track] = {}
@@ -192,8 +196,10 @@ class History:
         self._step(sample)
         limit = self._limit()
         for gpu in sample.gpus:
-            if gpu.state == "ok" and "processes" not in gpu.absent:
-                self._add_gpu(sample, gpu, limit)
+            if gpu.state == "ok":
+                self.answered[gpu.uuid] = (sample.taken_at, gpu)
+                if "processes" not in gpu.absent:
+                    self._add_gpu(sample, gpu, limit)
         self._forget()
 
     def add_looks(self, looks: Iterable[FastSample], sample: Sample) -> None:

@@ -71,7 +71,7 @@ COLUMNS: Final = (
 Row = dict[str, Any]
 
 
-class App(msgspec.Struct, frozen=True, kw_only=True):
+class ComputeApp(msgspec.Struct, frozen=True, kw_only=True):
     """A line of --query-compute-apps; memory in bytes."""
 
     pid: int
@@ -154,7 +154,7 @@ def parse_gpus(text: str, columns: tuple[QueryField, ...]) -> list[tuple[Row, di
     return rows
 
 
-def parse_apps(text: str) -> list[App]:
+def parse_apps(text: str) -> list[ComputeApp]:
     """The lines of --query-compute-apps=pid,gpu_uuid,used_memory,process_name. A name may hold commas or be quoted."""
     apps = []
     for line in text.split("\n"):
@@ -164,7 +164,7 @@ def parse_apps(text: str) -> list[App]:
         pid, _ = parse_value(cells[0], "int")
         used, absent = parse_value(cells[2], "mib")
         if pid:
-            apps.append(App(pid=pid, gpu_uuid=cells[1].strip(), used=used, absent=absent, name=_name(cells[3])))
+            apps.append(ComputeApp(pid=pid, gpu_uuid=cells[1].strip(), used=used, absent=absent, name=_name(cells[3])))
     return apps
 
 

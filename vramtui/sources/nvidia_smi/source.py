@@ -14,7 +14,7 @@ from vramtui.sources.host.host import HostReader
 from vramtui.sources.host.processes import ProcessReader
 from vramtui.sources.nvidia_smi.parse import (
     COLUMNS,
-    App,
+    ComputeApp,
     QueryField,
     Row,
     balanced,
@@ -194,7 +194,7 @@ class NvidiaSmiSource:
             for index, reason in gone.items()
         ]
 
-    def _query_apps(self, problems: list[Problem]) -> list[App] | None:
+    def _query_apps(self, problems: list[Problem]) -> list[ComputeApp] | None:
         output = self._ask(APPS, FORMAT)
         apps = parse_apps(output.text)
         if output.code != 0 and not apps and "no running processes" not in output.text.lower():
@@ -204,7 +204,7 @@ class NvidiaSmiSource:
             return None
         return apps
 
-    def _finish(self, gpu: Gpu, apps: list[App] | None, available: int | None) -> Gpu:
+    def _finish(self, gpu: Gpu, apps: list[ComputeApp] | None, available: int | None) -> Gpu:
         """The card with its processes; `available` bytes are what the host has to give."""
         if gpu.state != "ok":
             return gpu
@@ -217,7 +217,7 @@ class NvidiaSmiSource:
                 ("memory.used", "processes") if gpu.memory.unified else ("processes",), Absence.FAILED
             )
             return msgspec.structs.replace(gpu, absent={**gpu.absent, **untold})
-        best: dict[int, App] = {}
+        best: dict[int, ComputeApp] = {}
         for app in apps:
             if app.gpu_uuid == gpu.uuid and (app.pid not in best or (app.used or 0) > (best[app.pid].used or 0)):
                 best[app.pid] = app
@@ -227,7 +227,7 @@ class NvidiaSmiSource:
             memory = msgspec.structs.replace(memory, used=min(LARGEST_SIZE, sum(row.used_memory or 0 for row in rows)))
         return msgspec.structs.replace(gpu, memory=memory, processes=rows)
 
-    def _process(self, app: App) -> Process:
+    def _process(self, app: ComputeApp) -> Process:
         absent = None if app.used is not None else app.absent
         if self._processes is not None:
             row = self._processes.row(app.pid, app.gpu_uuid, "C", app.used, absent)

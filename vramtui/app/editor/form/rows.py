@@ -8,7 +8,7 @@ from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.form.line_edit import TypingLine
 from vramtui.app.editor.form.lines import ABOUT, FieldState, about, heading, line_of
 from vramtui.app.editor.form.outline import Entry, Outline
-from vramtui.app.state import View
+from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines
 from vramtui.presets.form.types import FormGroup
@@ -17,7 +17,7 @@ from vramtui.presets.reading import PresetProblem
 AHEAD = 4
 
 
-class FormRows(Lines, can_focus=True):
+class FormRows(Lines[View], can_focus=True):
     """All that a preset can say, table by table, with a cursor."""
 
     class Chosen(Message):

@@ -5,8 +5,8 @@ from textual.binding import Binding
 from textual.strip import Strip
 
 from vramtui.app.plan.advice import Tone, sentences
+from vramtui.app.plan.view import PlanView
 from vramtui.app.plan.widgets.changes import change_lines
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, strip, wrap
 
@@ -15,7 +15,7 @@ LOW = 9
 INK: dict[Tone, str] = {"good": "success", "tight": "warning", "bad": "error", "plain": "foreground", "dim": "muted"}
 
 
-class PlanWords(Lines, can_focus=True):
+class PlanWords(Lines[PlanView], can_focus=True):
     """Whether it fits, how far one could go, what would make it fit, the cards on which it does, and what each change
     alone would free. While it has the keys the changes have all of its room.
     """
@@ -25,25 +25,25 @@ class PlanWords(Lines, can_focus=True):
     PlanWords:focus { border: round $primary; }
     """
     BINDINGS = [
-        Binding("up,k", "app.move_change(-1)", "Up", id="changes.up", show=False, tooltip="Previous change"),
-        Binding("down,j", "app.move_change(1)", "Down", id="changes.down", show=False, tooltip="Next change"),
+        Binding("up,k", "screen.move_change(-1)", "Up", id="changes.up", show=False, tooltip="Previous change"),
+        Binding("down,j", "screen.move_change(1)", "Down", id="changes.down", show=False, tooltip="Next change"),
         Binding(
-            "pageup", "app.move_change(-5)", "Page up", id="changes.page_up", show=False, tooltip="Five changes up"
+            "pageup", "screen.move_change(-5)", "Page up", id="changes.page_up", show=False, tooltip="Five changes up"
         ),
         Binding(
             "pagedown",
-            "app.move_change(5)",
+            "screen.move_change(5)",
             "Page down",
             id="changes.page_down",
             show=False,
             tooltip="Five changes down",
         ),
         Binding(
-            "enter", "app.take_change", "Take", id="changes.take", show=False, tooltip="Apply the change to the cell"
+            "enter", "screen.take_change", "Take", id="changes.take", show=False, tooltip="Apply the change to the cell"
         ),
         Binding(
             "w",
-            "app.save_change",
+            "screen.save_change",
             "Save",
             id="changes.save",
             show=False,
@@ -56,10 +56,9 @@ class PlanWords(Lines, can_focus=True):
         super().__init__(id=id)
         self._places: list[int | None] = []
 
-    def titles(self, view: View) -> tuple[str, str]:
+    def titles(self, plan: PlanView) -> tuple[str, str]:
         """Which cell, and what can be done with it."""
-        plan = view.plan
-        if plan is None or plan.side is None:
+        if plan.side is None:
             return "Planner", ""
         title = f"Planner · {plan.side.how}"
         if self.has_focus:
@@ -69,12 +68,9 @@ class PlanWords(Lines, can_focus=True):
         changes = "t changes · " if plan.advice.changes else ""
         return title, f"{changes}Enter apply the cell · w save"
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """A sentence after the other, with what is most important first; then the changes."""
         made: list[Strip] = []
-        plan = view.plan
-        if plan is None:
-            return made
         chosen = self.has_focus and bool(plan.advice.changes)
         for tone, text in sentences(plan)[: int(height > LOW) if chosen else None]:
             style = palette.ink(INK[tone], bold=tone in {"good", "tight", "bad"})
@@ -93,11 +89,11 @@ class PlanWords(Lines, can_focus=True):
         self._again()
 
     def _again(self) -> None:
-        if self.palette is not None:
+        if self.view is not None and self.palette is not None:
             self.take(self.view, self.palette)
 
     async def on_click(self, event: events.Click) -> None:
         """The change under the pointer."""
         at = event.get_content_offset(self)
         if at is not None and at.y < len(self._places) and self._places[at.y] is not None:
-            await self.run_action(f"app.choose_change({self._places[at.y]})")
+            await self.run_action(f"screen.choose_change({self._places[at.y]})")

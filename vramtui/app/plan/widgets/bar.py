@@ -4,33 +4,32 @@ from rich.cells import cell_len
 from textual import events
 from textual.strip import Strip
 
-from vramtui.app.state import View
+from vramtui.app.plan.view import PlanView
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, strip
 from vramtui.core.base.units import format_bytes
 
 LONG = 112
 ASKS = {
-    "plan.across": "app.choose_axis(True)",
-    "plan.down": "app.choose_axis(False)",
-    "plan.card": "app.choose_card",
-    "plan.beside": "app.choose_beside",
+    "plan.across": "choose_axis(True)",
+    "plan.down": "choose_axis(False)",
+    "plan.card": "choose_card",
+    "plan.beside": "choose_beside",
 }
 
 
-class PlanBar(Lines):
+class PlanBar(Lines[PlanView]):
     """Each part can be clicked."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self._spots: list[tuple[int, int, str]] = []
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """One line."""
         del height
         self._spots = []
-        plan = view.plan
-        if plan is None or not plan.maps or plan.device is None:
+        if not plan.maps or plan.device is None:
             return [strip([], width, palette.text)]
         shown = plan.maps[0]
         beside = plan.other.what if plan.other is not None else "nothing"

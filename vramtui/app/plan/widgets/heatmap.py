@@ -15,7 +15,6 @@ from vramtui.app.messages import CellChosen, CellMoved
 from vramtui.app.plan.axes import Axis
 from vramtui.app.plan.view import MapView, PlanView
 from vramtui.app.plan.widgets.heat import figure, heat
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, Wheeled, fit, paragraph, right, scrolled, strip
 from vramtui.core.base.units import UNKNOWN, format_bytes
@@ -33,8 +32,8 @@ LONG_KEY = 100
 ROOM_AROUND = 4
 
 
-class Heatmap(Wheeled, can_focus=True):
-    """One map; it scrolls to the cursor where there is no room for all of it."""
+class Heatmap(Wheeled[PlanView], can_focus=True):
+    """The map at place `which`; it scrolls to the cursor where there is no room for all of it."""
 
     BINDINGS = [
         Binding("left,h", "move(-1, 0)", "Left", id="map.left", show=False, tooltip="Smaller horizontal value"),
@@ -46,37 +45,34 @@ class Heatmap(Wheeled, can_focus=True):
         Binding("ctrl+left", "move(-6, 0)", "Far left", id="map.far_left", show=False, tooltip="Six columns left"),
         Binding("ctrl+right", "move(6, 0)", "Far right", id="map.far_right", show=False, tooltip="Six columns right"),
     ]
-    WHICH = 0
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, which: int, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
+        self._which = which
         self._first = (0, 0)
         self._layout = (0, LEAST, 1, 0, 0)
 
-    def titles(self, view: View) -> tuple[str, str]:
+    def titles(self, plan: PlanView) -> tuple[str, str]:
         """Whose map, in what, on which card; how far it is, and what is not shown."""
-        plan = view.plan
-        if plan is None or plan.device is None or len(plan.maps) <= self.WHICH:
+        if plan.device is None or len(plan.maps) <= self._which:
             return "Plan", ""
-        shown = plan.maps[self.WHICH]
-        star = "*" if plan.changed and not self.WHICH else ""
+        shown = plan.maps[self._which]
+        star = "*" if plan.changed and not self._which else ""
         told = f" · {shown.done} of {shown.total}" if shown.done < shown.total else ""
         card = f"{plan.where.replace('NVIDIA ', '')}, {format_bytes(plan.device.total_memory)}"
         return f"{shown.title}{star} · process in GiB on {card}{told}", ""
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """The columns' values, the cells, and a line that says how it is read."""
-        plan = view.plan
-        if plan is None or plan.problem or len(plan.maps) <= self.WHICH or plan.device is None:
-            words = plan.problem if plan is not None else ""
-            return paragraph(words, palette, width)[:height]
-        shown = plan.maps[self.WHICH]
+        if plan.problem or len(plan.maps) <= self._which or plan.device is None:
+            return paragraph(plan.problem, palette, width)[:height]
+        shown = plan.maps[self._which]
         label, cell, tall, columns, rows = self._layout = layout(shown, width, height)
         x, y = self._first = (
             scrolled(self._first[0], plan.cursor[0], columns, len(shown.x.amounts)),
             scrolled(self._first[1], plan.cursor[1], rows, len(shown.y.amounts)),
         )
-        drawn = _Drawn(plan, self.WHICH, palette, range(x, x + columns), label, cell, width)
+        drawn = _Drawn(plan, self._which, palette, range(x, x + columns), label, cell, width)
         made = [drawn.heading()]
         for row in range(y, y + rows):
             made += [drawn.line(row, last=at == tall - 1, first=at == 0) for at in range(tall)]
@@ -100,12 +96,6 @@ class Heatmap(Wheeled, can_focus=True):
     def wheel(self, direction: int) -> None:
         """A row up or down."""
         self.action_move(0, direction)
-
-
-class SecondHeatmap(Heatmap):
-    """The map of what the first one is set beside; the cursor is the same."""
-
-    WHICH = 1
 
 
 def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int, int]:

@@ -3,7 +3,6 @@
 from textual.strip import Strip
 
 from vramtui.app.plan.view import PlanSide, PlanView
-from vramtui.app.state import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.app.watch.parts_tree import EIGHTHS, size_of
@@ -14,21 +13,19 @@ NAME, SIDE = 15, 10
 NOT_YET = "Parts are shown for possible cells only."
 
 
-class PlanParts(Framed):
+class PlanParts(Framed[PlanView]):
     """A line for each part, the totals below; beside another preset also its figures and the difference."""
 
-    def titles(self, view: View) -> tuple[str, str]:
+    def titles(self, plan: PlanView) -> tuple[str, str]:
         """Which cell, and what it is set beside."""
-        plan = view.plan
-        if plan is None or plan.side is None:
+        if plan.side is None:
             return "Cell", ""
         beside = f"{plan.other.what}: {plan.other.how}" if plan.other is not None else ""
         return f"Cell · {plan.side.how}", beside
 
-    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+    def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """As many lines as fit; small parts give way to the totals."""
-        plan = view.plan
-        if plan is None or plan.side is None or plan.side.estimate is None:
+        if plan.side is None or plan.side.estimate is None:
             return paragraph(NOT_YET, palette, width)
         lines = shown_lines(plan, height - (plan.other is not None))
         made = [_heading(plan, palette, width)] if plan.other is not None else []

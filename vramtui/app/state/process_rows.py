@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
 
-from vramtui.app.state import ProcessRow, RowId
-from vramtui.app.watch.row import KIND_ORDER, exited_rows, last_answer, process_row, remainders
+from vramtui.app.state.row import KIND_ORDER, exited_rows, last_answer, process_row, remainders
+from vramtui.app.state.view import ProcessRow, RowId
 from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from vramtui.app.state import ProcessRow
+from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.errors import nearest
 
 Condition = tuple[str, str]

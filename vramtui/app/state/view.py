@@ -7,17 +7,14 @@ import msgspec
 
 from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Moment
+from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.traced.process.results import TraceResult
 
 if TYPE_CHECKING:
-    from vramtui.app.history.model import HistoryView
-    from vramtui.app.plan.view import PlanView
     from vramtui.monitor.predictor import MaxBatchSearch
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
@@ -113,21 +110,6 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     rules: tuple[Estimate, ...] = ()
 
 
-class Timeline(msgspec.Struct, frozen=True, eq=False):
-    """What the Timeline screen shows beside the panel's estimates.
-
-    `observed` is what the job itself reports at the end of its phases; empty where no job does. `result` is the whole
-    trace of the panel's workload. `running` is how far a trace in the background is, `problem` why the last one ended
-    early, and `refusal` why none can be started.
-    """
-
-    observed: tuple[Moment, ...] = ()
-    result: TraceResult | None = None
-    running: str = ""
-    problem: str = ""
-    refusal: str = ""
-
-
 class RecordingStatus(msgspec.Struct, frozen=True):
     """A recording under way: since how many seconds, and how many samples the disk was too slow for."""
 
@@ -164,7 +146,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
     the place of the chosen one among them; `total` is how many processes there are.
 
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
-    `held` says that rows keep their order because one was chosen by hand. `unkept` says why runs are not kept.
+    `held` says that rows keep their order because one was chosen by hand.
+    `history_error` says why runs are not written down.
     """
 
     sample: Sample | None = None
@@ -175,9 +158,6 @@ class View(msgspec.Struct, frozen=True, eq=False):
     chosen_at: int = 0
     series: Series | None = None
     panel: Panel | None = None
-    timeline: Timeline = Timeline()
-    past: "HistoryView | None" = None
-    plan: "PlanView | None" = None
     sort: SortColumn = "gpu"
     reverse: bool = False
     held: bool = False
@@ -188,8 +168,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     banner: str = ""
     hint: str = ""
     notes: tuple[str, ...] = ()
-    unkept: str = ""
+    history_error: str = ""
     alerts: tuple[Alert, ...] = ()
     interval: float = 1.0
-    replay: ReplayPosition | None = None
-    taping: RecordingStatus | None = None
+    recording: RecordingStatus | None = None

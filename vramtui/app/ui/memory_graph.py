@@ -2,9 +2,9 @@
 
 from textual.strip import Strip
 
-from vramtui.app.state import Series, View
+from vramtui.app.state.row import why
+from vramtui.app.state.view import Series, View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.absence_text import why
 from vramtui.app.ui.braille import braille_rows, buckets, levels
 from vramtui.app.ui.lines import Framed, Piece, paragraph, right, strip
 from vramtui.core.base.units import GIB, format_bytes, format_duration
@@ -13,7 +13,7 @@ AXIS = 6
 LEGEND_FROM = 6
 
 
-class MemoryGraph(Framed):
+class MemoryGraph(Framed[View]):
     """Filled braille for what was observed, a dashed line for the predicted peak, bytes at the left, time below."""
 
     DEFAULT_CSS = "MemoryGraph { height: 8; }"

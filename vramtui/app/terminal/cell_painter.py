@@ -1,26 +1,17 @@
-"""How the dashboard meets the terminal: themes, ASCII, and only those cells that differ."""
+"""Drawing lines of widgets past Textual's compositor, and sending only those cells that differ."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
-from textual.command import CommandPalette
-from textual.driver import Driver
 from textual.filter import ANSIToTruecolor, LineFilter
 from textual.geometry import Region, Size
-from textual.screen import Screen
-from textual.theme import Theme
 from textual.widget import Widget
 
-from vramtui.app.terminal.ascii import AsciiFilter, ascii_wanted
 from vramtui.app.terminal.cell_diff import Frame, Piece, Pieces
-from vramtui.app.terminal.screen_size import SizedCommandPalette
-from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
-from vramtui.core.schema.settings import Settings
+from vramtui.app.terminal.colours import Colours
 
 Visible = Mapping[Widget, tuple[Region, Region]]
 
@@ -37,80 +28,29 @@ class Spot(NamedTuple):
     is_free: bool
 
 
-class TerminalApp(App[None]):
-    """An app with our themes that sends few bytes; what is drawn is up to `draw`."""
+class CellPainter:
+    """What knows which cells the terminal shows.
 
-    TITLE = "vramtui"
-    ENABLE_COMMAND_PALETTE = True
-    CSS = """
-    Toast { background: $panel; }
+    Args:
+        app: whose screen it is. It hands every update of the compositor to `reduced` before that is sent.
+        colours: what it is drawn in.
     """
 
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self._plain = "NO_COLOR" in os.environ
-        super().__init__(ansi_color=True if self._plain else None)
-        self.animation_level = "none"
-        self._frame = Frame()
+    def __init__(self, app: App[None], colours: Colours) -> None:
+        self._app = app
+        self._colours = colours
+        self.frame = Frame()
         self._pieces: list[Piece] | None = None
         self._visible: Visible | None = None
         self._spots: dict[Widget, Spot | None] = {}
-        self.palette: Palette | None = None
-        for theme in THEMES:
-            self.register_theme(theme)
-        if ascii_wanted():
-            self._filters.append(AsciiFilter())
-        self.theme = "vramtui-dark"
 
-    def draw(self) -> None:
-        """Show everything as it is now."""
-        raise NotImplementedError
-
-    def suit_terminal(self) -> None:
-        """Begin with the theme of the settings, or one that this terminal can show."""
-        suits = theme_for(self.console.color_system, plain=self._plain)
-        self.theme = suits if self._plain else self.settings.dashboard.theme or suits
-
-    def follow_theme(self) -> None:
-        """Take the theme's colours, now and whenever it changes."""
-        self.theme_changed_signal.subscribe(self, self._on_theme)
-        self.palette = Palette(self.theme_variables)
-
-    def get_css_variables(self) -> dict[str, str]:
-        """The theme's variables and those that it does not have."""
-        self.theme_variables = palette_variables(super().get_css_variables(), dark=self.current_theme.dark)
-        return self.theme_variables
-
-    def _on_theme(self, theme: Theme) -> None:
-        del theme
-        self.palette = Palette(self.theme_variables)
-        self.draw()
-
-    @property
-    def driver(self) -> Driver | None:
-        """What speaks to the terminal."""
-        return self._driver
-
-    def on_resize(self, event: events.Resize) -> None:
-        """Take nothing of the terminal for granted any more: it may have cut, moved or wiped what it showed.
-
-        Of a terminal that has its old size again by the time that it is asked, Textual takes no notice.
-        """
-        self._frame.forget()
-        if self._size == event.size and self.screen_stack:
-            self.screen.refresh()
-
-    def action_command_palette(self) -> None:
-        """Textual's palette, as a screen of this program."""
-        if not isinstance(self.screen, CommandPalette):
-            self.push_screen(SizedCommandPalette(id="--command-palette"))
-
-    def _display(self, screen: Screen[object], renderable: object) -> None:
-        """Send only the cells that differ from what the terminal shows."""
-        is_sent = self._running and not self._closed and not self.is_headless and not self._batch_count
-        if is_sent and self._driver is not None and isinstance(renderable, CompositorUpdate):
-            renderable = self._frame.update(renderable, (self.size.width, self.size.height), self.console)
-        super()._display(screen, renderable)  # type: ignore[arg-type]  # Textual's own type is rich's renderable
+    def reduced(self, renderable: object) -> object:
+        """Only the cells of an update that differ from what the terminal shows; anything else as it is."""
+        app = self._app
+        is_sent = app._running and not app._closed and not app.is_headless and not app._batch_count  # noqa: SLF001 - there is no other way
+        if is_sent and app._driver is not None and isinstance(renderable, CompositorUpdate):  # noqa: SLF001 - as above
+            return self.frame.update(renderable, (app.size.width, app.size.height), app.console)
+        return renderable
 
     @contextmanager
     def together(self) -> Iterator[None]:
@@ -121,7 +61,7 @@ class TerminalApp(App[None]):
         finally:
             pieces, self._pieces = self._pieces, None
             if pieces:
-                self._display(self.screen, Pieces(pieces))
+                self._send(Pieces(pieces))
 
     def paint(self, widget: Widget, lines: Sequence[int]) -> bool:
         """Draw these lines of a widget's content, given in their order, without Textual's compositor: that would go
@@ -132,7 +72,7 @@ class TerminalApp(App[None]):
         False, and nothing is done, where something lies in front of the widget or the screen is about to change.
         """
         spot = self.spot(widget)
-        if self._batch_count or spot is None or not spot.is_free:
+        if self._app._batch_count or spot is None or not spot.is_free:  # noqa: SLF001 - as below
             return False
         first, count = spot.y - spot.place.y + lines[0], lines[-1] - lines[0] + 1
         # The compositor will have to draw them too, when its turn comes; Widget.refresh would call it now.
@@ -143,7 +83,7 @@ class TerminalApp(App[None]):
             strips = widget.render_lines(Region(0, first, spot.place.width, count))
             pieces = [(spot.y + y, spot.place.x, strips[y - lines[0]]) for y in lines]
         if self._pieces is None:
-            self._display(self.screen, Pieces(pieces))
+            self._send(Pieces(pieces))
         else:
             self._pieces += pieces
         return True
@@ -159,7 +99,7 @@ class TerminalApp(App[None]):
 
     def spot(self, widget: Widget) -> Spot | None:
         """Where the widget's content is on the screen; None where it is not, or not any more."""
-        screen = self.screen
+        screen = self._app.screen
         if screen._layout_required or screen._scroll_required:  # noqa: SLF001 - no other way
             return None
         # In the order in which they are drawn, the foremost first; another mapping whenever anything moves.
@@ -176,12 +116,17 @@ class TerminalApp(App[None]):
 
     def _filters_needed(self) -> list[LineFilter]:
         """What still has to be done to finished lines; where all colours are true there is nothing to make true."""
-        is_true = self.palette is not None and self.palette.is_true
-        return [one for one in self._filters if one.enabled and not (is_true and isinstance(one, ANSIToTruecolor))]
+        palette = self._colours.palette
+        is_true = palette is not None and palette.is_true
+        wanted = [one for one in self._app._filters if one.enabled]  # noqa: SLF001 - as above
+        return [one for one in wanted if not (is_true and isinstance(one, ANSIToTruecolor))]
 
     def forget_frame(self) -> None:
         """Send everything again with the next update."""
-        self._frame.forget()
+        self.frame.forget()
+
+    def _send(self, renderable: object) -> None:
+        self._app._display(self._app.screen, renderable)  # type: ignore[arg-type]  # noqa: SLF001 - rich's renderable
 
 
 def _spot(widget: Widget, visible: Visible) -> Spot | None:

@@ -3,7 +3,7 @@
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
-from vramtui.app.state import GpuBar, Panel, ProcessRow, Series
+from vramtui.app.state.view import GpuBar, Panel, ProcessRow, Series
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB, format_duration
 from vramtui.core.estimate.comparison import compare

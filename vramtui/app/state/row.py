@@ -5,13 +5,20 @@ from typing import Any
 
 import msgspec
 
-from vramtui.app.state import ProcessRow, SortColumn
-from vramtui.app.ui.absence_text import why
+from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.core.base.units import MIB, format_bytes
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.history import History, Track
-from vramtui.core.observation.readings import Gpu, Host, Process, Sample
+from vramtui.core.observation.readings import Absence, Gpu, Host, Process, Reading, Sample
 
+WHY: dict[Absence, str] = {
+    Absence.NOT_SUPPORTED: "not supported",
+    Absence.NO_PERMISSION: "no permission",
+    Absence.LOST: "GPU lost",
+    Absence.DRIVER_TOO_OLD: "driver too old",
+    Absence.NO_ANSWER: "no answer",
+    Absence.FAILED: "the driver's answer failed",
+}
 KEEP_EXITED_SHOWN = 60.0
 MOST_EXITED_SHOWN = 50
 # A remainder this small shares the driver's line: four rows of 0.0 GiB would tell nobody anything.
@@ -110,3 +117,9 @@ SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "delta": lambda row: row.fraction,
     "command": lambda row: (row.process.command or row.process.name) if row.process is not None else None,
 }
+
+
+def why(reading: Reading, metric: str) -> str:
+    """Why `metric` is None in `reading`."""
+    absence = reading.absent.get(metric)
+    return WHY[absence] if absence is not None else "not known"

@@ -2,43 +2,51 @@
 
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
-from vramtui.app.monitor.memory import SampleHistory
-from vramtui.app.state import Panel, ProcessRow, RowId, View
-from vramtui.app.watch.process_rows import FrozenOrder, ProcessRows
-from vramtui.app.watch.process_sort import Ordering
-from vramtui.app.watch.run_fields import changes_of, first_of, step
-from vramtui.app.watch.silence import silent
-from vramtui.app.watch.sorted_rows import RowPredictions, SortedRows, arranged
-from vramtui.app.watch.view_builder import bars, device_for, panel, row_for_panel, series
+from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
+from vramtui.app.state.run_fields import changes_of, first_of, step
+from vramtui.app.state.silence import silent
+from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
+from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, RowId, SortColumn, View
+from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel, series
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.observation.history import History
 from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot, estimates_of, take_snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import Jobs, no_jobs, reported_ledger
+from vramtui.monitor.probes import Jobs, find_job, no_jobs, reported_ledger
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.probe_messages import ObservedJob
 
 SPANS = (120, 600, 3600, 0)
 
 
-class DashboardState(Ordering):
+class DashboardState:
     """Takes samples and choices, and answers with the View to draw. Knows no widget and no clock."""
 
-    def __init__(self, predictor: Predictor) -> None:
-        super().__init__()
+    def __init__(self, predictor: Predictor, hint: str = "") -> None:
         self.predictor = predictor
         self.jobs: Jobs = no_jobs
-        self.history = SampleHistory()
+        self.history = History()
         self.presets: dict[str, PresetFile] = {}
         self.by_hand: dict[ProcessKey, str | None] = {}
         self.recorded: dict[ProcessKey, str | None] = {}
         self.paused = False
+        self.hint = hint
         self.panel_key: str | None = None
         self.span = SPANS[0]
         self.sample: Sample | None = None
+        self.sort: SortColumn = "gpu"
+        self.reverse = False
+        self.filter = ""
+        # The order that rows keep while somebody looks at one of them.
+        self._held: FrozenOrder | None = None
         self._shown: Sample | None = None
         self._listing: ProcessRows | None = None
         self._edits: dict[str, Workload] = {}
@@ -81,6 +89,11 @@ class DashboardState(Ordering):
         self._matcher = Matcher(self.presets.values())
         self._match()
 
+    def show_preset(self, found: PresetFile) -> None:
+        """Know a preset, and have it in the panel."""
+        self.add_preset(found)
+        self.panel_key = found.key
+
     # --- what a person chooses -----------------------------------------------------------------------------------
 
     def choose(self, row: RowId, *, hold: bool) -> None:
@@ -100,6 +113,22 @@ class DashboardState(Ordering):
             self._chosen = None
         return held
 
+    def sort_by(self, column: SortColumn) -> None:
+        """Sort by `column`; by the same one again: the other way round."""
+        self.reverse = not self.reverse if column == self.sort else False
+        self.sort = column
+        self._held = None
+
+    def sort_next(self, direction: int) -> None:
+        """Sort by the column to the right (1) or left (-1) of the present one."""
+        at = SORT_COLUMNS.index(self.sort)
+        self.sort_by(SORT_COLUMNS[(at + direction) % len(SORT_COLUMNS)])
+
+    def set_filter(self, text: str) -> None:
+        """Show only rows that hold every word of `text`."""
+        self.filter = text
+        self._held = None
+
     def toggle_pause(self) -> bool:
         """Pause the display, or show the latest again; True when it is paused now."""
         self.paused = not self.paused
@@ -108,6 +137,11 @@ class DashboardState(Ordering):
         if not self.paused and self.sample is not None:
             self._show(self.sample)
         return self.paused
+
+    def dismiss_hint(self) -> bool:
+        """Take the line for newcomers away; False when there was none."""
+        had, self.hint = bool(self.hint), ""
+        return had
 
     def next_span(self) -> int:
         """The graph's next span in seconds; 0 is the time since the process started."""
@@ -154,6 +188,14 @@ class DashboardState(Ordering):
         """The estimate of a preset, changes included."""
         return self.predictor.ask(self.workload(found), device).estimate
 
+    def plain_estimate(self, found: PresetFile, device: Device) -> Estimate | None:
+        """By the preset as saved, uncalibrated: what is tried out in the panel is not what runs."""
+        return self.predictor.plain(found.preset.workload, device).estimate
+
+    def reporting_job(self, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
+        """The job of a process that has a probe, and its own number for the card."""
+        return find_job(self.jobs, pid, uuid)
+
     def predictions(self) -> dict[ProcessKey, Estimate | None]:
         """The estimate for each process that runs a preset, on the card that it runs on."""
         return estimates_of(self.sample, self._matches, self.estimate)
@@ -179,7 +221,7 @@ class DashboardState(Ordering):
         """The View of now, without what only the dashboard knows (staleness, banner)."""
         sample, listing = self._shown, self._listing
         if sample is None or listing is None:
-            return View(panel=self._panel(None, []))
+            return View(panel=self._panel(None, []), hint=self.hint)
         predicted = RowPredictions(listing, self._matches, self.estimate)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
         at, chosen = self._chosen_row()
@@ -202,6 +244,7 @@ class DashboardState(Ordering):
             held=self._held is not None,
             filter=self.filter,
             paused=self.paused,
+            hint=self.hint,
         )
 
     def _chosen_row(self) -> tuple[int, ProcessRow | None]:

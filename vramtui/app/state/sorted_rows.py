@@ -7,10 +7,10 @@ from typing import overload
 
 import msgspec
 
-from vramtui.app.state import ProcessRow, RowId, SortColumn
-from vramtui.app.watch.process_filter import conditions, holds
-from vramtui.app.watch.process_rows import FrozenOrder, ProcessRows
-from vramtui.app.watch.row import SORT_KEYS
+from vramtui.app.state.process_filter import conditions, holds
+from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
+from vramtui.app.state.row import SORT_KEYS
+from vramtui.app.state.view import ProcessRow, RowId, SortColumn
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.readings import Gpu, ProcessKey

@@ -1,0 +1,135 @@
+"""Everything that the dashboard is made of beside state and screens, and the order in which it takes samples."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from vramtui.app.context import AppContext
+from vramtui.app.editor.controller import EditorController
+from vramtui.app.export.controller import ExportController
+from vramtui.app.feature import Feature
+from vramtui.app.feed import FeedStatus
+from vramtui.app.help.controller import HelpController
+from vramtui.app.history.controller import HistoryController
+from vramtui.app.live.alerts import AlertFeature
+from vramtui.app.live.fast_samples import FastSamplerFeature
+from vramtui.app.live.presets import PresetReader
+from vramtui.app.live.recorder import RecordingFeature
+from vramtui.app.live.run_writer import RunWriterFeature
+from vramtui.app.plan.controller import PlanController
+from vramtui.app.replay.controller import ReplayController
+from vramtui.app.replay.recorded_data import Recorded
+from vramtui.app.services import Services
+from vramtui.app.signals.controller import SignalController
+from vramtui.app.state.view import View
+from vramtui.app.timeline.trace_jobs import TraceJobs
+from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.app.watch.max_batch import MaxBatchTurns
+from vramtui.app.watch.panel_controller import PanelController
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.settings import Settings
+from vramtui.monitor.session import Presets
+
+
+class Features:
+    """Each with what it needs of the dashboard and of the outside world; none knows another but by what is handed in.
+
+    Args:
+        shared: the dashboard's own parts.
+        services: what it uses of the outside world.
+        traces: traces of presets, which the predictor shows beside its own estimates.
+        settings: the person's.
+        presets: where presets come from.
+        forget_frame: lets everything be drawn again.
+
+    Attributes:
+        in_order: what takes samples and is ended with the dashboard.
+        replay: what plays a recording; None where the source is watched.
+    """
+
+    def __init__(
+        self,
+        shared: AppContext,
+        services: Services,
+        traces: TraceJobs,
+        *,
+        settings: Settings,
+        presets: Presets,
+        forget_frame: Callable[[], None],
+    ) -> None:
+        self._shared = shared
+        if services.jobs is not None:
+            shared.state.jobs = services.jobs
+        self.replay: ReplayController | None = None
+        self.traces = traces
+        self.presets = PresetReader(shared, presets)
+        self.fast_sampler = FastSamplerFeature(shared)
+        self.alerts = AlertFeature(shared, settings.alerts)
+        self.run_writer = RunWriterFeature(shared, services.run_writer)
+        self.recording = RecordingFeature(shared, services.recorder)
+        self.max_batch = MaxBatchTurns(shared)
+        self.panel = PanelController(shared)
+        self.plan = PlanController(shared)
+        self.history = HistoryController(shared, services.runs, calibrates=settings.dashboard.calibration)
+        self.help = HelpController(shared)
+        self.signals = SignalController(shared, services.signaller, services.no_signals)
+        self.export = ExportController(shared, services.save, services.snapshots)
+        self.editor = EditorController(shared, presets, self.history, forget_frame)
+        # Alerts are said before anything is written. Threads of ours end first; what is on its way to a disk comes
+        # last, for it may take a second.
+        self.in_order: tuple[Feature, ...] = (
+            self.plan,
+            self.history,
+            self.traces,
+            self.max_batch,
+            self.fast_sampler,
+            self.alerts,
+            self.presets,
+            self.run_writer,
+            self.recording,
+        )
+
+    @property
+    def screens(self) -> Mapping[str, Callable[[], ViewScreen]]:
+        """What makes each whole screen but the first."""
+        return {
+            "plan": self.plan.screen,
+            "timeline": lambda: self.traces.screen(self._shared),
+            "history": self.history.screen,
+        }
+
+    def play(self, recording: Recorded) -> None:
+        """Show this recording in place of the source."""
+        self.replay = ReplayController(self._shared, recording, self.alerts, self.traces.estimate)
+
+    def completed(self, view: View, feed: FeedStatus) -> View:
+        """`view` with what header and banner say of the source and of the features; they follow what is shown."""
+        self.max_batch.follow(view.panel)
+        if not feed.stuck:
+            self.fast_sampler.follow(view.chosen)
+        return msgspec.structs.replace(
+            view,
+            banner=feed.banner,
+            failure=feed.failure,
+            notes=feed.notes,
+            interval=feed.interval,
+            stale=feed.age,
+            alerts=self.alerts.standing,
+            recording=self.recording.status(),
+            history_error=self.run_writer.problem,
+        )
+
+    def on_sample(self, sample: Sample) -> None:
+        """Hand a sample on that the state has taken."""
+        for feature in self.in_order:
+            feature.on_sample(sample)
+
+    @property
+    def busy(self) -> bool:
+        """Whether work runs in the background that the screen waits for."""
+        return any(feature.busy for feature in self.in_order)
+
+    def close(self) -> None:
+        """End what goes on; only what is on its way to a disk is waited for."""
+        for feature in self.in_order:
+            feature.close()

@@ -1,0 +1,57 @@
+"""Whether the source answers, and what is to be said where it does not."""
+
+from collections.abc import Callable
+
+
+class FeedStatus:
+    """What header and banner say of the source.
+
+    Args:
+        interval: seconds between reads.
+        banner: a sentence shown above everything.
+        clock: seconds since the epoch.
+
+    Attributes:
+        failure: the source's own sentence, or that it has not answered yet; empty once it has.
+        failed: why the latest read failed, without what to do about it.
+        stuck: the read under way is past its deadline.
+        notes: a sentence for each preset file that could not be read.
+    """
+
+    def __init__(self, interval: float, banner: str, clock: Callable[[], float]) -> None:
+        self.interval = interval
+        self.banner = banner
+        self.failure = ""
+        self.failed = ""
+        self.stuck = False
+        self.notes: tuple[str, ...] = ()
+        self._clock = clock
+        self._answered_at: float | None = None
+
+    def add_banner(self, words: str) -> None:
+        """Show this as well."""
+        self.banner = " · ".join(filter(None, (self.banner, words)))
+
+    def answer(self) -> None:
+        """A sample has come."""
+        self._answered_at = self._clock()
+        self.stuck = False
+        self.failure = self.failed = ""
+
+    def stall(self) -> None:
+        """The read under way is past its deadline."""
+        if self._answered_at is None:
+            self.failure = "waiting for the driver to answer"
+        self.stuck = True
+
+    def fail(self, message: str, hint: str) -> None:
+        """The source says that it can tell nothing, and why."""
+        self.failure = " ".join(filter(None, (message, hint)))
+        self.failed = message
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the last answer, while there is none; None otherwise."""
+        if not (self.stuck or self.failed) or self._answered_at is None:
+            return None
+        return max(0.0, self._clock() - self._answered_at)

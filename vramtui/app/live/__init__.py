@@ -1,0 +1,1 @@
+"""What the dashboard does with each sample, beside showing it."""

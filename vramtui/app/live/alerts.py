@@ -1,0 +1,104 @@
+"""Saying alerts: on the screen, and by bell, desktop notification or a command where the settings want it."""
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterable, Sequence
+
+import msgspec
+from textual.app import App
+
+from vramtui.app.context import AppContext
+from vramtui.app.feature import Feature
+from vramtui.core.base.text import printable
+from vramtui.core.observation.alerts import Alert, AlertRules, Alerts, Kind
+from vramtui.core.observation.readings import Sample
+
+TITLES = {
+    "will_not_fit": "It will not fit",
+    "growth": "Memory grows",
+    "over": "More than predicted",
+    "held_by_exited": "Memory held by exited processes",
+    "lost": "GPU lost",
+}
+LIMIT = 30.0  # seconds that a command may take
+
+
+class AlertFeature(Feature):
+    """Looks at each sample for what a person should know, and says it once.
+
+    Args:
+        shared: the dashboard's own parts.
+        rules: what is said, and how.
+    """
+
+    def __init__(self, shared: AppContext, rules: AlertRules) -> None:
+        self._shared = shared
+        self._rules = rules
+        self._alerts = Alerts(rules)
+
+    @property
+    def standing(self) -> tuple[Alert, ...]:
+        """What is so now."""
+        return self._alerts.standing
+
+    def mute(self) -> None:
+        """Say it on the screen alone: what was alarming when it was recorded calls nobody now."""
+        self._rules = msgspec.structs.replace(self._rules, bell=False, notification=False, command=None)
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin anew: what is so at the next sample was not said yet."""
+        self._alerts = Alerts(self._rules)
+
+    def on_sample(self, sample: Sample) -> None:
+        """Say what is new in it."""
+        self.say(self.find(sample))
+
+    def find(self, sample: Sample) -> Sequence[Alert]:
+        """What is new in it, unsaid."""
+        state = self._shared.state
+        return self._alerts.update(sample, state.history, state.predictions())
+
+    def say(self, alerts: Iterable[Alert]) -> None:
+        """Say new alerts in every way that is wanted; those of one kind are one event on the screen."""
+        app, rules = self._shared.app, self._rules
+        kinds: dict[Kind, list[Alert]] = {}
+        for alert in alerts:
+            kinds.setdefault(alert.kind, []).append(alert)
+            if rules.command:
+                threading.Thread(target=_run, args=(rules.command, alert), name="alert", daemon=True).start()
+        for kind, same in kinds.items():
+            sentence = same[0].sentence
+            if len(same) > 1:
+                indices = ", ".join(map(str, sorted({alert.gpu_index for alert in same})))
+                sentence = f"{len(same)} at once, on GPU {indices}. The first: {sentence} (! lists all)"
+            app.notify(sentence, title=TITLES[kind], severity="warning", timeout=10, markup=False)
+            if rules.notification:
+                _notify_desktop(app, sentence)
+        if kinds and rules.bell:
+            app.bell()
+
+
+def _notify_desktop(app: App[None], sentence: str) -> None:
+    driver = app._driver  # noqa: SLF001 - Textual has no public way to write to the terminal
+    if driver is not None and not app.is_headless:
+        driver.write(f"\x1b]9;vramtui: {printable(sentence)}\x07")
+
+
+def _run(command: str, alert: Alert) -> None:
+    """Run the person's own command, whose output goes nowhere: the screen belongs to the dashboard."""
+    environment = {**os.environ, "VRAMTUI_ALERT": printable(alert.sentence), "VRAMTUI_ALERT_KIND": alert.kind}
+    try:
+        subprocess.run(  # noqa: S602 - it is a line of the person's own config file
+            command,
+            shell=True,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=LIMIT,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return

@@ -1,0 +1,92 @@
+"""The windows in which a person chooses what the Plan screen varies, for which card, and what it is set beside."""
+
+from vramtui.app.context import CHOOSE_PRESET, AppContext
+from vramtui.app.plan.model import AS_IN_FILE, PlanModel
+from vramtui.app.plan.widgets.chooser import PlanChooser
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import CARDS
+from vramtui.core.observation.snapshot import device_of
+
+USUAL, NOTHING = "/usual", "/nothing"
+
+
+class PlanChoices:
+    """Each window changes the model, and the screen is drawn again."""
+
+    def __init__(self, shared: AppContext, model: PlanModel) -> None:
+        self._app = shared.app
+        self._state = shared.state
+        self._redraw = shared.redraw.now
+        self._model = model
+
+    def choose_axis(self, across: bool) -> None:
+        """Ask what is to be varied along the columns or the rows."""
+        model = self._model
+        if not model.axes:
+            self._app.notify(CHOOSE_PRESET, markup=False)
+            return
+        choices = [(axis.name, axis.name, f"{axis.title}: {_range(axis.labels)}") for axis in model.axes]
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                model.choose_axis(name, across=across)
+                self._redraw()
+
+        title = "Horizontal axis (columns)" if across else "Vertical axis (rows)"
+        self._app.push_screen(PlanChooser(title, choices, model.names[0 if across else 1]), chosen)
+
+    def choose_card(self) -> None:
+        """Ask which card it has to fit."""
+        model = self._model
+        gpus = self._state.sample.gpus if self._state.sample is not None else ()
+        here = {
+            f"/{gpu.uuid}": (f"GPU {gpu.index}, {printable(gpu.name)}", device_of(gpu))
+            for gpu in gpus
+            if gpu.memory.total is not None
+        }
+        known = {name: (name, card) for name, card in sorted(CARDS.items(), key=lambda item: item[1].total_memory)}
+        cards = here | known
+        usual = self._state.device()
+        choices = [(USUAL, "as on Watch", f"{printable(usual.name)}, {format_bytes(usual.total_memory)}")]
+        choices += [
+            (key, name, f"{format_bytes(card.total_memory)}, compute capability {'.'.join(map(str, card.capability))}")
+            for key, (name, card) in cards.items()
+        ]
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                model.where, model.card = cards.get(key, ("", None))
+                self._redraw()
+
+        named = (key for key, (name, _) in cards.items() if model.card is not None and name == model.where)
+        present = next(named, USUAL)
+        self._app.push_screen(PlanChooser("Which card does it have to fit?", choices, present), chosen)
+
+    def choose_second(self) -> None:
+        """Ask what the preset is to be set beside."""
+        model = self._model
+        if not model.axes:
+            self._app.notify(CHOOSE_PRESET, markup=False)
+            return
+        choices = [
+            (NOTHING, "nothing", "no comparison"),
+            (AS_IN_FILE, "its saved file", "the cell beside this preset's saved values"),
+        ]
+        choices += [
+            (found.key, printable(found.key), printable(found.preset.name))
+            for found in sorted(self._state.presets.values(), key=lambda found: found.key)
+            if found.key != self._state.panel_key
+        ]
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                model.second = "" if key == NOTHING else key
+                self._redraw()
+
+        self._app.push_screen(PlanChooser("Compare with", choices, model.second or NOTHING), chosen)
+
+
+def _range(labels: tuple[str, ...]) -> str:
+    """Labels in short."""
+    return ", ".join(labels) if len(labels) < 6 else f"{labels[0]}, {labels[1]} … {labels[-1]}"

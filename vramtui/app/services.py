@@ -1,0 +1,40 @@
+"""What the dashboard uses of the outside world, handed in once by whoever starts it."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from vramtui.app.export.controller import Save, SnapshotWriter
+    from vramtui.app.history.model import RunStore
+    from vramtui.app.signals.signaller import Signaller
+    from vramtui.app.timeline.tracer import Tracer
+    from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.monitor.recorder import RecordingFactory
+    from vramtui.monitor.run_writer import RunWriter
+
+
+@dataclass(frozen=True)
+class Services:
+    """Each may be missing: then the dashboard says so where somebody asks for it.
+
+    Attributes:
+        tracer: traces a preset where a person asks for it.
+        save: writes a snapshot and its picture (SVG) to files and returns their paths; raises UserError.
+        snapshots: the choice of formats and folder of snapshots.
+        signaller: sends signals; `no_signals` is the sentence that says why there is none.
+        runs: past runs.
+        recorder: begins recordings.
+        run_writer: writes runs into the history.
+        jobs: what jobs report of themselves now.
+    """
+
+    tracer: "Tracer | None" = None
+    save: "Save | None" = None
+    snapshots: "SnapshotWriter | None" = None
+    signaller: "Signaller | None" = None
+    no_signals: str = "Signals are not available here."
+    runs: "RunStore | None" = None
+    recorder: "RecordingFactory | None" = None
+    run_writer: "RunWriter | None" = None
+    jobs: "Callable[[], Sequence[ObservedJob]] | None" = None

@@ -1,0 +1,66 @@
+"""The theme that the terminal is drawn in, and the colours that follow from it."""
+
+import os
+from collections.abc import Callable
+
+from textual.app import App
+from textual.theme import Theme
+
+from vramtui.app.terminal.ascii import AsciiFilter, ascii_wanted
+from vramtui.app.themes import THEMES, Palette, palette_variables, theme_for
+
+
+class Colours:
+    """Our themes in an app, in ASCII where the terminal has no Unicode.
+
+    Args:
+        app: what is drawn.
+        wanted: the theme of the settings; None for one that the terminal can show.
+        draw: draws everything again.
+
+    Attributes:
+        plain: nothing is to be coloured.
+        palette: the styles that widgets draw with; None until the app runs.
+    """
+
+    def __init__(self, app: App[None], wanted: str | None, draw: Callable[[], None]) -> None:
+        self._app = app
+        self._wanted = wanted
+        self._draw = draw
+        self.plain = "NO_COLOR" in os.environ
+        self._variables: dict[str, str] = {}
+        self.palette: Palette | None = None
+
+    def register(self) -> None:
+        """Make them the app's, as soon as that is one."""
+        for theme in THEMES:
+            self._app.register_theme(theme)
+        if ascii_wanted():
+            self._app._filters.append(AsciiFilter())  # noqa: SLF001 - there is no public list of them
+        self._app.theme = "vramtui-dark"
+
+    def suit_terminal(self) -> None:
+        """Begin with the theme of the settings, or one that this terminal can show."""
+        suits = theme_for(self._app.console.color_system, plain=self.plain)
+        self._app.theme = suits if self.plain else self._wanted or suits
+
+    def variables(self, theme: dict[str, str]) -> dict[str, str]:
+        """The variables of a theme, and those that it does not have."""
+        self._variables = palette_variables(theme, dark=self._app.current_theme.dark)
+        return self._variables
+
+    def follow_theme(self) -> None:
+        """Take the theme's colours, now and whenever it changes."""
+        self._app.theme_changed_signal.subscribe(self._app, self._on_theme)
+        self.palette = Palette(self._variables)
+
+    def next_theme(self) -> None:
+        """Dark, light, the terminal's own."""
+        names = [theme.name for theme in THEMES]
+        at = names.index(self._app.theme) if self._app.theme in names else -1
+        self._app.theme = names[(at + 1) % len(names)]
+
+    def _on_theme(self, theme: Theme) -> None:
+        del theme
+        self.palette = Palette(self._variables)
+        self._draw()

@@ -1,0 +1,27 @@
+"""What the Timeline shows at one moment."""
+
+import msgspec
+
+from vramtui.app.state.view import Panel
+from vramtui.core.estimate.estimate import Moment
+from vramtui.estimators.traced.process.results import TraceResult
+
+
+class TimelineView(msgspec.Struct, frozen=True, eq=False):
+    """The panel's estimates, and what stands beside them.
+
+    Attributes:
+        panel: the preset with its estimates; None where none is chosen.
+        observed: what the job itself reports at the end of its phases; empty where no job does.
+        result: the whole trace of the panel's workload.
+        running: how far a trace in the background is.
+        problem: why the last one ended early.
+        refusal: why none can be started.
+    """
+
+    panel: Panel | None = None
+    observed: tuple[Moment, ...] = ()
+    result: TraceResult | None = None
+    running: str = ""
+    problem: str = ""
+    refusal: str = ""

@@ -1,0 +1,41 @@
+"""The preset of the estimate panel, which all screens share: chosen, and stepped."""
+
+from vramtui.app.context import CHOOSE_PRESET, AppContext
+from vramtui.app.state.run_fields import LENGTHS, SIZES
+
+FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
+
+
+class PanelController:
+    """What the keys of several screens do to the panel."""
+
+    def __init__(self, shared: AppContext) -> None:
+        self._shared = shared
+        self._app = shared.app
+        self._state = shared.state
+
+    def choose_preset(self) -> None:
+        """Choose the preset in the panel."""
+        from vramtui.app.watch.preset_picker import PresetChooser  # noqa: PLC0415 - loads the list widgets
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                self._state.panel_key = key
+                self._shared.redraw.now()
+
+        self._app.push_screen(PresetChooser(self._state, "Choose a preset", self._state.device()), chosen)
+
+    def step(self, what: str, direction: int) -> None:
+        """Step the `batch size` or the `sequence length` up (1) or down (-1)."""
+        if self._state.panel_key is None:
+            self._app.notify(CHOOSE_PRESET, markup=False)
+            return
+        if not self._state.step(FIELDS[what], direction):
+            sentence = f"This preset's run has no {what} to step; Tab and arrows step its other fields."
+            self._app.notify(sentence, markup=False)
+        self._shared.redraw.for_key()
+
+    def undo(self) -> None:
+        """What the preset's file says."""
+        self._state.undo_steps()
+        self._shared.redraw.now()
