@@ -1,6 +1,7 @@
 """Stand-ins for what the dashboard is given: an estimator with round figures, presets, a source of made samples."""
 
 from collections.abc import Sequence
+from typing import Any
 
 from textual.notifications import SeverityLevel
 
@@ -11,9 +12,12 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.estimate.ledger import ledger_from_parts
 from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.source import Source
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
+from vramtui.monitor.poller import Poller
+from vramtui.monitor.session import Presets
 
 FOR_EVER = 1e6  # seconds
 
@@ -128,11 +132,19 @@ class GivenSource:
         """Nothing is held."""
 
 
+class Unstarted(Poller):
+    """One that never asks."""
+
+    def start(self) -> None:
+        """There is nothing to read."""
+
+
 class Still(Dashboard):
     """A dashboard that reads nothing by itself: a test gives it its samples."""
 
-    def on_load(self) -> None:
-        """There is nothing to read."""
+    def __init__(self, source: Source, presets: Presets, **given: Any) -> None:
+        super().__init__(source, presets, **given)
+        self.poller = Unstarted(source, 1.0, lambda _result: None)
 
     def notify(
         self,
