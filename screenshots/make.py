@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
+from vramtui.app.screenshot import picture
 from vramtui.app.services import Services
-from vramtui.app.terminal.screenshot import picture
 from vramtui.cli.common.demo_probe import told_by
 from vramtui.cli.dashboard.past_runs import DemoPast
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver

@@ -16,7 +16,7 @@ from vramtui.app.history.run_errors import RunErrors, bars
 from vramtui.app.history.run_table import RunHeading, RunRows
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.history.screen import HistoryScreen
-from vramtui.app.ui.confirm import Confirm
+from vramtui.app.ui.dialog import Confirm
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.demo_runs import demo_runs

@@ -18,7 +18,7 @@ from vramtui.app.timeline.phases import lines_of
 from vramtui.app.timeline.screen import TimelineScreen
 from vramtui.app.timeline.tracer import FinishedTrace
 from vramtui.app.ui.bars import stack
-from vramtui.app.ui.confirm import Confirm
+from vramtui.app.ui.dialog import Confirm
 from vramtui.app.watch.screen import Watch
 from vramtui.cli.dashboard.tracer import ChildTracer
 from vramtui.core.base.colours import DARK

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from vramtui.app.app import Dashboard
-    from vramtui.app.terminal.shutdown import run_dashboard
+    from vramtui.app.shutdown import run_dashboard
 
 __all__ = ["Dashboard", "run_dashboard"]
 
@@ -15,7 +15,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 - module attributes are of an
 
         return Dashboard
     if name == "run_dashboard":
-        from vramtui.app.terminal.shutdown import run_dashboard  # noqa: PLC0415 - as above
+        from vramtui.app.shutdown import run_dashboard  # noqa: PLC0415 - as above
 
         return run_dashboard
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,7 @@ from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Framed, Piece, fit, right, strip, wrap
-from vramtui.app.watch.parts_tree import seen_of, size_of
+from vramtui.app.ui.parts_tree import seen_of, size_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_percent
 from vramtui.core.estimate.comparison import ComparisonRow, compare_ledgers

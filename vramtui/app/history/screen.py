@@ -131,7 +131,7 @@ class HistoryScreen(ViewScreen):
         stored = self._chosen_run()
         if stored is None or self._history.store is None:
             return
-        from vramtui.app.ui.confirm import Confirm  # noqa: PLC0415 - not needed to see the list
+        from vramtui.app.ui.dialog import Confirm  # noqa: PLC0415 - not needed to see the list
 
         run = stored.run
         what = f"run {stored.id}, {printable(run.preset or run.command or 'without a preset')} on {printable(run.host)}"

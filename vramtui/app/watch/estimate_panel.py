@@ -10,7 +10,7 @@ from vramtui.app.state.run_fields import RunField, fields_of, value_of
 from vramtui.app.state.view import Panel, View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Framed, Piece, paragraph, strip, wrap
-from vramtui.app.watch.parts_tree import rule_lines, size_of, tree
+from vramtui.app.ui.parts_tree import rule_lines, size_of, tree
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate

@@ -5,7 +5,7 @@ from textual.strip import Strip
 from vramtui.app.plan.view import PlanSide, PlanView
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
-from vramtui.app.watch.parts_tree import EIGHTHS, size_of
+from vramtui.app.ui.parts_tree import EIGHTHS, size_of
 from vramtui.core.base.units import UNKNOWN
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line
 
