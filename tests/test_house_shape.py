@@ -44,6 +44,7 @@ SINGLE = {
     "Operators": "as ModuleBuilder",
     "Products": "as ModuleBuilder",
     "Prediction": "the line of a file adds what the file needs",
+    "_Silent": "what torch asks to be quiet; DDP's reducer adds its buckets to that",
     "Trainer": "as ModuleBuilder",
 }
 # Public classes that stand for two things.
@@ -51,6 +52,7 @@ TWICE = {
     "Attention": "the lab's own module in torch, beside the analytic one",
     "Block": "as Attention",
     "ManualNorm": "as Attention",
+    "VramCallback": "each training library's own callback, by the name that its users look for",
 }
 
 
