@@ -18,6 +18,7 @@ from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 
 WIDTH, HEIGHT = 120, 12
@@ -37,9 +38,9 @@ def pictures(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> I
 
 def view_of(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> View:
     """What the dashboard shows after these samples."""
-    desk = DashboardState(Predictor())
+    desk = DashboardState(MonitorSession(predictor=Predictor()))
     desk.take_presets(_presets())
-    desk.jobs = lambda: jobs
+    desk.session.jobs = lambda: jobs
     for sample in samples:
         desk.take(sample)
     return desk.view()

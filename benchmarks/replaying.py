@@ -102,12 +102,12 @@ async def playing(
         yield app, app.parts.replay, pilot
 
 
-async def seek(app: Dashboard, replay: ReplayController, where: str) -> float:
+async def seek(replay: ReplayController, where: str) -> float:
     """Seconds until the dashboard shows that place."""
     began = time.perf_counter()
     problem = replay.seek(where)
     assert not problem, problem
-    while app.state.sample is not replay.sample:  # noqa: ASYNC110 - the dashboard tells nobody
+    while not replay.feed.is_there:  # noqa: ASYNC110 - the dashboard tells nobody
         await asyncio.sleep(0.001)
     return time.perf_counter() - began
 
@@ -131,25 +131,25 @@ def _resident() -> float:
 async def measure(recording: Recording | GrowingRecording, seconds: float) -> None:
     """Play, seek, and say what both took."""
     freezes = Freezes()
-    async with playing(recording) as (app, replay, pilot):
+    async with playing(recording) as (_, replay, pilot):
         watching = asyncio.create_task(freezes.watch())
         await read_on(recording, freezes)
         for _ in range(5):
             replay.faster(1)
         await pilot.pause(1)
         freezes.take()
-        start, began, spent = replay.position.position, time.perf_counter(), time.process_time()
-        while replay.position.playing and time.perf_counter() - began < seconds:  # noqa: ASYNC110 - as above
+        start, began, spent = replay.feed.playback.position, time.perf_counter(), time.process_time()
+        while replay.feed.playback.playing and time.perf_counter() - began < seconds:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.1)
         passed, spent = time.perf_counter() - began, time.process_time() - spent
-        print(f"played at 60x      {replay.position.position - start:8.0f} s    in {passed:.0f} s", end="")
+        print(f"played at 60x      {replay.feed.playback.position - start:8.0f} s    in {passed:.0f} s", end="")
         print(f", {100 * spent / passed:.0f} % of a core, frozen for {freezes.take() * 1e3:.0f} ms at most")
-        if replay.position.playing:
+        if replay.feed.playback.playing:
             replay.toggle()
         for where in ("0%", "100%", "50%", "99%", "-1m", "+1m"):
             await pilot.pause(0.2)
             freezes.take()
-            took = await seek(app, replay, where)
+            took = await seek(replay, where)
             print(f"seek to {where:10} {took:8.2f} s    frozen for {freezes.take() * 1e3:.0f} ms at most")
         watching.cancel()
 

@@ -16,6 +16,7 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import Settings
+from vramtui.monitor.fast_sampler import FastSampler
 from vramtui.monitor.session import Presets
 
 Driver = tuple[Still, Pilot[None]]
@@ -45,6 +46,7 @@ async def dashboard(
     settings: Settings | None = None,
     tracer: Tracer | None = None,
     estimator: Estimator | None = None,
+    sampler: FastSampler | None = None,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -57,7 +59,7 @@ async def dashboard(
         preset=preset,
         estimator=estimator or RoundEstimator(),
         settings=settings,
-        services=Services(save=save, tracer=tracer),
+        services=Services(save=save, tracer=tracer, sampler=sampler),
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:
         await give(app, pilot, *samples)

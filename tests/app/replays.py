@@ -11,7 +11,6 @@ from tests.app.stand_ins import FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
 from vramtui.app.messages import PresetsRead
 from vramtui.app.replay.controller import ReplayController
-from vramtui.app.replay.position import PlaybackPosition
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
@@ -74,8 +73,7 @@ class Player(Dashboard):
     def start_playing(self, tape: Tape) -> Clock:
         """Play `tape`; returns the clock that it plays by."""
         clock = Clock(0.0)
-        self.play(tape)
-        replay_of(self).position = PlaybackPosition([sample.taken_at for sample in tape.samples], clock)
+        self.play(tape, clock)
         return clock
 
 
@@ -121,7 +119,6 @@ async def pass_time(player: Player, pilot: Pilot[None], clock: Clock, seconds: f
 
 async def arrived(player: Player, pilot: Pilot[None]) -> None:
     """The dashboard is where the playing is."""
-    replay = replay_of(player)
-    while replay.seeking is not None or replay.fed != replay.position.count:
+    while not replay_of(player).feed.is_there:
         await pilot.pause(0.002)
     await settle(player, pilot)

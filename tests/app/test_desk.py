@@ -10,6 +10,7 @@ from vramtui.app.state.view import View
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.session import MonitorSession
 
 PREDICTED = RoundEstimator().estimate(PRESETS[0].preset.workload, None).process  # type: ignore[arg-type]  # not looked at
 
@@ -19,7 +20,7 @@ def key(pid: int, gpu: str = "GPU-0") -> ProcessKey:
 
 
 def desk_with(*samples: object) -> DashboardState:
-    desk = DashboardState(Predictor(RoundEstimator()))
+    desk = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
     desk.take_presets(PRESETS)
     for sample in samples or (moments.usual(),):
         desk.take(sample)  # type: ignore[arg-type]  # samples
@@ -171,7 +172,7 @@ def test_a_snapshot_holds_the_changed_prediction() -> None:
 
 
 def test_before_the_first_sample_there_is_a_view_all_the_same() -> None:
-    desk = DashboardState(Predictor(RoundEstimator()))
+    desk = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator())))
     assert desk.view().rows == ()
     assert desk.snapshot() is None
     desk.take_presets(PRESETS)

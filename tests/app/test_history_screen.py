@@ -360,7 +360,7 @@ async def test_what_is_kept_is_never_calibrated() -> None:
         await press(driver, "K")
         app = driver[0]
         found = app.state.presets["llama-3.1-8b-lora"]
-        kept = app.state.plain_estimate(found, app.state.device())
+        kept = app.session.predictor.of_preset(found, app.state.device())
         assert kept is not None
         assert kept.ledger.context == 524 * MIB
         assert kept.assumptions == ()

@@ -30,7 +30,7 @@ class Shelf:
 async def test_a_matched_job_is_kept_and_others_are_not() -> None:
     shelf = Shelf()
     async with dashboard() as (app, pilot):
-        app.parts.run_writer.writer = shelf
+        app.session.run_writer = shelf
         await give(app, pilot, *climbing())
         (first,) = shelf.kept
         assert (first.pid, first.preset, first.gpu_uuid) == (4213, "llama-3.1-8b-lora", "GPU-0")
@@ -47,7 +47,7 @@ async def test_what_is_tried_out_in_the_panel_is_not_what_runs() -> None:
         before = app.state.view().panel
         await pilot.press("]", "]")
         await settle(app, pilot)
-        app.parts.run_writer.writer = shelf
+        app.session.run_writer = shelf
         await give(app, pilot, moments.usual(1))
         panel = app.state.view().panel
         assert panel is not None
@@ -62,7 +62,7 @@ async def test_a_choice_by_hand_counts_and_holding_the_screen_does_not() -> None
     shelf = Shelf()
     async with dashboard(climbing()) as (app, pilot):
         await pilot.press("space")
-        app.parts.run_writer.writer = shelf
+        app.session.run_writer = shelf
         key = next(key for key in app.state.history.tracks if key.pid == 977)
         app.state.assign(key, "llama-3.1-8b-lora")
         await give(app, pilot, moments.usual(1))
@@ -76,8 +76,8 @@ async def test_what_the_job_tells_itself_is_kept() -> None:
     job = job.heard(Beat(v=1, pid=4213, at=2.0, step=1, devices=(counters,)))
     shelf = Shelf()
     async with dashboard() as (app, pilot):
-        app.parts.run_writer.writer = shelf
-        app.state.jobs = lambda: (job,)
+        app.session.run_writer = shelf
+        app.session.jobs = lambda: (job,)
         await give(app, pilot, moments.usual())
         (run,) = shelf.kept
         assert (run.peak_how, run.observed.allocated, run.observed.context) == ("probe", 50 * GIB, GIB)
@@ -86,7 +86,7 @@ async def test_what_the_job_tells_itself_is_kept() -> None:
 async def test_the_end_of_the_dashboard_is_a_last_word() -> None:
     shelf = Shelf()
     async with dashboard() as (app, pilot):
-        app.parts.run_writer.writer = shelf
+        app.session.run_writer = shelf
         await give(app, pilot, *climbing())
         await pilot.press("q")
     assert [(run.ending, run.observed.process) for run in shelf.last_words] == [("running", 58 * GIB)]
@@ -94,7 +94,7 @@ async def test_the_end_of_the_dashboard_is_a_last_word() -> None:
 
 async def test_what_stands_in_the_way_is_a_problem_and_no_more() -> None:
     async with dashboard() as (app, pilot):
-        app.parts.run_writer.writer = Shelf(REFUSED)
+        app.session.run_writer = Shelf(REFUSED)
         await give(app, pilot, *climbing())
         assert "1 problem" in screen_text(app)
         await pilot.press("exclamation_mark")

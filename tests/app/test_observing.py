@@ -41,7 +41,7 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
         def jobs() -> Sequence[ObservedJob]:
             return told
 
-        app.state.jobs = jobs
+        app.session.jobs = jobs
         ledger = row_ledger(jobs, view.chosen)
         assert (ledger.weights, ledger.optimizer, ledger.allocated) == (15 * GIB, GIB, 55 * GIB)
         assert (ledger.activations, ledger.cached, ledger.process) == (39 * GIB, 2 * GIB, view.chosen.peak)
@@ -66,7 +66,7 @@ async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
         assert row is not None
         assert row.process is not None
         for stranger in (job(row.process.pid + 1, row.gpu.uuid), job(row.process.pid, "GPU-another")):
-            app.state.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
+            app.session.jobs = lambda told=(stranger,): told  # type: ignore[misc]  # a default is how a loop binds
             panel = app.state.view().panel
             assert panel is not None
             assert observed_moments(app.state.jobs, panel) == ()

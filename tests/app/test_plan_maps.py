@@ -33,6 +33,7 @@ from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.planner.grid import answer_for, spread
 from vramtui.estimators.planner.planner import FitResult, Planner
 from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 from vramtui.presets.draft.variants import differences, proposed_name, save_variant
 from vramtui.presets.reading import load_preset
@@ -279,7 +280,7 @@ def test_lengths_end_with_the_first_that_has_no_learnt_position() -> None:
 
 
 def test_few_maps_and_advices_are_kept() -> None:
-    desk, plan = DashboardState(Predictor(RoundEstimator())), PlanModel()
+    desk, plan = DashboardState(MonitorSession(predictor=Predictor(RoundEstimator()))), PlanModel()
     desk.take_presets(PRESETS)
     desk.panel_key = PRESETS[0].key
     plan.view(desk)

@@ -77,7 +77,7 @@ async def test_it_records_every_sample_until_it_is_pressed_again() -> None:
     job = ObservedJob(pid=4213)
     async with dashboard(SAMPLES[:1], notifications=True) as (app, pilot):
         app.parts.recording.factory = paper
-        app.state.jobs = lambda: (job,)
+        app.session.jobs = lambda: (job,)
         await pilot.press("r")
         for sample in SAMPLES[1:13]:
             await give(app, pilot, sample)

@@ -13,7 +13,6 @@ from tests.app.replays import Player, Tape, arrived, pass_time, playing, replay_
 from tests.app.stand_ins import PRESETS, FixedPresets
 from vramtui.app.help.bindings import keys_shown
 from vramtui.app.help.dialog import Help
-from vramtui.app.replay.position import PlaybackPosition
 from vramtui.app.replay.replay_bar import ReplayBar
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Estimate
@@ -23,12 +22,13 @@ from vramtui.core.observation.history import History, Peak
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key
 from vramtui.core.observation.snapshot import device_of
+from vramtui.monitor.replay_position import PlaybackPosition
 
 LONG = climbing(600, to=60)
 
 
 def playback_of(player: Player) -> PlaybackPosition:
-    return replay_of(player).position
+    return replay_of(player).feed.playback
 
 
 def assert_as_if_just_played(player: Player, samples: Sequence[Sample]) -> None:
@@ -116,11 +116,10 @@ async def test_seeking_on_and_back_leaves_no_trace_of_what_comes_later() -> None
 async def test_a_long_way_is_gone_in_slices_and_the_screen_stays_until_it_is_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vramtui.app.replay.controller.SLICE", 0.0)
+    monkeypatch.setattr("vramtui.monitor.replay.SLICE", 0.0)
     async with playing(Tape(LONG)) as (player, pilot, _):
         await press(player, pilot, "space")
-        playback_of(player).seek(playback_of(player).end)
-        replay_of(player).moved()
+        assert replay_of(player).seek("100%") == ""
         assert replay_of(player).seeking is not None
         (line,) = player.screen.query_one(ReplayBar).shown
         assert "seeking" in line.text

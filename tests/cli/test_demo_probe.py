@@ -4,6 +4,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.cli.common.demo_probe import told_by
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import reported_ledger
+from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo.source import DemoSource
 
@@ -38,8 +39,8 @@ def test_a_job_that_loads_its_weights_has_told_nothing_yet() -> None:
 
 def test_the_panel_and_snapshots_have_the_observed_parts() -> None:
     demo = DemoSource(clock=lambda: 1_000_000.0)
-    desk = DashboardState(Predictor())
-    desk.jobs = lambda: told_by(demo)
+    desk = DashboardState(MonitorSession(predictor=Predictor()))
+    desk.session.jobs = lambda: told_by(demo)
     desk.take_presets(PresetLibrary().all())
     desk.take(demo.read())
     panel, snapshot = desk.view().panel, desk.snapshot()

@@ -8,6 +8,7 @@ from tests.app import moments
 from tests.app.stand_ins import PRESETS, RoundEstimator
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.alerts import AlertRules
+from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import (
     Beat,
     Hello,
@@ -100,8 +101,11 @@ def test_alerts_are_new_once() -> None:
     assert session.new_alerts == ()
     assert {alert.kind for alert in session.alerts} >= {"over"}
     assert (quiet.alerts, quiet.new_alerts) == ((), ())
-    session.quiet_alerts()
+    session.restart_alerts()
     assert session.alerts == ()
+    session.ingest(moments.usual(9, trained=needed.process + 9 * GIB))
+    assert session.new_alerts == ()
+    assert session.alerts
 
 
 def test_runs_go_to_whoever_keeps_them() -> None:
@@ -143,8 +147,8 @@ def test_a_runs_own_processes_have_its_presets_prediction() -> None:
 def test_a_new_history_begins_with_nothing() -> None:
     session = session_with()
     session.ingest(moments.usual(trained=70 * GIB))
-    history = session.start_over()
-    history.add(moments.usual(trained=10 * GIB))
+    session.history = History()
+    session.history.add(moments.usual(trained=10 * GIB))
     session.ingest(moments.usual(1, trained=20 * GIB))
     assert session.peaks()[TRAINER].bytes == 20 * GIB
 

@@ -18,7 +18,6 @@ from vramtui.app.feed import FeedStatus
 from vramtui.app.help.bindings import commands
 from vramtui.app.keys import APP_BINDINGS, REPLAY_BINDINGS, REPLAY_KEYS
 from vramtui.app.redraw import RedrawThrottle
-from vramtui.app.replay.recorded_data import Recorded
 from vramtui.app.screens import ScreenRouter
 from vramtui.app.services import Services
 from vramtui.app.state.dashboard_state import DashboardState
@@ -34,13 +33,17 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.settings import Settings
+from vramtui.monitor.fast_sampler import fast_sampler_for
 from vramtui.monitor.poller import Poller
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.session import Presets
+from vramtui.monitor.probes import no_jobs
+from vramtui.monitor.replay import Recorded
+from vramtui.monitor.session import MonitorSession, Presets
 
 # Waiting this long for the first answer is quicker than to draw an empty screen and then another one.
 HEAD_START = 0.12
 INTERRUPTED = 130
+LEAVING = 1.0  # seconds that the last words on runs may take while the dashboard ends
 
 
 class Dashboard(App[None]):
@@ -85,7 +88,6 @@ class Dashboard(App[None]):
         super().__init__(ansi_color=True if self.colours.plain else None)
         self.colours.register()
         self.animation_level = "none"
-        self._source = source
         self.feed = FeedStatus(interval, banner or "", now)
         self.poller = Poller(source, interval, lambda result: self.post_message(messages.message_of(result)))
         self.painter = CellPainter(self, self.colours)
@@ -94,7 +96,8 @@ class Dashboard(App[None]):
         self.screens = ScreenRouter(self, self.draw)
         services = services or Services()
         traces = TraceJobs(self, services.tracer, self.redraw)
-        self.state = DashboardState(Predictor(estimator, traced=traces.estimate), hint)
+        self.session = _session(source, services, Predictor(estimator, traced=traces.estimate), self.settings)
+        self.state = DashboardState(self.session, hint)
         self.shared = AppContext(self, self.state, self.redraw, self.screens, now, interval)
         self.parts = Features(
             self.shared,
@@ -108,9 +111,9 @@ class Dashboard(App[None]):
         if preset is not None:
             self.state.show_preset(presets.get(preset))
 
-    def play(self, recording: Recorded) -> None:
+    def play(self, recording: Recorded, clock: Callable[[], float] = time.monotonic) -> None:
         """Show this recording in place of the source, from its start; before the app runs."""
-        self.parts.play(recording)
+        self.parts.play(recording, clock)
         self.feed.add_banner(REPLAY_KEYS)
         self._bindings = BindingsMap.merge([BindingsMap(REPLAY_BINDINGS), self._bindings])
 
@@ -133,14 +136,15 @@ class Dashboard(App[None]):
     def on_load(self) -> None:
         """While the screen is being put together: let the poller run, or the recording play."""
         if self.parts.replay is not None:
-            self.post_message(messages.SampleTaken(self.parts.replay.begin()))
+            self.parts.replay.begin()
         else:
             self.poller.start()
-            self.parts.fast_sampler.begin(self._source)
 
     def stop_reading(self) -> None:
         """End what goes on; only what is on its way to a disk is waited for, a second at most."""
         self.poller.stop()
+        self.session.close()
+        self.session.finish_runs(LEAVING)
         self.parts.close()
 
     async def action_quit(self) -> None:
@@ -194,9 +198,7 @@ class Dashboard(App[None]):
     # --- from the threads ----------------------------------------------------------------------------------------
 
     def on_sample_taken(self, message: messages.SampleTaken) -> None:
-        """The history takes every sample; the screen at most two a second."""
-        # What was seen between two samples is of before this one.
-        self.parts.fast_sampler.before(message.sample)
+        """The session takes every sample, then each feature; the screen at most two a second."""
         try:
             self.state.take(message.sample)
             self.parts.on_sample(message.sample)
@@ -209,7 +211,7 @@ class Dashboard(App[None]):
 
     def on_source_stuck(self) -> None:
         """Show the data's age; everything else continues."""
-        self.parts.fast_sampler.rest()
+        self.session.rest()
         self.feed.stall()
         self._grow_old()
 
@@ -343,3 +345,15 @@ class Dashboard(App[None]):
         yield from (
             command for command in super().get_system_commands(screen) if command.title in ("Theme", "Screenshot")
         )
+
+
+def _session(source: Source, services: Services, predictor: Predictor, settings: Settings) -> MonitorSession:
+    """What is known of the host that `source` shows."""
+    return MonitorSession(
+        predictor=predictor,
+        jobs=services.jobs or no_jobs,
+        sampler=services.sampler or fast_sampler_for(source, "matched"),
+        targets="matched",
+        alert_rules=settings.alerts,
+        run_writer=services.run_writer,
+    )

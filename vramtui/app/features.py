@@ -12,13 +12,10 @@ from vramtui.app.feed import FeedStatus
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
 from vramtui.app.live.alerts import AlertFeature
-from vramtui.app.live.fast_samples import FastSamplerFeature
 from vramtui.app.live.presets import PresetReader
 from vramtui.app.live.recorder import RecordingFeature
-from vramtui.app.live.run_writer import RunWriterFeature
 from vramtui.app.plan.controller import PlanController
 from vramtui.app.replay.controller import ReplayController
-from vramtui.app.replay.recorded_data import Recorded
 from vramtui.app.services import Services
 from vramtui.app.signals.controller import SignalController
 from vramtui.app.state.view import View
@@ -28,6 +25,7 @@ from vramtui.app.watch.max_batch import MaxBatchTurns
 from vramtui.app.watch.panel_controller import PanelController
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import Settings
+from vramtui.monitor.replay import Recorded
 from vramtui.monitor.session import Presets
 
 
@@ -58,14 +56,10 @@ class Features:
         forget_frame: Callable[[], None],
     ) -> None:
         self._shared = shared
-        if services.jobs is not None:
-            shared.state.jobs = services.jobs
         self.replay: ReplayController | None = None
         self.traces = traces
         self.presets = PresetReader(shared, presets)
-        self.fast_sampler = FastSamplerFeature(shared)
         self.alerts = AlertFeature(shared, settings.alerts)
-        self.run_writer = RunWriterFeature(shared, services.run_writer)
         self.recording = RecordingFeature(shared, services.recorder)
         self.max_batch = MaxBatchTurns(shared)
         self.panel = PanelController(shared)
@@ -82,10 +76,8 @@ class Features:
             self.history,
             self.traces,
             self.max_batch,
-            self.fast_sampler,
             self.alerts,
             self.presets,
-            self.run_writer,
             self.recording,
         )
 
@@ -98,15 +90,19 @@ class Features:
             "history": self.history.screen,
         }
 
-    def play(self, recording: Recorded) -> None:
+    def play(self, recording: Recorded, clock: Callable[[], float]) -> None:
         """Show this recording in place of the source."""
-        self.replay = ReplayController(self._shared, recording, self.alerts, self.traces.estimate)
+        self.alerts.mute()
+        self.replay = ReplayController(self._shared, recording, clock)
+        # The next sample may be asked for once all the others have taken this one.
+        self.in_order = (*self.in_order, self.replay)
 
     def completed(self, view: View, feed: FeedStatus) -> View:
         """`view` with what header and banner say of the source and of the features; they follow what is shown."""
         self.max_batch.follow(view.panel)
+        session = self._shared.state.session
         if not feed.stuck:
-            self.fast_sampler.follow(view.chosen)
+            session.select(self._shared.state.selected_process)
         return msgspec.structs.replace(
             view,
             banner=feed.banner,
@@ -114,9 +110,9 @@ class Features:
             notes=feed.notes,
             interval=feed.interval,
             stale=feed.age,
-            alerts=self.alerts.standing,
+            alerts=session.alerts,
             recording=self.recording.status(),
-            history_error=self.run_writer.problem,
+            history_error=session.run_problem,
         )
 
     def on_sample(self, sample: Sample) -> None:

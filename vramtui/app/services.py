@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from vramtui.app.signals.signaller import Signaller
     from vramtui.app.timeline.tracer import Tracer
     from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.recorder import RecordingFactory
     from vramtui.monitor.run_writer import RunWriter
 
@@ -26,6 +27,7 @@ class Services:
         runs: past runs.
         recorder: begins recordings.
         run_writer: writes runs into the history.
+        sampler: looks at processes between samples, in place of one for the source.
         jobs: what jobs report of themselves now.
     """
 
@@ -37,4 +39,5 @@ class Services:
     runs: "RunStore | None" = None
     recorder: "RecordingFactory | None" = None
     run_writer: "RunWriter | None" = None
+    sampler: "FastSampler | None" = None
     jobs: "Callable[[], Sequence[ObservedJob]] | None" = None

@@ -117,6 +117,12 @@ class Predictor:
         self._totals: OrderedDict[tuple[Workload, Device], int | None] = OrderedDict()
         self._batches: OrderedDict[tuple[Workload, Device], MaxBatchSearch] = OrderedDict()
 
+    def answer_by(self, estimator: Estimator) -> None:
+        """Ask this from now on, about what was answered already too."""
+        self.estimator = estimator
+        self._answers.clear()
+        self.correct_by(self._correct)
+
     def correct_by(self, correct: Correct | None) -> None:
         """From now on pass every estimate through `correct` before it is answered; None answers them as they are."""
         self._correct = correct

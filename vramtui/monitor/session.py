@@ -1,6 +1,6 @@
 """What is known of a watched host: each sample goes through here, whoever reads it and whatever shows it."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.core.runs.run_tracker import RunTracker
     from vramtui.monitor.run_writer import RunWriter
+
+
+RecordedPeaks = Callable[[float], Iterable[tuple[ProcessKey, Peak]]]
 
 
 class Presets(Protocol):
@@ -93,6 +96,7 @@ class MonitorSession:
         presets: those that are known, by key.
         by_hand: the preset that somebody has assigned to a process (None: none).
         recorded: the preset that a process had when a recording was made; `by_hand` goes before it.
+        recorded_peaks: the peaks that a recording noted at a time, beside its samples.
         variants: workloads that are tried out in place of a preset's own, by the preset's key.
         new_alerts: what `sample` is the first to show.
     """
@@ -116,6 +120,7 @@ class MonitorSession:
         self.presets: dict[str, PresetFile] = {}
         self.by_hand: dict[ProcessKey, str | None] = {}
         self.recorded: dict[ProcessKey, str | None] = {}
+        self.recorded_peaks: RecordedPeaks | None = None
         self.variants: dict[str, Workload] = {}
         self.new_alerts: tuple[Alert, ...] = ()
         self._matcher: ProcessMatcher = Matcher(())
@@ -124,6 +129,7 @@ class MonitorSession:
         self._selected: ProcessKey | None = None
         self._alert_rules = alert_rules
         self._alerts = None if alert_rules is None else Alerts(alert_rules)
+        self._is_quiet = False
         self._tracker: RunTracker | None = None
         self._predictions: dict[tuple[str, Device], tuple[PresetFile, Prediction | None]] = {}
 
@@ -134,11 +140,14 @@ class MonitorSession:
         if self._sampler is not None:
             self.history.add_looks(self._sampler.taken(sample.taken_at), sample)
         self.history.add(sample)
+        self.note_recorded_peaks(self.history, sample.taken_at)
         self.sample = sample
         self.rematch()
         self.look_closely()
         if self._alerts is not None:
-            self.new_alerts = tuple(self._alerts.update(sample, self.history, self.estimates()))
+            found = self._alerts.update(sample, self.history, self.estimates())
+            self.new_alerts = () if self._is_quiet else tuple(found)
+            self._is_quiet = False
         if self.run_writer is not None:
             due = self._runs().update(sample, self.history, self.matched)
             if due:
@@ -149,16 +158,19 @@ class MonitorSession:
         if self._sampler is not None and self.sample is not None:
             self.history.add_looks(self._sampler.taken(float("inf")), self.sample)
 
-    def start_over(self) -> History:
-        """Forget what was seen, but not what was chosen; the new history may be fed before the next sample."""
-        self.history = History()
-        return self.history
+    def note_recorded_peaks(self, history: History, when: float) -> None:
+        """Give the processes of the sample of `when`, which `history` has, the recorded peaks that no sample shows."""
+        for key, peak in () if self.recorded_peaks is None else self.recorded_peaks(when):
+            track = history.tracks.get(key)
+            if track is not None:
+                track.note_peak(peak)
 
-    def quiet_alerts(self) -> None:
-        """Forget which alerts stand: what begins with the next sample is new."""
+    def restart_alerts(self) -> None:
+        """Forget which alerts stand. Those that the next sample shows stand from then on, and are not new."""
         if self._alert_rules is not None:
             self._alerts = Alerts(self._alert_rules)
         self.new_alerts = ()
+        self._is_quiet = True
 
     # --- presets -------------------------------------------------------------------------------------------------
 
@@ -166,6 +178,7 @@ class MonitorSession:
         """Match processes with this from now on."""
         self._matcher = matcher
         self.rematch()
+        self.look_closely()
 
     def take_presets(self, presets: Iterable[PresetFile]) -> None:
         """Know these presets from now on, beside one that was chosen by its path."""
@@ -295,6 +308,11 @@ class MonitorSession:
         """The same of an earlier sample that is still shown, whose processes run these presets."""
         reported = partial(reported_ledger, self.jobs)
         return take_snapshot(sample, self.history, matched, self.estimate, {}, told=reported)
+
+    @property
+    def run_problem(self) -> str:
+        """What stands in the way of keeping runs; empty where nothing does."""
+        return "" if self.run_writer is None else self.run_writer.problem
 
     def finish_runs(self, patience: float) -> None:
         """Hand over the last word on every run, and wait at most `patience` seconds until it is kept."""

@@ -206,13 +206,12 @@ class EditorController:
         return stored if now is None else (now, *(run for run in stored if run.key != now.key))
 
     def _run_now(self, key: str) -> Run | None:
-        from vramtui.core.runs.run_tracker import RunTracker  # noqa: PLC0415 - as above
 
         state = self._state
         sample, row = state.sample, state.view().chosen
         if sample is None or row is None or not isinstance(row.id, ProcessKey) or row.preset != key:
             return None
-        tracker = RunTracker(state.plain_estimate, state.reporting_job)
+        tracker = state.session.run_tracker()
         return next(iter(tracker.update(sample, state.history, {row.id: state.presets[key]})), None)
 
     @property

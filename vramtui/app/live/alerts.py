@@ -3,7 +3,7 @@
 import os
 import subprocess
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 from textual.app import App
@@ -11,7 +11,7 @@ from textual.app import App
 from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
 from vramtui.core.base.text import printable
-from vramtui.core.observation.alerts import Alert, AlertRules, Alerts, Kind
+from vramtui.core.observation.alerts import Alert, AlertRules, Kind
 from vramtui.core.observation.readings import Sample
 
 TITLES = {
@@ -25,40 +25,25 @@ LIMIT = 30.0  # seconds that a command may take
 
 
 class AlertFeature(Feature):
-    """Looks at each sample for what a person should know, and says it once.
+    """Says what the latest sample is the first to show.
 
     Args:
-        shared: the dashboard's own parts.
-        rules: what is said, and how.
+        shared: the dashboard.
+        rules: how it is said.
     """
 
     def __init__(self, shared: AppContext, rules: AlertRules) -> None:
         self._shared = shared
         self._rules = rules
-        self._alerts = Alerts(rules)
-
-    @property
-    def standing(self) -> tuple[Alert, ...]:
-        """What is so now."""
-        return self._alerts.standing
 
     def mute(self) -> None:
         """Say it on the screen alone: what was alarming when it was recorded calls nobody now."""
         self._rules = msgspec.structs.replace(self._rules, bell=False, notification=False, command=None)
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin anew: what is so at the next sample was not said yet."""
-        self._alerts = Alerts(self._rules)
 
     def on_sample(self, sample: Sample) -> None:
         """Say what is new in it."""
-        self.say(self.find(sample))
-
-    def find(self, sample: Sample) -> Sequence[Alert]:
-        """What is new in it, unsaid."""
-        state = self._shared.state
-        return self._alerts.update(sample, state.history, state.predictions())
+        del sample
+        self.say(self._shared.state.session.new_alerts)
 
     def say(self, alerts: Iterable[Alert]) -> None:
         """Say new alerts in every way that is wanted; those of one kind are one event on the screen."""

@@ -3,13 +3,8 @@
 from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
 from vramtui.app.state.view import RecordingStatus
-from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.prediction import Prediction, prediction_of
-from vramtui.core.observation.history import Peak
-from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.core.observation.snapshot import device_of
-from vramtui.core.schema.preset import PresetFile
-from vramtui.monitor.recorder import RecordedTick, RecorderThread, RecordingFactory, RecordingResult
+from vramtui.core.observation.readings import Sample
+from vramtui.monitor.recorder import RecorderThread, RecordingFactory, RecordingResult
 
 LEAVING = 1.0  # seconds that ending the file may take while the dashboard ends
 
@@ -29,7 +24,6 @@ class RecordingFeature(Feature):
         self._shared = shared
         self.factory = factory
         self._thread: RecorderThread | None = None
-        self._predicted: dict[tuple[str, Device], tuple[PresetFile, Prediction | None]] = {}
         self.last_words = ""
 
     def toggle(self) -> None:
@@ -45,7 +39,6 @@ class RecordingFeature(Feature):
                 self._shared.interval,
                 lambda thread, result: self._shared.app.call_later(self._ended, thread, result),
             )
-            self._predicted = {}
             self._thread.start()
             if self._shared.state.sample is not None:
                 self.on_sample(self._shared.state.sample)
@@ -53,9 +46,9 @@ class RecordingFeature(Feature):
 
     def on_sample(self, sample: Sample) -> None:
         """Record the sample."""
+        del sample
         if self._thread is not None:
-            jobs = self._shared.state.jobs()
-            self._thread.put(RecordedTick(sample, jobs, self._predictions(sample), self._peaks(sample)))
+            self._thread.put(self._shared.state.session.recorded_tick())
 
     def status(self) -> RecordingStatus | None:
         """How long it has been recording; None while it does not."""
@@ -88,24 +81,3 @@ class RecordingFeature(Feature):
             words = f"{result.where}\n{result.samples} samples{lost}"
             notify(words, title="Recording written", timeout=8, markup=False)
         self._shared.redraw.now()
-
-    def _peaks(self, sample: Sample) -> dict[ProcessKey, Peak]:
-        here = (self._shared.state.history.here(sample.host.name, gpu.uuid).values() for gpu in sample.gpus)
-        return {track.key: track.peak for tracks in here for track in tracks if track.peak is not None}
-
-    def _predictions(self, sample: Sample) -> dict[ProcessKey, Prediction]:
-        """By the presets as their files have them: what is tried out in the panel is not what runs."""
-        devices = {gpu.uuid: device_of(gpu) for gpu in sample.gpus}
-        matched = self._shared.state.matched().items()
-        found = {
-            key: self._prediction(preset, devices[key.gpu_uuid]) for key, preset in matched if key.gpu_uuid in devices
-        }
-        return {key: prediction for key, prediction in found.items() if prediction is not None}
-
-    def _prediction(self, preset: PresetFile, device: Device) -> Prediction | None:
-        known = self._predicted.get((preset.key, device))
-        if known is not None and known[0] is preset:
-            return known[1]
-        made = prediction_of(preset, device, self._shared.state.plain_estimate(preset, device))
-        self._predicted[preset.key, device] = preset, made
-        return made

@@ -1,144 +1,103 @@
 """Playing a recording in the dashboard: hold, step, seek, faster. What is shown is always as it was at that time."""
 
+import gc
 import time
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 
 from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
-from vramtui.app.live.alerts import AlertFeature
-from vramtui.app.replay.loader import ReplayLoader
-from vramtui.app.replay.position import PlaybackPosition
-from vramtui.app.replay.recorded_data import Recorded, RecordedState
+from vramtui.app.messages import SampleTaken
 from vramtui.app.replay.replay_bar import ReplayBar
 from vramtui.app.state.view import Panel, ReplayPosition
 from vramtui.app.themes import Palette
 from vramtui.app.ui.view_screen import ViewScreen
-from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.observation.history import History
+from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Workload
+from vramtui.monitor.replay import Recorded, ReplayFeed
 
 TICK = 0.25
-SLICE = 0.02  # seconds at a time that samples are gone through without a look at keys and screen
+BETWEEN = 0.001  # seconds for keys and screen between two slices of a long way
 WORD_EVERY = 0.2  # seconds between two words on how far a long way is gone
-QUIET = 120  # samples gone through at once from which alerts on the way are not said any more
+FREEZE_EVERY = 2.0  # seconds
 
 
 class ReplayController(Feature):
-    """Feeds the dashboard from a recording in place of a source.
+    """Posts the samples of a recording as a source's would be, and does what its keys ask for.
 
     Args:
         shared: the dashboard's own parts.
         recording: what is played, from its start.
-        alerts: what was alarming then is said on the screen alone.
-        traced: the estimates of traces.
+        clock: seconds, of which only differences matter.
 
     Attributes:
-        position: where the playing is.
-        fed: how many samples the state has taken.
-        seeking: how much of the way to another place is gone; None when there.
+        feed: plays it.
     """
 
-    def __init__(
-        self,
-        shared: AppContext,
-        recording: Recorded,
-        alerts: AlertFeature,
-        traced: Callable[[tuple[Workload, Device]], Estimate | None],
-    ) -> None:
+    def __init__(self, shared: AppContext, recording: Recorded, clock: Callable[[], float]) -> None:
         self._shared = shared
-        self._state = shared.state
-        self._recording = recording
-        self._alerts = alerts
-        alerts.mute()
-        self._recorded = RecordedState(shared.state, recording, traced)
-        self._loader = ReplayLoader(shared.app, recording, self._recorded, PlaybackPosition(recording.times))
-        self.fed = 0
-        self.seeking: float | None = None
+        self.feed = ReplayFeed(recording, shared.state.session, self._deliver, clock)
         self._next_word = 0.0
-
-    @property
-    def position(self) -> PlaybackPosition:
-        """Where the playing is."""
-        return self._loader.position
-
-    @position.setter
-    def position(self, position: PlaybackPosition) -> None:
-        self._loader.position = position
-
-    @property
-    def sample(self) -> Sample:
-        """What is to be shown at this place."""
-        return self._recording.samples[self.position.count - 1]
+        self._next_freeze = 0.0
+        self._is_waiting = False
 
     # --- going on ------------------------------------------------------------------------------------------------
 
-    def begin(self) -> Sample:
-        """Play; the first sample, which the state has taken."""
-        first = self._recording.samples[0]
-        self.fed = 1
-        self._state.take(first)
-        self._recorded.remember(self._state.history, first.taken_at)
+    def begin(self) -> None:
+        """Play; the first sample is known before anything is drawn."""
+        self.feed.start()
         self._shared.app.set_interval(min(TICK, self._shared.interval), self.tick)
-        return first
 
     def tick(self) -> None:
         """Go on as far as the clock did."""
-        played, more = self.position.playing, self._loader.read_on()
-        self.position.advance()
-        self._follow()
-        if played or more:
+        is_new = self.feed.advance()
+        if self.feed.reading is not None and time.monotonic() > self._next_freeze:
+            # What was read stays: going through millions of it in search of garbage takes seconds.
+            self._next_freeze = time.monotonic() + FREEZE_EVERY
+            gc.freeze()
+        for warning in self.feed.new_warnings():
+            self._shared.app.notify(printable(warning), title="Recording", severity="warning", markup=False)
+        problem = self.feed.retry()
+        if problem:
+            self._shared.app.notify(problem, severity="warning", markup=False)
+        self._follow_up()
+        if is_new:
             self._shared.redraw.soon()
 
-    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+    def on_sample(self, sample: Sample) -> None:
+        """The session is where the playing was."""
+        self.feed.arrived(sample)
+        self._follow_up()
+
+    def take_presets(self, presets: Sequence[PresetFile]) -> None:
         """Today's presets are known."""
-        self._recorded.take_presets(presets)
+        self.feed.take_library(presets)
 
-    def _follow(self) -> None:
-        """Bring the state to where the playing is."""
-        if self.seeking is not None:
-            return
-        wanted = self.position.count
-        if wanted < self.fed:
-            self._go_through(History(), 0, wanted, quiet=True)
-        elif wanted > self.fed:
-            self._go_through(self._state.history, self.fed, wanted, quiet=wanted - self.fed > QUIET)
+    @property
+    def seeking(self) -> float | None:
+        """How much of the way to another place is gone; None when there."""
+        return self.feed.seeking
 
-    def _go_through(self, history: History, place: int, wanted: int, *, quiet: bool) -> None:
-        """Let `history` have the samples from `place` up to before the wanted one, a slice at a time."""
-        samples = self._recording.samples
-        until = time.monotonic() + SLICE
-        while place < wanted - 1:
-            history.add(samples[place])
-            self._recorded.remember(history, samples[place].taken_at)
-            place += 1
-            if time.monotonic() > until and place < wanted - 1:
-                first, self.seeking = self.seeking is None, place / wanted
-                if first or until > self._next_word:
-                    self._next_word = until + WORD_EVERY
-                    self._shared.redraw.now()
-                self._shared.app.set_timer(0.001, partial(self._go_through, history, place, wanted, quiet=quiet))
-                return
-        self.seeking = None
-        self._arrive(history, wanted, quiet=quiet)
+    def _deliver(self, sample: Sample) -> None:
+        if self._shared.state.sample is None:
+            self._shared.state.take(sample)
+        self._shared.app.post_message(SampleTaken(sample))
 
-    def _arrive(self, history: History, wanted: int, *, quiet: bool) -> None:
-        sample = self._recording.samples[wanted - 1]
-        self.fed = wanted
-        self._state.history = history
-        self._recorded.expect(sample.taken_at)
-        self._state.take(sample)
-        self._recorded.remember(history, sample.taken_at)
-        if quiet:
-            self._alerts.forget()
-            self._alerts.find(sample)
-        else:
-            self._alerts.on_sample(sample)
-        self._shared.redraw.soon()
-        self._follow()
+    def _follow_up(self) -> None:
+        """On a long way: say now and then how far it is, and go on in a moment."""
+        if self.feed.seeking is None:
+            self._next_word = 0.0
+        elif not self._is_waiting:
+            self._is_waiting = True
+            if time.monotonic() > self._next_word:
+                self._next_word = time.monotonic() + WORD_EVERY
+                self._shared.redraw.now()
+            self._shared.app.set_timer(BETWEEN, self._go_on)
+
+    def _go_on(self) -> None:
+        self._is_waiting = False
+        self.feed.go_on()
+        self._follow_up()
 
     # --- the line above the keys ---------------------------------------------------------------------------------
 
@@ -152,38 +111,46 @@ class ReplayController(Feature):
             bar.take(self._status(screen.view.panel), palette)
 
     def _status(self, panel: Panel | None) -> ReplayPosition:
-        position = self.position
+        playback = self.feed.playback
         return ReplayPosition(
-            started=position.start,
-            ended=position.end,
-            at=position.position,
-            speed=position.speed,
-            playing=position.playing,
-            seeking=self.seeking,
-            reading=self._loader.reading,
-            prediction=self._recorded.origin(panel),
+            started=playback.start,
+            ended=playback.end,
+            at=playback.position,
+            speed=playback.speed,
+            playing=playback.playing,
+            seeking=self.feed.seeking,
+            reading=self.feed.reading,
+            prediction=self._origin(panel),
         )
+
+    def _origin(self, panel: Panel | None) -> str:
+        """Whether the panel's estimate is `as recorded`, `calibrated now` or `made now`; empty without a panel."""
+        if panel is None:
+            return ""
+        if panel.uncalibrated is not None:
+            return "calibrated now"
+        return "as recorded" if self.feed.knows(panel.workload, panel.device) else "made now"
 
     # --- keys and mouse ------------------------------------------------------------------------------------------
 
     def toggle(self) -> None:
         """Play or hold."""
-        self.position.toggle()
-        self.moved()
+        self.feed.playback.toggle()
+        self._moved()
 
     def step(self, samples: int) -> None:
         """Hold, so many samples on or back."""
-        self.position.step(samples)
-        self.moved()
+        self.feed.playback.step(samples)
+        self._moved()
 
     def skip(self, seconds: int) -> None:
         """So many seconds on or back."""
-        self.position.seek(self.position.position + seconds)
-        self.moved()
+        self.feed.playback.seek(self.feed.playback.position + seconds)
+        self._moved()
 
     def faster(self, direction: int) -> None:
         """Faster or slower."""
-        self.position.faster(direction)
+        self.feed.playback.faster(direction)
         self._shared.redraw.now()
 
     def move(self, name: str, by: int) -> None:
@@ -192,9 +159,9 @@ class ReplayController(Feature):
 
     def seek(self, text: str) -> str:
         """Go to what a person typed; returns why that cannot be, or nothing."""
-        problem = self._loader.seek(text)
+        problem = self.feed.seek(text)
         if not problem:
-            self.moved()
+            self._moved()
         return problem
 
     async def ask_where(self) -> None:
@@ -210,11 +177,12 @@ class ReplayController(Feature):
 
     def _seek_fraction(self, fraction: float) -> None:
         """The bar was clicked."""
-        position = self.position
-        position.seek(position.start + (position.end - position.start) * fraction)
-        self.moved()
+        playback = self.feed.playback
+        playback.seek(playback.start + (playback.end - playback.start) * fraction)
+        self._moved()
 
-    def moved(self) -> None:
+    def _moved(self) -> None:
         """The playing is somewhere else."""
-        self._follow()
+        self.feed.follow()
+        self._follow_up()
         self._shared.redraw.now()

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from textual import events
 from textual.strip import Strip
 
-from vramtui.app.replay.position import clock
 from vramtui.app.state.view import ReplayPosition
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, strip
 from vramtui.core.base.units import format_duration
+from vramtui.monitor.replay_position import clock
 
 DATED, TOLD, SHORT = 100, 120, 60  # columns from which the date and the prediction's origin are shown; and all but bare
 LEAST = 8

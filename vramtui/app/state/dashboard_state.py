@@ -1,8 +1,6 @@
-"""Everything a person has chosen and everything that was seen: what the next View is made of."""
+"""What is shown of a session, and everything a person has chosen: what the next View is made of."""
 
 from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING
 
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.run_fields import changes_of, first_of, step
@@ -13,35 +11,31 @@ from vramtui.app.state.view_builder import bars, device_for, panel, row_for_pane
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.history import History
-from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
-from vramtui.core.observation.snapshot import Snapshot, estimates_of, take_snapshot
+from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import Jobs, find_job, no_jobs, reported_ledger
-
-if TYPE_CHECKING:
-    from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.monitor.probes import Jobs
+from vramtui.monitor.session import MonitorSession
 
 SPANS = (120, 600, 3600, 0)
 
 
 class DashboardState:
-    """Takes samples and choices, and answers with the View to draw. Knows no widget and no clock."""
+    """Takes samples and choices, and answers with the View to draw. Knows no widget and no clock.
 
-    def __init__(self, predictor: Predictor, hint: str = "") -> None:
-        self.predictor = predictor
-        self.jobs: Jobs = no_jobs
-        self.history = History()
-        self.presets: dict[str, PresetFile] = {}
-        self.by_hand: dict[ProcessKey, str | None] = {}
-        self.recorded: dict[ProcessKey, str | None] = {}
+    Args:
+        session: what is known of the host.
+        hint: a line for somebody who is here for the first time.
+    """
+
+    def __init__(self, session: MonitorSession, hint: str = "") -> None:
+        self.session = session
         self.paused = False
         self.hint = hint
         self.panel_key: str | None = None
         self.span = SPANS[0]
-        self.sample: Sample | None = None
         self.sort: SortColumn = "gpu"
         self.reverse = False
         self.filter = ""
@@ -49,18 +43,45 @@ class DashboardState:
         self._held: FrozenOrder | None = None
         self._shown: Sample | None = None
         self._listing: ProcessRows | None = None
-        self._edits: dict[str, Workload] = {}
-        self._matcher = Matcher(())
-        self._matches: dict[ProcessKey, PresetFile] = {}
+        # The presets of the processes in what is shown, where that is not the latest sample.
+        self._held_matches: Mapping[ProcessKey, PresetFile] = {}
         self._chosen: RowId | None = None
         self._visible: SortedRows | None = None
+
+    # --- what the session knows ----------------------------------------------------------------------------------
+
+    @property
+    def sample(self) -> Sample | None:
+        """The latest, whatever is shown."""
+        return self.session.sample
+
+    @property
+    def history(self) -> History:
+        """Every process seen."""
+        return self.session.history
+
+    @property
+    def presets(self) -> dict[str, PresetFile]:
+        """Those that are known, by key."""
+        return self.session.presets
+
+    @property
+    def predictor(self) -> Predictor:
+        """What makes estimates."""
+        return self.session.predictor
+
+    @property
+    def jobs(self) -> Jobs:
+        """What jobs report of themselves."""
+        return self.session.jobs
 
     # --- what comes in -------------------------------------------------------------------------------------------
 
     def take(self, sample: Sample) -> None:
-        """Note a sample. While paused it goes into the history only."""
-        self.history.add(sample)
-        self.sample = sample
+        """Note a sample. While paused it goes into the session only."""
+        if self.paused and self._shown is self.sample:
+            self._held_matches = self.session.matched
+        self.session.ingest(sample)
         if not self.paused or self._shown is None:
             self._show(sample)
 
@@ -73,21 +94,18 @@ class DashboardState:
 
     def _show(self, sample: Sample) -> None:
         self._shown = sample
+        self._match_shown()
         self._listing = ProcessRows(sample, self.history, self.history.answered)
-        self._match()
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         """Know these presets from now on, beside one that was chosen by its path."""
-        for found in presets:
-            self.presets.setdefault(found.key, found)
-        self._matcher = Matcher(self.presets.values())
-        self._match()
+        self.session.take_presets(presets)
+        self._match_shown()
 
     def add_preset(self, found: PresetFile) -> None:
         """Know one more preset; it stands in for another of the same key."""
-        self.presets[found.key] = found
-        self._matcher = Matcher(self.presets.values())
-        self._match()
+        self.session.add_preset(found)
+        self._match_shown()
 
     def show_preset(self, found: PresetFile) -> None:
         """Know a preset, and have it in the panel."""
@@ -150,11 +168,8 @@ class DashboardState:
 
     def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
         """Say which preset a process runs (None: none), or leave it to the presets' own `[match]` again."""
-        if automatic:
-            self.by_hand.pop(key, None)
-        else:
-            self.by_hand[key] = preset
-        self._match()
+        self.session.assign(key, preset, automatic=automatic)
+        self._match_shown()
         found = self._matches.get(key)
         if found is not None:
             self.panel_key = found.key
@@ -165,45 +180,34 @@ class DashboardState:
         name = first_of(self.workload(found), fields) if found is not None else None
         if found is None or name is None:
             return False
-        self._edits[found.key] = step(self.workload(found), name, direction)
+        self.session.variants[found.key] = step(self.workload(found), name, direction)
         return True
 
     def put(self, workload: Workload) -> None:
         """Make `workload` the panel's, as changes to its preset that `undo_steps` reverts."""
         found = self.presets.get(self.panel_key or "")
         if found is not None:
-            self._edits[found.key] = workload
+            self.session.variants[found.key] = workload
 
     def undo_steps(self) -> bool:
         """Back to what the panel's preset file says; False when nothing had been changed."""
-        return self._edits.pop(self.panel_key or "", None) is not None
+        return self.session.variants.pop(self.panel_key or "", None) is not None
 
     # --- what goes out -------------------------------------------------------------------------------------------
 
     def workload(self, found: PresetFile) -> Workload:
         """The preset's workload with the changes made in the panel."""
-        return self._edits.get(found.key, found.preset.workload)
+        return self.session.workload(found)
 
     def estimate(self, found: PresetFile, device: Device) -> Estimate | None:
         """The estimate of a preset, changes included."""
-        return self.predictor.ask(self.workload(found), device).estimate
+        return self.session.estimate(found, device)
 
-    def plain_estimate(self, found: PresetFile, device: Device) -> Estimate | None:
-        """By the preset as saved, uncalibrated: what is tried out in the panel is not what runs."""
-        return self.predictor.plain(found.preset.workload, device).estimate
-
-    def reporting_job(self, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None":
-        """The job of a process that has a probe, and its own number for the card."""
-        return find_job(self.jobs, pid, uuid)
-
-    def predictions(self) -> dict[ProcessKey, Estimate | None]:
-        """The estimate for each process that runs a preset, on the card that it runs on."""
-        return estimates_of(self.sample, self._matches, self.estimate)
-
-    def matched(self) -> Mapping[ProcessKey, PresetFile]:
-        """The preset of each process in the latest sample that has one, whatever is shown."""
-        now = self.sample
-        return self._matches if now is None or now is self._shown else self._matcher.match(now, self.by_hand)
+    @property
+    def selected_process(self) -> ProcessKey | None:
+        """The process of the chosen row; None where the row has none, or it has exited."""
+        row = self._chosen_row()[1]
+        return row.id if row is not None and row.kind == "process" and isinstance(row.id, ProcessKey) else None
 
     def device(self) -> Device:
         """The card of the chosen row, for which estimates are made."""
@@ -211,11 +215,7 @@ class DashboardState:
 
     def snapshot(self) -> Snapshot | None:
         """Everything about the moment that is shown; None before the first sample."""
-        if self._shown is None:
-            return None
-        return take_snapshot(
-            self._shown, self.history, self._matches, self.estimate, {}, told=partial(reported_ledger, self.jobs)
-        )
+        return None if self._shown is None else self.session.snapshot_of(self._shown, self._matches)
 
     def view(self) -> View:
         """The View of now, without what only the dashboard knows (staleness, banner)."""
@@ -254,10 +254,14 @@ class DashboardState:
         at = self._visible.chosen(self._chosen)
         return at, self._visible[at]
 
-    def _match(self) -> None:
-        self._matches = (
-            {} if self._shown is None else self._matcher.match(self._shown, {**self.recorded, **self.by_hand})
-        )
+    @property
+    def _matches(self) -> Mapping[ProcessKey, PresetFile]:
+        """The preset of each process in what is shown that has one."""
+        return self.session.matched if self._shown is self.sample else self._held_matches
+
+    def _match_shown(self) -> None:
+        if self._shown is not None and self._shown is not self.sample:
+            self._held_matches = self.session.match(self._shown)
 
     def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
         found = self.presets.get(self.panel_key or "")

@@ -1,14 +1,13 @@
 """Close looks: aimed at what is looked at, off where a source cannot, and said where the peak is."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import pytest
 
 from tests.app import moments
 from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.stand_ins import Still
-from vramtui.app.live import fast_samples as sampling
 from vramtui.app.messages import SourceStuck
 from vramtui.app.watch.details import peak_words, told_facts
 from vramtui.core.base.units import GIB
@@ -42,17 +41,26 @@ class Close:
         """Nothing is held."""
 
 
-class Unstarted(FastSampler):
-    """One whose looks are put in by the test."""
+class GivenSampler(FastSampler):
+    """One without a thread, whose looks are put in by the test."""
+
+    def __init__(self) -> None:
+        super().__init__(Close())
+        self.targets: list[ProcessKey] = []
+        self.looks: list[FastSample] = []
 
     def start(self) -> None:
         """There is no thread."""
 
+    def aim(self, keys: Collection[ProcessKey]) -> None:
+        """Note what is wanted."""
+        self.targets = list(keys)
 
-def sampled(app: Still) -> Unstarted:
-    app.parts.fast_sampler.sampler = made = Unstarted(Close())
-    app.draw()
-    return made
+    def taken(self, until: float) -> list[FastSample]:
+        """Those up to then; the others wait."""
+        due = [look for look in self.looks if look.at <= until]
+        self.looks = [look for look in self.looks if look.at > until]
+        return due
 
 
 def text_of(app: Still) -> str:
@@ -60,10 +68,10 @@ def text_of(app: Still) -> str:
 
 
 async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> None:
-    async with dashboard(climbing()) as (app, pilot):
-        sampler = sampled(app)
-        assert sampler._aims == {"GPU-0": [TRAINER]}
-        sampler._looks += [
+    sampler = GivenSampler()
+    async with dashboard(climbing(), sampler=sampler) as (app, pilot):
+        assert sampler.targets == [TRAINER]
+        sampler.looks += [
             FastSample(TRAINER, moments.START + at, used, 0.1)
             for at, used in ((0.1, 58 * GIB), (0.4, HIGH), (0.5, HIGH), (0.6, 58 * GIB), (1.3, 2 * HIGH))
         ]
@@ -74,45 +82,45 @@ async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> No
         series = app.state.view().series
         assert series is not None
         assert HIGH in series.values
-        assert [look.used for look in sampler._looks] == [2 * HIGH]  # it is of after the sample, and waits
+        assert [look.used for look in sampler.looks] == [2 * HIGH]  # it is of after the sample, and waits
         await pilot.press("i")
         await settle(app, pilot)
         assert "71.00 GiB at 08:00:00, sampled every 0.1 s since 08:00:00: short" in text_of(app)
 
 
 async def test_what_is_chosen_is_looked_at_beside_what_runs_a_preset() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
-        sampler = sampled(app)
+    sampler = GivenSampler()
+    async with dashboard([moments.usual()], sampler=sampler) as (app, pilot):
         await pilot.press("down")
         await settle(app, pilot)
-        assert {key for keys in sampler._aims.values() for key in keys} == {TRAINER, JUPYTER}
+        assert set(sampler.targets) == {TRAINER, JUPYTER}
 
 
 async def test_of_very_many_those_that_hold_most_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampling, "MOST", 2)
+    monkeypatch.setattr("vramtui.monitor.fast_sampler.MOST", 2)
     jobs = [moments.process(4000 + at, at * GIB, moments.TRAIN) for at in range(1, 6)]
-    async with dashboard([moments.sample(moments.gpu(0, *jobs))]) as (app, pilot):
-        sampler = sampled(app)
+    sampler = GivenSampler()
+    async with dashboard([moments.sample(moments.gpu(0, *jobs))], sampler=sampler) as (app, pilot):
         await pilot.press("down", "down", "down", "down")
         await settle(app, pilot)
-        assert {key.pid for key in sampler._aims["GPU-0"]} == {4001, 4005, 4004}  # the last row is chosen
+        assert {key.pid for key in sampler.targets} == {4001, 4005, 4004}  # the last row is chosen
 
 
 async def test_a_driver_that_is_stuck_is_left_alone_until_it_answers() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
-        sampler = sampled(app)
+    sampler = GivenSampler()
+    async with dashboard([moments.usual()], sampler=sampler) as (app, pilot):
         app.post_message(SourceStuck(0.0))
         await settle(app, pilot)
-        assert sampler._aims == {}
+        assert sampler.targets == []
         await give(app, pilot, moments.usual(1))
-        assert sampler._aims == {"GPU-0": [TRAINER]}
+        assert sampler.targets == [TRAINER]
 
 
 async def test_a_paused_screen_does_not_stop_the_looks() -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
-        sampler = sampled(app)
+    sampler = GivenSampler()
+    async with dashboard([moments.usual()], sampler=sampler) as (app, pilot):
         await pilot.press("space")
-        sampler._looks.append(FastSample(TRAINER, moments.START + 0.4, HIGH, 0.1))
+        sampler.looks.append(FastSample(TRAINER, moments.START + 0.4, HIGH, 0.1))
         await give(app, pilot, moments.usual(1))
         before = app.state.view().chosen
         await pilot.press("space")

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.app.driving import Clock
-from vramtui.app.replay.position import SPEEDS, PlaybackPosition
 from vramtui.core.base.errors import UserError
+from vramtui.monitor.replay_position import SPEEDS, PlaybackPosition
 
 NOON = 1795176000.0  # 2026-11-20 12:00:00 UTC
 
