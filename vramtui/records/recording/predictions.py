@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.readings import ProcessKey, Sample, process_key
 from vramtui.core.schema.workload import Workload
@@ -24,9 +25,14 @@ MOST_PREDICTIONS = 1000  # so that a day of stepping through batch sizes fits in
 Number = Annotated[int, Meta(ge=0)]
 
 
-class PredictionLine(Prediction, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A prediction, and the number that it is called by in its recording."""
+class PredictionLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The fields of a Prediction, and the number that it is called by in its recording."""
 
+    preset: str
+    title: str
+    workload: Workload
+    device: Device
+    estimate: Estimate
     number: Number
 
 

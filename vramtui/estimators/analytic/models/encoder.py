@@ -81,14 +81,14 @@ class Encoder:
         x, made = words, [words]
         if model.type_vocab_size:
             kinds = part.embedding(model.type_vocab_size, d, wide, "token_type_embeddings")
-            x = part.add(x, kinds, "words and token types")
+            x = part.ops.add(x, kinds, "words and token types")
             made.append(kinds)
         if model.max_position_embeddings:
             table = part.own("position_embeddings", model.max_position_embeddings, d)
             places = part.looked_up(self.sequence * d, "position_embeddings", table)
-            x = part.add(x, places, "embeddings")
+            x = part.ops.add(x, places, "embeddings")
             made.append(places)
-        part.tape.touch(*made)
+        part.ops.tape.touch(*made)
         self._started(part, x)
 
     def _patches(self, side: int) -> None:
@@ -96,20 +96,20 @@ class Encoder:
         model, part = self.model, self.net.part(EMBEDDINGS)
         d, batch = model.hidden_size, self.net.batch
         image = Image(model.num_channels, side, side)
-        x = part.tape.take_in(batch * image.numel, self.net.recipe.stream)
+        x = part.ops.tape.take_in(batch * image.numel, self.net.recipe.stream)
         x, _ = part.convolution(
             x, image, d, model.patch_size, "patch_embeddings", stride=model.patch_size, bias=model.patch_bias
         )
         if model.class_token:
             token = part.own("cls_token", 1, 1, d)
-            joined = part.tape.new(
-                self.tokens * d, max(x.width, part.parameter), "class token and patches", tracked=True
+            joined = part.ops.tape.new(
+                self.tokens * d, max(x.width, part.ops.parameter), "class token and patches", tracked=True
             )
-            part.tape.op([x], [joined], flows=[(x, joined.width != x.width)], into=token)
+            part.ops.tape.op([x], [joined], flows=[(x, joined.width != x.width)], into=token)
             x = joined
         table = part.own("position_embeddings", 1, self.sequence, d)
-        out = part.tape.new(x.numel, max(x.width, part.parameter), "embeddings", tracked=self.net.training)
-        part.tape.op([x], [out], flows=[(x, False)], into=table)
+        out = part.ops.tape.new(x.numel, max(x.width, part.ops.parameter), "embeddings", tracked=self.net.training)
+        part.ops.tape.op([x], [out], flows=[(x, False)], into=table)
         self._started(part, out)
 
     def _started(self, part: ModuleBuilder, x: Tensor) -> None:
@@ -121,24 +121,24 @@ class Encoder:
         part.done(x)
 
     def _dropped(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
-        return part.dropout(x, self.model.hidden_dropout if self.net.training else 0.0, label)
+        return part.ops.dropout(x, self.model.hidden_dropout if self.net.training else 0.0, label)
 
     def _block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """One layer: norms before attention and MLP, or after each sum."""
         d = self.model.hidden_size
         for write, name in ((self._attention, "attention_norm"), (self._mlp, "mlp_norm")):
-            part.tape.group = NORMS
+            part.ops.tape.group = NORMS
             normed = part.normed(x, d, name) if self.model.norm_first else x
             y = self._dropped(part, write(part, normed), "dropout")
-            part.tape.touch(normed)
-            part.tape.group = STREAM
-            x = part.add(y, x, "residual stream")
-            part.tape.group = NORMS
+            part.ops.tape.touch(normed)
+            part.ops.tape.group = STREAM
+            x = part.ops.add(y, x, "residual stream")
+            part.ops.tape.group = NORMS
             x = x if self.model.norm_first else part.normed(x, d, name)
         return x
 
     def _attention(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        model, part.tape.group = self.model, ATTENTION
+        model, part.ops.tape.group = self.model, ATTENTION
         d = model.hidden_size
         q, k, v = (part.dense(x, d, d, name) for name in ("q_proj", "k_proj", "v_proj"))
         each = d // model.num_attention_heads
@@ -153,18 +153,18 @@ class Encoder:
             dropout=model.attention_dropout if self.net.training else 0.0,
         )
         if self.net.eager:
-            out = spelled_attention(part, heads, q, k, v, plain=not model.norm_first, masked=model.causal)
+            out = spelled_attention(part.ops, heads, q, k, v, plain=not model.norm_first, masked=model.causal)
         else:
-            out = fused_attention(part, heads, q, k, v)
+            out = fused_attention(part.ops, heads, q, k, v)
         if model.norm_first:
             y = part.dense(out, d, d, "o_proj")
-            part.tape.touch(q, k, v)
+            part.ops.tape.touch(q, k, v)
             return y
-        part.tape.touch(q, k, v)
+        part.ops.tape.touch(q, k, v)
         return part.dense(out, d, d, "o_proj")
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        d, part.tape.group = self.model.hidden_size, MLP
+        d, part.ops.tape.group = self.model.hidden_size, MLP
         y = part.activation(part.dense(x, d, self.ffn, "fc1"), self.model.hidden_act)
         return part.dense(y, self.ffn, d, "fc2")
 
@@ -176,16 +176,16 @@ class Encoder:
         whole = not (image and model.norm_before)
         if model.norm_after and whole:
             x = part.normed(x, d, "last_norm")
-        part.tape.group = HEAD
+        part.ops.tape.group = HEAD
         if model.head == "mlm":
             x = self._words_predicted(part, x)
         elif model.pooler or model.projection_dim or model.head == "classes" or not whole:
             x = self._pooled(part, x, norm=model.norm_after and not whole)
         loss = self.net.training
         if loss and model.head == "none":
-            class_loss(part, x, "sum")
+            class_loss(part.ops, x, "sum")
         elif loss:
-            cross_entropy(part, x, upcast=False)
+            cross_entropy(part.ops, x, upcast=False)
         part.done(None if loss else x)
 
     def _pooled(self, part: ModuleBuilder, x: Tensor, *, norm: bool) -> Tensor:
@@ -194,7 +194,7 @@ class Encoder:
         if norm:
             x = part.normed(x, d, "last_norm")
         if model.pooler:
-            x = part.pointwise(part.dense(x, d, d, "pooler"), "tanh", saves="output")
+            x = part.ops.pointwise(part.dense(x, d, d, "pooler"), "tanh", saves="output")
             x = self._dropped(part, x, "pooler dropout")
         if model.projection_dim:
             x = part.dense(x, d, model.projection_dim, "projection", bias=False)
@@ -208,7 +208,7 @@ class Encoder:
         x = part.activation(part.dense(x, d, d, "transform"), model.hidden_act)
         x = part.normed(x, d, "transform_norm")
         part.own("decoder", words)
-        return part.linear(x, d, words, "output layer", bias=True, trained=self.net.training)
+        return part.ops.linear(x, d, words, "output layer", bias=True, trained=self.net.training)
 
 
 def tokens_of(model: EncoderModel, run: TrainRun | InferRun) -> int:

@@ -60,7 +60,7 @@ class EncoderDecoder:
         if net.training:
             part.keep(part.follow())
         shape = (model.vocab_size, model.d_model)
-        table = part.own("shared", *shape) if self.heard else rounded(prod(shape) * part.parameter)
+        table = part.own("shared", *shape) if self.heard else rounded(prod(shape) * part.ops.parameter)
         table, tied = table if net.training else 0, model.tie_word_embeddings
         numel = self.batch * side.tokens * model.d_model
         x = part.looked_up(numel, "words", 0 if tied else table, back_scratch=table if tied else 0)
@@ -74,7 +74,7 @@ class EncoderDecoder:
     def _heard(self, part: ModuleBuilder, bins: int) -> Tensor:
         """A spectrogram through two convolutions over time, the second of which halves it."""
         d, frames = self.model.d_model, 2 * self.source
-        x = part.tape.take_in(self.batch * bins * frames, self.net.recipe.stream)
+        x = part.ops.tape.take_in(self.batch * bins * frames, self.net.recipe.stream)
         x = part.activation(part.filtered(x, Image(d, 1, frames), "conv1", (d, bins, 3)), "gelu")
         return part.activation(part.filtered(x, Image(d, 1, self.source), "conv2", (d, d, 3)), "gelu")
 
@@ -85,7 +85,7 @@ class EncoderDecoder:
             trained = model.source_positions_trained or not encoder
             into = part.own("embed_positions", rows + model.position_offset, d, trained=trained)
             each = self.batch if encoder != self.heard else 1
-            x = part.add(x, part.looked_up(each * tokens * d, "positions", into), "embeddings")
+            x = part.ops.add(x, part.looked_up(each * tokens * d, "positions", into), "embeddings")
         return part.normed(x, d, "layernorm_embedding") if model.norm_embeddings else x
 
     def _stack(self, blocks: Blocks, layers: int, *, decoder: bool) -> None:
@@ -108,7 +108,7 @@ class EncoderDecoder:
         storage.borrowed = True
         encoded = Tensor(storage, numel, storage.width, tracked=self.net.training)
         if fresh:
-            part.tape.outside.append(encoded)
+            part.ops.tape.outside.append(encoded)
         else:
             encoded.gradient = [storage.size, 1]
         return encoded
@@ -118,17 +118,17 @@ class EncoderDecoder:
         x = part.follow()
         if model.final_norm:
             x = blocks.norm(part, x, "decoder's last norm")
-        part.tape.group = HEAD
+        part.ops.tape.group = HEAD
         x = blocks.drop(part, x, "decoder's last dropout") if self.t5 else x
         if not model.tie_word_embeddings:
             part.own("lm_head", model.vocab_size, model.d_model)
-        logits = part.linear(x, model.d_model, model.vocab_size, "output layer", trained=self.net.training)
+        logits = part.ops.linear(x, model.d_model, model.vocab_size, "output layer", trained=self.net.training)
         if model.final_bias:
-            logits = part.pointwise(logits, "logits and bias", saves="nothing", width=self.net.recipe.stream)
+            logits = part.ops.pointwise(logits, "logits and bias", saves="nothing", width=self.net.recipe.stream)
         if self.net.training:
-            cross_entropy(part, logits, upcast=False)
+            cross_entropy(part.ops, logits, upcast=False)
         else:
-            part.tape.touch(logits, part.cast(logits, 4, "logits in fp32"))
+            part.ops.tape.touch(logits, part.ops.cast(logits, 4, "logits in fp32"))
         part.done(None)
 
     def program(self, target: int) -> Program:

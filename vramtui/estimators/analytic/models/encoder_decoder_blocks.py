@@ -42,11 +42,11 @@ class Blocks:
 
     def drop(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
         """Dropout, in training."""
-        return part.dropout(x, self.model.dropout if self.net.training else 0.0, label)
+        return part.ops.dropout(x, self.model.dropout if self.net.training else 0.0, label)
 
     def norm(self, part: ModuleBuilder, x: Tensor, label: str) -> Tensor:
         """The model's kind of norm."""
-        part.tape.group = NORMS
+        part.ops.tape.group = NORMS
         return part.normed(x, self.model.d_model, label, rms=self.model.norm != "layernorm")
 
     def block(self, part: ModuleBuilder, x: Tensor, encoded: Tensor | None, *, bucketed: bool = False) -> Tensor:
@@ -64,26 +64,26 @@ class Blocks:
         first = self.model.final_norm
         normed = self.norm(part, x, f"{name}_norm") if first else x
         y = self.drop(part, write(normed), f"{name} dropout")
-        part.tape.touch(normed)
-        part.tape.group = STREAM
-        x = part.add(x, y, "residual stream")
+        part.ops.tape.touch(normed)
+        part.ops.tape.group = STREAM
+        x = part.ops.add(x, y, "residual stream")
         return x if first else self.norm(part, x, f"{name}_norm")
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
-        model, part.tape.group = self.model, MLP
+        model, part.ops.tape.group = self.model, MLP
         d, f, bias = model.d_model, model.d_ff, model.bias
         y = part.activation(part.dense(x, d, f, "fc1", bias=bias), model.hidden_act)
         if model.gated_mlp:
-            y = part.multiply(y, part.dense(x, d, f, "gate", bias=bias), "gate x up")
+            y = part.ops.multiply(y, part.dense(x, d, f, "gate", bias=bias), "gate x up")
         y = self.drop(part, y, "MLP's inner dropout")
         if model.relative_attention_num_buckets:  # T5 raises what autocast lowered to the type of the weights
-            y = part.cast(y, part.parameter, "fc2 input in the weights' type")
+            y = part.ops.cast(y, part.ops.parameter, "fc2 input in the weights' type")
         out = part.dense(y, f, d, "fc2", bias=bias)
-        part.tape.touch(y)
+        part.ops.tape.touch(y)
         return out
 
     def _itself(self, part: ModuleBuilder, x: Tensor, *, bucketed: bool) -> Tensor:
-        part.tape.group = ATTENTION
+        part.ops.tape.group = ATTENTION
         q, k, v = self._query(part, x, ""), self._kept(part, x, "k_proj"), self._kept(part, x, "v_proj")
         if bucketed:
             part.own(
@@ -97,7 +97,7 @@ class Blocks:
         return self._out(part, out, (q, k, v), "")
 
     def _cross(self, part: ModuleBuilder, x: Tensor, encoded: Tensor) -> Tensor:
-        part.tape.group = CROSS
+        part.ops.tape.group = CROSS
         source, cache = self.side.source or 0, self.side.cache
         q = self._query(part, x, "cross_")
         if cache is not None and cache.past:
@@ -127,25 +127,25 @@ class Blocks:
         """Whisper scales queries and lays queries, keys and values out head by head."""
         q = part.dense(x, self.model.d_model, self.wide, f"{prefix}q_proj", bias=self.model.bias)
         if self.model.num_mel_bins is not None:
-            q = part.pointwise(q, "queries, scaled", saves="nothing")
-            q = part.pointwise(q, "queries, by head", saves="nothing")
+            q = part.ops.pointwise(q, "queries, scaled", saves="nothing")
+            q = part.ops.pointwise(q, "queries, by head", saves="nothing")
         return q
 
     def _kept(self, part: ModuleBuilder, x: Tensor, name: str, prefix: str = "") -> Tensor:
         """Keys or values, put into the cache where there is one."""
         y = part.dense(x, self.model.d_model, self.wide, f"{prefix}{name}", bias=self._biased(name))
         if self.model.num_mel_bins is not None:
-            y = part.pointwise(y, f"{name}, by head", saves="nothing")
+            y = part.ops.pointwise(y, f"{name}, by head", saves="nothing")
         cache = self.side.cache
         if cache is None:
             return y
         past = 0 if prefix else cache.past
         numel = y.numel + self.net.batch * past * self.wide
-        out = part.tape.new(numel, cache.width, "keys or values", tracked=False, group=GROWTH if past else KV_CACHE)
-        part.tape.op([y], [out])
+        out = part.ops.tape.new(numel, cache.width, "keys or values", tracked=False, group=GROWTH if past else KV_CACHE)
+        part.ops.tape.op([y], [out])
         if not past:
-            part.tape.hold(out)
-        return part.cast(out, y.width, "cache in the compute type")
+            part.ops.tape.hold(out)
+        return part.ops.cast(out, y.width, "cache in the compute type")
 
     def _heads(self, keys: int) -> Heads:
         return Heads(
@@ -161,14 +161,14 @@ class Blocks:
 
     def _attend(self, part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor, *, masked: bool) -> Tensor:
         if self.net.eager:
-            return spelled_attention(part, heads, q, k, v, plain=True, masked=masked)
-        out = fused_attention(part, heads, q, k, v)
+            return spelled_attention(part.ops, heads, q, k, v, plain=True, masked=masked)
+        out = fused_attention(part.ops, heads, q, k, v)
         laid_out_as_queries = self.net.recipe.compute == 2  # flash's and cuDNN's kernels do so, the one for fp32 not
         if self.model.num_mel_bins is not None and laid_out_as_queries and heads.queries > 1:
-            out = part.pointwise(out, "attention output, in rows", saves="nothing")
+            out = part.ops.pointwise(out, "attention output, in rows", saves="nothing")
         return out
 
     def _out(self, part: ModuleBuilder, out: Tensor, alive: tuple[Tensor, ...], prefix: str) -> Tensor:
         y = part.dense(out, self.wide, self.model.d_model, f"{prefix}o_proj", bias=self.model.bias)
-        part.tape.touch(*alive)
+        part.ops.tape.touch(*alive)
         return y

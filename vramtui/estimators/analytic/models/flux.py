@@ -59,9 +59,9 @@ class DiffusionTransformer:
         for inner, name in widths:
             x = part.activation(part.dense(self._given(net.batch * inner), inner, d, f"{name}_1"), "silu")
             part.dense(x, d, d, f"{name}_2")
-        turns = part.tape.new(2 * streams.tokens * model.attention_head_dim, 4, "rotary positions", tracked=False)
-        part.tape.op([], [turns])
-        part.tape.hold(turns)
+        turns = part.ops.tape.new(2 * streams.tokens * model.attention_head_dim, 4, "rotary positions", tracked=False)
+        part.ops.tape.op([], [turns])
+        part.ops.tape.hold(turns)
         image = part.dense(
             self._given(net.batch * streams.image * model.in_channels), model.in_channels, d, "x_embedder"
         )
@@ -79,15 +79,15 @@ class DiffusionTransformer:
         model, net, streams = self.model, self.net, self.streams
         part = net.part(NORMS)
         x = part.follow()
-        image = part.tape.view(x, net.batch * streams.image * streams.width)
-        part.tape.op([x], [image], flows=[(x, True)])
+        image = part.ops.tape.view(x, net.batch * streams.image * streams.width)
+        part.ops.tape.op([x], [image], flows=[(x, True)])
         part.own("norm_out", 2 * streams.width, streams.width)
         part.own("norm_out", 2 * streams.width)
         y = streams.modulated(part, image)
-        part.tape.group = HEAD
+        part.ops.tape.group = HEAD
         y = part.dense(y, streams.width, model.in_channels, "proj_out")
         if net.training:
-            net.loss = class_loss(part, part.cast(y, 4, "answer in fp32"), "mse")
+            net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
         part.done(None if net.training else y)
 
 

@@ -23,86 +23,86 @@ class Streams:
     def together(self, part: ModuleBuilder, image: Tensor, text: Tensor) -> Tensor:
         """Both streams as one tensor."""
         tracked = image.tracked or text.tracked
-        out = part.tape.new(image.numel + text.numel, image.width, "image and text", tracked=tracked)
-        part.tape.op([image, text], [out], flows=[(image, True), (text, True)])
+        out = part.ops.tape.new(image.numel + text.numel, image.width, "image and text", tracked=tracked)
+        part.ops.tape.op([image, text], [out], flows=[(image, True), (text, True)])
         return out
 
     def double(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A block in which image and text have weights of their own and meet in the attention."""
         sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
-        given = [part.tape.view(x, size) for size in sizes]
-        part.tape.op([x], given, flows=[(x, True)])
+        given = [part.ops.tape.view(x, size) for size in sizes]
+        part.ops.tape.op([x], given, flows=[(x, True)])
         names = ("", "context_")
         for name in names:
             self._vector(part, f"{name}norm1", 6)
         normed = [self.modulated(part, stream) for stream in given]
         answers = self._meet(part, normed)
-        outs, stream = [], part.tape.new(x.numel, x.width, "image and text", tracked=x.tracked)
+        outs, stream = [], part.ops.tape.new(x.numel, x.width, "image and text", tracked=x.tracked)
         for number, (name, before, answer) in enumerate(zip(names, given, answers, strict=True)):
-            part.tape.group = STREAM
-            y = part.add(before, self._gated(part, answer), "residual stream")
+            part.ops.tape.group = STREAM
+            y = part.ops.add(before, self._gated(part, answer), "residual stream")
             again = self.modulated(part, y)
             z = self._gated(part, self._mlp(part, again, name))
-            out = part.tape.view(stream, sizes[number])
+            out = part.ops.tape.view(stream, sizes[number])
             out.tracked = y.tracked or z.tracked
-            part.tape.op([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
+            part.ops.tape.op([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
             outs.append(out)
-        part.tape.touch(*normed, *answers)
+        part.ops.tape.touch(*normed, *answers)
         stream.tracked = any(out.tracked for out in outs)
-        part.tape.op(outs, [stream], flows=[(out, True) for out in outs])
+        part.ops.tape.op(outs, [stream], flows=[(out, True) for out in outs])
         return stream
 
     def single(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A block over both together: attention and MLP side by side, one projection behind them."""
         d = self.width
-        residual = part.pointwise(x, "image behind text", saves="nothing")
+        residual = part.ops.pointwise(x, "image behind text", saves="nothing")
         self._vector(part, "norm", 3)
         normed = self.modulated(part, residual)
-        part.tape.group = MLP
+        part.ops.tape.group = MLP
         inner = part.activation(part.dense(normed, d, 4 * d, "proj_mlp"), "gelu_pytorch_tanh")
-        part.tape.group = ATTENTION
+        part.ops.tape.group = ATTENTION
         q, k, v = self._projected(part, normed, "")
         out = self._attend(part, q, k, v)
-        joined = part.tape.new(out.numel + inner.numel, out.width, "attention and MLP", tracked=out.tracked)
-        part.tape.op([out, inner], [joined], flows=[(out, True), (inner, True)])
-        part.tape.group = STREAM
+        joined = part.ops.tape.new(out.numel + inner.numel, out.width, "attention and MLP", tracked=out.tracked)
+        part.ops.tape.op([out, inner], [joined], flows=[(out, True), (inner, True)])
+        part.ops.tape.group = STREAM
         y = part.dense(joined, 5 * d, d, "proj_out")
         y = self._gated(part, y)
-        part.tape.touch(joined)
-        z = part.add(residual, y, "residual stream")
-        part.tape.touch(normed, out, inner)
+        part.ops.tape.touch(joined)
+        z = part.ops.add(residual, y, "residual stream")
+        part.ops.tape.touch(normed, out, inner)
         return z
 
     def modulated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A layer norm without weights, scaled and shifted by what the step says."""
-        part.tape.group = NORMS
-        normed = part.layer_norm(x, self.width, "norm", trained=False)
-        scaled = part.tape.new(normed.numel, normed.width, "scaled", tracked=normed.tracked or self.net.trains)
+        part.ops.tape.group = NORMS
+        normed = part.ops.layer_norm(x, self.width, "norm", trained=False)
+        scaled = part.ops.tape.new(normed.numel, normed.width, "scaled", tracked=normed.tracked or self.net.trains)
         full = rounded(normed.numel * normed.width)
-        part.tape.op(
+        part.ops.tape.op(
             [normed], [scaled], saves=[normed] if self.net.trains else [], flows=[(normed, True)], back_scratch=full
         )
-        return part.pointwise(scaled, "scaled and shifted", saves="nothing")
+        return part.ops.pointwise(scaled, "scaled and shifted", saves="nothing")
 
     def _gated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Times a vector that says how much of it counts."""
         if not self.net.trains:
-            out = part.pointwise(x, "gated", saves="nothing")
+            out = part.ops.pointwise(x, "gated", saves="nothing")
             part.reads_outside()
             return out
-        return part.pointwise(x, "gated", saves="input", back_scratch=rounded(x.numel * x.width))
+        return part.ops.pointwise(x, "gated", saves="input", back_scratch=rounded(x.numel * x.width))
 
     def _vector(self, part: ModuleBuilder, name: str, count: int) -> None:
         """The linear layer from the step's vector to `count` vectors that scale, shift and gate."""
         into = part.own(name, count * self.width, self.width) + part.own(name, count * self.width)
-        out = part.tape.new(self.net.batch * count * self.width, self.net.recipe.compute, name, tracked=False)
-        part.tape.op([], [out], into=into, gemm=True)
+        out = part.ops.tape.new(self.net.batch * count * self.width, self.net.recipe.compute, name, tracked=False)
+        part.ops.tape.op([], [out], into=into, gemm=True)
 
     def _mlp(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
-        d, part.tape.group = self.width, MLP
+        d, part.ops.tape.group = self.width, MLP
         y = part.activation(part.dense(x, d, 4 * d, f"{name}ff_in"), "gelu_pytorch_tanh")
         y = part.dense(y, 4 * d, d, f"{name}ff_out")
-        part.tape.touch(x)
+        part.ops.tape.touch(x)
         return y
 
     def _projected(self, part: ModuleBuilder, x: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
@@ -113,23 +113,23 @@ class Streams:
         for letter in ("q", "k"):
             part.own(f"{name}norm_{letter}", each)
         trained = self.net.trains
-        if part.autocast is not None:
-            q, k = (part.cast(t, 4, "norm's input in fp32") for t in (q, k))
-        q, k = (part.fused_rms_norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
+        if part.ops.autocast is not None:
+            q, k = (part.ops.cast(t, 4, "norm's input in fp32") for t in (q, k))
+        q, k = (part.ops.fused_rms_norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
         return q, k, v
 
     def _meet(self, part: ModuleBuilder, normed: list[Tensor]) -> list[Tensor]:
         """Attention over both streams; a batch of one is cut apart without a copy."""
-        part.tape.group = ATTENTION
+        part.ops.tape.group = ATTENTION
         d = self.width
         image, text = (self._projected(part, x, name) for x, name in zip(normed, ("", "add_"), strict=True))
         q, k, v = (self.together(part, a, b) for a, b in zip(image, text, strict=True))
         out = self._attend(part, q, k, v)
-        part.tape.touch(*text)
-        parts = [part.tape.view(out, x.numel) for x in normed]
-        part.tape.op([out], parts, flows=[(out, True)])
+        part.ops.tape.touch(*text)
+        parts = [part.ops.tape.view(out, x.numel) for x in normed]
+        part.ops.tape.op([out], parts, flows=[(out, True)])
         if self.net.batch > 1:
-            parts = [part.pointwise(x, "attention output, cut", saves="nothing") for x in parts]
+            parts = [part.ops.pointwise(x, "attention output, cut", saves="nothing") for x in parts]
         return [part.dense(x, d, d, name) for x, name in zip(parts, ("to_out", "to_add_out"), strict=True)]
 
     def _attend(self, part: ModuleBuilder, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -144,15 +144,15 @@ class Streams:
             value_dim=self.model.attention_head_dim,
         )
         if self.net.eager:
-            out = spelled_attention(part, heads, q, k, v, plain=True, masked=False)
+            out = spelled_attention(part.ops, heads, q, k, v, plain=True, masked=False)
         else:
-            out = fused_attention(part, heads, q, k, v)
-        out = part.cast(out, q.width, "attention output in the queries' type")
-        part.tape.touch(q, k, v)
+            out = fused_attention(part.ops, heads, q, k, v)
+        out = part.ops.cast(out, q.width, "attention output in the queries' type")
+        part.ops.tape.touch(q, k, v)
         return out
 
     def _turned(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Rotary positions in fp32: two products and a rotated copy on the way."""
         full = rounded(x.numel * 4)
         scratch = 3 * full + (rounded(x.numel * x.width) if x.width < 4 else 0)
-        return part.pointwise(x, "rotated", saves="nothing", scratch=scratch, back_scratch=2 * full)
+        return part.ops.pointwise(x, "rotated", saves="nothing", scratch=scratch, back_scratch=2 * full)

@@ -92,11 +92,11 @@ class UNet:
         part = net.part(EMBEDDINGS)
         for inner, name in ((first, "time_embedding"), (model.addition_embed_dim, "add_embedding")):
             if inner is not None:
-                x = part.tape.new(net.batch * inner, net.recipe.stream, f"{name} input", tracked=False)
-                part.tape.op([], [x])
+                x = part.ops.tape.new(net.batch * inner, net.recipe.stream, f"{name} input", tracked=False)
+                part.ops.tape.op([], [x])
                 x = part.activation(part.dense(x, inner, wide, f"{name}_1"), "silu")
                 part.dense(x, wide, wide, f"{name}_2")
-        x = part.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
+        x = part.ops.tape.take_in(net.batch * self.image.numel, net.recipe.stream)
         x, self.image = part.convolution(x, self.image, first, 3, "conv_in")
         part.done(x)
         self._remember()
@@ -111,8 +111,10 @@ class UNet:
         """What comes from below and the skip, one behind the other."""
         part, x = self._open(SAMPLING)
         self.image = Image(self.image.channels + channels, self.image.height, self.image.width)
-        joined = part.tape.new(self.net.batch * self.image.numel, x.width, "joined with the skip", tracked=x.tracked)
-        part.tape.op([x], [joined], flows=[(x, True), (waiting.tensor, True)])
+        joined = part.ops.tape.new(
+            self.net.batch * self.image.numel, x.width, "joined with the skip", tracked=x.tracked
+        )
+        part.ops.tape.op([x], [joined], flows=[(x, True), (waiting.tensor, True)])
         self._close(part, joined)
 
     def _attend(self, level: int, layers: int) -> None:
@@ -178,10 +180,10 @@ class UNet:
             part, x = self._open(SAMPLING)
             self.image = Image(self.image.channels, 2 * self.image.height, 2 * self.image.width)
             numel = self.net.batch * self.image.numel
-            larger = part.tape.new(numel, x.width, "interpolated", tracked=x.tracked)
-            part.tape.op([x], [larger], flows=[(x, True)])
+            larger = part.ops.tape.new(numel, x.width, "interpolated", tracked=x.tracked)
+            part.ops.tape.op([x], [larger], flows=[(x, True)])
             x, self.image = part.convolution(larger, self.image, self.image.channels, 3, "upsampler")
-            part.tape.touch(*held)
+            part.ops.tape.touch(*held)
             self._close(part, x)
 
     def _end(self) -> None:
@@ -190,8 +192,8 @@ class UNet:
         x = part.activation(part.group_norm(x, channels, 32, "conv_norm_out"), "silu")
         x, _ = part.convolution(x, self.image, model.out_channels, 3, "conv_out")
         if self.net.training:
-            self.net.loss = class_loss(part, part.cast(x, 4, "answer in fp32"), "mse")
-        part.tape.touch(*self.held)
+            self.net.loss = class_loss(part.ops, part.ops.cast(x, 4, "answer in fp32"), "mse")
+        part.ops.tape.touch(*self.held)
         part.done(None if self.net.training else x)
 
 

@@ -22,15 +22,15 @@ def resnet(part: ModuleBuilder, x: Tensor, given: Image, channels: int, times: i
     y = part.activation(part.group_norm(x, given.channels, NORM_GROUPS, "norm1"), "silu")
     y, image = part.convolution(y, given, channels, 3, "conv1")
     into = part.own("time_emb_proj", channels, times) + part.own("time_emb_proj", channels)
-    steps = part.tape.new(part.net.batch * channels, y.width, "time embedding, projected", tracked=part.net.trains)
-    part.tape.op([], [steps], into=into, gemm=True)
-    added = part.tape.new(y.numel, y.width, "with the time embedding", tracked=y.tracked)
-    part.tape.op([y, steps], [added], flows=[(y, False), (steps, True)])
+    steps = part.ops.tape.new(part.net.batch * channels, y.width, "time embedding, projected", tracked=part.net.trains)
+    part.ops.tape.op([], [steps], into=into, gemm=True)
+    added = part.ops.tape.new(y.numel, y.width, "with the time embedding", tracked=y.tracked)
+    part.ops.tape.op([y, steps], [added], flows=[(y, False), (steps, True)])
     y = part.activation(part.group_norm(added, channels, NORM_GROUPS, "norm2"), "silu")
     y, _ = part.convolution(y, image, channels, 3, "conv2")
     if given.channels != channels:
         x, _ = part.convolution(x, given, channels, 1, "conv_shortcut")
-    return part.pointwise(part.add(x, y, "sum"), "sum, divided", saves="nothing")
+    return part.ops.pointwise(part.ops.add(x, y, "sum"), "sum, divided", saves="nothing")
 
 
 class Spatial:
@@ -50,17 +50,17 @@ class Spatial:
         d = self.image.channels
         y = part.group_norm(x, d, NORM_GROUPS, "norm")
         if self.model.use_linear_projection:
-            return part.dense(part.pointwise(y, "positions in rows", saves="nothing"), d, d, "proj_in")
+            return part.dense(part.ops.pointwise(y, "positions in rows", saves="nothing"), d, d, "proj_in")
         return part.convolution(y, self.image, d, 1, "proj_in")[0]
 
     def out_of(self, part: ModuleBuilder, x: Tensor, residual: Tensor) -> Tensor:
         """Back to an image, with what came in added."""
         d = self.image.channels
         if self.model.use_linear_projection:
-            y = part.pointwise(part.dense(x, d, d, "proj_out"), "image", saves="nothing")
+            y = part.ops.pointwise(part.dense(x, d, d, "proj_out"), "image", saves="nothing")
         else:
-            y, _ = part.convolution(part.pointwise(x, "image", saves="nothing"), self.image, d, 1, "proj_out")
-        return part.add(y, residual, "transformer's answer")
+            y, _ = part.convolution(part.ops.pointwise(x, "image", saves="nothing"), self.image, d, 1, "proj_out")
+        return part.ops.add(y, residual, "transformer's answer")
 
     def block(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Attention to itself, to the text, and a gated MLP, each after a norm.
@@ -69,15 +69,15 @@ class Spatial:
         """
         given, held = x, x
         for group, write in ((ATTENTION, self._itself), (CROSS, self._text), (MLP, self._mlp)):
-            part.tape.group = NORMS
+            part.ops.tape.group = NORMS
             normed = part.normed(x, self.image.channels, "norm")
-            part.tape.group = group
+            part.ops.tape.group = group
             y = write(part, normed)
-            part.tape.touch(normed, held)
+            part.ops.tape.touch(normed, held)
             held = y
-            part.tape.group = GROUPS
-            x = part.add(y, x, "residual stream")
-        part.tape.touch(given)
+            part.ops.tape.group = GROUPS
+            x = part.ops.add(y, x, "residual stream")
+        part.ops.tape.touch(given)
         return x
 
     def _itself(self, part: ModuleBuilder, x: Tensor) -> Tensor:
@@ -106,17 +106,17 @@ class Spatial:
             value_dim=each,
         )
         if self.net.eager:
-            out = spelled_attention(part, heads, q, k, v, plain=True, masked=False)
+            out = spelled_attention(part.ops, heads, q, k, v, plain=True, masked=False)
         else:
-            out = fused_attention(part, heads, q, k, v)
+            out = fused_attention(part.ops, heads, q, k, v)
         y = part.dense(out, self.image.channels, self.image.channels, "to_out")
-        part.tape.touch(q, k, v)
-        return part.pointwise(y, "attention's answer, divided", saves="nothing")
+        part.ops.tape.touch(q, k, v)
+        return part.ops.pointwise(y, "attention's answer, divided", saves="nothing")
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """GEGLU: one projection to twice 4 d, of which one half is the gate."""
         d = self.image.channels
         both = part.dense(x, d, 8 * d, "ff_proj")
-        value, gate = (part.tape.view(both, 4 * self.numel) for _ in range(2))
-        part.tape.op([both], [value, gate], flows=[(both, True)])
-        return part.dense(part.multiply(value, part.activation(gate, "gelu"), "gated"), 4 * d, d, "ff_out")
+        value, gate = (part.ops.tape.view(both, 4 * self.numel) for _ in range(2))
+        part.ops.tape.op([both], [value, gate], flows=[(both, True)])
+        return part.dense(part.ops.multiply(value, part.activation(gate, "gelu"), "gated"), 4 * d, d, "ff_out")

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.checkpointing import nested
 from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -4,7 +4,7 @@ from math import prod
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.layer_models import Act, Conv2d, Norm, Pool
-from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -3,7 +3,7 @@
 import msgspec
 
 from vramtui.core.schema.workload import Lora
-from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch

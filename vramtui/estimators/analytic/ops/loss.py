@@ -1,7 +1,7 @@
 """The loss as PyTorch computes it."""
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
-from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.checkpointing import nested
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded

@@ -10,7 +10,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.common_types import Activation
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import ADAPTERS
-from vramtui.estimators.analytic.ops.elementwise import Operators
+from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.tape.program import Program
@@ -103,11 +103,15 @@ class Net:
         )
 
 
-class ModuleBuilder(Operators):
-    """Writes operators on one tape and notes the parameters that they use."""
+class ModuleBuilder:
+    """Writes modules with the operators of one tape, and notes the parameters that they use.
+
+    Attributes:
+        ops: the operators.
+    """
 
     def __init__(self, net: Net, group: str, times: int, *, layer: bool) -> None:
-        super().__init__(
+        self.ops = Operators(
             Tape(group),
             autocast=net.recipe.compute if net.recipe.autocast else None,
             parameter=net.recipe.weights if net.trains else net.recipe.frozen,
@@ -124,14 +128,16 @@ class ModuleBuilder(Operators):
         before = self.net.stages[-1].tape.output
         if before is None:
             raise ValueError("the stage before hands nothing on")
-        return self.tape.enter(before.numel, before.width, tracked=before.tracked)
+        return self.ops.tape.enter(before.numel, before.width, tracked=before.tracked)
 
     def done(self, output: Tensor | None, *, checkpointed: bool = False) -> None:
         """Close the tape and put it behind the others; what a block hands on is shown where its input is."""
-        if output is not None and self.tape.input is not None and self.times > 1:
-            output.storage.group = self.tape.input.storage.group
-        self.tape.close(output)
-        self.net.stages.append(TapeStage(self.tape, self.times, checkpointed=checkpointed and self.net.checkpointed))
+        if output is not None and self.ops.tape.input is not None and self.times > 1:
+            output.storage.group = self.ops.tape.input.storage.group
+        self.ops.tape.close(output)
+        self.net.stages.append(
+            TapeStage(self.ops.tape, self.times, checkpointed=checkpointed and self.net.checkpointed)
+        )
 
     def outlive(self, x: Tensor, count: int = 1) -> None:
         """The model's own function holds `count` tensors such as `x`, its first block's input, to the last block's end.
@@ -139,16 +145,16 @@ class ModuleBuilder(Operators):
         A trained model keeps it anyway for the first block's backward pass.
         """
         for _ in range(0 if self.net.training else count):
-            kept = self.tape.new(x.numel, x.width, "first block's input", tracked=False)
-            self.tape.op([], [kept])
-            self.tape.hold(kept)
+            kept = self.ops.tape.new(x.numel, x.width, "first block's input", tracked=False)
+            self.ops.tape.op([], [kept])
+            self.ops.tape.hold(kept)
 
     def own(self, module: str, *shape: int, trained: bool = True) -> int:
         """Note a parameter and give the bytes of its gradient."""
         trains = trained and self.net.trains
         kept = self.net.trained if trains else self.net.frozen
         kept.append(Parameter(module, shape, self.times, self.layer))
-        return rounded(prod(shape) * self.parameter) if trains else 0
+        return rounded(prod(shape) * self.ops.parameter) if trains else 0
 
     def dense(self, x: Tensor, inner: int, outer: int, module: str, *, bias: bool = True) -> Tensor:
         """A linear layer called `module`, with its adapter where it has one."""
@@ -156,7 +162,7 @@ class ModuleBuilder(Operators):
         if bias:
             self.own(module, outer)
         self.net.linears[module] = None
-        out = self.linear(x, inner, outer, module, bias=bias, trained=self.net.trains)
+        out = self.ops.linear(x, inner, outer, module, bias=bias, trained=self.net.trains)
         self.reads_outside()
         if self.net.lora is None or module not in self.net.lora.target_modules:
             return out
@@ -164,7 +170,7 @@ class ModuleBuilder(Operators):
 
     def reads_outside(self) -> None:
         """The last operator keeps a weight, or another tensor from outside: a checkpoint is made again up to there."""
-        node = self.tape.nodes[-1]
+        node = self.ops.tape.nodes[-1]
         if node.flows and not node.saves:
             node.saves = (OUTSIDE,)
 
@@ -173,15 +179,17 @@ class ModuleBuilder(Operators):
         (inner, outer), width = shape, self.net.recipe.weights
         for size in ((lora.rank, inner), (outer, lora.rank)):
             self.net.trained.append(Parameter(module, size, self.times, self.layer))
-        group, self.tape.group = self.tape.group, ADAPTERS
-        own, self.parameter = self.parameter, width
-        x = self.dropout(self.cast(x, width, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout")
-        low = self.linear(x, inner, lora.rank, f"{module} lora_A")
-        high = self.linear(low, lora.rank, outer, f"{module} lora_B")
-        high = self.pointwise(high, f"{module} adapter, scaled", saves="nothing")
-        total = self.add(out, high, f"{module} with adapter")
-        self.parameter, self.tape.group = own, group
-        return self.cast(total, out.width, f"{module} with adapter")
+        group, self.ops.tape.group = self.ops.tape.group, ADAPTERS
+        own, self.ops.parameter = self.ops.parameter, width
+        x = self.ops.dropout(
+            self.ops.cast(x, width, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout"
+        )
+        low = self.ops.linear(x, inner, lora.rank, f"{module} lora_A")
+        high = self.ops.linear(low, lora.rank, outer, f"{module} lora_B")
+        high = self.ops.pointwise(high, f"{module} adapter, scaled", saves="nothing")
+        total = self.ops.add(out, high, f"{module} with adapter")
+        self.ops.parameter, self.ops.tape.group = own, group
+        return self.ops.cast(total, out.width, f"{module} with adapter")
 
     def normed(self, x: Tensor, size: int, module: str, *, rms: bool = False) -> Tensor:
         """A layer norm of torch's, or an RMS norm as T5 spells it out."""
@@ -189,19 +197,19 @@ class ModuleBuilder(Operators):
         if rms:
             return self._t5_norm(x, size, module)
         self.own(module, size)
-        return self.layer_norm(x, size, module, trained=self.net.trains)
+        return self.ops.layer_norm(x, size, module, trained=self.net.trains)
 
     def _t5_norm(self, x: Tensor, size: int, label: str) -> Tensor:
         """The input over its rms, in fp32, back in the weight's type, times the weight."""
         rows, full = x.numel // size, rounded(x.numel * 4)
-        wide = self.cast(x, 4, f"{label} input in fp32")
-        squares = self.pointwise(wide, f"{label} squares", back_scratch=2 * full)
-        mean = self.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
-        self.tape.op([squares], [mean], flows=[(squares, True)])
-        inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", scratch=rounded(rows * 4))
-        normal = self.multiply(x, inverse, f"{label} normalised")
-        normal = self.cast(normal, self.parameter, f"{label} normalised") if self.parameter < 4 else normal
-        return self.scale(normal, size, label, trained=self.net.trains)
+        wide = self.ops.cast(x, 4, f"{label} input in fp32")
+        squares = self.ops.pointwise(wide, f"{label} squares", back_scratch=2 * full)
+        mean = self.ops.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
+        self.ops.tape.op([squares], [mean], flows=[(squares, True)])
+        inverse = self.ops.pointwise(mean, f"{label} 1/rms", saves="output", scratch=rounded(rows * 4))
+        normal = self.ops.multiply(x, inverse, f"{label} normalised")
+        normal = self.ops.cast(normal, self.ops.parameter, f"{label} normalised") if self.ops.parameter < 4 else normal
+        return self.ops.scale(normal, size, label, trained=self.net.trains)
 
     def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> Tensor:
         """Rows looked up in a table; the gradient of a `tied` table is added to the output layer's."""
@@ -210,29 +218,29 @@ class ModuleBuilder(Operators):
 
     def looked_up(self, numel: int, label: str, into: int, *, back_scratch: int = 0) -> Tensor:
         """A parameter, or rows of one, as a tensor of its own."""
-        out = self.tape.new(numel, self.parameter, label, tracked=into + back_scratch > 0)
-        self.tape.op([], [out], into=into, back_scratch=back_scratch)
+        out = self.ops.tape.new(numel, self.ops.parameter, label, tracked=into + back_scratch > 0)
+        self.ops.tape.op([], [out], into=into, back_scratch=back_scratch)
         return out
 
     def keep(self, x: Tensor) -> None:
         """Later blocks look at `x` again, so it stays until its own backward."""
-        self.tape.op([], [])
-        self.tape.nodes[-1].saves = (x.storage,)
+        self.ops.tape.op([], [])
+        self.ops.tape.nodes[-1].saves = (x.storage,)
 
     def first_token(self, x: Tensor, size: int) -> Tensor:
         """The first token of each sequence, a view; its gradient is laid into zeros of the whole size."""
-        out = self.tape.view(x, self.net.batch * size)
-        self.tape.op([x], [out], flows=[(x, True)])
+        out = self.ops.tape.view(x, self.net.batch * size)
+        self.ops.tape.op([x], [out], flows=[(x, True)])
         return out
 
     def activation(self, x: Tensor, kind: Activation) -> Tensor:
         """An activation function as transformers has it."""
         if kind == "gelu_new":
-            return self.gelu_new(x)
+            return self.ops.gelu_new(x)
         if kind == "quick_gelu":
-            inner = self.pointwise(x, "sigmoid's input", saves="nothing")
-            return self.multiply(x, self.pointwise(inner, "sigmoid", saves="output"), "quick gelu")
-        return self.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
+            inner = self.ops.pointwise(x, "sigmoid's input", saves="nothing")
+            return self.ops.multiply(x, self.ops.pointwise(inner, "sigmoid", saves="output"), "quick gelu")
+        return self.ops.pointwise(x, f"{kind} of it", saves="output" if kind == "relu" else "input")
 
     def convolution(
         self, x: Tensor, given: Image, channels: int, kernel: int, module: str, *, stride: int = 1, bias: bool = True
@@ -247,14 +255,14 @@ class ModuleBuilder(Operators):
         numel = prod(weight)
         into = self.own(module, *weight)
         added = self.own(module, weight[0]) if bias else 0
-        x = self.lowered(x, f"{module} input, cast")
+        x = self.ops.lowered(x, f"{module} input, cast")
         trained = self.net.trains
-        casts = [self._weight(numel, f"{module} weight", trained=trained)]
-        casts.append(self._weight(weight[0], f"{module} bias", trained=trained) if bias else None)
+        casts = [self.ops.weight_copy(numel, f"{module} weight", trained=trained)]
+        casts.append(self.ops.weight_copy(weight[0], f"{module} bias", trained=trained) if bias else None)
         copies = [tensor for tensor in casts if tensor is not None]
-        out = self.tape.new(self.net.batch * made.numel, x.width, module, tracked=x.tracked or trained)
-        sums = column_sum_scratch(out.numel // weight[0], weight[0], self.card) if added else 0
-        self.tape.op(
+        out = self.ops.tape.new(self.net.batch * made.numel, x.width, module, tracked=x.tracked or trained)
+        sums = column_sum_scratch(out.numel // weight[0], weight[0], self.ops.card) if added else 0
+        self.ops.tape.op(
             [x, *copies],
             [out],
             saves=[x, *copies[:1]],
@@ -267,12 +275,12 @@ class ModuleBuilder(Operators):
     def group_norm(self, x: Tensor, channels: int, groups: int, module: str) -> Tensor:
         """A group norm: saves its input, means and 1/σ; under autocast it answers in fp32."""
         into = self.own(module, channels) + self.own(module, channels)
-        if self.autocast is not None:
-            x = self.cast(x, 4, f"{module} input in fp32")
-        out = self.tape.new(x.numel, x.width, module, tracked=x.tracked or self.net.trains)
+        if self.ops.autocast is not None:
+            x = self.ops.cast(x, 4, f"{module} input in fp32")
+        out = self.ops.tape.new(x.numel, x.width, module, tracked=x.tracked or self.net.trains)
         saved = [
-            self.tape.new(self.net.batch * groups, x.width, f"{module} {name}", tracked=False)
+            self.ops.tape.new(self.net.batch * groups, x.width, f"{module} {name}", tracked=False)
             for name in ("mean", "1/σ")
         ]
-        self.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], into=into)
+        self.ops.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], into=into)
         return out

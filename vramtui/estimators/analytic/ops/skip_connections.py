@@ -25,11 +25,11 @@ class Skip:
         """At the start of the stage that reads it first: here its gradient is used up."""
         node = Node()
         node.outs = [self.tensor]
-        part.tape.nodes.append(node)
+        part.ops.tape.nodes.append(node)
 
     def set_aside(self, part: ModuleBuilder) -> None:
         """At the end of that stage."""
         if not self.kept:
             node = Node()
             node.makes = (self.storage,)
-            part.tape.nodes.append(node)
+            part.ops.tape.nodes.append(node)

@@ -27,31 +27,31 @@ def biased_attention(
     """
     if first and not cross:
         _table(part, heads)
-    return fused_attention(part, heads, q, k, v) if cross else _biased(part, heads, q, k, v)
+    return fused_attention(part.ops, heads, q, k, v) if cross else _biased(part, heads, q, k, v)
 
 
 def _table(part: ModuleBuilder, heads: Heads) -> None:
     """Buckets of all pairs of positions, kept for the table's gradient, and the bias that is looked up by them."""
     cells = heads.queries * heads.keys
-    table = rounded(part.net.trained[-1].numel * part.parameter) if part.net.training else 0
-    bias = part.tape.new(cells * heads.heads, part.parameter, "relative positions' bias", tracked=False)
-    buckets = part.tape.new(cells, 8, "buckets of relative positions", tracked=False)
-    part.tape.op([], [bias], beside=[buckets], into=table)
-    part.tape.hold(bias)
+    table = rounded(part.net.trained[-1].numel * part.ops.parameter) if part.net.training else 0
+    bias = part.ops.tape.new(cells * heads.heads, part.ops.parameter, "relative positions' bias", tracked=False)
+    buckets = part.ops.tape.new(cells, 8, "buckets of relative positions", tracked=False)
+    part.ops.tape.op([], [bias], beside=[buckets], into=table)
+    part.ops.tape.hold(bias)
     if not part.net.training:
-        part.tape.touch(buckets)
+        part.ops.tape.touch(buckets)
 
 
 def _biased(part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """A fused kernel that reads the bias, laid out anew for each block, and hands back its gradient batch by batch."""
     trained = part.net.training
     cells = heads.heads * heads.queries * heads.keys
-    bias = part.tape.new(cells, q.width, "bias, contiguous", tracked=False)
-    part.tape.op([], [bias])
-    out = fused_attention(part, heads, q, k, v, efficient=trained)
-    kernel = part.tape.nodes[-1]
+    bias = part.ops.tape.new(cells, q.width, "bias, contiguous", tracked=False)
+    part.ops.tape.op([], [bias])
+    out = fused_attention(part.ops, heads, q, k, v, efficient=trained)
+    kernel = part.ops.tape.nodes[-1]
     if trained:
         kernel.saves = (*kernel.saves, bias.storage)
         kernel.back_scratch += rounded(heads.scores * q.width) + rounded(cells * q.width)
-    part.tape.touch(bias)
+    part.ops.tape.touch(bias)
     return out

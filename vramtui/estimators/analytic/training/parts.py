@@ -7,7 +7,7 @@ from vramtui.core.estimate.estimate import Part
 from vramtui.core.estimate.ledger import Line
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Fact
-from vramtui.estimators.analytic.ops.matmul import CASTS
+from vramtui.estimators.analytic.ops.operators import CASTS
 from vramtui.estimators.analytic.optimizers.registry import States
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.quantization import words_for
