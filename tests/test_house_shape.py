@@ -29,7 +29,6 @@ LARGE: dict[str, str] = {
     "FormPanel": "as EditorScreen",
     "NewPreset": "as EditorScreen",
     "TypedForm": "as EditorScreen",
-    "ModuleBuilder": "writes every operator that a module is made of",
     "Draft": "an edited text and the preset that it says",
 }
 # Bases that have one subclass. A Protocol is none of these.
@@ -40,12 +39,9 @@ SINGLE = {
     "FormRows": "as EditorScreen",
     "NewPreset": "as EditorScreen",
     "TypedForm": "as EditorScreen",
-    "Meter": "as ModuleBuilder",
-    "Operators": "as ModuleBuilder",
-    "Products": "as ModuleBuilder",
-    "Prediction": "the line of a file adds what the file needs",
+    "Meter": "the journal of a job is asked as the meter is",
     "_Silent": "what torch asks to be quiet; DDP's reducer adds its buckets to that",
-    "Trainer": "as ModuleBuilder",
+    "Trainer": "one rank of a sharded job follows the same two steps",
 }
 # Public classes that stand for two things.
 TWICE = {

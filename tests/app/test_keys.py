@@ -349,7 +349,7 @@ async def test_the_palette_has_every_action() -> None:
 async def test_a_palette_command_runs() -> None:
     async with dashboard(climbing()) as driver:
         await press(driver, "ctrl+p")
-        await press(driver, *"hold what is shown")
+        await press(driver, *"pause the display")
         while driver[0].screen.query_one(CommandList).option_count != 1:
             await driver[1].pause(0.01)
         await press(driver, "enter")

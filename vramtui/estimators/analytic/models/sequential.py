@@ -21,8 +21,8 @@ from vramtui.core.schema.layer_models import (
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
-from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.ops.loss import class_loss
+from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.tape.program import Program

@@ -7,8 +7,8 @@ import msgspec
 
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import CrossEntropy, Lora
-from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.ops.lora import Adapter, Target
+from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.sdpa_backend import Kernel
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
