@@ -153,7 +153,7 @@ def test_the_same_bytes_again_and_without_xdist(accepted: Path) -> None:
 def test_what_grew_and_what_shrank(accepted: Path) -> None:
     """The MLPs keep a tensor more, on a line that is named; the others lose their optimizer's states."""
     write(accepted, "KEPT.append(torch.empty(n << 20, device='cuda') if kind == 'mlp' else n)", OTHERS_SHRINK)
-    told = run(accepted, "-n", "2", code=1)
+    told = run(accepted, code=1)
     assert "4 failed, 6 passed" in told
     lines = (accepted / "test_models.py").read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if "KEPT.app" in text)

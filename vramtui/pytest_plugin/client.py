@@ -85,7 +85,11 @@ class TestProcess:
         if answered.error is not None:
             raise UserError(answered.error)
         hook = self._config.hook.pytest_report_from_serializable
-        return [hook(config=self._config, data=data) for data in answered.reports], answered.result
+        reports: list[pytest.TestReport] = [hook(config=self._config, data=data) for data in answered.reports]
+        for report in reports:
+            if isinstance(report.longrepr, list):  # where a skipped test stands: JSON has no tuples
+                report.longrepr = tuple(report.longrepr)
+        return reports, answered.result
 
     def close(self) -> None:
         """Let it end."""

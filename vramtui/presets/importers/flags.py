@@ -139,7 +139,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "mixed_precision": ("run.precision", either(DTYPES, "-mixed")),
         **dict.fromkeys(("torch_dtype", "dtype"), ("run.precision", either(DTYPES))),
         "use_8bit_adam": ("run.optimizer", when_on("adamw_8bit")),
-        "zero_stage": ("parallel.zero_stage", whole),
+        "zero_stage": ("parallel.zero_stage", lambda value: value if value in {"1", "2", "3"} else None),
     },
     "torchtune": {
         **SHARED,
