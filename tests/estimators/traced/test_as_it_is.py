@@ -211,3 +211,40 @@ def test_a_kernel_of_the_codes_own_is_refused_with_what_would_go_on(tmp_path: Pa
     text = "import torch.utils.cpp_extension as c\nc.load_inline('mine', '')\n"
     with pytest.raises(TraceFailed, match=r"built at .*script\.py:2: a trace cannot run it, so switch"):
         traced(tmp_path, text)
+
+
+DATA_PARALLEL = """
+import os, torch
+import torch.distributed as dist
+os.environ.update(RANK="0", LOCAL_RANK="0", MASTER_ADDR="localhost", MASTER_PORT="29500")
+dist.init_process_group("nccl")
+assert (dist.get_rank(), dist.get_world_size()) == (0, 8)
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+net = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.ReLU(), torch.nn.Linear(4096, 1024)).cuda()
+weights = torch.cuda.memory_allocated()
+net = torch.nn.parallel.DistributedDataParallel(net, device_ids=[0], gradient_as_bucket_view=AS_VIEW)
+buckets = torch.cuda.memory_allocated() - weights
+assert buckets == weights == torch.cuda.memory_allocated() / 2, buckets
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    loss = net(torch.randn(64, 1024, device="cuda")).sum()
+    loss.backward()
+    del loss
+    held = sum(p.grad.untyped_storage().nbytes() for p in net.parameters())
+    optimizer.step()
+    dist.all_reduce(torch.zeros(1, device="cuda"), op=dist.ReduceOp.SUM)
+    dist.barrier()
+    # two workspaces of cuBLAS; the gradients are the buckets, or stand beside them
+    extra = torch.cuda.memory_allocated() - weights - buckets - (64 << 20)
+    assert extra // (1 << 20) == (0 if AS_VIEW else held // (1 << 20)), (step, extra)
+    optimizer.zero_grad()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("as_view", [False, True])
+def test_a_rank_of_eight_keeps_its_buckets_of_gradients(tmp_path: Path, as_view: bool) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(DATA_PARALLEL.replace("AS_VIEW", str(as_view)), encoding="utf-8")
+    result = trace(TraceRequest(path=str(path), device=card("H200"), ranks=8), timeout=240)
+    assert any(sentence.startswith("rank 0 of 8") for sentence in result.warnings)

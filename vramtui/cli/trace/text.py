@@ -164,7 +164,8 @@ class ProgressLine:
         """Show the phase that ended last."""
         if self.shown:
             step = f" of step {progress.step}" if progress.step >= 0 else ""
-            sys.stderr.write(f"\r\x1b[Ktracing: {progress.phase}{step}, {format_bytes(progress.allocated)}")
+            events = f", {progress.events:,} allocations and releases" if progress.events else ""
+            sys.stderr.write(f"\r\x1b[Ktracing: {progress.phase}{step}, {format_bytes(progress.allocated)}{events}")
             sys.stderr.flush()
 
     def clear(self) -> None:

@@ -98,6 +98,7 @@ class TraceSession:
         self.memory.user_line = self.where.user_line
         self.memory.locate = self.where.locate
         self.memory.phase = lambda: self.phases.now
+        self.memory.sign_of_life = lambda: self.recorder.during(self.phases.now, self.phases.steps_done)
         self._mode.__enter__()
         data_loader.follow_threads(self._patches, (self._fake, self._mode))
         return self

@@ -10,6 +10,7 @@ import torch
 from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory, CachingAllocator
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
 
+_EVENTS_BETWEEN_SIGNS = 2000  # about a second's
 _PEAKS = ("allocated", "reserved", "active", "requested", "segments")
 
 
@@ -42,6 +43,7 @@ class SimulatedMemory:
         self.stream = 0
         self.warnings: list[str] = []
         self._said: set[str] = set()
+        self.sign_of_life: Callable[[], None] = lambda: None
         self.share = 1.0
         self.bounded = False
         self.user_line: Callable[[], str] = str
@@ -69,6 +71,8 @@ class SimulatedMemory:
             raise torch.OutOfMemoryError(str(error)) from None
         entry.size = allocator.block_size(entry.block)
         self.events += 1
+        if not self.events % _EVENTS_BETWEEN_SIGNS:
+            self.sign_of_life()
         entry.birth = self.events
         entry.phase = self.phase()
         entry.operator = str(self.operator)

@@ -46,6 +46,19 @@ class TraceRecorder:
         self.rows.append(row)
         self._progress(Progress(phase=phase, step=step, allocated=row.allocated, peak_allocated=peak_allocated))
 
+    def during(self, phase: str, step: int) -> None:
+        """A phase goes on: say so to whoever waits."""
+        stats = self._memory.allocator.stats
+        self._progress(
+            Progress(
+                phase=phase,
+                step=step,
+                allocated=stats.allocated,
+                peak_allocated=stats.peak_allocated,
+                events=self._memory.events,
+            )
+        )
+
     def result(self, context: int, out_of_memory: str | None = None) -> TraceResult:
         """The answer, after the code has ended; `context` is the CUDA context in bytes."""
         memory, card = self._memory, self._memory.device

@@ -1,6 +1,7 @@
 """What stopped a trace, in one sentence that names the operator and the user's line."""
 
 import functools
+import re
 import traceback
 from typing import Any
 
@@ -17,6 +18,9 @@ from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.device.patches import Patches
 
 _LONGEST = 240
+_INTERNAL = re.compile(
+    r"FakeTensor|fake tensor|PrivateUse1|data is not allocated yet|on device meta|__torch_dispatch__"
+)
 
 
 class Escape:
@@ -60,11 +64,18 @@ def in_words(error: BaseException, session: Any) -> UserError:
     place = f" at {line}" if line else ""
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return UserError(
-            f"{_name(error.func)}{place} gives a shape or value that depends on data, which a trace does not have"
+            f"{_name(error.func)}{place} gives a shape or value that depends on data, and a trace knows no bound for "
+            "it; give that line fixed sizes, or trace a function of the file that goes without it (FILE.py:FUNCTION)"
         )
     if isinstance(error, UnsupportedOperatorException):
-        stranger = "" if error.func.namespace == "aten" else "is not an operator of PyTorch itself, and "
-        return UserError(f"{_name(error.func)}{place} {stranger}allocates what nothing tells without running it")
+        if error.func.namespace == "aten":
+            return UserError(
+                f"{_name(error.func)}{place} allocates what nothing tells without running it: a limit of the trace"
+            )
+        return UserError(
+            f"{_name(error.func)}{place} is not an operator of PyTorch itself, and allocates what nothing tells "
+            "without running it; once its shapes are registered with torch.library.register_fake, the trace goes on"
+        )
     return _other(error, place)
 
 
@@ -74,8 +85,11 @@ def _other(error: BaseException, place: str) -> UserError:
     text = str(error).replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").strip()
     if "SparseTensorImpl" in text:
         return UserError(f"a sparse tensor{place}: a trace follows dense ones only")
-    first = text.splitlines()[0][:_LONGEST] if text else ""
-    return UserError(f"the code failed{place}: {type(error).__name__}{': ' + first if first else ''}")
+    lines = [line for line in text.splitlines() if line.strip()]
+    # A worker's or another rank's error is told by its last line, any other by its first.
+    first = (lines[-1] if lines[0].startswith("Caught ") else lines[0])[:_LONGEST] if lines else ""
+    limit = "; that is a limit of the trace, not a fault of the code" if _INTERNAL.search(text) else ""
+    return UserError(f"the code failed{place}: {type(error).__name__}{': ' + first if first else ''}{limit}")
 
 
 def _name(func: Any) -> str:

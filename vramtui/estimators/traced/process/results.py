@@ -121,12 +121,13 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a running trace is: the phase that ended last, and what is held."""
+    """How far a running trace is: the phase that ended last, and what is held; `events` only within a long phase."""
 
     phase: str
     step: int
     allocated: int
     peak_allocated: int
+    events: int = 0
 
 
 class ChildLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

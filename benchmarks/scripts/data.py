@@ -1,0 +1,108 @@
+"""Data made up for public scripts: random bytes in the formats that they read. Nothing is downloaded."""
+
+import importlib
+import pickle
+import random
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+
+def token_bins(folder: Path) -> None:
+    """NanoGPT's data/made: train.bin, val.bin of 16-bit tokens."""
+    made = folder / "data" / "made"
+    made.mkdir(parents=True, exist_ok=True)
+    numbers = np.random.default_rng(0)
+    for name in ("train", "val"):
+        numbers.integers(0, 50257, 400_000, dtype=np.uint16).tofile(made / f"{name}.bin")
+
+
+def llmc_bins(folder: Path) -> None:
+    """llm.c's token files: a header of 256 integers, then 16-bit tokens."""
+    made = folder / "dev" / "data" / "made"
+    made.mkdir(parents=True, exist_ok=True)
+    tokens = np.random.default_rng(0).integers(0, 50257, 200_000, dtype=np.uint16)
+    header = np.zeros(256, dtype=np.int32)
+    header[:3] = 20240520, 1, tokens.size
+    for name in ("train", "val"):
+        with (made / f"{name}.bin").open("wb") as file:
+            file.write(header.tobytes())
+            file.write(tokens.tobytes())
+
+
+def text_file(folder: Path) -> None:
+    """`input.txt` of minGPT."""
+    letters = random.Random(0)
+    (folder / "projects" / "chargpt" / "input.txt").write_text(
+        "".join(letters.choice("abcdefghijklmnopqrstuvwxyz ,.\n") for _ in range(200_000)), encoding="utf-8"
+    )
+
+
+def wikitext(folder: Path) -> None:
+    """word_language_model's data/wikitext-2: lines of words out of 2,000."""
+    made = folder / "word_language_model" / "data" / "wikitext-2"
+    made.mkdir(parents=True, exist_ok=True)
+    words = random.Random(0)
+    for name, lines in (("train", 3000), ("valid", 300), ("test", 300)):
+        text = "\n".join(" ".join(f"w{words.randrange(2000)}" for _ in range(25)) for _ in range(lines))
+        (made / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
+
+
+def mnist(folder: Path) -> None:
+    """MNIST in the idx format, where each of the examples looks for it."""
+    pixels = np.random.default_rng(0)
+    for root in (folder / "data", folder.parent / "data", *(child / "data" for child in folder.iterdir())):
+        if root.parent.is_dir() and not root.parent.name.startswith("."):
+            _mnist_at(root / "MNIST" / "raw", pixels)
+
+
+def _mnist_at(raw: Path, pixels: np.random.Generator) -> None:
+    raw.mkdir(parents=True, exist_ok=True)
+    for name, count in (("train", 60000), ("t10k", 10000)):
+        images = pixels.integers(0, 255, (count, 28, 28), dtype=np.uint8)
+        labels = pixels.integers(0, 10, count, dtype=np.uint8)
+        (raw / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">IIII", 2051, count, 28, 28) + images.tobytes())
+        (raw / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">II", 2049, count) + labels.tobytes())
+
+
+def image_folder(folder: Path) -> None:
+    """made/train and made/val: 4 classes of 16 random JPEGs."""
+    image = importlib.import_module("PIL.Image")
+    pixels = np.random.default_rng(0)
+    for part in ("train", "val"):
+        for label in range(4):
+            made = folder / "made" / part / f"class{label}"
+            made.mkdir(parents=True, exist_ok=True)
+            for number in range(64):
+                image.fromarray(pixels.integers(0, 255, (256, 256, 3), dtype=np.uint8)).save(made / f"{number}.jpg")
+
+
+def cifar10(folder: Path) -> None:
+    """CIFAR-10's pickled batches."""
+    made = folder / "data" / "cifar-10-batches-py"
+    made.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(0)
+    for name in (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"):
+        batch = {
+            "data": pixels.integers(0, 255, (1000, 3072), dtype=np.uint8),
+            "labels": [int(i) for i in pixels.integers(0, 10, 1000)],
+        }
+        (made / name).write_bytes(pickle.dumps(batch))
+
+
+def nothing(_folder: Path) -> None:
+    """The script makes its own data."""
+
+
+MAKERS: dict[str, Callable[[Path], None]] = {
+    "token_bins": token_bins,
+    "llmc_bins": llmc_bins,
+    "text_file": text_file,
+    "wikitext": wikitext,
+    "mnist": mnist,
+    "image_folder": image_folder,
+    "cifar10": cifar10,
+    "": nothing,
+}
