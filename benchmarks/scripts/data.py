@@ -3,6 +3,7 @@
 import importlib
 import pickle
 import random
+import string
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -36,7 +37,7 @@ def text_file(folder: Path) -> None:
     """`input.txt` of minGPT."""
     letters = random.Random(0)
     (folder / "projects" / "chargpt" / "input.txt").write_text(
-        "".join(letters.choice("abcdefghijklmnopqrstuvwxyz ,.\n") for _ in range(200_000)), encoding="utf-8"
+        "".join(letters.choice(string.printable) for _ in range(200_000)), encoding="utf-8"
     )
 
 
