@@ -1,4 +1,8 @@
-"""Attention on a tape: torch's fused kernels, or the matrix of scores spelt out."""
+"""Attention on a tape: torch's fused kernels, or the matrix of scores spelt out.
+
+Shapes: queries (b, n, s, d), keys (b, kv, t, d), values (b, kv, t, e), scores (b, n, s, t); b batch, n heads, kv
+key/value heads, s tokens that ask, t tokens that are looked at, d and e widths of a head.
+"""
 
 import msgspec
 

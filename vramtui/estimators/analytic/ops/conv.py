@@ -1,4 +1,7 @@
-"""Single layers on a tape, for models given as a list: convolutions, pooling, norms over a batch."""
+"""Single layers on a tape, for models given as a list: convolutions, pooling, norms over a batch.
+
+Shapes: image (b, c, y, x), weight (o, c / groups, k, k), answer (b, o, y', x').
+"""
 
 from math import prod
 

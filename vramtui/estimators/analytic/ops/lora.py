@@ -1,4 +1,7 @@
-"""Adapters beside frozen linear layers, as peft has them: LoRA, and DoRA with a magnitude for each row."""
+"""Adapters beside frozen linear layers, as peft has them: LoRA, and DoRA with a magnitude for each row.
+
+Shapes: x (b·s, i), base (o, i), A (r, i), B (o, r); i and o widths of the layer, r the adapter's rank.
+"""
 
 import msgspec
 

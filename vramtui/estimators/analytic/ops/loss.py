@@ -1,4 +1,7 @@
-"""The loss as PyTorch computes it."""
+"""The loss as PyTorch computes it.
+
+Shapes: x (b·s, h), logits (b·s, v), loss (1); b batch, s tokens, h hidden, v vocabulary.
+"""
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
 from vramtui.estimators.analytic.ops.operators import Operators

@@ -1,4 +1,7 @@
-"""A mixture of experts on a tape: router, the tokens' copies for their experts, and the shared expert."""
+"""A mixture of experts on a tape: router, the tokens' copies for their experts, and the shared expert.
+
+Shapes: x (b·s, h), router's scores (b·s, x) over x experts, of which each token takes k; an expert is (f, h) and back.
+"""
 
 from vramtui.estimators.analytic.ops.decoder_builder import Writer
 from vramtui.estimators.analytic.tape.tape import Tensor

@@ -1,4 +1,8 @@
-"""A decoder's self-attention on a tape: projections, positions, cache, scores, output projection."""
+"""A decoder's self-attention on a tape: projections, positions, cache, scores, output projection.
+
+Shapes: x (b, s, h), queries (b, n, s, d), keys and values (b, kv, t, d) with a cache of t - s tokens before; b batch,
+s tokens, h hidden, n heads, kv key/value heads, d width of a head.
+"""
 
 from vramtui.estimators.analytic.ops.attention import (
     Heads,

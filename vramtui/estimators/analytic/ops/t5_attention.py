@@ -3,6 +3,9 @@
 A bias that is trained goes to the memory-efficient kernel, with or without dropout, for cuDNN's gives a mask no
 gradient and flash takes none; one that is not goes to cuDNN's where that comes first
 (ATen/native/transformers/cuda/sdp_utils.cpp).
+
+Shapes: queries (b, n, s, d), keys and values (b, n, t, d), bias (n, s, t); b batch, n heads, s and t tokens, d width
+of a head.
 """
 
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention

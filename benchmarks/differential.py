@@ -1,0 +1,102 @@
+"""Random training scripts, traced and run under a CUDA build of PyTorch: where the two differ, and the smallest script.
+
+    python benchmarks/differential.py --cuda "PYTHON" [--seed 0] [--count 50] [--shrink] [--save]
+
+PYTHON starts the interpreter of the CUDA build, with a card or a stubbed driver. `--shrink` cuts each difference down
+while it lasts; `--save` adds every case on which the CUDA build answers to `tests/golden/differential.json`, which
+`tests/estimators/traced/test_differential.py` replays without it.
+"""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+from benchmarks.differential_grammar import Case, random_case, smaller  # noqa: E402 - found through the line above
+
+GOLDEN = ROOT / "tests" / "golden" / "differential.json"
+RUNNER = Path(__file__).with_name("differential_run.py")
+ROUNDS = 20
+Answer = list[int] | str
+
+
+def answers(cases: Sequence[Case], python: Sequence[str], *options: str) -> list[Answer]:
+    """Peaks of allocated and reserved for each case, or why there are none."""
+    with tempfile.TemporaryDirectory() as folder:
+        scripts, peaks = Path(folder) / "scripts.json", Path(folder) / "peaks.json"
+        scripts.write_text(json.dumps([[case.device, case.script()] for case in cases]), encoding="utf-8")
+        command = [*python, str(RUNNER), str(scripts), str(peaks), *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        found: list[Answer] = json.loads(peaks.read_text(encoding="utf-8"))
+    return found
+
+
+def both(cases: Sequence[Case], cuda: Sequence[str]) -> list[tuple[Answer, Answer]]:
+    """What the CUDA build and the tracer say of each case."""
+    return list(zip(answers(cases, cuda, "--cuda"), answers(cases, [sys.executable]), strict=True))
+
+
+def differs(true: Answer, traced: Answer) -> bool:
+    """Whether the tracer is off, or refuses what runs."""
+    return isinstance(true, list) and (isinstance(traced, str) or true[0] != traced[0])
+
+
+def shrunk(case: Case, cuda: Sequence[str]) -> Case:
+    """The smallest case found that still differs."""
+    for _ in range(ROUNDS):
+        tries = list(smaller(case))
+        left = [tried for tried, found in zip(tries, both(tries, cuda), strict=True) if differs(*found)]
+        if not left:
+            break
+        case = left[0]
+    return case
+
+
+def save(cases: Sequence[Case], found: Sequence[tuple[Answer, Answer]]) -> int:
+    """Add the cases with an answer to the golden file; how many it holds then."""
+    kept: dict[str, Any] = {}
+    if GOLDEN.exists():
+        kept = {row["script"]: row for row in json.loads(GOLDEN.read_text(encoding="utf-8"))}
+    for case, (true, traced) in zip(cases, found, strict=True):
+        if isinstance(true, list):
+            off = differs(true, traced)
+            script = case.script()
+            row = {"device": case.device, "allocated": true[0], "reserved": true[1], "off": off, "script": script}
+            kept[script] = row
+    GOLDEN.write_text("[\n" + ",\n".join(map(json.dumps, kept.values())) + "\n]\n", encoding="utf-8")
+    return len(kept)
+
+
+def main() -> int:
+    """Run what is asked for; 1 where anything differs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cuda", required=True, type=shlex.split)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--count", type=int, default=50)
+    parser.add_argument("--shrink", action="store_true")
+    parser.add_argument("--save", action="store_true")
+    asked = parser.parse_args()
+    cases = [random_case(seed) for seed in range(asked.seed, asked.seed + asked.count)]
+    found = both(cases, asked.cuda)
+    wrong = [(seed, case, pair) for seed, (case, pair) in enumerate(zip(cases, found, strict=True)) if differs(*pair)]
+    ran = sum(isinstance(true, list) for true, _ in found)
+    print(f"{ran} of {len(cases)} ran, {ran - len(wrong)} traced equal to the byte")
+    for seed, case, (true, traced) in wrong:
+        print(f"\nseed {asked.seed + seed} on {case.device}: {true} on CUDA, {traced} traced")
+        print((shrunk(case, asked.cuda) if asked.shrink else case).script())
+    if asked.save:
+        print(f"{save(cases, found)} cases in {GOLDEN.relative_to(ROOT)}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
