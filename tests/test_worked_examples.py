@@ -59,7 +59,7 @@ def test_a_preset() -> None:
 
 
 def test_a_panel() -> None:
-    panel = run("vramtui/app/widgets/hottest.py")["Hottest"]()
+    panel = run("vramtui/app/watch/hottest.py")["Hottest"]()
     palette = Palette(
         palette_variables({"foreground": "#d7deea", "background": "#101418", "primary": "#4f9cf9"}, dark=True)
     )
