@@ -1,5 +1,6 @@
 """Where the program begins: `vramtui` and `python -m vramtui`."""
 
+import os
 import sys
 
 
@@ -14,7 +15,7 @@ def main() -> None:
         from vramtui import __version__  # noqa: PLC0415 - the only import this answer needs
 
         sys.stdout.write(f"vramtui {__version__}\n")
-    elif not arguments:
+    elif not arguments and "_VRAMTUI_COMPLETE" not in os.environ:
         from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - as above
 
         open_dashboard()

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from vramtui import __version__
+from vramtui.cli.completion import asked_words
+from vramtui.cli.groups import EXIT_CODES, epilog_of, group_of
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
@@ -32,6 +34,7 @@ COMMANDS = {
     "presets": "presets.command",
     "config": "config",
     "schema": "schema",
+    "completion": "completion",
     "help": "help",
 }
 
@@ -75,19 +78,24 @@ def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback(invoke_without_command=True)(_root)
+    app.callback(invoke_without_command=True, epilog=EXIT_CODES)(_root)
     for name in names:
         command = getattr(import_module(f"vramtui.cli.{COMMANDS[name]}"), name)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=name)
+            app.add_typer(command, name=name, epilog=epilog_of(name), rich_help_panel=group_of(name))
         else:
-            app.command()(command)
+            app.command(epilog=epilog_of(name), rich_help_panel=group_of(name))(command)
     return app
 
 
 def run() -> None:
     """Run the command line."""
-    program(_needed(sys.argv[1:]))(prog_name="vramtui")
+    asked = asked_words()
+    if asked is not None:
+        from typer.completion import completion_init  # type: ignore[attr-defined]  # noqa: PLC0415 - only for a shell
+
+        completion_init()
+    program(_needed(sys.argv[1:] if asked is None else asked))(prog_name="vramtui")
 
 
 def _needed(arguments: Sequence[str]) -> Sequence[str]:

@@ -26,10 +26,7 @@ def oom(
     gpu: Annotated[str | None, typer.Option(help="The card, where the message does not say its memory.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
-    """Explain an out-of-memory message of PyTorch, vLLM or XLA: want of room, fragmentation, or a neighbour.
-
-    Example: python train.py 2>&1 | tee train.log; vramtui oom train.log --preset my-preset
-    """
+    """Explain an out-of-memory message of PyTorch, vLLM or XLA: want of room, fragmentation, or a neighbour."""
     with exit_on_user_error():
         from vramtui.core.observation.oom_text import read_oom  # noqa: PLC0415 - `--help` would wait for it
 

@@ -41,14 +41,14 @@ def ps(
 def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
     from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
-    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
+    from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     opened = open_source(demo=demo, replay=replay)
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
     library, session = PresetLibrary(), MonitorSession()
-    session.match_by(Matcher.of_candidates(library.candidates(), library.find))
+    session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
     with closing(ReadQueue(opened.source, interval)) as reads:
         while True:
             session.ingest(reads.sample(say_overdue))

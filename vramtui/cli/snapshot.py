@@ -51,7 +51,7 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
     from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - as above
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as below
-    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
+    from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
     from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
@@ -64,7 +64,7 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
             jobs = probes.jobs
             probes.wait()
         session = MonitorSession(jobs=jobs)
-        session.match_by(Matcher.of_candidates(library.candidates(), library.find))
+        session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
         with closing(ReadQueue(opened.source, 1.0)) as reads:
             session.ingest(reads.sample(say_overdue))
         seen = session.snapshot()

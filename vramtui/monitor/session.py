@@ -57,6 +57,13 @@ class ProcessMatcher(Protocol):
         ...
 
 
+def of_command(found: PresetFile, command: str) -> PresetFile:
+    """`found` with the values that a job's command line says, which a Matcher puts in."""
+    from vramtui.presets.importers.command_values import with_command  # noqa: PLC0415 - not for the first paint
+
+    return with_command(found, command)
+
+
 class JobMatcher:
     """Every process that reports runs the one preset; `vramtui run` knows that of its job.
 
@@ -131,7 +138,7 @@ class MonitorSession:
         self._alerts = None if alert_rules is None else Alerts(alert_rules)
         self._is_quiet = False
         self._tracker: RunTracker | None = None
-        self._predictions: dict[tuple[str, Device], tuple[PresetFile, Prediction | None]] = {}
+        self._predictions: dict[tuple[str, Workload, Device], tuple[PresetFile, Prediction | None]] = {}
 
     # --- what comes in -------------------------------------------------------------------------------------------
 
@@ -145,7 +152,7 @@ class MonitorSession:
         self.rematch()
         self.look_closely()
         if self._alerts is not None:
-            found = self._alerts.update(sample, self.history, self.estimates())
+            found = self._alerts.update(sample, self.history, self.stated_estimates())
             self.new_alerts = () if self._is_quiet else tuple(found)
             self._is_quiet = False
         if self.run_writer is not None:
@@ -184,12 +191,12 @@ class MonitorSession:
         """Know these presets from now on, beside one that was chosen by its path."""
         for found in presets:
             self.presets.setdefault(found.key, found)
-        self.match_by(Matcher(self.presets.values()))
+        self.match_by(Matcher(self.presets.values(), of_command))
 
     def add_preset(self, found: PresetFile) -> None:
         """Know one more preset; it stands in for another of the same key."""
         self.presets[found.key] = found
-        self.match_by(Matcher(self.presets.values()))
+        self.match_by(Matcher(self.presets.values(), of_command))
 
     def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
         """Say which preset a process runs (None: none), or leave it to the presets' own `[match]` again."""
@@ -266,6 +273,11 @@ class MonitorSession:
         """The estimate for each process that runs a preset, on the card that it runs on."""
         return estimates_of(self.sample, self.matched, self.estimate)
 
+    def stated_estimates(self) -> dict[ProcessKey, Estimate | None]:
+        """The estimates that may raise an alert: not those of a job whose batch is only assumed."""
+        stated = {key: found for key, found in self.matched.items() if not found.assumed}
+        return estimates_of(self.sample, stated, self.estimate)
+
     @property
     def alerts(self) -> tuple[Alert, ...]:
         """Those that stand."""
@@ -290,10 +302,10 @@ class MonitorSession:
 
     def _prediction(self, preset: PresetFile, device: Device) -> Prediction | None:
         """The very same value as long as nothing changes, so that a recording has it once."""
-        known = self._predictions.get((preset.key, device))
+        known = self._predictions.get((preset.key, preset.preset.workload, device))
         if known is None or known[0] is not preset:
             made = prediction_of(preset, device, self.predictor.of_preset(preset, device))
-            known = self._predictions[preset.key, device] = preset, made
+            known = self._predictions[preset.key, preset.preset.workload, device] = preset, made
         return known[1]
 
     def recorded_tick(self) -> RecordedTick:

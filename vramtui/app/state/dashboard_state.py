@@ -267,10 +267,13 @@ class DashboardState:
         found = self.presets.get(self.panel_key or "")
         if found is None:
             return None
+        row = row_for_panel(found.key, chosen, matched)
+        own = self._matches.get(row.id) if row is not None and isinstance(row.id, ProcessKey) else None
+        found = own if own is not None and own.key == found.key else found
         return panel(
             found,
             self.workload(found),
-            row=row_for_panel(found.key, chosen, matched),
+            row=row,
             sample=self._shown,
             predictor=self.predictor,
             changed=changes_of(self.workload(found), found.preset.workload),

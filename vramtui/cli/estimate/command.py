@@ -11,6 +11,8 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import exit_by, exit_on_user_error
+from vramtui.cli.completion import cards, presets
+from vramtui.cli.completion import settings as known_settings
 from vramtui.cli.estimate.corrected import Corrected, side_by_side, uncalibrated_lines
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import parse_size
@@ -21,11 +23,18 @@ from vramtui.core.schema.preset import PresetFile
 
 
 def estimate(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.")],
+    preset: Annotated[
+        str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.", autocompletion=presets)
+    ],
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings
+        ),
     ] = None,
-    gpu: Annotated[str | None, typer.Option(help=f"The card to fit: {', '.join(list(CARDS)[-6:])} …")] = None,
+    gpu: Annotated[
+        str | None, typer.Option(help=f"The card to fit: {', '.join(list(CARDS)[-6:])} …", autocompletion=cards)
+    ] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory to fit: 24GiB.")] = None,
     method: Annotated[
         str | None, typer.Option(help="analytic (the default), rules, rules:ID, traced (runs it), or all but traced.")

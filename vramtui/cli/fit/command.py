@@ -9,6 +9,8 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
+from vramtui.cli.completion import cards, presets
+from vramtui.cli.completion import settings as known_settings
 from vramtui.cli.estimate.command import changed_preset, chosen_device, named
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -20,8 +22,10 @@ from vramtui.estimators.planner.planner import Edge, Plan, Planner
 
 
 def fit(
-    preset: Annotated[str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.")],
-    gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …")] = None,
+    preset: Annotated[
+        str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.", autocompletion=presets)
+    ],
+    gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …", autocompletion=cards)] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or the memory to fit: 24GiB.")] = None,
     gpus: Annotated[int | None, typer.Option(min=1, max=65536, help="Number of such cards to share the job.")] = None,
     vary: Annotated[
@@ -32,7 +36,10 @@ def fit(
         typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Given twice: a map of what fits over two values."),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:

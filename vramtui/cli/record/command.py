@@ -108,9 +108,10 @@ def _session(opened: OpenedSource, targets: "FastTargets", probes: "ProbeClient"
 
 def _read_presets(matchers: "queue.SimpleQueue[Matcher]") -> None:
     """Put in one that knows every preset."""
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - on a thread, which nobody waits for
+    from vramtui.monitor.session import of_command  # noqa: PLC0415 - on a thread, which nobody waits for
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
-    matchers.put(Matcher(PresetLibrary().all()))
+    matchers.put(Matcher(PresetLibrary().all(), of_command))
 
 
 def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":

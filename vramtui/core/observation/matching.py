@@ -25,6 +25,14 @@ class Candidate(msgspec.Struct, frozen=True):
     match: Match
 
 
+Adapt = Callable[[PresetFile, str], PresetFile]
+
+
+def _as_found(found: PresetFile, command: str) -> PresetFile:
+    del command
+    return found
+
+
 class Matcher:
     """Matches processes to presets and remembers the answers, so that a sample costs little more than its new
     processes.
@@ -32,17 +40,24 @@ class Matcher:
     A choice by hand wins (None there means: no preset, whatever `[match]` says). Among presets that match by
     themselves, the user's own come before bundled ones, then the order of their keys decides; so the answer does
     not depend on the order of processes or files.
+
+    Args:
+        presets: those that are known.
+        adapt: puts the values of a process's command line into the preset that it matched by itself.
     """
 
-    def __init__(self, presets: Iterable[PresetFile]) -> None:
+    def __init__(self, presets: Iterable[PresetFile], adapt: Adapt = _as_found) -> None:
+        self._adapt = adapt
         known = {found.key: found for found in presets}
         candidates = [Candidate(one.key, one.bundled, one.preset.match) for one in known.values() if one.preset.match]
         self._prepare(candidates, known.get)
 
     @classmethod
-    def of_candidates(cls, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None]) -> "Matcher":
+    def of_candidates(
+        cls, candidates: Iterable[Candidate], get: Callable[[str], PresetFile | None], adapt: Adapt = _as_found
+    ) -> "Matcher":
         """One that reads a preset, with `get`, when a process is found that runs it."""
-        made = cls(())
+        made = cls((), adapt)
         made._prepare(candidates, get)
         return made
 
@@ -87,7 +102,8 @@ class Matcher:
             if len(self._answers) > 1 << 16:
                 self._answers.clear()
             texts = _texts(gpu, process)
-            self._answers[text] = next((found for found in self._found(texts) if found is not None), None)
+            answer = next((found for found in self._found(texts) if found is not None), None)
+            self._answers[text] = answer and self._adapt(answer, (process.command or "")[:SEARCHED])
         return self._answers[text]
 
     def _found(self, texts: _Texts) -> Iterable[PresetFile | None]:

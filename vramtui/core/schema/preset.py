@@ -74,9 +74,15 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A preset as found: `key` is the name commands use, `path` the file, `bundled` whether it came with us."""
+    """A preset as found: `key` is the name commands use, `path` the file, `bundled` whether it came with us.
+
+    Where a running job was matched to it, `said` has the keys whose values are the job's own, each with the flag of
+    its command line; `assumed` is whether the batch is the preset's for want of such a flag.
+    """
 
     key: str
     path: str
     bundled: bool
     preset: Preset
+    said: tuple[tuple[str, str], ...] = ()
+    assumed: bool = False

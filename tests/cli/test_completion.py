@@ -1,0 +1,57 @@
+"""Tab in a shell, and what `--help` says beside the options."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from vramtui.cli.groups import EXAMPLES, GROUPS
+from vramtui.cli.main import COMMANDS, program
+
+PYTHON = (sys.executable, "-m", "vramtui")
+
+
+def completed(typed: str, **more: str) -> list[str]:
+    words = typed.split(" ")
+    asked = {"_VRAMTUI_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(len(words) - 1)}
+    done = subprocess.run(PYTHON, env={**os.environ, **asked, **more}, capture_output=True, text=True, check=False)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("typed", "found"),
+    [
+        ("vramtui es", ["estimate"]),
+        ("vramtui estimate gpt2-12", ["gpt2-124m"]),
+        ("vramtui estimate gpt2-124m --gpu RTX409", ["RTX4090"]),
+        ("vramtui fit gpt2-124m --set batch", ["batch_size="]),
+    ],
+)
+def test_tab_in_bash(typed: str, found: list[str]) -> None:
+    assert completed(typed) == found
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_script_names_program_and_variable(shell: str) -> None:
+    done = CliRunner().invoke(program(), ["completion", shell])
+    assert done.exit_code == 0
+    assert "_VRAMTUI_COMPLETE" in done.stdout
+
+
+def test_every_command_is_in_one_group_with_examples() -> None:
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS) == sorted(EXAMPLES)
+    assert all(line.startswith("vramtui ") for lines in EXAMPLES.values() for line in lines)
+
+
+def test_help_has_groups_examples_and_exit_codes() -> None:
+    env = {"COLUMNS": "100"}
+    overview = CliRunner().invoke(program(), ["--help"], env=env).stdout
+    for title in GROUPS:
+        assert title in overview
+    assert "Exit codes: 0 fine" in overview
+    one = CliRunner().invoke(program(), ["fit", "--help"], env=env).stdout
+    assert "Example: vramtui fit llama-3.1-8b-full --gpu h100" in one
+    assert "Exit codes: 0 fine" in one

@@ -1,0 +1,77 @@
+"""What a running job's own flags make of the preset that it was matched to."""
+
+import msgspec
+import pytest
+
+from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.readings import Gpu, Host, Process, Sample
+from vramtui.presets import PresetLibrary
+from vramtui.presets.importers.command_values import with_command
+
+LIBRARY = PresetLibrary()
+LORA = "llama-3.1-8b-lora"
+
+
+def run(preset: str, command: str) -> tuple[dict[str, object], dict[str, str], bool]:
+    found = with_command(LIBRARY.get(preset), command)
+    return msgspec.to_builtins(found.preset.run), dict(found.said), found.assumed
+
+
+@pytest.mark.parametrize(
+    ("preset", "command", "expected"),
+    [
+        (LORA, "python train.py --lora --batch 16 --seq-len 512", {"batch_size": 16, "sequence_length": 512}),
+        (
+            LORA,
+            "python finetune.py --per_device_train_batch_size 8 --optim adafactor",
+            {"batch_size": 8, "optimizer": "adafactor"},
+        ),
+        ("resnet-50-train", "python main.py -a resnet50 --batch-size 256", {"batch_size": 256}),
+        ("resnet-50-train", "python main.py -a resnet50 -b 32", {"batch_size": 32}),
+        (
+            "gpt2-124m",
+            "python train.py --batch_size=6 --block_size=512 --gradient_checkpointing",
+            {"batch_size": 6, "sequence_length": 512, "checkpointing": "full"},
+        ),
+        ("llama-3.1-8b-serve", "vllm serve meta-llama/Llama-3.1-8B --max-model-len 8k", {"max_model_len": 8192}),
+    ],
+)
+def test_flags_count(preset: str, command: str, expected: dict[str, object]) -> None:
+    values, said, assumed = run(preset, command)
+    assert {key: values[key] for key in expected} == expected
+    assert said.keys() == {f"run.{key}" for key in expected}
+    assert not assumed
+
+
+def test_what_is_not_said_stays_and_is_assumed() -> None:
+    values, said, assumed = run(LORA, "python train.py --bf16 --seq-len 512")
+    plain = msgspec.to_builtins(LIBRARY.get(LORA).preset.run)
+    assert values == plain | {"sequence_length": 512}
+    assert (said, assumed) == ({"run.sequence_length": "--seq-len 512"}, True)
+    own = msgspec.structs.replace(LIBRARY.get(LORA), bundled=False)
+    assert with_command(own, "python train.py") is own
+
+
+@pytest.mark.parametrize(
+    "command", ["", "--batch", "python x --batch -1 --batch 0 --seq-len 99999999999999", "'", "a=b" * 999]
+)
+def test_odd_command_lines_change_nothing(command: str) -> None:
+    values, said, _ = run("gpt2-124m", command)
+    assert said == {}
+    assert values == msgspec.to_builtins(LIBRARY.get("gpt2-124m").preset.run)
+
+
+def test_two_jobs_of_one_preset_are_predicted_apart() -> None:
+    commands = ("python train_gpt2.py --size 124M --batch 2", "python train_gpt2.py --size 124M --batch 20")
+    processes = tuple(Process(pid=pid, type="C", command=command) for pid, command in enumerate(commands, 10))
+    sample = Sample(
+        source="test",
+        host=Host(name="h"),
+        taken_at=0.0,
+        gpus=(Gpu(index=0, uuid="u", name="H100", processes=processes),),
+    )
+    matched = Matcher(LIBRARY.all(), with_command).match(sample, {})
+    assert {key.pid: (found.key, getattr(found.preset.run, "batch_size", None)) for key, found in matched.items()} == {
+        10: ("gpt2-124m", 2),
+        11: ("gpt2-124m", 20),
+    }

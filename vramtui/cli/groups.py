@@ -1,0 +1,52 @@
+"""The groups that `vramtui --help` lists the commands in, and under each command's help its examples and exit codes."""
+
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Watch": ("ps", "snapshot", "record"),
+    "Predict": ("estimate", "fit", "trace", "presets"),
+    "Run and explain": ("run", "pick", "attach", "oom", "history", "report"),
+    "Learn": ("help", "lab", "articles", "allocator"),
+    "Set up": ("doctor", "config", "completion", "schema"),
+}
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),
+    "snapshot": ("vramtui snapshot",),
+    "record": ("vramtui record day.jsonl.gz", "vramtui --replay day.jsonl.gz"),
+    "estimate": (
+        "vramtui estimate llama-3.1-8b-lora --gpu 4090",
+        "vramtui estimate gpt2-124m --set batch_size=32 --memory 24GiB -v",
+    ),
+    "fit": ("vramtui fit llama-3.1-8b-full --gpu h100", "vramtui fit llama-3.1-70b-fsdp --gpu h100 --gpus 8"),
+    "trace": ("vramtui trace train.py --device RTX4090 -- --batch-size 16", "vramtui trace train.py --memory 24GiB"),
+    "presets": ("vramtui presets list", "vramtui presets new mine --from config.json"),
+    "run": (
+        "vramtui run --preset llama-3.1-8b-lora -- python train.py",
+        "vramtui run --when-fits --needs 38GiB -- python train.py",
+    ),
+    "pick": ("vramtui pick --needs 38GiB --uuid", "vramtui pick --preset llama-3.1-8b-lora"),
+    "attach": ("vramtui attach 4213",),
+    "oom": ("vramtui oom train.log --preset llama-3.1-8b-lora",),
+    "history": ("vramtui history --since 7d --failed", "vramtui history --json"),
+    "report": ("vramtui report 12",),
+    "help": ("vramtui help estimating llama-3.1-8b-lora", "vramtui help keys"),
+    "lab": ("vramtui lab", "vramtui lab all"),
+    "articles": ("vramtui articles",),
+    "allocator": ("vramtui allocator snapshot.pickle --memory 24GiB",),
+    "doctor": ("vramtui doctor",),
+    "config": ("vramtui config show", "vramtui config edit"),
+    "completion": ("vramtui completion bash > ~/.local/share/bash-completion/completions/vramtui",),
+    "schema": ("vramtui schema estimate",),
+}
+EXIT_CODES = (
+    "Exit codes: 0 fine, 1 the answer is no (does not fit, none free), 2 wrong use or input, 3 no GPU data available."
+)
+
+
+def group_of(command: str) -> str | None:
+    """The heading under which a command is listed."""
+    return next((title for title, names in GROUPS.items() if command in names), None)
+
+
+def epilog_of(command: str) -> str:
+    """What stands below a command's options: each paragraph is a line of its own."""
+    examples = (f"Example: {line}" for line in EXAMPLES.get(command, ()))
+    return "\n\n".join((*examples, EXIT_CODES))
