@@ -1,7 +1,7 @@
 """The groups that `vramtui --help` lists the commands in, and under each command's help its examples and exit codes."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Watch": ("ps", "snapshot", "record"),
+    "Watch": ("ps", "snapshot", "record", "convert"),
     "Predict": ("estimate", "fit", "trace", "presets"),
     "Run and explain": ("run", "pick", "attach", "oom", "history", "report"),
     "Learn": ("help", "lab", "articles", "allocator"),
@@ -10,6 +10,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),
     "snapshot": ("vramtui snapshot",),
+    "convert": ("vramtui convert --help",),
     "record": ("vramtui record day.jsonl.gz", "vramtui --replay day.jsonl.gz"),
     "estimate": (
         "vramtui estimate llama-3.1-8b-lora --gpu 4090",
