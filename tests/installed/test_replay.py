@@ -94,7 +94,7 @@ def test_seeking_in_an_hour(open_terminal: Open, hour: Path, tmp_path: Path) -> 
     _go_to(terminal, "-40m")
     terminal.wait(lambda screen: "00:20:00" in screen and "3.0" in screen and "26.4" not in screen)
     _go_to(terminal, "tomorrow")
-    terminal.wait_for("'tomorrow' is no place in a recording")
+    terminal.wait_for("'tomorrow' is not a position in a recording")
     terminal.send("\x1b")
     # Gone from the line itself, or the next key would come as one with Alt held.
     terminal.wait(lambda screen: " tomorrow " not in screen)

@@ -81,7 +81,7 @@ def test_any_place_is_as_if_it_had_just_been_watched(slice_seconds: float, monke
     for text, count in (("100%", 600), ("-90", 510), ("+5", 515), ("0%", 1)):
         assert played.go_to(text) == ""
         played.assert_knows(LONG[:count])
-    assert "is no place in a recording" in played.go_to("5x")
+    assert "is not a position in a recording" in played.go_to("5x")
 
 
 def test_what_is_delivered_is_waited_for() -> None:
