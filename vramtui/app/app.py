@@ -24,6 +24,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.terminal.colours import Colours
+from vramtui.app.terminal.key_queue import KeyHandled, KeyQueue
 from vramtui.app.terminal.screen_size import SizedCommandPalette
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.trace_jobs import TraceJobs
@@ -88,6 +89,7 @@ class Dashboard(App[None]):
         super().__init__(ansi_color=True if self.colours.plain else None)
         self.colours.register()
         self.animation_level = "none"
+        self._keys_in_order = KeyQueue(self, super().on_event)
         self.feed = FeedStatus(interval, banner or "", now)
         self.poller = Poller(source, interval, lambda result: self.post_message(messages.message_of(result)))
         self.painter = CellPainter(self, self.colours)
@@ -118,6 +120,18 @@ class Dashboard(App[None]):
         self._bindings = BindingsMap.merge([BindingsMap(REPLAY_BINDINGS), self._bindings])
 
     # --- life ----------------------------------------------------------------------------------------------------
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys and pasted text wait for each other; Ctrl+C waits for nothing."""
+        waits = isinstance(event, events.Paste) or (isinstance(event, events.Key) and event.key != "ctrl+c")
+        if isinstance(event, events.InputEvent) and waits and not event.is_forwarded:
+            await self._keys_in_order.take(event)
+        else:
+            await super().on_event(event)
+
+    async def on_key_handled(self, message: KeyHandled) -> None:
+        """A key has been seen to the end."""
+        await self._keys_in_order.handled(message.number)
 
     def get_default_screen(self) -> Screen[None]:
         """Watch is the first screen there is."""

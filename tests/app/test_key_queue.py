@@ -1,0 +1,68 @@
+"""Keys that come at once go to what the first of them opens."""
+
+import pytest
+from textual import events
+from textual.widgets import Input
+
+from tests.app import moments
+from tests.app.driving import Driver, dashboard, settle
+
+NAMES = {"/": "slash", ":": "colon", "\x10": "ctrl+p"}
+
+
+async def at_once(driver: Driver, keys: str) -> None:
+    """As one read gives them: all are in the app's queue before it has looked at the first."""
+    app, pilot = driver
+    for character in keys:
+        name = NAMES.get(character, character)
+        app.post_message(events.Key(name, character if character.isprintable() else None))
+    for _ in range(40):
+        await pilot.pause(0.01)
+    await settle(app, pilot)
+
+
+@pytest.mark.parametrize(
+    ("place", "keys", "value"),
+    [
+        ("1", "/qwen", "qwen"),
+        ("1", "/user:root", "user:root"),
+        ("1", "pqwen", "qwen"),
+        ("1", "mqwen", "qwen"),
+        ("1", "\x10quit", "quit"),
+        ("2", "gqsr", "qsr"),
+        ("2", "aqsr", "qsr"),
+        ("2", "bqsr", "qsr"),
+        ("4", "/qsr", "qsr"),
+    ],
+)
+async def test_text_behind_an_opening_key_is_typed_into_what_it_opens(place: str, keys: str, value: str) -> None:
+    async with dashboard([moments.usual()], preset="llama-3.1-8b-lora") as driver:
+        app, pilot = driver
+        await pilot.press(place)
+        await settle(app, pilot)
+        await at_once(driver, keys)
+        assert isinstance(app.focused, Input)
+        assert app.focused.value == value
+        assert app.is_running
+
+
+async def test_keys_behind_one_that_closes_an_input_go_to_what_is_there_then() -> None:
+    async with dashboard([moments.usual()]) as driver:
+        app, pilot = driver
+        await pilot.press("slash")
+        await settle(app, pilot)
+        app.post_message(events.Key("escape", None))
+        await at_once(driver, "/gpu")
+        assert isinstance(app.focused, Input)
+        assert app.focused.value == "gpu"
+
+
+async def test_pasted_text_outside_an_input_is_passed_over() -> None:
+    async with dashboard([moments.usual()]) as driver:
+        app, _ = driver
+        app.post_message(events.Paste("qsrX"))
+        await at_once(driver, "/a")
+        app.post_message(events.Paste("nna"))
+        await at_once(driver, "!")
+        assert isinstance(app.focused, Input)
+        assert app.focused.value == "anna!"

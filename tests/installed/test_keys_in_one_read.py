@@ -1,0 +1,47 @@
+"""Keys that come in one read, as they do over a slow line, go to what the first of them opens."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.installed.conftest import Open
+
+ESCAPE, PALETTE = "\x1b", "\x10"
+
+# What is written at once, and what stands on the screen then. Other screens' keys: tests/app/test_key_queue.py.
+BURSTS = (("/qqwen", "qqwen"), ("/user:root", "user:root"), ("pqqr", "qqr"), ("mqqr", "qqr"), (f"{PALETTE}qqr", "qqr"))
+
+
+def test_every_opening_key_with_text_behind_it(open_terminal: Open, tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    terminal = open_terminal("--demo", "--preset", "llama-3.1-8b-lora", cwd=folder)
+    terminal.wait_for("train")
+    for burst, shown in BURSTS:
+        assert shown not in terminal.text, terminal.text
+        terminal.send(burst)
+        terminal.wait(_holds(shown), f"{burst!r} to arrive")
+        assert terminal.process.poll() is None, burst
+        terminal.send(ESCAPE)
+        terminal.wait(_lacks(shown), f"{burst!r} to be closed")
+    assert list(folder.iterdir()) == []
+    terminal.send("q")
+    assert terminal.ended() == 0
+
+
+def test_text_pasted_outside_an_input_does_nothing(open_terminal: Open, tmp_path: Path) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    terminal = open_terminal("--demo", cwd=folder)
+    terminal.wait_for("Processes")
+    terminal.send("\x1b[200~qsrXq\x1b[201~/sq")
+    terminal.wait_for("sq")
+    assert terminal.process.poll() is None
+    assert list(folder.iterdir()) == []
+
+
+def _holds(text: str) -> Callable[[str], bool]:
+    return lambda screen: text in screen
+
+
+def _lacks(text: str) -> Callable[[str], bool]:
+    return lambda screen: text not in screen
