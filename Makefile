@@ -30,6 +30,12 @@ format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+# Known weaknesses of what is installed; in an environment of its own, so that it brings nothing along.
+audit: $(VENV)/.installed
+	$(PYTHON) -m venv $(VENV)/audit
+	$(VENV)/audit/bin/pip install -q pip-audit
+	$(VENV)/audit/bin/pip-audit --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+
 screenshots: $(VENV)/.installed-dev ## Make the README's pictures anew from the demo
 	$(BIN)/python screenshots/make.py
 	$(BIN)/python screenshots/cast.py

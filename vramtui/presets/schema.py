@@ -15,6 +15,10 @@ from vramtui.presets.toml.positions import Key
 SHOWN = 40
 
 
+# Looking for the word that was meant takes a millisecond; nobody mends a hundred keys from one message.
+MOST_UNKNOWN, MOST_GUESSED, LONGEST_GUESSED = 100, 20, 80
+
+
 class NotFinite:
     """Stands for `nan` and `inf` in what was read: no key of a preset takes them."""
 
@@ -125,10 +129,10 @@ def _check_struct(value: object, kind: inspect.Type, key: Key) -> Iterator[Fault
     fields = {field.encode_name: field for field in struct.fields}
     known = [*fields, *([struct.tag_field] if struct.tag_field else [])]
     title = _title(struct, key)
-    for name in value:
-        if name not in known:
-            full = dotted((*key, name))
-            yield Fault((*key, name), f"{full} is not a key of {title}{nearest(name, known)}", unknown=True)
+    unknown = [name for name in value if name not in known]
+    for number, name in enumerate(unknown[:MOST_UNKNOWN]):
+        meant = nearest(name, known) if number < MOST_GUESSED and len(name) < LONGEST_GUESSED else ""
+        yield Fault((*key, name), f"{dotted((*key, name))} is not a key of {title}{meant}", unknown=True)
     for name, field in fields.items():
         if name in value:
             yield from _check(value[name], field.type, (*key, name))

@@ -67,6 +67,7 @@ class RunHistory:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.damaged: tuple[str, ...] = ()
 
     def keep(self, run: Run) -> None:
         """Keep `run`. What is there already about the same process becomes one entry with it: see `merged`.
@@ -99,7 +100,7 @@ class RunHistory:
         return reduce(merged, (*(kept.run for kept in former), run))
 
     def runs(self, preset: str | None = None, limit: int = 1000) -> tuple[StoredRun, ...]:
-        """The latest first; of one preset where it is given.
+        """The latest first; of one preset where it is given. `damaged` then has a sentence for each that is no run.
 
         Raises:
             UserError: the database cannot be read.
@@ -108,7 +109,15 @@ class RunHistory:
             return ()
         with self._open() as database:
             rows = database.execute(_LIST, (preset, limit)).fetchall()
-        return tuple(self._kept(*row) for row in rows)
+        found: list[StoredRun] = []
+        damaged: list[str] = []
+        for row in rows:
+            try:
+                found.append(self._kept(*row))
+            except UserError as error:  # noqa: PERF203 - one damaged row must not hide the others
+                damaged.append(str(error))
+        self.damaged = tuple(damaged)
+        return tuple(found)
 
     def run(self, number: int) -> StoredRun:
         """One run by its number.
@@ -134,7 +143,7 @@ class RunHistory:
     def _kept(self, number: int, document: bytes) -> StoredRun:
         try:
             return StoredRun(number, _renamed(msgspec.json.decode(document, type=Run)))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
             raise self._failure(f"run {number} is damaged: {error}") from None
 
     @contextmanager

@@ -1,5 +1,6 @@
 """Snapshots: what is shown, written to files on a thread, in the formats that were chosen once."""
 
+import re
 import threading
 from collections.abc import Callable
 from typing import Protocol
@@ -10,6 +11,8 @@ from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import SnapshotSettings
 
 Save = Callable[[Snapshot, str], list[str]]
+
+_FONT_FACE = re.compile(r"@font-face\s*\{[^}]*\}\s*")
 
 
 class SnapshotWriter(Protocol):
@@ -45,7 +48,9 @@ class ExportController:
         """The screen as SVG."""
         sample = self._shared.state.sample
         host = sample.host.name if sample is not None else ""
-        return self._app.export_screenshot(title=f"vramtui · {host}" if host else "vramtui")
+        drawn = self._app.export_screenshot(title=f"vramtui · {host}" if host else "vramtui")
+        # Textual's template loads a font from a site, which would learn who looks at the picture, and when.
+        return _FONT_FACE.sub("", drawn)
 
     def save(self) -> None:
         """Save a snapshot to files."""

@@ -4,7 +4,6 @@ Over a slow line several keys come in one read. A key that opens an input, a lis
 background; without this, the keys behind it would go to what had the focus before, and run whatever they are bound to.
 """
 
-import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -13,10 +12,11 @@ from textual.app import App
 from textual.message import Message
 from textual.message_pump import MessagePump
 
-# Seconds after which the next key is let through although the one before has not been seen to the end: a handler that
-# waits for something must not take the keyboard away.
-LONGEST = 3.0
 AGAIN = 0.01  # seconds between looks at what is still being put together
+# Looks after which the next key is let through although the one before has not been seen to the end: a handler that
+# waits for something must not take the keyboard away. Not seconds: on a host whose jobs leave this program no processor
+# a widget may take seconds to mount, and there are few looks meanwhile.
+MOST_LOOKS = 300
 
 
 class KeyHandled(Message):
@@ -42,7 +42,7 @@ class KeyQueue:
         self._waiting: deque[events.InputEvent] = deque()
         self._number = 0
         self._target: MessagePump | None = None
-        self._since = 0.0
+        self._looks = 0
 
     async def take(self, event: events.InputEvent) -> None:
         """Forward a key, or let it wait for the one before."""
@@ -60,7 +60,7 @@ class KeyQueue:
 
     async def _forward(self, event: events.InputEvent) -> None:
         self._number += 1
-        self._since = time.monotonic()
+        self._looks = 0
         self._target = target = self._app.focused or self._app.screen
         await self._give(event)
         if not target.post_message(KeyHandled(self._number)):
@@ -70,7 +70,8 @@ class KeyQueue:
         """Let the next key through as soon as the screen in front is complete."""
         if number != self._number or self._target is None:
             return
-        if self._is_complete() or time.monotonic() - self._since > LONGEST:
+        self._looks += 1
+        if self._is_complete() or self._looks > MOST_LOOKS:
             # Whoever takes the focus when mounted has asked the app for it by now: this comes behind that.
             self._app.call_later(self._next, number)
         else:
@@ -87,7 +88,8 @@ class KeyQueue:
         """See that the key before is still on its way: what had the focus may be gone, and the mark with it."""
         if not self._waiting or self._target is None:
             return
-        if not self._target.is_attached or time.monotonic() - self._since > LONGEST:
+        self._looks += 1
+        if not self._target.is_attached or self._looks > MOST_LOOKS:
             self._go_on(self._number)
         self._app.set_timer(AGAIN, self._look)
 

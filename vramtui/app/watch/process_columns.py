@@ -52,6 +52,7 @@ def row_strip(
     faded = row.kind != "process" or row.age is not None or (row.process is not None and row.process.state == "exited")
     base = palette.ink("muted" if faded else "foreground", on)
     pieces: list[Piece] = []
+    spilt = 0
     for column in columns:
         text, style = _CELLS[column.name](row, palette, on)
         if column.name == "peak" and row.process is None:
@@ -60,7 +61,12 @@ def row_strip(
             taken = sum(before.width for before in columns[: columns.index(column)])
             pieces.append(("  " + fit(text, width - taken - 2), style or base))
             break
-        pieces.append((cell(text, column), style or base))
+        made = cell(text, column)[spilt:]
+        spilt = 0
+        if column.name == "pid" and len(text) >= column.width:
+            # Seven digits and the cursor's mark: one column of the next cell, whose text stands at its right.
+            made, spilt = f" {text}", len(text) + 1 - column.width
+        pieces.append((made, style or base))
     return strip(under_cursor(pieces, cursor), width, base)
 
 

@@ -21,7 +21,22 @@ def print_json(document: object) -> None:
     """One JSON document on standard output, indented for a person who looks."""
     import msgspec  # noqa: PLC0415 - only where JSON is asked for
 
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+    try:
+        encoded = msgspec.json.encode(document)
+    except UnicodeEncodeError:
+        # Names of files may be bytes that are no text; JSON knows only text.
+        encoded = msgspec.json.encode(_printable(msgspec.to_builtins(document)))
+    sys.stdout.write(msgspec.json.format(encoded, indent=2).decode() + "\n")
+
+
+def _printable(value: object) -> object:
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {_printable(key): _printable(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_printable(one) for one in value]
+    return value
 
 
 def print_table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> None:

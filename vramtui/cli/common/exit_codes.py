@@ -1,5 +1,6 @@
 """Exit codes, and how an error that is meant for a person leaves the program."""
 
+import errno
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from vramtui.core.base.text import printable
 if TYPE_CHECKING:
     from vramtui.core.estimate.fits import Fit
 
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 NO = 1
 BAD_INPUT = 2
 NO_SOURCE = 3
@@ -43,6 +45,8 @@ def exit_on_user_error() -> Iterator[None]:
     """Turn the errors that carry a sentence into that sentence and an exit code; a closed pipe ends in silence."""
     try:
         yield
+        if sys.stdout is not None:
+            sys.stdout.flush()  # a full disk would be told at exit, where nobody can say it in a sentence
     except UserError as error:
         fail(BAD_INPUT, str(error))
     except SourceFailed as error:
@@ -51,5 +55,10 @@ def exit_on_user_error() -> Iterator[None]:
         # The reader has had enough (`| head`). Python would complain again when it flushes at exit.
         sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - it must outlive this function
         raise SystemExit(0) from None
+    except OSError as error:
+        if error.errno not in UNWRITABLE:
+            raise
+        sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - as above
+        fail(BAD_INPUT, f"the output cannot be written: {error.strerror}")
     except KeyboardInterrupt:
         raise SystemExit(130) from None

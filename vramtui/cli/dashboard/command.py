@@ -44,6 +44,11 @@ def open_dashboard(
 def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: str | None, read_only: bool) -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         fail(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
+    if os.environ.get("TERM", "") in {"dumb", "unknown"}:
+        fail(
+            BAD_INPUT,
+            "the dashboard needs a terminal with a cursor, and TERM names one without; see `vramtui ps`",
+        )
     gc.disable()  # What is loaded until the first paint is there to stay: going through it again and again takes 15 ms.
     for name in ("COLUMNS", "LINES"):
         # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.

@@ -65,9 +65,15 @@ def history(
             import_runs(kept_in, import_)
             return
         if forget is not None:
-            gone = kept_in.run(forget)
+            try:
+                what = history_text.in_a_line(kept_in.run(forget).run)
+            except UserError:
+                # One that is damaged cannot be shown, but it can be removed.
+                if not kept_in.forget(forget):
+                    raise
+                what = "it was damaged"
             kept_in.forget(forget)
-            sys.stdout.write(f"Run {forget} deleted: {history_text.in_a_line(gone.run)}\n")
+            sys.stdout.write(f"Run {forget} deleted: {what}\n")
             return
         if calibration:
             _print_calibration(kept_in.runs(limit=ALL), host or platform.node(), json=json)
@@ -77,6 +83,8 @@ def history(
         else:
             wanted = RunFilter(preset=preset, gpu=gpu, host=host, since=_moment(since), failed=failed)
             kept = in_order(filtered(kept_in.runs(limit=ALL), wanted), _column(sort), reverse=reverse)[:limit]
+        for sentence in kept_in.damaged:
+            sys.stderr.write(f"vramtui: {sentence}; `vramtui history --forget` removes it\n")
         if share is not None:
             from vramtui.cli.history.sharing import share as write_shared  # noqa: PLC0415 - as above
 

@@ -1,10 +1,25 @@
 """The standard library's TOML reader, or the package it came from where Python is older than 3.11."""
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 if sys.version_info >= (3, 11):
-    from tomllib import loads
+    import tomllib
 else:
-    from tomli import loads
+    import tomli as tomllib
 
-__all__ = ["loads"]
+# The reader needs a time that grows with the square of a key's parts: 50,000 of them take longer than anybody waits.
+MOST_PARTS = 100
+
+
+def loads(text: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
+    """What a TOML text says.
+
+    Raises:
+        tomllib.TOMLDecodeError: it is not TOML, or has a key of more than MOST_PARTS parts; says where.
+    """
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.count(".") > MOST_PARTS and line.partition("=")[0].count(".") > MOST_PARTS and line.lstrip()[:1] != "#":
+            raise tomllib.TOMLDecodeError(f"a key of more than {MOST_PARTS} parts (at line {number}, column 1)")
+    return tomllib.loads(text, parse_float=parse_float)

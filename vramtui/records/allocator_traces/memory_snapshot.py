@@ -49,6 +49,16 @@ class MemorySnapshot(Struct):
     allocator_settings: dict[str, Any] = {}
 
 
+def _entries_in(plain: object) -> int:
+    """Blocks and events, counted as often as they are referred to: a pickle may have one list in a thousand places."""
+    if not isinstance(plain, dict):
+        return 0
+    segments, traces = plain.get("segments"), plain.get("device_traces")
+    lists = [one.get("blocks") for one in segments if isinstance(one, dict)] if isinstance(segments, list) else []
+    lists += traces if isinstance(traces, list) else []
+    return sum(len(one) for one in lists if isinstance(one, list))
+
+
 def read_snapshot(name: str, content: bytes, gpu: int | None) -> AllocatorTrace:
     """Turn a pickled snapshot into a trace.
 
@@ -63,6 +73,8 @@ def read_snapshot(name: str, content: bytes, gpu: int | None) -> AllocatorTrace:
     plain = load_plain(name, content)
     if isinstance(plain, list):
         plain = {"segments": plain}
+    if _entries_in(plain) > len(content):
+        raise UserError(f"{name} is not a memory snapshot: it has more entries than bytes")
     try:
         snapshot = msgspec.convert(plain, type=MemorySnapshot)
     except msgspec.ValidationError as error:

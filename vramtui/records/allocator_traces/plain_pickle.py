@@ -2,10 +2,17 @@
 
 import io
 import pickle
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import NoReturn
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+
+SPARE = 256 << 20
+TIMES = 100  # bytes in memory for one in the file: an empty list is one byte, and 56 with its place in another
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -26,6 +33,23 @@ class _PlainUnpickler(pickle.Unpickler):
         raise UserError(f"{self._name} is not a plain memory snapshot: it refers to objects outside of it")
 
 
+@contextmanager
+def _bounded(size: int) -> Iterator[None]:
+    """Let this process take no more memory than the values of a pickle of `size` bytes can need.
+
+    Nine bytes can ask for a memo of four billion places, all of which is taken at once.
+    """
+    with Path("/proc/self/statm").open(encoding="ascii") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = taken + SPARE + TIMES * size
+    resource.setrlimit(resource.RLIMIT_AS, (min(limit for limit in (wanted, soft, hard) if limit >= 0), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
 def load_plain(name: str, content: bytes) -> object:
     """The plain values in a pickle.
 
@@ -37,9 +61,12 @@ def load_plain(name: str, content: bytes) -> object:
         UserError: it asks for anything but plain values, or it is broken.
     """
     try:
-        return _PlainUnpickler(content, name).load()
+        with _bounded(len(content)):
+            return _PlainUnpickler(content, name).load()
     except UserError:
         raise
+    except MemoryError:
+        raise UserError(f"{name} asks for more memory than a file of its size can hold") from None
     # A broken pickle can raise nearly any error, from the opcodes as from the containers they act on.
     except Exception:  # noqa: BLE001 - see above
         raise UserError(f"{name} is not a whole pickle") from None

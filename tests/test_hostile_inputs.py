@@ -1,0 +1,104 @@
+"""Files, outputs and terminals that are not as they should be: a sentence, soon, and never a traceback."""
+
+import os
+import pickle
+import sqlite3
+import subprocess
+import sys
+import time
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tests.examples import a_run
+from vramtui.core.base.errors import UserError
+from vramtui.presets.schema import MOST_UNKNOWN
+from vramtui.presets.toml.reader import loads
+from vramtui.records.allocator_traces.memory_snapshot import read_snapshot
+from vramtui.records.allocator_traces.plain_files import read_bytes
+from vramtui.records.allocator_traces.plain_pickle import load_plain
+from vramtui.records.run_history import RunHistory
+
+LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); "
+
+
+def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+    """On a login node a process may have no more than a gigabyte."""
+    file = tmp_path / "small"
+    file.write_bytes(b"x" * 100)
+    code = f"{LIMITED}from pathlib import Path; from {read_bytes.__module__} import read_bytes; "
+    code += f"assert len(read_bytes(Path({str(file)!r}))) == 100"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_pickle_that_asks_for_a_memo_of_gigabytes() -> None:
+    begun = time.monotonic()
+    with pytest.raises(UserError, match="more memory than a file of its size"):
+        load_plain("bomb", b"\x80\x02Nr\xff\xff\xff\x0f.")
+    assert time.monotonic() - begun < 5
+
+
+def test_a_pickle_of_lists_in_a_thousand_places() -> None:
+    blocks = [{"size": 512, "requested_size": 512, "address": 0, "state": "inactive"}] * 3000
+    segments = [{"blocks": blocks, "device": 0, "address": 0, "total_size": 512, "stream": 0}] * 3000
+    with pytest.raises(UserError, match="more entries than bytes"):
+        read_snapshot("bomb", pickle.dumps({"segments": segments, "device_traces": [[]]}), None)
+
+
+@pytest.mark.parametrize("document", [b"{", 7, "text", None])
+def test_one_damaged_run_does_not_hide_the_others(tmp_path: Path, document: object) -> None:
+    history = RunHistory(tmp_path / "runs.db")
+    for pid in (1, 2, 3):
+        history.keep(msgspec.structs.replace(a_run(), key=f"key-{pid}", pid=pid, started_at=100.0 + pid))
+    numbers = sorted(kept.id for kept in history.runs())
+    with closing(sqlite3.connect(history.path)) as database, database:
+        database.execute("PRAGMA ignore_check_constraints = 1")
+        try:
+            database.execute("UPDATE runs SET document = ? WHERE id = ?", (document, numbers[1]))
+        except sqlite3.IntegrityError:
+            return
+    assert sorted(kept.id for kept in history.runs()) == [numbers[0], numbers[2]]
+    (sentence,) = history.damaged
+    assert f"run {numbers[1]} is damaged" in sentence
+
+
+def test_a_key_of_fifty_thousand_parts() -> None:
+    with pytest.raises(ValueError, match=r"a key of more than 100 parts \(at line 2"):
+        loads("a = 1\n" + ".".join("a" * 50_000) + " = 1\n")
+
+
+def test_sixty_thousand_unknown_keys(tmp_path: Path) -> None:
+    text = 'name = "x"\n' + "".join(f"key{number} = 1\n" for number in range(60_000))
+    file = tmp_path / "many.toml"
+    file.write_text(text)
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - loads much
+
+    begun = time.thread_time()
+    with pytest.raises(UserError, match="key0 is not a key of a preset"):
+        PresetLibrary().get(str(file))
+    assert time.thread_time() - begun < 10
+    assert MOST_UNKNOWN == 100
+
+
+@pytest.mark.parametrize(
+    ("redirect", "environment", "code"),
+    [
+        ("> /dev/full", {}, 2),
+        (">&-", {}, 0),
+        ("", {"PYTHONIOENCODING": "ascii"}, 0),
+        ("", {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}, 0),
+    ],
+)
+def test_outputs_that_cannot_take_everything(redirect: str, environment: dict[str, str], code: int) -> None:
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m vramtui ps --demo {redirect}', sys.executable],
+        env={**os.environ, **environment},
+        capture_output=True,
+        check=False,
+    )
+    assert b"Traceback" not in done.stderr
+    assert done.returncode == code, done.stderr
+    if code:
+        assert b"the output cannot be written: No space left on device" in done.stderr
