@@ -20,6 +20,7 @@ from vramtui.core.runs.run_list import RUN_COLUMNS, RunColumn, RunFilter, filter
 
 if TYPE_CHECKING:
     from vramtui.core.runs.calibration import Calibration, Learned
+    from vramtui.records.run_history import RunHistory
 
 Share = Annotated[Path | None, typer.Option(metavar="FILE", help="Write scored runs without names, paths and users.")]
 Yes = Annotated[bool, typer.Option("--yes", help="With --share: write without asking.")]
@@ -65,15 +66,7 @@ def history(
             import_runs(kept_in, import_)
             return
         if forget is not None:
-            try:
-                what = history_text.in_a_line(kept_in.run(forget).run)
-            except UserError:
-                # One that is damaged cannot be shown, but it can be removed.
-                if not kept_in.forget(forget):
-                    raise
-                what = "it was damaged"
-            kept_in.forget(forget)
-            sys.stdout.write(f"Run {forget} deleted: {what}\n")
+            _forget(kept_in, forget)
             return
         if calibration:
             _print_calibration(kept_in.runs(limit=ALL), host or platform.node(), json=json)
@@ -83,8 +76,7 @@ def history(
         else:
             wanted = RunFilter(preset=preset, gpu=gpu, host=host, since=_moment(since), failed=failed)
             kept = in_order(filtered(kept_in.runs(limit=ALL), wanted), _column(sort), reverse=reverse)[:limit]
-        for sentence in kept_in.damaged:
-            sys.stderr.write(f"vramtui: {sentence}; `vramtui history --forget` removes it\n")
+        _tell_damaged(kept_in)
         if share is not None:
             from vramtui.cli.history.sharing import share as write_shared  # noqa: PLC0415 - as above
 
@@ -180,3 +172,22 @@ def _moment(text: str) -> float | None:
         return datetime.fromisoformat(text.strip()).timestamp()
     except (ValueError, OverflowError, OSError):
         raise UserError(f"--since {printable(text)} is not a time; write it like 7d, 12h, 30m or 2026-11-20") from None
+
+
+def _forget(history: "RunHistory", number: int) -> None:
+    """Remove a run and say which; one that is damaged cannot be shown, but it can be removed."""
+    from vramtui.cli.history.text import in_a_line  # noqa: PLC0415 - only here
+
+    try:
+        what = in_a_line(history.run(number).run)
+    except UserError:
+        if not history.forget(number):
+            raise
+        what = "it was damaged"
+    history.forget(number)
+    sys.stdout.write(f"Run {number} deleted: {what}\n")
+
+
+def _tell_damaged(history: "RunHistory") -> None:
+    for sentence in history.damaged:
+        sys.stderr.write(f"vramtui: {sentence}; `vramtui history --forget` removes it\n")
