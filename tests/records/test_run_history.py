@@ -186,8 +186,12 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     with sqlite3.connect(path) as database:
         database.execute("UPDATE runs SET document = ?", (b"{",))
     database.close()
+    history = RunHistory(path)
+    assert history.runs() == ()
+    (sentence,) = history.damaged
+    assert "run 1 is damaged" in sentence
     with pytest.raises(UserError, match="run 1 is damaged"):
-        RunHistory(path).runs()
+        history.run(1)
 
 
 def test_errors_by_method_and_kind_of_model() -> None:
