@@ -24,7 +24,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.terminal.colours import Colours
-from vramtui.app.terminal.key_queue import KeyHandled, KeyQueue
+from vramtui.app.terminal.key_queue import KeyQueue
 from vramtui.app.terminal.screen_size import SizedCommandPalette
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.trace_jobs import TraceJobs
@@ -122,16 +122,9 @@ class Dashboard(App[None]):
     # --- life ----------------------------------------------------------------------------------------------------
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys and pasted text wait for each other; Ctrl+C waits for nothing."""
-        waits = isinstance(event, events.Paste) or (isinstance(event, events.Key) and event.key != "ctrl+c")
-        if isinstance(event, events.InputEvent) and waits and not event.is_forwarded:
-            await self._keys_in_order.take(event)
-        else:
+        """Keys and pasted text wait for each other."""
+        if not await self._keys_in_order.takes(event):
             await super().on_event(event)
-
-    async def on_key_handled(self, message: KeyHandled) -> None:
-        """A key has been seen to the end."""
-        await self._keys_in_order.handled(message.number)
 
     def get_default_screen(self) -> Screen[None]:
         """Watch is the first screen there is."""

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 
 from textual import events
 from textual.app import App
-from textual.message import Message
 from textual.message_pump import MessagePump
 
 AGAIN = 0.01  # seconds between looks at what is still being put together
@@ -19,7 +18,7 @@ AGAIN = 0.01  # seconds between looks at what is still being put together
 MOST_LOOKS = 300
 
 
-class KeyHandled(Message):
+class KeyHandled(events.Event, bubble=True):
     """Goes the way of a key, behind it; when it is back at the app, everybody on that way is done with the key."""
 
     def __init__(self, number: int) -> None:
@@ -31,8 +30,7 @@ class KeyQueue:
     """Keys and pasted text in the order they came; nothing is waited for while they come one by one.
 
     Args:
-        app: whose keys they are. It hands every one that was not forwarded yet to `take`, and each KeyHandled to
-            `handled`.
+        app: whose keys they are. It asks `takes` about every event.
         forward: gives a key or pasted text to whom it belongs now.
     """
 
@@ -43,6 +41,19 @@ class KeyQueue:
         self._number = 0
         self._target: MessagePump | None = None
         self._looks = 0
+
+    async def takes(self, event: events.Event) -> bool:
+        """Whether an event of the app's is seen to here: a key, pasted text, or the mark behind one. Ctrl+C waits for
+        nothing.
+        """
+        if isinstance(event, KeyHandled):
+            await self.handled(event.number)
+            return True
+        waits = isinstance(event, events.Paste) or (isinstance(event, events.Key) and event.key != "ctrl+c")
+        if not waits or not isinstance(event, events.InputEvent) or event.is_forwarded:
+            return False
+        await self.take(event)
+        return True
 
     async def take(self, event: events.InputEvent) -> None:
         """Forward a key, or let it wait for the one before."""
