@@ -18,7 +18,7 @@ AGAIN = 0.01  # seconds between looks at what is still being put together
 MOST_LOOKS = 300
 
 
-class KeyHandled(events.Event, bubble=True):
+class KeyHandled(events.InputEvent, bubble=True):
     """Goes the way of a key, behind it; when it is back at the app, everybody on that way is done with the key."""
 
     def __init__(self, number: int) -> None:
