@@ -8,6 +8,7 @@ from msgspec import Meta
 from vramtui.core.schema.common_types import Activation, Count, Implementation, Norm, Position, Probability, Tokens
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
+from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
 
 __all__ = [
     "Activation",
@@ -31,6 +32,7 @@ __all__ = [
 NormsPerLayer = Annotated[int, Meta(ge=1, le=4)]
 Positive = Annotated[float, Meta(gt=0)]
 KindOfLayer = Literal["full", "sliding"]
+Basis = Literal["shapes", "family", "generic"]
 
 
 class TransformerModel(
@@ -84,6 +86,10 @@ class TransformerModel(
             `gelu_new` out in single operators and computes the loss on fp32 logits; `plain` uses torch's fused ones
             and leaves the logits in the compute type, as nanoGPT does.
         parameters: the model card's exact count; checked against the shapes when given.
+        tensors: every tensor, where the sizes above do not give them; weights are then counted by these alone.
+        caches: what the layers keep of a sequence, where the sizes above do not say it.
+        basis: how sure it is: every operator follows from the `shapes`; the tensors and caches of its `family` are
+            exact, and what comes and goes is the nearest decoder's; or all is read from the usual keys (`generic`).
     """
 
     hidden_size: Count
@@ -128,6 +134,9 @@ class TransformerModel(
     attn_logit_softcapping: Positive | None = None
     implementation: Implementation = "huggingface"
     parameters: Count | None = None
+    tensors: tuple[TensorGroup, ...] = ()
+    caches: tuple[LayerCache, ...] = ()
+    basis: Basis = "shapes"
 
     @property
     def kv_heads(self) -> int:

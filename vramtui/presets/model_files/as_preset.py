@@ -46,7 +46,7 @@ def preset_of(path: Path) -> Preset:
     if path.suffix == ".gguf":
         header = read_gguf_header(path)
         return _preset(path, _gguf_tables(path, header))
-    return _preset(path, _hugging_face_tables(path, *read_hugging_face(path)))
+    return _preset(path, tables_of_config(_title(path), *read_hugging_face(path)))
 
 
 def _gguf_tables(path: Path, header: GgufHeader) -> dict[str, Any]:
@@ -67,18 +67,21 @@ def _gguf_tables(path: Path, header: GgufHeader) -> dict[str, Any]:
     return {"name": path.stem, "notes": f"Read from a GGUF header: {said}.", "model": model, "run": run}
 
 
-def _hugging_face_tables(path: Path, config: ConfigFile, weights: CheckpointWeights | None) -> dict[str, Any]:
-    model = with_weights(config, weights)
+def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights | None = None) -> dict[str, Any]:
+    """A preset's tables for a config, and for the weights beside it where they are there."""
+    model: dict[str, Any] = dict(with_weights(config, weights))
     notes = f"Read from a config of {config.architecture}"
+    if config.basis == "generic":
+        notes = f"Generic: read from the keys that most configs share ({config.architecture})"
     if config.partial:
         notes += f", {config.partial}"
     if weights is not None:
         notes += f"; {weights.parameters:,} numbers stored, most of them {weights.main_type}"
     stored = PRECISIONS.get(weights.main_type) if weights is not None else None
     run: dict[str, Any] = {"kind": "infer", "precision": stored or config.precision or "bf16"}
-    if config.quantization is not None:
+    if config.quantization is not None and not any("bits" in group for group in model.get("tensors", ())):
         run["quantization"] = config.quantization
-    return {"name": _title(path), "notes": f"{notes}.", "model": model, "run": run | _lengths(model)}
+    return {"name": name, "notes": f"{notes}.", "model": model, "run": run | _lengths(model)}
 
 
 def _lengths(model: dict[str, Any]) -> dict[str, int]:

@@ -15,6 +15,10 @@ class Damaged(Exception):
     """The bytes are not what their format says; the message goes on after the file's name."""
 
 
+class Unmodelled(Damaged):
+    """The file is sound, but says something that its architecture's own reader does not model."""
+
+
 def shown(path: Path) -> str:
     """`path` made safe for a sentence."""
     return printable(str(path))

@@ -1,15 +1,17 @@
 """A Hugging Face config.json as the `[model]` table of a preset, by the architecture it names."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
-from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.presets.model_files import decoders, diffusers, encoders
 from vramtui.presets.model_files import moe as mixtures
-from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, open_plain, shown
+from vramtui.presets.model_files.architectures.reading import read_any
+from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
@@ -105,10 +107,7 @@ BY_TYPE: dict[str, str] = {
     "whisper": "WhisperForConditionalGeneration",
     "xlm-roberta": "XLMRobertaModel",
 }
-UNREAD = (
-    'whose shapes are not read; a preset whose [model] has kind = "huggingface" and names this file as its config is '
-    "estimated by tracing it"
-)
+UNREAD = "and has none of the keys that its sizes are read from: hidden_size, num_hidden_layers"
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -121,6 +120,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
         precision: what its weights are kept in, as a preset writes it; None where it does not tell.
         quantization: how they are kept instead, as a preset writes it.
         partial: which of its parts alone is described, in words; empty where all of it is.
+        basis: how sure it is, as a decoder's `basis` has it.
     """
 
     architecture: str
@@ -128,6 +128,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     precision: str | None = None
     quantization: str | None = None
     partial: str = ""
+    basis: str = "shapes"
 
 
 def read_config(path: Path) -> ConfigFile:
@@ -151,10 +152,23 @@ def _decoded(path: Path) -> dict[str, object]:
         content = file.read(MOST_CONFIG + 1)
     if len(content) > MOST_CONFIG:
         raise UserError(f"{shown(path)} is larger than 1 MiB, which no config.json is")
+    values = decode_object(content)
+    if values is None:
+        raise UserError(f"{shown(path)} is no config.json: it is not a JSON object")
+    return values
+
+
+def decode_object(content: bytes) -> dict[str, object] | None:
+    """A JSON object; None where it is none. `Infinity` and `NaN`, which transformers writes, are read as numbers."""
     try:
         return msgspec.json.decode(content, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UserError(f"{shown(path)} is no config.json: it is not a JSON object") from None
+        pass
+    try:
+        values = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    return values if isinstance(values, dict) else None
 
 
 def parse_config(values: dict[str, object]) -> ConfigFile:
@@ -167,10 +181,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     if config.has("_class_name"):
         name, table = diffusers.read_class(config)
         return ConfigFile(architecture=name, model={key: value for key, value in table.items() if value is not None})
-    name = _architecture(config)
-    key, architecture, partial = PARTS.get(name, ("", name, ""))
-    inner = _part(config, key) if key else config
-    model = ARCHITECTURES[architecture](inner)
+    name, inner, model, partial, basis = _described(config)
     stored = inner.values.get("dtype") or inner.values.get("torch_dtype")
     stored = stored or config.values.get("dtype") or config.values.get("torch_dtype")
     return ConfigFile(
@@ -179,7 +190,25 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         precision=PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None,
         quantization=_quantization(config.table("quantization_config")),
         partial=partial,
+        basis=basis,
     )
+
+
+def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
+    """The architecture's name, the part that is read, its `[model]` table, which part in words, and how sure it is."""
+    name = _architecture(config)
+    if name in ARCHITECTURES or name in PARTS:
+        key, architecture, partial = PARTS.get(name, ("", name, ""))
+        inner = _part(config, key) if key else config
+        try:
+            return name, inner, ARCHITECTURES[architecture](inner), partial, "shapes"
+        except Unmodelled:
+            pass
+    try:
+        found = read_any(dict(config.values))
+    except Damaged as error:
+        raise Damaged(f"is of the architecture {printable(name[:60])!r} {UNREAD}: it {error}") from None
+    return name, config, found.table, LANGUAGE if found.partial else "", found.basis
 
 
 def _part(config: Fields, key: str) -> Fields:
@@ -197,14 +226,10 @@ def _architecture(config: Fields) -> str:
     for name in named:
         if name in known:
             return name
-    if named:
-        said = printable(named[0][:60])
-        raise Damaged(f"is of the architecture {said!r}{nearest(named[0][:60], known)}, {UNREAD}")
     kind = config.text("model_type", "")
-    if kind not in BY_TYPE:
-        if kind:
-            said = printable(kind[:40])
-            raise Damaged(f"has model_type = {said!r}{nearest(kind[:40], BY_TYPE)}, {UNREAD}")
+    if named or (kind and kind not in BY_TYPE):
+        return named[0] if named else kind
+    if not kind:
         raise Damaged("is no config.json of a model: it has neither architectures nor model_type")
     return BY_TYPE[kind]
 

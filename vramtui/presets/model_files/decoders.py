@@ -1,6 +1,6 @@
 """Decoder-only architectures: what their config.json says, and what their code in transformers adds to it."""
 
-from vramtui.presets.model_files.bounded import Damaged
+from vramtui.presets.model_files.bounded import Unmodelled
 from vramtui.presets.model_files.fields import Fields, Table
 
 GPT2_ACTIVATIONS = {"gelu_fast": "gelu_new", "gelu_python": "gelu", "swish": "silu"}
@@ -60,7 +60,7 @@ def _qwen_window(config: Fields) -> Table:
         return {}
     first, layers = config.whole("max_window_layers", 28), config.whole("num_hidden_layers")
     if 0 < first < layers:
-        raise Damaged(f"lets only layers from {first} on slide over a window, which is not modelled")
+        raise Unmodelled(f"lets only layers from {first} on slide over a window, which is not modelled")
     return {} if first else {"sliding_window": config.whole("sliding_window", 4096)}
 
 
@@ -116,14 +116,14 @@ def _window(config: Fields, pattern: int) -> Table:
     if not full:
         return {"sliding_window": window}
     if full != list(range(full[0], len(kinds) + 1, full[0])):
-        raise Damaged("has layer_types without a regular pattern, which is not modelled")
+        raise Unmodelled("has layer_types without a regular pattern, which is not modelled")
     return {"sliding_window": window, "sliding_window_pattern": full[0]}
 
 
 def phi(config: Fields) -> Table:
     """Phi 1 and 2: attention and MLP beside one another under one norm, biases everywhere."""
     if config.flag("qk_layernorm", default=False):
-        raise Damaged("norms queries and keys with biases, which is not modelled")
+        raise Unmodelled("norms queries and keys with biases, which is not modelled")
     return llama(
         config,
         intermediate_size=config.whole("intermediate_size", 4 * config.whole("hidden_size")),
@@ -222,7 +222,7 @@ def gpt_neox(config: Fields) -> Table:
 def falcon(config: Fields) -> Table:
     """Falcon: attention and MLP beside one another, one head of keys and values, or a few in the later ones."""
     if config.flag("alibi", default=False):
-        raise Damaged("tells positions by biases on the attention (alibi), which is not modelled")
+        raise Unmodelled("tells positions by biases on the attention (alibi), which is not modelled")
     later = config.flag("new_decoder_architecture", default=False)
     bias = config.flag("bias", default=False)
     heads = config.whole("num_attention_heads")
@@ -247,7 +247,7 @@ def opt(config: Fields) -> Table:
     """OPT: two rows of positions more than there are positions."""
     hidden = config.whole("hidden_size")
     if config.whole("word_embed_proj_dim", hidden) != hidden or not config.flag("do_layer_norm_before", default=True):
-        raise Damaged("projects its embeddings or norms after each part (OPT-350m), which is not modelled")
+        raise Unmodelled("projects its embeddings or norms after each part (OPT-350m), which is not modelled")
     return llama(
         Fields({**config.values, "intermediate_size": config.whole("ffn_dim")}),
         **_old(fused=False),

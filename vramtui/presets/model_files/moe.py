@@ -1,6 +1,6 @@
 """Decoder-only architectures whose MLPs are made of experts; see `decoders`."""
 
-from vramtui.presets.model_files.bounded import Damaged
+from vramtui.presets.model_files.bounded import Unmodelled
 from vramtui.presets.model_files.decoders import llama, qwen2, qwen3
 from vramtui.presets.model_files.fields import Fields, Table
 
@@ -31,7 +31,7 @@ def qwen3_moe(config: Fields) -> Table:
 
 def _qwen_experts(config: Fields, experts: int, width: int, chosen: int) -> Table:
     if config.whole("decoder_sparse_step", 1) != 1 or config.has("mlp_only_layers"):
-        raise Damaged("has dense layers among those with experts, which is not modelled")
+        raise Unmodelled("has dense layers among those with experts, which is not modelled")
     return {
         "num_experts": config.whole("num_experts", config.whole("num_local_experts", experts)),
         "num_experts_per_tok": config.whole("num_experts_per_tok", chosen),
@@ -42,7 +42,7 @@ def _qwen_experts(config: Fields, experts: int, width: int, chosen: int) -> Tabl
 def deepseek_v2(config: Fields, **fixed: object) -> Table:
     """DeepSeek V2: compressed keys and values, routed and shared experts after the first dense layers."""
     if config.whole("moe_layer_freq", 1) != 1:
-        raise Damaged("has dense layers among those with experts, which is not modelled")
+        raise Unmodelled("has dense layers among those with experts, which is not modelled")
     ranks = ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "moe_intermediate_size")
     return llama(
         config,

@@ -8,6 +8,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.presets.model_files.bounded import MOST_CONFIG, open_plain, shown
+from vramtui.presets.model_files.config import decode_object
 
 
 def with_files_found(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def _content(path: Path) -> bytes:
 
 
 def _decoded(content: bytes, name: str) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(content, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise UserError(f"{name} is no config.json: it is not a JSON object") from None
+    values = decode_object(content)
+    if values is None:
+        raise UserError(f"{name} is no config.json: it is not a JSON object")
+    return values

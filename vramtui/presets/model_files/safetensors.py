@@ -24,6 +24,10 @@ LARGEST_INDEX = 32 * MOST_CONFIG
 LARGEST_DIMENSION = 1 << 40
 
 
+Group = tuple[str, tuple[int, ...], str]
+_NUMBER = re.compile(r"\.\d+(?=\.|$)")
+
+
 class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
     """What the tensors of one file, or of all files of one checkpoint, come to.
 
@@ -32,12 +36,14 @@ class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
         bytes: bytes of all tensors.
         types: numbers of each type, by safetensors' name of it.
         names: of the tensors.
+        groups: how many tensors there are of each name without numbers, shape and type.
     """
 
     parameters: int
     bytes: int
     types: dict[str, int]
     names: frozenset[str] = frozenset()
+    groups: dict[Group, int] = {}
 
     @property
     def exact(self) -> bool:
@@ -55,6 +61,7 @@ class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
             bytes=self.bytes + other.bytes,
             types=dict(Counter(self.types) + Counter(other.types)),
             names=self.names | other.names,
+            groups=dict(Counter(self.groups) + Counter(other.groups)),
         )
 
 
@@ -121,6 +128,7 @@ def _read(cursor: Cursor, size: int) -> CheckpointWeights:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Damaged("is no safetensors file: its header is not the table of tensors it should be") from None
     types: Counter[str] = Counter()
+    groups: Counter[Group] = Counter()
     parameters = total = 0
     for name, entry in entries.items():
         numel = _numel(name, entry, size - cursor.at)
@@ -128,7 +136,10 @@ def _read(cursor: Cursor, size: int) -> CheckpointWeights:
         if not _is_buffer(name, entry):
             parameters += numel
             types[entry.dtype] += numel
-    return CheckpointWeights(parameters=parameters, bytes=total, types=dict(types), names=frozenset(entries))
+            groups[_NUMBER.sub(".#", name), entry.shape, entry.dtype] += 1
+    return CheckpointWeights(
+        parameters=parameters, bytes=total, types=dict(types), names=frozenset(entries), groups=dict(groups)
+    )
 
 
 def _numel(name: str, entry: _Entry, room: int) -> int:

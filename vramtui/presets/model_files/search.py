@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from vramtui.core.base.errors import UserError
+from vramtui.presets.model_files.architectures.from_weights import decoder_of_weights, listed_weights
 from vramtui.presets.model_files.bounded import Damaged, shown
 from vramtui.presets.model_files.config import ConfigFile, read_config
 from vramtui.presets.model_files.diffusers import INDEX as PIPELINE
@@ -50,9 +51,11 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]
     if path.is_dir():
         path = path / folder_index(path)
     if path.suffix == ".safetensors":
-        return _beside(path), read_safetensors(path)
+        weights = read_safetensors(path)
+        return _beside(path, weights), weights
     if path.name.endswith(".safetensors.index.json"):
-        return _beside(path), read_index(path)
+        weights = read_index(path)
+        return _beside(path, weights), weights
     config = read_config(path)
     for name, read in ((WEIGHTS, read_safetensors), (INDEX, read_index)):
         if path.name == CONFIG and path.with_name(name).is_file():
@@ -65,19 +68,27 @@ def folder_index(folder: Path) -> str:
     return PIPELINE if not (folder / CONFIG).exists() and (folder / PIPELINE).is_file() else CONFIG
 
 
-def _beside(path: Path) -> ConfigFile:
+def _beside(path: Path, weights: CheckpointWeights) -> ConfigFile:
+    """The config beside weights; without one, what their names and shapes tell."""
     config = path.with_name(CONFIG)
-    if not config.is_file():
-        weights = read_safetensors(path) if path.suffix == ".safetensors" else read_index(path)
+    if config.is_file():
+        return read_config(config)
+    try:
+        model = decoder_of_weights(weights)
+    except Damaged as error:
         raise UserError(
             f"{shown(path)} holds {weights.parameters:,} numbers, mostly {weights.main_type or 'nothing'}, but not how "
-            f"they are used: put the model's config.json beside it"
-        )
-    return read_config(config)
+            f"they are used ({error}): put the model's config.json beside it"
+        ) from None
+    return ConfigFile(architecture="no config.json", model=model, basis="generic")
 
 
 def with_weights(config: ConfigFile, weights: CheckpointWeights | None) -> dict[str, object]:
-    """The `[model]` table, with the exact count of parameters where the weights tell it."""
-    if weights is None or not weights.exact or config.partial:
+    """The `[model]` table, with what the weights tell better: the exact count of parameters, or every tensor."""
+    if weights is None:
+        return config.model
+    if config.basis == "generic" or (config.basis == "family" and not weights.exact):
+        return config.model | listed_weights(weights)
+    if not weights.exact or config.partial or config.basis == "family":
         return config.model
     return config.model | {"parameters": weights.parameters}

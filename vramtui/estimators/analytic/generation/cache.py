@@ -6,7 +6,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.ops.decoder_builder import Cache
-from vramtui.estimators.analytic.sizes.kv_cache import CACHE_BITS, CacheLayers, shape_words
+from vramtui.estimators.analytic.sizes.kv_cache import CACHE_BITS, CacheLayers, shape_words, state_bytes
 from vramtui.estimators.analytic.sizes.precision import DTYPE_BYTES
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
@@ -47,7 +47,8 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
     def layer(self, model: TransformerModel, kind: CacheLayers, length: int) -> int:
         """Bytes that one layer of `kind` keeps of `length` tokens: two tensors."""
         tokens = kind.kept(self.length if self.fixed else length)
-        return sum(self._tensor(numbers, tokens) for numbers in _each(model, kind))
+        states = rounded(self.batch * kind.state * self.width) + rounded(self.batch * kind.state_fp32 * 4)
+        return sum(self._tensor(numbers, tokens) for numbers in _each(model, kind)) + states
 
     def _tensor(self, numbers: int, tokens: int) -> int:
         numel = self.batch * numbers * tokens
@@ -59,8 +60,18 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
 
     def formula(self, model: TransformerModel, kinds: tuple[CacheLayers, ...]) -> str:
         """The arithmetic in words."""
-        each = f"{shape_words(model)} x {self.width if self.bits is None else self.bits / 8:g} B"
-        terms = [f"{kind.count} layers x {self.batch} x {kind.kept(self.length):,} tokens x {each}" for kind in kinds]
+        width = f"{self.width if self.bits is None else self.bits / 8:g} B"
+        terms = [
+            f"{kind.count} layers x {self.batch} x {kind.kept(self.length):,} tokens x "
+            f"{shape_words(model, kind)} x {width}"
+            for kind in kinds
+            if kind.numbers
+        ]
+        terms += [
+            f"{kind.count} layers x {self.batch} x {state_bytes(kind, self.width):,} B of state"
+            for kind in kinds
+            if kind.state or kind.state_fp32
+        ]
         return " + ".join(terms) + (", allocated for the whole length at once" if self.fixed else "")
 
     @property
@@ -94,6 +105,6 @@ def kept_cache(run: InferRun, compute: int, length: int) -> GenerationCache:
 
 def _each(model: TransformerModel, kind: CacheLayers) -> tuple[int, int]:
     """Numbers of a token in a layer's two tensors: keys and values, or MLA's latent and rotary part."""
-    if model.kv_lora_rank is not None:
+    if model.kv_lora_rank is not None and not model.caches:
         return model.kv_lora_rank, model.qk_rope_head_dim or 0
-    return kind.numbers // 2, kind.numbers // 2
+    return kind.numbers - kind.numbers // 2, kind.numbers // 2

@@ -23,6 +23,7 @@ from vramtui.estimators.analytic.sizes.partition import ALONE, Share, place_of, 
 from vramtui.estimators.analytic.sizes.precision import recipe
 from vramtui.estimators.analytic.sizes.quantization import quantizes
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
+from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
@@ -78,9 +79,9 @@ class Generation:
             fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
         working = fed | {"workspaces": self.workspace}
         prefill, within = prefilled(self.prompt), {HELD: self._held(self.sequence, 0)}
-        moments.note("prefill", 0, summed(fed, prefill.early, within), end=False)
-        moments.note("prefill", 0, summed(working, prefill.late, within), end=False)
-        moments.note("prefill", 0, summed(working, prefill.end))
+        moments.note("prefill", 0, summed(fed, self._cached(prefill.early), within), end=False)
+        moments.note("prefill", 0, summed(working, self._cached(prefill.late), within), end=False)
+        moments.note("prefill", 0, summed(working, self._cached(prefill.end)))
         stages = list(self.prompt)
         if self.run.new_tokens > 1:
             cache = {KV_CACHE: self.cache_bytes(self.length)}
@@ -92,6 +93,12 @@ class Generation:
         facts = self._facts(stages)
         estimate = assemble(moments, facts, self.device, self._notes(), other=nccl_bytes(ranks))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, nccl_part(ranks))) if ranks > 1 else estimate
+
+    def _cached(self, held: BytesByGroup) -> BytesByGroup:
+        """The same with what the layers keep by the model's own list, where it has one."""
+        if not self.share.model.caches:
+            return held
+        return {**held, KV_CACHE: self.cache_bytes(self.sequence)}
 
     def _stages(self, sequence: int, past: int) -> list[TapeStage]:
         """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""
@@ -110,7 +117,7 @@ class Generation:
         stages = [TapeStage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
         for first, count, routed in stretches(self.model, set()):
             start = self.share.first + first
-            for kind in self._kinds(start, start + count):
+            for kind in self._tape_kinds(start, start + count):
                 windowed = msgspec.structs.replace(setting, cache=self.kept.before(past, kind.window))
                 if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
                     windowed = masked_setting(self.model, self.run, windowed, self.device)
@@ -150,6 +157,10 @@ class Generation:
     def _kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
         """Layers that slide before those that do not, which hold more."""
         return tuple(reversed(cache_layers(self.share.model, first, stop)))
+
+    def _tape_kinds(self, first: int, stop: int) -> tuple[CacheLayers, ...]:
+        """The same for the tapes: those of the sizes, where the model lists what its layers keep."""
+        return tuple(reversed(cache_layers(msgspec.structs.replace(self.share.model, caches=()), first, stop)))
 
     def cache_bytes(self, length: int) -> int:
         """Keys and values of `length` tokens in every layer, each in a tensor of its own."""

@@ -106,7 +106,7 @@ def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: De
         kinds = [(count, here)]
         if masked:
             sliding = masked_setting(model, run, here, device)
-            layers = reversed(cache_layers(model, first, first + count))
+            layers = reversed(cache_layers(msgspec.structs.replace(model, caches=()), first, first + count))
             kinds = [(kind.count, here if kind.window is None else sliding) for kind in layers]
         for alike, kind in kinds:
             tape = Decoder(model, kind).block(tracked=tracked, routed=routed)

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from vramtui.core.base.errors import UserError
 from vramtui.estimators.analytic.sizes.kv_cache import CacheLayers, cache_layers
 from vramtui.estimators.analytic.sizes.partition import Share
 
@@ -56,10 +57,17 @@ def pages_of(share: Share, bits: float, block: int, length: int, ahead: int) -> 
     """Pages for the layers of `share`, `bits` to a number and `block` tokens to a page.
 
     Where some layers slide and others do not, groups are as large as the smaller kind, and the last group is padded.
+
+    Raises:
+        UserError: no layer has keys and values.
     """
-    kinds = cache_layers(share.model, share.first, share.stop)
+    kinds = tuple(kind for kind in cache_layers(share.model, share.first, share.stop) if kind.numbers)
+    if not kinds:
+        raise UserError(
+            "run.kind = 'serve': a model whose layers keep states alone has no pages; take run.kind = 'infer'"
+        )
     size = min(kind.count for kind in kinds)
-    numbers = kinds[0].numbers
+    numbers = max(kind.numbers for kind in kinds)
     return Pages(
         page=int(size * block * numbers * bits / 8),
         block=block,

@@ -14,11 +14,16 @@ CACHE_BITS: dict[str, float] = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "i
 
 
 class CacheLayers(msgspec.Struct, frozen=True):
-    """`count` layers alike, each keeping `numbers` for a token, of the last `window` tokens or of all."""
+    """`count` layers alike, each keeping `numbers` for a token, of the last `window` tokens or of all.
+
+    Beside them a layer may keep `state` numbers of a whole sequence, and `state_fp32` in fp32.
+    """
 
     count: int
     numbers: int
     window: int | None = None
+    state: int = 0
+    state_fp32: int = 0
 
     def kept(self, tokens: int) -> int:
         """Of `tokens` tokens those that stay in the cache."""
@@ -40,6 +45,8 @@ def numbers_per_token(model: TransformerModel) -> int:
 def cache_layers(model: TransformerModel, first: int = 0, stop: int | None = None) -> tuple[CacheLayers, ...]:
     """The layers from `first` to before `stop` by what they keep, those that look back all the way first."""
     stop = model.num_hidden_layers if stop is None else stop
+    if model.caches:
+        return _listed(model, stop - first)
     pattern = model.sliding_window_pattern
     straight = stop - first if model.sliding_window is None else 0
     if model.sliding_window is not None and pattern is not None:
@@ -49,6 +56,21 @@ def cache_layers(model: TransformerModel, first: int = 0, stop: int | None = Non
     return tuple(kind for kind in kinds if kind.count)
 
 
+def _listed(model: TransformerModel, layers: int) -> tuple[CacheLayers, ...]:
+    """What so many layers keep, by the model's own list: of each kind their part, rounded up."""
+    found = [
+        CacheLayers(
+            -(-kind.layers * layers // model.num_hidden_layers),
+            kind.per_token,
+            kind.window,
+            kind.state,
+            kind.state_fp32,
+        )
+        for kind in model.caches
+    ]
+    return tuple(sorted((kind for kind in found if kind.count), key=lambda kind: kind.window is not None))
+
+
 def bytes_per_token(model: TransformerModel, bits: float) -> int:
     """Bytes that every layer together keeps of one token, before any window closes."""
     return int(sum(kind.count * kind.numbers for kind in cache_layers(model)) * bits / 8)
@@ -56,11 +78,18 @@ def bytes_per_token(model: TransformerModel, bits: float) -> int:
 
 def cache_bytes(kinds: tuple[CacheLayers, ...], tokens: int, bits: float) -> int:
     """Bytes of one sequence of `tokens` tokens in all of these layers."""
-    return sum(kind.count * int(kind.kept(tokens) * kind.numbers * bits / 8) for kind in kinds)
+    return sum(kind.count * (int(kind.kept(tokens) * kind.numbers * bits / 8) + state_bytes(kind, 2)) for kind in kinds)
 
 
-def shape_words(model: TransformerModel) -> str:
-    """What one layer keeps of a token, as one would write it down."""
+def state_bytes(kind: CacheLayers, width: int) -> int:
+    """Bytes of what one layer keeps of a whole sequence, at `width` bytes a number."""
+    return kind.state * width + kind.state_fp32 * 4
+
+
+def shape_words(model: TransformerModel, kind: CacheLayers | None = None) -> str:
+    """What one layer (of `kind`) keeps of a token, as one would write it down."""
+    if model.caches and kind is not None:
+        return f"{kind.numbers:,}"
     if model.kv_lora_rank is not None:
         return f"({model.kv_lora_rank} latent + {model.qk_rope_head_dim} rotary)"
     return f"2 x {model.kv_heads} heads x {model.head_size}"

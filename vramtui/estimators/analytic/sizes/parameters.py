@@ -6,16 +6,21 @@ import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.stored_tensors import TensorGroup
 from vramtui.core.schema.workload import Lora
 
 
 class Parameter(msgspec.Struct, frozen=True):
-    """`count` tensors of one shape. `module` is the last part of the module's name; `layer` whether it is a block's."""
+    """`count` tensors of one shape. `module` is the last part of the module's name; `layer` whether it is a block's.
+
+    `bits` of a number, where a file keeps it in a type of its own whatever the precision.
+    """
 
     module: str
     shape: tuple[int, ...]
     count: int = 1
     layer: bool = False
+    bits: int | None = None
 
     @property
     def numel(self) -> int:
@@ -30,11 +35,15 @@ def model_tensors(model: TransformerModel) -> tuple[Parameter, ...]:
         UserError: the shapes contradict each other.
     """
     check_shapes(model)
+    if model.tensors:
+        return tuple(map(_listed, model.tensors))
     return (*embedding_tensors(model), *head_tensors(model), *layer_tensors(model, 0, model.num_hidden_layers))
 
 
 def embedding_tensors(model: TransformerModel) -> tuple[Parameter, ...]:
     """What stands before the first block."""
+    if model.tensors:
+        return tuple(_listed(group) for group in model.tensors if _before(group))
     words = Parameter("embed_tokens", (model.vocab_size, model.hidden_size))
     if model.position != "learned":
         return (words,)
@@ -43,6 +52,8 @@ def embedding_tensors(model: TransformerModel) -> tuple[Parameter, ...]:
 
 def head_tensors(model: TransformerModel) -> tuple[Parameter, ...]:
     """What stands after the last block."""
+    if model.tensors:
+        return tuple(_listed(group) for group in model.tensors if group.place == "outside" and not _before(group))
     tensors = _norm_tensors(model, "norm", 1, layer=False)
     if not model.tie_word_embeddings:
         tensors.append(Parameter("lm_head", (model.vocab_size, model.hidden_size)))
@@ -54,6 +65,8 @@ def head_tensors(model: TransformerModel) -> tuple[Parameter, ...]:
 def layer_tensors(model: TransformerModel, start: int, stop: int) -> tuple[Parameter, ...]:
     """The tensors of the blocks from `start` to before `stop`; `count` is over all of them."""
     layers = stop - start
+    if model.tensors:
+        return _listed_layers(model, layers)
     routed = sum(model.routes(layer) for layer in range(start, stop)) if model.num_experts else 0
     tensors = [
         *_linears(model, attention_shapes(model), layers),
@@ -66,6 +79,26 @@ def layer_tensors(model: TransformerModel, start: int, stop: int) -> tuple[Param
     for rank in (model.q_lora_rank, model.kv_lora_rank):
         if model.kv_lora_rank and rank:
             tensors += [msgspec.structs.replace(t, shape=(rank,)) for t in _norm_tensors(model, "a_norm", layers)]
+    return tuple(tensor for tensor in tensors if tensor.count)
+
+
+def _before(group: TensorGroup) -> bool:
+    """Whether a listed tensor belongs before the blocks: embeddings, and towers for images or sound."""
+    return group.place == "tower" or (group.place == "outside" and group.name.startswith("embed"))
+
+
+def _listed(group: TensorGroup) -> Parameter:
+    layer = group.place != "outside" and not group.name.rpartition(".")[2].startswith("conv_")
+    return Parameter(group.name, group.shape, group.count, layer, group.bits)
+
+
+def _listed_layers(model: TransformerModel, layers: int) -> tuple[Parameter, ...]:
+    """The listed tensors of so many blocks: of kinds that only some blocks have, their part, rounded up."""
+    tensors = []
+    for group in model.tensors:
+        if group.place == "layers":
+            count = -(-group.count * layers // model.num_hidden_layers)
+            tensors.append(msgspec.structs.replace(_listed(group), count=count))
     return tuple(tensor for tensor in tensors if tensor.count)
 
 

@@ -5,6 +5,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model, TransformerModel
 from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
 from vramtui.estimators.analytic.sizes.parameters import (
     Parameter,
     check_shapes,
@@ -124,7 +125,24 @@ def local_model(model: TransformerModel, ranks: int) -> TransformerModel:
         shared_expert_intermediate_size=model.shared_size // ranks or None,
         vocab_size=-(-model.vocab_size // ranks),
         parameters=None,
+        tensors=tuple(_local_group(group, ranks) for group in model.tensors),
+        caches=tuple(_local_cache(cache, ranks, model.kv_lora_rank is not None) for cache in model.caches),
     )
+
+
+def _local_group(group: TensorGroup, ranks: int) -> TensorGroup:
+    """A rank's part of listed tensors: of matrices its rows, rounded up; vectors are whole on every rank."""
+    if len(group.shape) < 2:
+        return group
+    return msgspec.structs.replace(group, shape=(-(-group.shape[0] // ranks), *group.shape[1:]))
+
+
+def _local_cache(cache: LayerCache, ranks: int, latent: bool) -> LayerCache:
+    """A rank's part of what a layer keeps; a latent is whole on every rank."""
+    if latent:
+        return cache
+    each = {name: -(-getattr(cache, name) // ranks) for name in ("per_token", "state", "state_fp32")}
+    return msgspec.structs.replace(cache, **each)
 
 
 def telling_shares(model: TransformerModel, parallel: Parallel, changes: tuple[int, ...] = ()) -> tuple[Share, ...]:

@@ -47,7 +47,7 @@ EIGHT = 8
 
 def quantizes(tensor: Parameter, quantization: Quantization) -> bool:
     """Whether `quantization` shrinks this tensor: linear layers of the blocks; for ggml types every matrix."""
-    if len(tensor.shape) < 2:
+    if len(tensor.shape) < 2 or tensor.bits is not None:
         return False
     return quantization in EVERYTHING or (tensor.layer and tensor.module != "router")
 
@@ -70,8 +70,8 @@ def quantized(tensors: Iterable[Parameter], width: int, quantization: Quantizati
     total = BlockBytes()
     for tensor in given:
         if not quantizes(tensor, quantization):
-            full = 4 if quantization in EVERYTHING else width
-            sizes = [(tensor.numel * full, tensor.count)]
+            full = tensor.bits or 8 * (4 if quantization in EVERYTHING else width)
+            sizes = [(-(-tensor.numel * full // 8), tensor.count)]
         elif quantization in EVERYTHING:
             sizes = _ggml(tensor, quantization, layers, tied=tied, eight=eight)
         else:

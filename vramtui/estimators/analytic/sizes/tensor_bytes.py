@@ -23,7 +23,7 @@ def held(tensors: Iterable[Parameter], element: int) -> BlockBytes:
     """What `tensors` take at `element` bytes a number."""
     whole = tails = count = 0
     for tensor in tensors:
-        size = tensor.numel * element
+        size = tensor.numel * element if tensor.bits is None else -(-tensor.numel * tensor.bits // 8)
         whole += rounded(size) * tensor.count
         tails += tail(size) * tensor.count
         count += tensor.count

@@ -1,0 +1,126 @@
+"""Every language architecture of the installed transformers, built on the meta device: its config as transformers
+writes it, its parameters, and what its cache holds after a forward pass. Printed as JSON, one architecture a line.
+
+    python benchmarks/architectures_golden.py causal >tests/golden/architectures/causal.jsonl
+
+Nothing is downloaded and no memory is taken: tensors on the meta device have shapes alone.
+"""
+
+import gc
+import json
+import logging
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+
+import torch
+import transformers
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+KINDS = {
+    "causal": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "image-text": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+}
+# Of routers that balance their load without a loss; checkpoints hold them and model cards count them, though they are
+# buffers in the code.
+ROUTER_BUFFERS = ("correction_bias", "expert_bias", "layer_scalar")
+TOKENS, WINDOW, SECONDS = 80, 32, 90
+
+
+def architectures(kind: str) -> Iterator[tuple[str, str]]:
+    """(model_type, architecture) of every entry."""
+    for model_type, name in getattr(modeling_auto, KINDS[kind]).items():
+        yield model_type, name if isinstance(name, str) else name[0]
+
+
+def described(model_type: str, architecture: str, *, cached: bool) -> dict[str, Any]:
+    """One line of the golden file."""
+    row: dict[str, Any] = {"type": model_type, "architecture": architecture}
+    config = CONFIG_MAPPING[model_type]()
+    built = getattr(transformers, architecture)
+    wanted = getattr(built, "config_class", None)
+    if wanted is not None and not isinstance(config, wanted) and hasattr(config, "get_text_config"):
+        config = config.get_text_config()
+    config.architectures = [architecture]
+    row["config"] = json.loads(config.to_json_string(use_diff=True))
+    row |= counted(built, config)
+    if cached and "parameters" in row:
+        row |= cache_of(built, config)
+    return row
+
+
+def counted(built: Any, config: Any) -> dict[str, Any]:  # noqa: ANN401 - a class and a config of transformers
+    """Its parameters, tied ones once, and its routers' buffers."""
+    with torch.device("meta"):
+        model = built(config)
+    model.tie_weights()
+    buffers = sum(tensor.numel() for name, tensor in model.named_buffers() if name.endswith(ROUTER_BUFFERS))
+    return {"parameters": sum(tensor.numel() for tensor in model.parameters()), "router_buffers": buffers}
+
+
+def cache_of(built: Any, config: Any) -> dict[str, Any]:  # noqa: ANN401 - as in counted
+    """Bytes of the cache that a forward pass over TOKENS tokens leaves, in bf16, windows cut to WINDOW tokens."""
+    for name in ("sliding_window", "attention_chunk_size"):
+        if isinstance(getattr(config, name, None), int):
+            setattr(config, name, WINDOW)
+    if hasattr(config, "is_decoder"):
+        config.is_decoder = True
+    torch.set_default_dtype(torch.bfloat16)
+    try:
+        with torch.device("meta"):
+            model = built(config).eval()
+        torch.set_default_dtype(torch.float32)
+        model.set_experts_implementation("batched_mm")
+        with torch.no_grad():
+            answer = model(input_ids=torch.zeros(1, TOKENS, dtype=torch.long, device="meta"), use_cache=True)
+    except Exception as error:  # noqa: BLE001 - whatever a model refuses on the meta device
+        return {"cache_error": f"{type(error).__name__}: {error}".partition("\n")[0][:120]}
+    finally:
+        torch.set_default_dtype(torch.float32)
+    kept = getattr(answer, "past_key_values", None) or getattr(answer, "cache_params", None)
+    sizes = {id(tensor): tensor.numel() * tensor.element_size() for tensor in _tensors(kept, set()) if tensor.dim()}
+    return {"cache_bytes": sum(sizes.values())} if sizes else {}
+
+
+def _tensors(value: Any, seen: set[int]) -> Iterator[Any]:  # noqa: ANN401 - whatever a cache holds
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors(part, seen)
+    elif isinstance(value, dict):
+        yield from _tensors(list(value.values()), seen)
+    elif hasattr(value, "__dict__") and id(value) not in seen:
+        seen.add(id(value))
+        yield from _tensors([part for key, part in vars(value).items() if key != "config"], seen)
+
+
+def main() -> None:
+    """Print them all."""
+    kind = sys.argv[1] if len(sys.argv) > 1 else "causal"
+    logging.disable(logging.CRITICAL)
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("took too long")))
+    for model_type, architecture in architectures(kind):
+        signal.alarm(SECONDS)
+        try:
+            row = described(model_type, architecture, cached=kind == "causal")
+        except Exception as error:  # noqa: BLE001 - named in the table with its reason
+            reason = f"{type(error).__name__}: {error}".strip().partition("\n")[0][:160]
+            row = {"type": model_type, "architecture": architecture, "unbuilt": reason}
+        signal.alarm(0)
+        sys.stdout.write(json.dumps(row, sort_keys=True) + "\n")
+        sys.stdout.flush()
+        gc.collect()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""Layers that attend: Llama's attention with what families change of it, and DeepSeek's with compressed keys."""
+
+from vramtui.presets.model_files.architectures.family import Layer, truth
+from vramtui.presets.model_files.architectures.keys import Keys
+from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
+
+SLIDING = frozenset({"sliding_attention", "local", "hybrid_sliding", "sliding"})
+CHUNKED = frozenset({"chunked_attention"})
+WINDOWS = (
+    "sliding_window", "sliding_window_size", "attention_window_size", "window_size", "local_attention_window",
+    "attention_window",
+)  # fmt: skip
+
+
+def window_of(keys: Keys, kind: str) -> int | None:
+    """The tokens that a layer of `kind` keeps; None where it keeps all.
+
+    transformers' sliding layer keeps one token less than its window (cache_utils.py, DynamicSlidingWindowLayer).
+    """
+    if kind in CHUNKED:
+        return keys.maybe("attention_chunk_size")
+    return keys.maybe(*WINDOWS) if kind in SLIDING else None
+
+
+def attention(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
+    """Projections, norms on queries and keys, a gate, sinks; keys and values are kept."""
+    sizes, keys, family = layer.sizes, layer.keys, layer.family
+    bias = truth(keys, family.bias)
+    output = bias if family.output_bias is None else truth(keys, family.output_bias)
+    double = 2 if family.gate == "double" else 1
+    tensors.linear("q_proj", sizes.queries * double, sizes.hidden, bias=bias)
+    tensors.linear("k_proj", sizes.keys, sizes.hidden, bias=bias)
+    tensors.linear("v_proj", sizes.values, sizes.hidden, bias=bias)
+    tensors.linear("o_proj", sizes.hidden, sizes.answers, bias=output)
+    _norms(tensors, layer)
+    _gate(tensors, layer)
+    if truth(keys, family.sinks):
+        tensors.add("sinks", sizes.heads)
+    caches.add(per_token=sizes.keys + sizes.values, window=window_of(keys, layer.kind))
+
+
+def _norms(tensors: TensorList, layer: Layer) -> None:
+    sizes, family = layer.sizes, layer.family
+    if not family.qk_norm or (family.qk_norm_if and not layer.keys.flag(family.qk_norm_if)):
+        return
+    bias = family.qk_norm_bias
+    if family.qk_norm == "head":
+        tensors.norm("qk_norm", sizes.head_dim, bias=bias, count=2)
+    elif family.qk_norm == "each":
+        tensors.add("qk_norm", sizes.heads, sizes.head_dim)
+        tensors.add("qk_norm", sizes.kv_heads, sizes.head_dim)
+    else:
+        tensors.norm("qk_norm", sizes.queries, bias=bias)
+        tensors.norm("qk_norm", sizes.keys, bias=bias)
+
+
+def _gate(tensors: TensorList, layer: Layer) -> None:
+    sizes, family = layer.sizes, layer.family
+    if family.gate not in {"full", "head"} or (family.gate_if and not layer.keys.flag(family.gate_if)):
+        return
+    tensors.linear("g_proj", sizes.answers if family.gate == "full" else sizes.heads, sizes.hidden)
+
+
+def mla(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
+    """Queries, keys and values through low ranks (DeepSeek-V2, arXiv 2405.04434); the latent and its rotary part are
+    kept.
+    """
+    sizes, keys, family = layer.sizes, layer.keys, layer.family
+    rank, turned = keys.whole("kv_lora_rank"), keys.whole("qk_rope_head_dim", default=0)
+    plain, values = keys.whole("qk_nope_head_dim"), keys.whole("v_head_dim")
+    query_rank, bias = keys.maybe("q_lora_rank"), truth(keys, family.bias)
+    queries = sizes.heads * (plain + turned)
+    if query_rank:
+        tensors.linear("q_a_proj", query_rank, sizes.hidden, bias=bias)
+        tensors.norm("q_a_norm", query_rank)
+        tensors.linear("q_b_proj", queries, query_rank)
+    else:
+        tensors.linear("q_proj", queries, sizes.hidden)
+    tensors.linear("kv_a_proj_with_mqa", rank + turned, sizes.hidden, bias=bias)
+    tensors.norm("kv_a_norm", rank)
+    tensors.linear("kv_b_proj", sizes.heads * (plain + values), rank)
+    tensors.linear("o_proj", sizes.hidden, sizes.heads * values, bias=bias)
+    if family.gate == "head":
+        tensors.linear("g_proj", sizes.heads, sizes.hidden)
+    elif family.gate == "full":
+        tensors.linear("g_proj", sizes.heads * values, sizes.hidden)
+    if truth(keys, family.sinks):
+        tensors.add("sinks", sizes.heads)
+    kept = rank + turned + _indexer(tensors, layer, query_rank or sizes.hidden)
+    caches.add(per_token=kept, window=window_of(keys, layer.kind))
+
+
+def _indexer(tensors: TensorList, layer: Layer, rank: int) -> int:
+    """DeepSeek-V3.2's small keys that choose which tokens are looked at; numbers that are kept of a token."""
+    keys, types = layer.keys, layer.keys.items("indexer_types")
+    width, heads = keys.maybe("index_head_dim"), keys.maybe("index_n_heads")
+    if not width or not heads or layer.kind in SLIDING:
+        return 0
+    if layer.number < len(types) and types[layer.number] != "full":
+        return 0
+    tensors.linear("indexer_wq_b", heads * width, rank)
+    tensors.linear("indexer_wk", width, layer.sizes.hidden)
+    tensors.norm("indexer_k_norm", width, bias=True)
+    tensors.linear("indexer_weights_proj", heads, layer.sizes.hidden)
+    return width

@@ -1,0 +1,196 @@
+"""Families of decoders that are built layer by layer like Llama, and in what each differs."""
+
+from functools import partial
+
+from vramtui.presets.model_files.architectures.family import Family
+from vramtui.presets.model_files.architectures.family_parts import (
+    add_moshi_row,
+    apertus_activation,
+    bamba_kinds,
+    beam_gate_bias,
+    bitnet_norms,
+    cpm_ant_tables,
+    diff_lambdas,
+    doge_layer,
+    gemma4_attention,
+    gemma4_inputs,
+    gemma4_layer,
+    gemma4_mlp,
+    granite_hybrid_mlp,
+    half_ffn,
+    hyper_head,
+    hyper_layer,
+    jamba_kinds,
+    laguna_keys,
+    lfm2_width,
+    llama4_keys,
+    mamba_kinds,
+    mimo_attention,
+    minimax_kinds,
+    modernbert_head,
+    modernbert_layer,
+    mpt_keys,
+    nemotron_experts,
+    nemotron_mlp,
+    no_mixer,
+    no_mlp,
+    post_mlp_norm,
+    rope_norm,
+)
+from vramtui.presets.model_files.architectures.recurrent import (
+    bailing_delta,
+    gated_delta,
+    kimi_delta,
+    lightning,
+    mamba1,
+    mamba1_normed,
+    mamba2,
+    olmo_delta,
+    rg_lru,
+    short_conv,
+)
+
+LLAMA = Family()
+OLD = partial(Family, norm=2, gated=False, bias=True, mlp_bias=True)
+MOE = partial(Family, correction_bias=True)
+LATENT = partial(Family, mla=True, correction_bias=True)
+QWEN_NEXT = Family(
+    qk_norm="head", gate="double", shared_gate=True, output_bias=False, mixers={"linear_attention": gated_delta}
+)
+
+FAMILIES: dict[str, Family] = {
+    **dict.fromkeys(
+        ("aria_text", "cwm", "exaone", "granite", "granitemoe", "granitemoeshared", "helium", "hyperclovax_seed",
+         "internlm3", "iquestcoder", "llama", "ministral", "ministral3", "mistral", "mixtral", "smollm3"),
+        LLAMA,
+    ),
+    "afmoe": MOE(norms=4, qk_norm="head", gate="full"),
+    "apertus": Family(qk_norm="head", gated=False, layer=apertus_activation),
+    "arcee": Family(gated=False),
+    "axk1": LATENT(layer=post_mlp_norm),
+    "bailing_hybrid": LATENT(gate="head", mixers={"linear_attention": bailing_delta}),
+    "bamba": Family(mixers={"linear_attention": mamba2}, kinds=bamba_kinds),
+    "beam": Family(norms=4, qk_norm="head", gate="full", layer=beam_gate_bias, correction_bias=True),
+    "bitnet": Family(layer=bitnet_norms),
+    "bloom": OLD(tied=True, more=lambda tensors, _keys, sizes: tensors.norm("embed_norm", sizes.hidden, bias=True)),
+    "codegen": OLD(norms=1, bias=False, head_bias=True),
+    "cohere": Family(norms=1, qk_norm="each", qk_norm_if="use_qk_norm", tied=True),
+    "cohere2": Family(norms=1, tied=True),
+    "cohere2_moe": Family(norms=1, tied=True),
+    "cpmant": Family(tied=True, more=cpm_ant_tables),
+    "ctrl": OLD(tied=True, head_bias=True),
+    "deepseek_v2": Family(mla=True),
+    "deepseek_v3": LATENT(),
+    "deepseek_v32": LATENT(),
+    "diffllama": Family(layer=diff_lambdas),
+    "doge": Family(qk_norm="head", layer=doge_layer, sparse=lambda keys, _number: keys.flag("is_moe")),
+    "dots1": MOE(qk_norm="head"),
+    "dots3_note_text": LATENT(gate="head", layer=rope_norm),
+    "ernie4_5": Family(bias="use_bias", mlp_bias="use_bias", tied=True),
+    "ernie4_5_moe": Family(bias="use_bias", mlp_bias="use_bias", tied=True, correction_bias=True),
+    "exaone4": Family(qk_norm="head"),
+    "exaone_moe": MOE(qk_norm="head"),
+    "falcon_h1": Family(layer=mamba2, mlp_bias="mlp_bias"),
+    "falcon_mamba": Family(norms=1, tied=True, kinds=mamba_kinds, mixers={"linear_attention": mamba1}, mlp=no_mlp),
+    "flex_olmo": Family(qk_norm="wide"),
+    "gemma": Family(tied=True),
+    "gemma2": Family(norms=4, tied=True),
+    "gemma3_text": Family(norms=4, qk_norm="head", tied=True),
+    "gemma4_text": Family(
+        norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
+        more=gemma4_inputs,
+    ),
+    "flint": Family(qk_norm="head", sinks=True),
+    "glm": Family(bias=("attention_bias", True), output_bias=False),
+    "glm4": Family(bias=("attention_bias", True), output_bias=False, norms=4),
+    "glm4_moe": MOE(output_bias=False, qk_norm="head", qk_norm_if="use_qk_norm"),
+    "glm4_moe_lite": LATENT(),
+    "glm_moe_dsa": LATENT(),
+    "gemma4_unified_text": Family(
+        norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
+        more=gemma4_inputs,
+    ),
+    "gpt_neo": OLD(bias=False, output_bias=True, tied=True, positions=("max_position_embeddings", 0)),
+    "gpt_neox_japanese": Family(
+        norm=2, gated=False, bias=False, tied=True,
+        more=lambda tensors, _keys, sizes: tensors.add("dense_bias", sizes.hidden),
+        prepare=lambda keys: keys.changed(
+            intermediate_size=keys.whole("intermediate_multiple_size", default=4) * keys.whole("hidden_size")
+        ),
+    ),
+    "gpt_oss": Family(
+        bias=("attention_bias", True), sinks=True, router_bias=True, expert_bias=True,
+        expert_width=("intermediate_size",),
+    ),
+    "granite_swa": Family(sinks=True),
+    "granitemoe_swa": Family(sinks=True),
+    "granitemoehybrid": Family(
+        mixers={"linear_attention": mamba2}, expert_width=("intermediate_size",), mlp=granite_hybrid_mlp
+    ),
+    "hunyuan_v1_dense": Family(qk_norm="head"),
+    "hy_v3": MOE(qk_norm="head"),
+    "hy_v4": LATENT(gate="full", sinks=True, layer=hyper_layer, more=hyper_head),
+    "hyperclovax": Family(
+        norms=2,
+        layer=lambda tensors, _caches, layer: tensors.norm(
+            "post_norm", layer.sizes.hidden, count=2 * layer.keys.flag("use_post_norm", default=True)
+        ),
+    ),
+    "jais2": Family(norm=2, gated=False, bias=("attention_bias", True), mlp_bias=("mlp_bias", True)),
+    "jamba": Family(kinds=jamba_kinds, mixers={"linear_attention": mamba1_normed}),
+    "kimi_linear": LATENT(mixers={"linear_attention": kimi_delta}),
+    "kolibri1": MOE(norms=4, qk_norm="head"),
+    "laguna": MOE(qk_norm="head", gate="head", gate_if="gating", prepare=laguna_keys),
+    "lfm2": Family(qk_norm="head", tied=True, bias=False, mixers={"conv": short_conv}, prepare=lfm2_width),
+    "lfm2_moe": MOE(qk_norm="head", tied=True, bias=False, mixers={"conv": short_conv}),
+    "lfm3": Family(
+        norms=4, qk_norm="head", tied=True, gate="head", gate_if="use_attention_gate", mixers={"conv": short_conv}
+    ),
+    "llama4_text": Family(prepare=llama4_keys, expert_width=("intermediate_size",)),
+    "mamba": Family(norms=1, tied=True, kinds=mamba_kinds, mixers={"linear_attention": mamba1}, mlp=no_mlp),
+    "mamba2": Family(norms=1, kinds=mamba_kinds, mixers={"linear_attention": mamba2}, mlp=no_mlp),
+    "mellum": Family(qk_norm="head"),
+    "mimo_v2_flash": MOE(attention=mimo_attention),
+    "minicpm3": Family(mla=True, tied=True),
+    "minimax": Family(mixers={"linear_attention": lightning}, kinds=minimax_kinds, expert_width=("intermediate_size",)),
+    "minimax_m2": MOE(qk_norm="wide", expert_width=("intermediate_size",)),
+    "minimax_m3_vl_text": MOE(qk_norm="head", expert_width=("intermediate_size",)),
+    "modernbert-decoder": Family(
+        norms=1, tied=True, head_bias=("decoder_bias", True), layer=modernbert_layer, more=modernbert_head
+    ),
+    "moshi": Family(prepare=half_ffn, more=add_moshi_row, bias=False),
+    "mpt": Family(gated=False, bias=False, tied=True, prepare=mpt_keys),
+    "nanochat": Family(norm=0, gated=False),
+    "nemotron": Family(norm=2, gated=False),
+    "nemotron_h": Family(
+        norms=1, gated=False, sparse=lambda _keys, _number: False,
+        mixers={"linear_attention": mamba2, "moe": nemotron_experts, "mlp": no_mixer}, mlp=nemotron_mlp,
+    ),
+    "olmo": Family(norm=0),
+    "olmo2": Family(qk_norm="wide"),
+    "olmo3": Family(qk_norm="wide"),
+    "olmo_hybrid": Family(qk_norm="wide", mixers={"linear_attention": olmo_delta}),
+    "olmoe": Family(qk_norm="wide"),
+    "openai-gpt": OLD(tied=True, positions=("n_positions", 0), last_norm=False),
+    "persimmon": OLD(qk_norm="head", qk_norm_bias=True, qk_norm_if="qk_layernorm"),
+    "phimoe": Family(norm=2, expert_width=("intermediate_size",), head_bias="lm_head_bias"),
+    "qwen2": Family(bias=True, output_bias=False),
+    "qwen2_moe": Family(bias=("qkv_bias", True), output_bias=False, shared_gate=True),
+    "qwen3": Family(qk_norm="head"),
+    "qwen3_moe": Family(qk_norm="head", shared=False),
+    "qwen3_5_text": QWEN_NEXT,
+    "qwen3_5_moe_text": QWEN_NEXT,
+    "qwen3_next": QWEN_NEXT,
+    "recurrent_gemma": Family(
+        tied=True, output_bias=True, mlp_bias=True, mixers={"linear_attention": rg_lru},
+        prepare=lambda keys: half_ffn(keys).changed(tie_word_embeddings=True),
+    ),
+    "seed_oss": Family(bias=("attention_bias", True), output_bias="attention_out_bias"),
+    "solar_open": MOE(),
+    "stablelm": Family(
+        norm=2, bias="use_qkv_bias", output_bias=False, qk_norm="each", qk_norm_if="qk_layernorm",
+    ),
+    "vaultgemma": Family(tied=True),
+    "xglm": OLD(tied=True),
+    "youtu": Family(mla=True, tied=True),
+}  # fmt: skip

@@ -1,0 +1,244 @@
+"""What single families of decoders have and no other has; each is named by `families`."""
+
+import msgspec
+
+from vramtui.presets.model_files.architectures.attention import SLIDING, attention, window_of
+from vramtui.presets.model_files.architectures.family import Layer
+from vramtui.presets.model_files.architectures.feed_forward import dense, experts, shared_width
+from vramtui.presets.model_files.architectures.keys import FFN, Keys, Sizes, layer_count, sizes_of
+from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
+
+FULL, LINEAR = "full_attention", "linear_attention"
+
+
+def no_mlp(_tensors: TensorList, _caches: CacheList, _layer: Layer) -> None:
+    """Layers that only mix (Mamba)."""
+
+
+no_mixer = no_mlp
+
+
+def mamba_kinds(_keys: Keys, count: int) -> list[str]:
+    """Every layer keeps a state."""
+    return [LINEAR] * count
+
+
+def bamba_kinds(keys: Keys, count: int) -> list[str]:
+    """The layers that attend are listed by number."""
+    attends = keys.items("attn_layer_indices")
+    return [FULL if number in attends else LINEAR for number in range(count)]
+
+
+def jamba_kinds(keys: Keys, count: int) -> list[str]:
+    """One layer of a period attends."""
+    period, offset = keys.whole("attn_layer_period", default=8), keys.whole("attn_layer_offset", default=4)
+    return [FULL if number % max(period, 1) == offset else LINEAR for number in range(count)]
+
+
+def minimax_kinds(keys: Keys, count: int) -> list[str]:
+    """As listed; else every second attends. Older files give numbers."""
+    listed = keys.items("layer_types") or keys.items("attn_type_list")
+    if len(listed) == count:
+        return [FULL if kind in {FULL, 1} else LINEAR for kind in listed]
+    return [LINEAR if number % 2 else FULL for number in range(count)]
+
+
+def apertus_activation(tensors: TensorList, _caches: CacheList, _layer: Layer) -> None:
+    """XIELU's two learned numbers."""
+    tensors.add("act_alpha", 1, count=2)
+
+
+def post_mlp_norm(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """A norm after the experts."""
+    tensors.norm("post_mlp_norm", layer.sizes.hidden, count=int(layer.sparse))
+
+
+def beam_gate_bias(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """A number for each head on the gate."""
+    tensors.add("gate_bias", layer.sizes.heads)
+
+
+def bitnet_norms(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Norms before both output projections."""
+    tensors.norm("attn_sub_norm", layer.sizes.hidden)
+    tensors.norm("ffn_sub_norm", layer.sizes.ffn)
+
+
+def diff_lambdas(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Differential attention's four vectors."""
+    tensors.add("lambda", layer.sizes.head_dim, count=4)
+
+
+def rope_norm(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """A norm on the rotary part of the keys."""
+    tensors.norm("k_rope_norm", layer.keys.whole("qk_rope_head_dim"))
+
+
+def doge_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Dynamic masks and weighted residuals."""
+    sizes = layer.sizes
+    tensors.add("residual", sizes.hidden, count=2)
+    tensors.add("A", sizes.kv_heads)
+    tensors.linear("dt_proj", sizes.kv_heads, sizes.keys)
+
+
+def hyper_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Hyper-connections: several streams are mixed before attention and MLP."""
+    streams = layer.keys.whole("hc_mult")
+    for _ in ("attention", "MLP"):
+        tensors.add("hyper_fn", 2 * streams, streams * layer.sizes.hidden)
+        tensors.add("hyper_base", 2 * streams)
+        tensors.add("hyper_scale", 2)
+
+
+def hyper_head(tensors: TensorList, keys: Keys, sizes: Sizes) -> None:
+    """The streams joined at the end."""
+    streams = keys.whole("hc_mult")
+    tensors.add("hyper_head_fn", streams, streams * sizes.hidden)
+    tensors.add("hyper_head_base", streams)
+    tensors.add("hyper_head_scale", 1)
+
+
+def half_ffn(keys: Keys) -> Keys:
+    """Gate and up are half of the width that the config gives."""
+    return keys.changed(intermediate_size=keys.whole(*FFN) // 2)
+
+
+def add_moshi_row(tensors: TensorList, _keys: Keys, sizes: Sizes) -> None:
+    """One word more, which begins a sequence."""
+    tensors.add("embed_tokens", 1, sizes.hidden)
+
+
+def lfm2_width(keys: Keys) -> Keys:
+    """Two thirds of the width, rounded up to a multiple."""
+    width = keys.whole("block_ff_dim", "intermediate_size")
+    if keys.flag("block_auto_adjust_ff_dim", default=True):
+        width = int(2 * width / 3 * keys.number("block_ffn_dim_multiplier", 1.0))
+        step = keys.whole("block_multiple_of", default=256)
+        width = -(-width // step) * step
+    changed = keys.changed(intermediate_size=width)
+    if keys.items("layer_types") or not keys.items("full_attn_idxs"):
+        return changed
+    attends = keys.items("full_attn_idxs")
+    return changed.changed(layer_types=[FULL if n in attends else "conv" for n in range(layer_count(keys))])
+
+
+def laguna_keys(keys: Keys) -> Keys:
+    """Its gate is named by text as well."""
+    return keys.changed(gating=keys.has("gating"))
+
+
+def llama4_keys(keys: Keys) -> Keys:
+    """One expert for all tokens; every fourth layer looks back all the way where nothing is listed."""
+    count = layer_count(keys)
+    changed: dict[str, object] = {"n_shared_experts": 1}
+    if len(keys.items("layer_types")) != count:
+        rope = keys.items("no_rope_layers") or [int((number + 1) % 4 != 0) for number in range(count)]
+        changed["layer_types"] = ["chunked_attention" if turned else FULL for turned in rope]
+    return keys.changed(**changed)
+
+
+def mpt_keys(keys: Keys) -> Keys:
+    """The MLP's width as a multiple."""
+    return keys.changed(intermediate_size=keys.whole("expansion_ratio", default=4) * keys.whole("d_model"))
+
+
+def cpm_ant_tables(tensors: TensorList, keys: Keys, sizes: Sizes) -> None:
+    """Words with prompts among them, segments, and biases for distances."""
+    prompts = keys.whole("prompt_types", default=32) * keys.whole("prompt_length", default=32)
+    segments = keys.whole("segment_types", default=32)
+    tensors.add("embed_input", sizes.vocab + prompts, sizes.hidden)
+    tensors.add("embed_segment", segments, sizes.hidden)
+    tensors.add("position_bias", segments**2 + keys.whole("position_bias_num_buckets", default=512), sizes.heads)
+
+
+def mimo_attention(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
+    """MiMo-V2's: sliding layers have sinks and, if so configured, other heads."""
+    slides, keys = layer.kind in SLIDING, layer.keys
+    if slides:
+        keys = keys.changed(
+            num_attention_heads=keys.maybe("swa_num_attention_heads") or layer.sizes.heads,
+            num_key_value_heads=keys.whole("swa_num_key_value_heads", default=8),
+            head_dim=keys.maybe("swa_head_dim") or layer.sizes.head_dim,
+            v_head_dim=keys.maybe("swa_v_head_dim") or layer.sizes.value_dim,
+        )
+    attention(tensors, caches, msgspec.structs.replace(layer, keys=keys, sizes=sizes_of(keys)))
+    if layer.keys.flag("add_swa_attention_sink_bias" if slides else "add_full_attention_sink_bias", default=slides):
+        tensors.add("sinks", layer.sizes.heads)
+
+
+def modernbert_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """The first layer's attention has no norm: the embeddings have one."""
+    tensors.norm("attn_norm", layer.sizes.hidden, count=int(layer.number > 0))
+
+
+def modernbert_head(tensors: TensorList, keys: Keys, sizes: Sizes) -> None:
+    """A norm of the embeddings, and a layer before the output layer."""
+    tensors.norm("embed_norm", sizes.hidden, bias=keys.flag("norm_bias"))
+    tensors.linear("head_dense", sizes.hidden, sizes.hidden, bias=keys.flag("classifier_bias"))
+    tensors.norm("head_norm", sizes.hidden, bias=keys.flag("norm_bias"))
+
+
+def granite_hybrid_mlp(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Without experts only the MLP for all tokens is there."""
+    dense(tensors, layer, shared_width(layer.keys, layer.sizes.ffn), "shared_")
+
+
+def nemotron_mlp(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Each layer is one thing: this one an MLP."""
+    if layer.kind == "mlp":
+        dense(tensors, layer, layer.sizes.ffn)
+
+
+def nemotron_experts(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Experts that may work on a narrower stream."""
+    experts(tensors, layer)
+    tensors.add("router", layer.keys.whole("n_routed_experts"))
+
+
+def gemma4_attention(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
+    """Layers that share keys and values have none of their own; keys may be values as well."""
+    sizes, keys = layer.sizes, layer.keys
+    bias = keys.flag("attention_bias")
+    own = layer.number < layer_count(keys) - keys.whole("num_kv_shared_layers", default=0)
+    same = keys.flag("attention_k_eq_v") and layer.kind not in SLIDING
+    tensors.linear("q_proj", sizes.queries, sizes.hidden, bias=bias)
+    tensors.norm("qk_norm", sizes.head_dim, count=1 + own)
+    if own:
+        tensors.linear("k_proj", sizes.keys, sizes.hidden, bias=bias)
+        if not same:
+            tensors.linear("v_proj", sizes.values, sizes.hidden, bias=bias)
+    tensors.linear("o_proj", sizes.hidden, sizes.answers, bias=bias)
+    caches.add(per_token=2 * sizes.keys, window=window_of(keys, layer.kind))
+
+
+def gemma4_mlp(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Layers with shared keys may have twice the width; experts stand beside the MLP."""
+    keys, sizes = layer.keys, layer.sizes
+    own = layer.number < layer_count(keys) - keys.whole("num_kv_shared_layers", default=0)
+    dense(tensors, layer, sizes.ffn * (1 if own or not keys.flag("use_double_wide_mlp") else 2))
+    if keys.flag("enable_moe_block"):
+        experts(tensors, layer)
+        tensors.add("router", sizes.hidden)
+        tensors.add("router", keys.whole("num_experts"))
+        tensors.norm("moe_norm", sizes.hidden, count=3)
+
+
+def gemma4_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """A gate for what each layer gets of the words."""
+    width = layer.keys.maybe("hidden_size_per_layer_input")
+    tensors.add("layer_scalar", 1)
+    if width:
+        tensors.linear("per_layer_input_gate", width, layer.sizes.hidden)
+        tensors.linear("per_layer_projection", layer.sizes.hidden, width)
+        tensors.norm("per_layer_norm", layer.sizes.hidden)
+
+
+def gemma4_inputs(tensors: TensorList, keys: Keys, sizes: Sizes) -> None:
+    """Words embedded once more for every layer."""
+    width = keys.maybe("hidden_size_per_layer_input")
+    if width:
+        layers = layer_count(keys)
+        tensors.add("embed_tokens_per_layer", keys.whole("vocab_size_per_layer_input"), layers * width)
+        tensors.linear("per_layer_model_projection", layers * width, sizes.hidden)
+        tensors.norm("per_layer_projection_norm", width)
