@@ -90,7 +90,7 @@ def test_a_folder_is_its_config(tmp_path: Path) -> None:
         (b"", "config.json"),
         (b"{", "config.json"),
         (b"[]", "config.json"),
-        (b'{"architectures": ["LLamaForCausalLM"]}', "has none of the keys that its sizes are read from"),
+        (b'{"architectures": ["LLamaForCausalLM"]}', "LLamaForCausalLM. but has no hidden_size"),
         (b'{"architectures": ["LlamaForCausalLM"], "hidden_size": "wide"}', "hidden_size"),
         (b'{"architectures": ["LlamaForCausalLM"], "hidden_size": 1}', "num_hidden_layers"),
         (b'{"architectures": ["LlamaForCausalLM"], "hidden_size": 1e400}', "config.json"),

@@ -107,7 +107,7 @@ BY_TYPE: dict[str, str] = {
     "whisper": "WhisperForConditionalGeneration",
     "xlm-roberta": "XLMRobertaModel",
 }
-UNREAD = "and has none of the keys that its sizes are read from: hidden_size, num_hidden_layers"
+TRACE = 'a preset whose [model] has kind = "huggingface" and names this file as its config is estimated by tracing it'
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -207,7 +207,7 @@ def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
     try:
         found = read_any(dict(config.values))
     except Damaged as error:
-        raise Damaged(f"is of the architecture {printable(name[:60])!r} {UNREAD}: it {error}") from None
+        raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}; {TRACE}") from None
     return name, config, found.table, LANGUAGE if found.partial else "", found.basis
 
 
