@@ -1,6 +1,7 @@
 """Headers of safetensors and GGUF files: what they hold, and that a broken one is refused and does nothing more."""
 
 import json
+import math
 import struct
 from contextlib import suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
+from vramtui.estimators.analytic import parameter_count
 from vramtui.presets.model_files.as_preset import preset_of
 
 HIDDEN, LAYERS, HEADS, KV, FFN, VOCAB = 64, 2, 4, 2, 128, 256
@@ -101,11 +103,12 @@ def test_several_files_and_their_index(tmp_path: Path) -> None:
         preset_of(path)
 
 
-def test_weights_alone_are_not_enough(tmp_path: Path) -> None:
+def test_weights_alone_are_read_from_their_names_and_shapes(tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(safetensors(llama_shapes()))
-    with pytest.raises(UserError, match=r"put the model's config\.json beside it"):
-        preset_of(path)
+    preset = preset_of(path)
+    assert preset.notes.startswith("Generic")
+    assert parameter_count(preset.model) == sum(math.prod(shape) for shape in llama_shapes().values())
 
 
 def text(value: str) -> bytes:

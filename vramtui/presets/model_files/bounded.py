@@ -15,7 +15,7 @@ class Damaged(Exception):
     """The bytes are not what their format says; the message goes on after the file's name."""
 
 
-class Unmodelled(Damaged):
+class Unmodelled(Exception):
     """The file is sound, but says something that its architecture's own reader does not model."""
 
 
