@@ -3,7 +3,7 @@
 from vramtui.presets.model_files.architectures.attention import attention, mla
 from vramtui.presets.model_files.architectures.family import Family, Layer, truth
 from vramtui.presets.model_files.architectures.feed_forward import experts, has_experts, mlp
-from vramtui.presets.model_files.architectures.keys import Keys, Sizes, layer_count, sizes_of
+from vramtui.presets.model_files.architectures.keys import Keys, LayerSizes, layer_count, sizes_of
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
 PATTERNS = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
@@ -43,7 +43,7 @@ def add_decoder(tensors: TensorList, caches: CacheList, keys: Keys, family: Fami
     _head(tensors, keys, sizes, family)
 
 
-def _head(tensors: TensorList, keys: Keys, sizes: Sizes, family: Family) -> None:
+def _head(tensors: TensorList, keys: Keys, sizes: LayerSizes, family: Family) -> None:
     if family.last_norm and family.norm:
         tensors.add("norm", sizes.hidden, count=family.norm)
     if not keys.flag("tie_word_embeddings", family.tied):

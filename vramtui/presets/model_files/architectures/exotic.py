@@ -4,14 +4,14 @@ from vramtui.presets.model_files.architectures.attention import attention, mla
 from vramtui.presets.model_files.architectures.decoder import add_layer, add_layers, read_decoder
 from vramtui.presets.model_files.architectures.family import Family, Layer
 from vramtui.presets.model_files.architectures.feed_forward import dense
-from vramtui.presets.model_files.architectures.keys import HIDDEN, LAYERS, Keys, Sizes, layer_count, sizes_of
+from vramtui.presets.model_files.architectures.keys import HIDDEN, LAYERS, Keys, LayerSizes, layer_count, sizes_of
 from vramtui.presets.model_files.architectures.recurrent import mamba2
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
 PLAIN = Family()
 
 
-def _begin(tensors: TensorList, keys: Keys, *, tied: bool = False) -> Sizes:
+def _begin(tensors: TensorList, keys: Keys, *, tied: bool = False) -> LayerSizes:
     """Embedding of words and, where it is another, the output layer."""
     sizes = sizes_of(keys)
     tensors.place = "outside"
@@ -112,7 +112,7 @@ def zamba(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -
         caches.add(per_token=attends, state=inner * kernel, state_fp32=inner * state)
 
 
-def _shared_block(tensors: TensorList, keys: Keys, sizes: Sizes, wide: int) -> None:
+def _shared_block(tensors: TensorList, keys: Keys, sizes: LayerSizes, wide: int) -> None:
     width = sizes.heads * keys.whole("attention_head_dim")
     for name in ("q_proj", "k_proj", "v_proj"):
         tensors.linear(name, width, wide)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from vramtui.presets.model_files.architectures.keys import Keys, Sizes
+from vramtui.presets.model_files.architectures.keys import Keys, LayerSizes
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
 Truth = bool | str | tuple[str, bool]
@@ -14,7 +14,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     """One layer of a model: its keys (its own first), number, kind (`full_attention` …) and whether it has experts."""
 
     keys: Keys
-    sizes: Sizes
+    sizes: LayerSizes
     number: int
     kind: str
     sparse: bool
@@ -22,7 +22,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Operator = Callable[[TensorList, CacheList, Layer], None]
-More = Callable[[TensorList, Keys, Sizes], None]
+More = Callable[[TensorList, Keys, LayerSizes], None]
 
 
 class Family(msgspec.Struct, frozen=True, kw_only=True):

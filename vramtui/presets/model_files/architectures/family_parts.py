@@ -5,7 +5,7 @@ import msgspec
 from vramtui.presets.model_files.architectures.attention import SLIDING, attention, window_of
 from vramtui.presets.model_files.architectures.family import Layer
 from vramtui.presets.model_files.architectures.feed_forward import dense, experts, shared_width
-from vramtui.presets.model_files.architectures.keys import FFN, Keys, Sizes, layer_count, sizes_of
+from vramtui.presets.model_files.architectures.keys import FFN, Keys, LayerSizes, layer_count, sizes_of
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
 FULL, LINEAR = "full_attention", "linear_attention"
@@ -91,7 +91,7 @@ def hyper_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
         tensors.add("hyper_scale", 2)
 
 
-def hyper_head(tensors: TensorList, keys: Keys, sizes: Sizes) -> None:
+def hyper_head(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
     """The streams joined at the end."""
     streams = keys.whole("hc_mult")
     tensors.add("hyper_head_fn", streams, streams * sizes.hidden)
@@ -104,7 +104,7 @@ def half_ffn(keys: Keys) -> Keys:
     return keys.changed(intermediate_size=keys.whole(*FFN) // 2)
 
 
-def add_moshi_row(tensors: TensorList, _keys: Keys, sizes: Sizes) -> None:
+def add_moshi_row(tensors: TensorList, _keys: Keys, sizes: LayerSizes) -> None:
     """One word more, which begins a sequence."""
     tensors.add("embed_tokens", 1, sizes.hidden)
 
@@ -143,7 +143,7 @@ def mpt_keys(keys: Keys) -> Keys:
     return keys.changed(intermediate_size=keys.whole("expansion_ratio", default=4) * keys.whole("d_model"))
 
 
-def cpm_ant_tables(tensors: TensorList, keys: Keys, sizes: Sizes) -> None:
+def cpm_ant_tables(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
     """Words with prompts among them, segments, and biases for distances."""
     prompts = keys.whole("prompt_types", default=32) * keys.whole("prompt_length", default=32)
     segments = keys.whole("segment_types", default=32)
@@ -172,7 +172,7 @@ def modernbert_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> N
     tensors.norm("attn_norm", layer.sizes.hidden, count=int(layer.number > 0))
 
 
-def modernbert_head(tensors: TensorList, keys: Keys, sizes: Sizes) -> None:
+def modernbert_head(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
     """A norm of the embeddings, and a layer before the output layer."""
     tensors.norm("embed_norm", sizes.hidden, bias=keys.flag("norm_bias"))
     tensors.linear("head_dense", sizes.hidden, sizes.hidden, bias=keys.flag("classifier_bias"))
@@ -234,7 +234,7 @@ def gemma4_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
         tensors.norm("per_layer_norm", layer.sizes.hidden)
 
 
-def gemma4_inputs(tensors: TensorList, keys: Keys, sizes: Sizes) -> None:
+def gemma4_inputs(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
     """Words embedded once more for every layer."""
     width = keys.maybe("hidden_size_per_layer_input")
     if width:

@@ -112,7 +112,7 @@ class Keys:
         return Keys({**self.values, **values}, self.inside)
 
 
-class Sizes(msgspec.Struct, frozen=True, kw_only=True):
+class LayerSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What most tensors of one layer are shaped by; `value_dim` is the width of a head of values."""
 
     hidden: int
@@ -157,7 +157,7 @@ def layer_count(keys: Keys) -> int:
     return layers
 
 
-def sizes_of(keys: Keys) -> Sizes:
+def sizes_of(keys: Keys) -> LayerSizes:
     """The sizes of a layer.
 
     Raises:
@@ -167,7 +167,7 @@ def sizes_of(keys: Keys) -> Sizes:
     heads = keys.maybe(*HEADS) or 1
     head_dim = keys.maybe(*HEAD_DIM) or max(1, hidden // heads)
     multi = 1 if keys.flag("multi_query") else heads
-    return Sizes(
+    return LayerSizes(
         hidden=hidden,
         heads=heads,
         kv_heads=keys.maybe(*KV_HEADS) or multi,

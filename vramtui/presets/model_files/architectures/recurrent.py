@@ -63,7 +63,7 @@ def mamba2(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
 
 
 class DeltaSizes:
-    """Sizes of a gated delta rule's keys and values."""
+    """LayerSizes of a gated delta rule's keys and values."""
 
     def __init__(self, keys: Keys) -> None:
         self.key_heads = keys.whole("linear_num_key_heads", "linear_num_heads", "num_heads")
