@@ -5,7 +5,7 @@ import pytest
 from tests.app.driving import climbing, dashboard, screen_text
 from vramtui.monitor.predictor import MaxBatchSearch
 
-WORDS = "largest batch that fits the card: "
+WORDS = "largest batch on an empty card: "
 
 
 async def test_a_long_search_holds_nothing_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -316,7 +316,7 @@ async def test_what_was_stepped_in_the_panel_comes_along(tmp_path: Path) -> None
         assert isinstance(opened, EditorScreen)
         assert opened is not screen
         assert opened.draft.text == TEXT.replace("batch_size = 4", "batch_size = 6")
-        assert "unsaved" in said(app)
+        assert "not saved yet" in said(app)
 
 
 async def test_tables_are_found_by_a_key(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Pa
         await pilot.press("escape")
         await settle(app, pilot)
         panel = app.screen.view.panel  # type: ignore[attr-defined]  # it is Watch
-        assert panel.workload.run.batch_size == 8
+        assert panel.workload.run.batch_size == 4  # the job says --batch 4, whatever the file says
         assert not panel.changed
         row = app.state.view().chosen
         assert row is not None
@@ -322,7 +322,7 @@ async def test_of_a_bundled_preset_it_edits_a_copy(tmp_path: Path, monkeypatch: 
         await _outside(edited, monkeypatch)
         assert text_of(found) == TEXT
         assert (tmp_path / "presets" / "tiny.toml").read_text() == EIGHT
-        assert "came with the program" in said(edited[0])
+        assert "It is a bundled preset" in said(edited[0])
 
 
 async def test_what_is_wrong_afterwards_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,4 +352,4 @@ async def test_a_text_that_is_no_toml_opens_at_its_line(tmp_path: Path) -> None:
         await settle(app, pilot)
         assert screen.area.cursor_location[0] == 13
         assert screen.has_class("page-text")
-        assert "✗ 1 wrong  line 14: not valid TOML" in screen_text(app).splitlines()[-2]
+        assert "✗ 1 error  line 14: not valid TOML" in screen_text(app).splitlines()[-2]

@@ -13,7 +13,7 @@ def test_a_bundled_preset_is_edited_into_ones_own(tmp_path: Path) -> None:
     with Terminal(COMMAND, size=(120, 35), env={"VRAMTUI_CONFIG_DIR": str(tmp_path)}) as terminal:
         terminal.wait_for("Estimate")
         terminal.send("e")
-        terminal.wait_for("TOML ·", "came with the program")
+        terminal.wait_for("TOML ·", "bundled preset")
         terminal.wait_for("run.batch_size")
         # To another field and back, and a figure, all in one go as over a slow connection.
         terminal.send("\x1b[1;5B\x1b[1;5A\x1b[B\x1b[B7")
