@@ -1,4 +1,4 @@
-"""One rank's training, phase by phase: a Trainer whose states are divided and who holds what sharing needs."""
+"""One rank's training, phase by phase: a Trainer of divided states, beside which is what sharing needs."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -6,10 +6,10 @@ from typing import NamedTuple
 import msgspec
 
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Phase
+from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble, cached_share
+from vramtui.estimators.analytic.assemble import Fact, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.parallel.buffers import Buffer
 from vramtui.estimators.analytic.parallel.pipeline import RECEIVED
@@ -17,10 +17,9 @@ from vramtui.estimators.analytic.parallel.zero_fsdp import Sharing, sharded, sha
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes, nccl_part
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
-from vramtui.estimators.analytic.tape.passes import Pass
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.training.parts import training_facts
-from vramtui.estimators.analytic.training.trainer import Trainer
+from vramtui.estimators.analytic.training.trainer import BesideTraining, Trainer, summed
 from vramtui.estimators.torch_facts.cards import card_limits
 
 
@@ -39,7 +38,7 @@ class Flight(NamedTuple):
 ALONE = Flight()
 
 
-class ShardedTrainer(Trainer):
+class ShardedTrainer:
     """One rank; `program` has its tensors whole along the data ranks, and its tapes' gradients divided already."""
 
     def __init__(
@@ -54,60 +53,44 @@ class ShardedTrainer(Trainer):
     ) -> None:
         sharing = sharing_of(parallel)
         mine = _divided(program, sharing) if sharing.stage >= 3 else program
-        super().__init__(mine, run, device)
-        self.parallel, self.buffers, self.flight = parallel, buffers, flight
+        self.parallel, self.buffers = parallel, buffers
+        self.trainer = trainer = Trainer(mine, run, device)
         own = sharded(program.trained, sharing) if sharing.stage else program.trained
         if sharing.stage in {1, 2}:
-            self.states = optimizer_states(own, mine.recipe.states, run.optimizer, run.stepping, card_limits(device))
-            self.master = held(own, 4) if mine.recipe.master else BlockBytes()
+            trainer.states = optimizer_states(own, mine.recipe.states, run.optimizer, run.stepping, card_limits(device))
+            trainer.master = held(own, 4) if mine.recipe.master else BlockBytes()
         if sharing.stage == 2:
-            self.gradients = held(own, mine.recipe.weights)
+            trainer.gradients = held(own, mine.recipe.weights)
         if parallel.cpu_offload:
-            self.states, self.master = States(formula="in host memory"), BlockBytes()
+            trainer.states, trainer.master = States(formula="in host memory"), BlockBytes()
+        trainer.beside = _beside(buffers, flight.beside(trainer.first.forward.end))
 
     def estimate(self) -> Estimate:
         """Follow steps 0 and 1, with NCCL's memory outside the allocator."""
-        moments = MomentLog()
-        moments.note("build", 0, self._resting(0))
-        for step in (0, 1):
-            self._step(moments, step)
-        facts = training_facts(self) | {buffer.name: _fact(buffer) for buffer in self.buffers}
+        trainer = self.trainer
+        facts = training_facts(trainer) | {buffer.name: _fact(buffer) for buffer in self.buffers}
         facts[RECEIVED] = _received()
         ranks = self.parallel.ranks
-        other, share = self.states.paged + nccl_bytes(ranks), cached_share(self.run)
-        estimate = assemble(moments, facts, self.device, self.notes, other, share=share)
-        beside = (*self.outside, *((nccl_part(ranks),) if ranks > 1 else ()))
-        return msgspec.structs.replace(estimate, parts=(*estimate.parts, *beside))
+        other, share = trainer.states.paged + nccl_bytes(ranks), cached_share(trainer.run)
+        estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, share=share)
+        outside = (*trainer.outside, *((nccl_part(ranks),) if ranks > 1 else ()))
+        return msgspec.structs.replace(estimate, parts=(*estimate.parts, *outside))
 
-    def _resting(self, step: int) -> BytesByGroup:
-        always = {buffer.name: buffer.always for buffer in self.buffers if buffer.always}
-        return super()._resting(step) | always
 
-    def _pass(
-        self, moments: MomentLog, phase: Phase, step: int, done: Pass, *, early: BytesByGroup, late: BytesByGroup
-    ) -> None:
-        """A pass with the buffers of this moment, and the activations of micro-batches that wait for theirs."""
-        forward = phase == "forward"
-        beside = self.flight.beside(self.first.forward.end)
-        within = _sum(beside, {b.name: b.forward if forward else b.backward for b in self.buffers})
-        after = _sum(beside, {b.name: b.between for b in self.buffers}) if forward else {}
-        moments.note(phase, step, _sum(early, within, done.early), end=False)
-        moments.note(phase, step, _sum(late, within, done.late), end=False)
-        moments.note(phase, step, _sum(late, after, done.end))
+def _beside(buffers: Sequence[Buffer], waiting: BytesByGroup) -> BesideTraining:
+    """The buffers of each moment, and the activations of micro-batches that wait for their backward pass."""
+    return BesideTraining(
+        always={buffer.name: buffer.always for buffer in buffers if buffer.always},
+        forward=summed(waiting, {buffer.name: buffer.forward for buffer in buffers}),
+        between=summed(waiting, {buffer.name: buffer.between for buffer in buffers}),
+        backward=summed(waiting, {buffer.name: buffer.backward for buffer in buffers}),
+    )
 
 
 def _divided(program: Program, sharing: Sharing) -> Program:
     return msgspec.structs.replace(
         program, frozen=sharded(program.frozen, sharing), trained=sharded(program.trained, sharing)
     )
-
-
-def _sum(*parts: BytesByGroup) -> BytesByGroup:
-    total: BytesByGroup = {}
-    for part in parts:
-        for name, size in part.items():
-            total[name] = total.get(name, 0) + size
-    return total
 
 
 def _fact(buffer: Buffer) -> Fact:

@@ -1,8 +1,37 @@
 """Bytes held by group while a pass is replayed, and the fullest moment of it."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 BytesByGroup = dict[str, int]
+
+
+class ReplayListener(Protocol):
+    """What a replay tells of each operator: a `Meter` counts it, a journal writes it down."""
+
+    def take(self, group: str, size: int) -> None:
+        """`size` bytes are allocated."""
+        ...
+
+    def free(self, group: str, size: int, pieces: int = 1) -> None:
+        """`size` bytes are freed, of several tensors of one size where it is `pieces`."""
+        ...
+
+    def move(self, old: str, new: str, size: int) -> None:
+        """`size` bytes are counted under another group from now on."""
+        ...
+
+    def gemm(self) -> None:
+        """A matrix product runs."""
+        ...
+
+    def look(self, scratch: int) -> None:
+        """An operator runs, with `scratch` bytes of its own."""
+        ...
+
+    def repeat(self, once: Callable[[], None], count: int) -> None:
+        """Let `once` happen `count` times, of which it is called only once."""
+        ...
 
 
 class Meter:

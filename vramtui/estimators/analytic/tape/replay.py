@@ -6,7 +6,7 @@ repetition or in the last.
 
 from collections.abc import Iterable, Sequence
 
-from vramtui.estimators.analytic.tape.meter import Meter
+from vramtui.estimators.analytic.tape.meter import ReplayListener
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
 
@@ -27,7 +27,7 @@ class TapeStage:
         self.checkpointed = checkpointed
 
 
-def forward(stages: Sequence[TapeStage], meter: Meter, *, training: bool) -> None:
+def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: bool) -> None:
     """Run every stage. What is held for the whole pass is let go at its end."""
     at_end: dict[tuple[str, int], int] = {}
     borrowed = False
@@ -60,7 +60,7 @@ def forward(stages: Sequence[TapeStage], meter: Meter, *, training: bool) -> Non
         meter.free(group, size * count, count)
 
 
-def _run(nodes: Iterable[Node], meter: Meter, *, keep: bool) -> None:
+def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool) -> None:
     for node in nodes:
         for storage in node.makes:
             storage.refs = 2 if storage.held else 1
@@ -75,13 +75,15 @@ def _run(nodes: Iterable[Node], meter: Meter, *, keep: bool) -> None:
             _drop(storage, meter)
 
 
-def _drop(storage: Storage, meter: Meter) -> None:
+def _drop(storage: Storage, meter: ReplayListener) -> None:
     storage.refs -= 1
     if storage.refs == 0 and not storage.borrowed:
         meter.free(storage.group, storage.size)
 
 
-def backward(stages: Sequence[TapeStage], meter: Meter, *, accumulate: bool = False, incoming: int = 0) -> None:
+def backward(
+    stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: bool = False, incoming: int = 0
+) -> None:
     """Run every stage's backward, last first; gradients of parameters stay, added to older ones if `accumulate`.
 
     `incoming` bytes are the gradient of what the last stage hands on; the caller has counted them.
@@ -99,7 +101,7 @@ def backward(stages: Sequence[TapeStage], meter: Meter, *, accumulate: bool = Fa
         incoming = _size(tape.input) if tape.input is not None and tape.input.tracked else 0
 
 
-def _again(tape: Tape, end: int, meter: Meter) -> None:
+def _again(tape: Tape, end: int, meter: ReplayListener) -> None:
     """Recompute a checkpointed block up to the last tensor that its backward needs, before its node `end`."""
     nodes = tape.nodes[:end]
     if nodes:
@@ -131,7 +133,7 @@ def _size(tensor: Tensor) -> int:
     return rounded(size) + tail(size)
 
 
-def _back(tape: Tape, meter: Meter, incoming: int, *, accumulate: bool, recomputed: bool) -> None:
+def _back(tape: Tape, meter: ReplayListener, incoming: int, *, accumulate: bool, recomputed: bool) -> None:
     """One block's backward. A checkpointed one is recomputed when the first operator asks for what it saved."""
     if tape.output is not None and incoming:
         tape.output.gradient = [incoming, 1]
@@ -150,7 +152,9 @@ def _back(tape: Tape, meter: Meter, incoming: int, *, accumulate: bool, recomput
         tensor.gradient = None
 
 
-def _gradients(node: Node, arrived: list[list[int]], meter: Meter, *, accumulate: bool, recomputed: bool) -> None:
+def _gradients(
+    node: Node, arrived: list[list[int]], meter: ReplayListener, *, accumulate: bool, recomputed: bool
+) -> None:
     """One operator's backward. What it saved goes when it is through; a recomputed tensor already before a bias's
     gradient is summed, because nothing but the operator holds it.
     """
@@ -176,18 +180,18 @@ def _gradients(node: Node, arrived: list[list[int]], meter: Meter, *, accumulate
         meter.free(BACKWARD, node.into)
 
 
-def _let_go(saved: Iterable[Storage], meter: Meter) -> None:
+def _let_go(saved: Iterable[Storage], meter: ReplayListener) -> None:
     for storage in saved:
         _drop(storage, meter)
 
 
-def _own(tensor: Tensor, meter: Meter) -> list[int]:
+def _own(tensor: Tensor, meter: ReplayListener) -> list[int]:
     size = _size(tensor)
     meter.take(BACKWARD, size)
     return [size, 1]
 
 
-def _passed_on(arrived: list[list[int]], meter: Meter) -> list[int]:
+def _passed_on(arrived: list[list[int]], meter: ReplayListener) -> list[int]:
     """The gradient that came in, held once more; where none did it is that of the loss itself, a single 1."""
     if not arrived:
         meter.take(BACKWARD, 512)
@@ -196,7 +200,7 @@ def _passed_on(arrived: list[list[int]], meter: Meter) -> list[int]:
     return arrived[0]
 
 
-def _arrive(tensor: Tensor, buffer: list[int], meter: Meter) -> None:
+def _arrive(tensor: Tensor, buffer: list[int], meter: ReplayListener) -> None:
     """Add to the gradient that waits for the tensor: in place when nobody else holds it, else into a new tensor."""
     waiting = tensor.gradient
     if waiting is None:
@@ -218,7 +222,7 @@ def _arrive(tensor: Tensor, buffer: list[int], meter: Meter) -> None:
         tensor.gradient = [size, 1]
 
 
-def _release(buffer: list[int], meter: Meter) -> None:
+def _release(buffer: list[int], meter: ReplayListener) -> None:
     buffer[1] -= 1
     if buffer[1] == 0:
         meter.free(BACKWARD, buffer[0])

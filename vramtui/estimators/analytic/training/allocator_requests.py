@@ -9,7 +9,6 @@ import msgspec
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.allocator import CachingAllocator
 from vramtui.estimators.analytic.sizes.parameters import Parameter
-from vramtui.estimators.analytic.tape.meter import Meter
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStage, backward, forward
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, rounded, segment_bytes
@@ -22,13 +21,12 @@ BLOCKS_SHARE = 0.05
 ROOM = 1 << 60
 
 
-class Journal(Meter):
-    """Writes down every take and release, of a block that repeats as often as it does."""
+class Journal:
+    """Writes down every take and release of a replay, of a block that repeats as often as it does."""
 
     __slots__ = ("steps",)
 
     def __init__(self) -> None:
-        super().__init__()
         self.steps: list[Step] = []
 
     def take(self, group: str, size: int) -> None:

@@ -25,8 +25,24 @@ from vramtui.estimators.torch_facts.cublas import workspace_bytes
 NEVER_RUN = frozenset({"adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"})
 
 
+class BesideTraining(msgspec.Struct, frozen=True):
+    """What a rank holds beside a job's own tensors, in bytes by group.
+
+    Attributes:
+        always: from build to the end.
+        forward: within the forward pass.
+        between: from the end of forward to backward.
+        backward: within the backward pass.
+    """
+
+    always: BytesByGroup = {}
+    forward: BytesByGroup = {}
+    between: BytesByGroup = {}
+    backward: BytesByGroup = {}
+
+
 class Trainer:
-    """One training job's sizes; `estimate` follows it through two steps."""
+    """One training job's sizes, which a rank of several changes to its own; `follow` goes through two steps."""
 
     def __init__(self, program: Program, run: TrainRun, device: Device) -> None:
         self.program, self.run, self.device = program, run, device
@@ -43,15 +59,25 @@ class Trainer:
         if run.gradient_accumulation_steps > 1:
             self.later = replayed(program.stages, accumulate=True)
         self.workspace = workspace_bytes(device.capability)
+        self.beside = BesideTraining()
 
-    def estimate(self) -> Estimate:
-        """Follow steps 0 and 1; from then on every step is like step 1."""
+    def follow(self) -> MomentLog:
+        """Every moment of steps 0 and 1; from then on every step is like step 1."""
         moments = MomentLog()
         moments.note("build", 0, self._resting(0))
         for step in (0, 1):
             self._step(moments, step)
+        return moments
+
+    def estimate(self) -> Estimate:
+        """The estimate of a job on one card."""
         estimate = assemble(
-            moments, training_facts(self), self.device, self.notes, self.states.paged, share=cached_share(self.run)
+            self.follow(),
+            training_facts(self),
+            self.device,
+            self.notes,
+            self.states.paged,
+            share=cached_share(self.run),
         )
         unheld = unmeasured(self.run)
         if unheld:
@@ -71,19 +97,19 @@ class Trainer:
 
     def _step(self, moments: MomentLog, step: int) -> None:
         resting = self._resting(step)
-        fed = _sum(resting, {"inputs": self.program.inputs + self.program.loss}, self._workspaces(2 if step else 0))
+        fed = summed(resting, {"inputs": self.program.inputs + self.program.loss}, self._workspaces(2 if step else 0))
         if step:
-            moments.note("input", step, _sum(fed, {"inputs": self.program.inputs}), end=False)
+            moments.note("input", step, summed(fed, {"inputs": self.program.inputs}), end=False)
         moments.note("input", step, fed)
         done = self._micro_batch(moments, step, fed, self.first, {}, main=step > 0, autograd=step > 0)
         if self.run.gradient_accumulation_steps > 1:
             kept = {GRADIENTS: self.gradients.bytes}
             done = self._micro_batch(moments, step, fed, self.later, kept, main=True, autograd=True)
         states = {} if self.states.from_build else {"optimizer": self.states.bytes}
-        stepping = done if step else _sum(done, states)
-        moments.note("step", step, _sum(done, {"gradient clipping": self.clipping}), end=False)
+        stepping = done if step else summed(done, states)
+        moments.note("step", step, summed(done, {"gradient clipping": self.clipping}), end=False)
         cast = {"fp32 gradients": self.master.bytes}
-        moments.note("step", step, _sum(stepping, cast, {"step temporaries": self.states.step}), end=False)
+        moments.note("step", step, summed(stepping, cast, {"step temporaries": self.states.step}), end=False)
         moments.note("step", step, stepping)
         moments.note("zero_grad", step, {name: size for name, size in stepping.items() if name != GRADIENTS})
 
@@ -100,20 +126,23 @@ class Trainer:
     ) -> BytesByGroup:
         """Forward and backward; `main` and `autograd` say whether the two threads have their workspaces already."""
         resting = {name: size for name, size in fed.items() if name != "workspaces"}
-        start = _sum(resting, kept)
+        start = summed(resting, kept)
         before = self._workspaces(2 if autograd else 1 if main else 0)
         one = self._workspaces(2 if autograd else 1)
-        self._pass(moments, "forward", step, passes.forward, early=_sum(start, before), late=_sum(start, one))
-        two = _sum(start, self._workspaces(2))
-        self._pass(moments, "backward", step, passes.backward, early=_sum(start, one), late=two)
-        return _sum(two, passes.backward.end)
+        self._pass(moments, "forward", step, passes.forward, early=summed(start, before), late=summed(start, one))
+        two = summed(start, self._workspaces(2))
+        self._pass(moments, "backward", step, passes.backward, early=summed(start, one), late=two)
+        return summed(two, passes.backward.end)
 
     def _pass(
         self, moments: MomentLog, phase: Phase, step: int, done: Pass, *, early: BytesByGroup, late: BytesByGroup
     ) -> None:
-        moments.note(phase, step, _sum(early, done.early), end=False)
-        moments.note(phase, step, _sum(late, done.late), end=False)
-        moments.note(phase, step, _sum(late, done.end))
+        """A pass with what is beside it at this moment."""
+        forward = phase == "forward"
+        within, after = (self.beside.forward, self.beside.between) if forward else (self.beside.backward, {})
+        moments.note(phase, step, summed(early, within, done.early), end=False)
+        moments.note(phase, step, summed(late, within, done.late), end=False)
+        moments.note(phase, step, summed(late, after, done.end))
 
     def _resting(self, step: int) -> BytesByGroup:
         """What is there when a step begins."""
@@ -125,7 +154,7 @@ class Trainer:
         }
         if step or self.states.from_build:
             resting["optimizer"] = self.states.bytes
-        return resting
+        return resting | self.beside.always
 
     def _workspaces(self, threads: int) -> BytesByGroup:
         return {"workspaces": self.workspace * threads}
@@ -136,7 +165,8 @@ def estimate_training(program: Program, run: TrainRun, device: Device) -> Estima
     return Trainer(program, run, device).estimate()
 
 
-def _sum(*parts: BytesByGroup) -> BytesByGroup:
+def summed(*parts: BytesByGroup) -> BytesByGroup:
+    """Bytes of all parts, group by group."""
     total: BytesByGroup = {}
     for part in parts:
         for name, size in part.items():
