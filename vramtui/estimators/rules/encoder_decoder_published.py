@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from vramtui.core.schema.rule_inputs import EncoderDecoderPublishedRule
-from vramtui.estimators.rules.base import Rule, RuleSheet
+from vramtui.estimators.rules.base import ITEM_BYTES, Rule, RuleSheet
 
 SOURCE = "A published Python function for the memory of training a Transformer (fp32 weights, Adam, int64 ids)"
 IDS = 8  # bytes of an int64
@@ -12,7 +12,7 @@ IDS = 8  # bytes of an int64
 def compute(inputs: EncoderDecoderPublishedRule) -> RuleSheet:
     """Weights x (1 + dropout), as many bytes of gradients, twice as many of moments, masks, ids, activations."""
     sheet = RuleSheet(SOURCE, "backward", "No norm at the end of a stack, no CUDA context, no workspaces.")
-    item = inputs.dtype_bytes
+    item = ITEM_BYTES[inputs.dtype]
     count = parameters(inputs)
     weights = count * (1 + Fraction(repr(inputs.dropout))) * item
     positions = inputs.sequence_length * inputs.d_model * 2 if inputs.position_parameters else 0
@@ -46,7 +46,7 @@ def parameters(inputs: EncoderDecoderPublishedRule) -> int:
 
 def _add_activations(sheet: RuleSheet, inputs: EncoderDecoderPublishedRule) -> None:
     """N = batch x sequence x d; an attention keeps 5 N and its scores, a norm N, a feed-forward N + 2 F."""
-    item, batch, length = inputs.dtype_bytes, inputs.batch_size, inputs.sequence_length
+    item, batch, length = ITEM_BYTES[inputs.dtype], inputs.batch_size, inputs.sequence_length
     n = batch * length * inputs.d_model * item
     scores = batch * inputs.num_heads * length * length * item
     f = batch * length * inputs.d_ff * item
@@ -66,7 +66,7 @@ def _errata(
     inputs: EncoderDecoderPublishedRule, count: int, weights: Fraction, masks: int, positions: int
 ) -> list[str]:
     """What each term misses, in bytes of this very job."""
-    item, tokens = inputs.dtype_bytes, inputs.batch_size * inputs.sequence_length
+    item, tokens = ITEM_BYTES[inputs.dtype], inputs.batch_size * inputs.sequence_length
     n, f = tokens * inputs.d_model * item, tokens * inputs.d_ff * item
     logits = tokens * inputs.target_vocab_size * item
     blocks = inputs.encoder_layers + inputs.decoder_layers

@@ -26,6 +26,10 @@ def form_of(text: str, folder: Path | None = None) -> tuple[FormGroup, ...]:
     return tuple(_Form(readable(text), folder).groups())
 
 
+# Lists that the reader of a model's file fills, tensor by tensor; nobody types them, so an empty one is not offered.
+FROM_FILES = {("model", "tensors"), ("model", "caches")}
+
+
 class _Form:
     def __init__(self, seen: Readable, folder: Path | None) -> None:
         self._seen = seen
@@ -50,6 +54,8 @@ class _Form:
         helps = helps_of(struct.cls) if struct is not None else {}
         for field in struct.fields if struct is not None else ():
             whole = (*key, field.encode_name)
+            if whole in FROM_FILES and field.encode_name not in table:
+                continue
             if any(isinstance(option, inspect.StructType) for option in options_of(field.type)):
                 value, told = table.get(field.encode_name), helps.get(field.encode_name, "")
                 inner.extend(self._table(whole, field.type, value, required=field.required, about=told))

@@ -68,7 +68,7 @@ class EncoderDecoderPublishedRule(RuleTable, frozen=True, kw_only=True, tag="enc
         bias: norms have one.
         position_parameters: positions have parameters of their own.
         dropout: by which the function enlarges the weights.
-        dtype_bytes: bytes of a number, 4 for fp32, 2 for fp16.
+        dtype: what every number is kept in.
     """
 
     d_model: Size
@@ -84,7 +84,7 @@ class EncoderDecoderPublishedRule(RuleTable, frozen=True, kw_only=True, tag="enc
     bias: bool = True
     position_parameters: bool = False
     dropout: Ratio = 0.1
-    dtype_bytes: Literal[2, 4] = 4
+    dtype: Literal["fp32", "fp16"] = "fp32"
 
 
 class EleutherRule(RuleTable, frozen=True, kw_only=True, tag="eleutherai"):
