@@ -27,8 +27,12 @@ IMPOSSIBLE = [
     ("gpt2-124m", "run.sequence_length=4096", "longer than model.max_position_embeddings = 1024"),
 ]
 FILES = [
-    ("config.json", b'{"architectures": ["LlamaForCasualLM"]}', "did you mean LlamaForCausalLM?"),
-    ("config.json", b'{"model_type": "lama"}', "did you mean llama?"),
+    (
+        "config.json",
+        b'{"architectures": ["LlamaForCasualLM"]}',
+        "kind = \"huggingface\"",
+    ),
+    ("config.json", b'{"model_type": "lama"}', "not known; a preset whose"),
     ("config.json", b"{", "is no config.json"),
     ("model.gguf", b"GGUF" + struct.pack("<I", 3), "is cut short"),
     ("model.gguf", b"", "is cut short"),

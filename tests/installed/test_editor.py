@@ -13,7 +13,7 @@ def test_a_bundled_preset_is_edited_into_ones_own(tmp_path: Path) -> None:
     with Terminal(COMMAND, size=(120, 35), env={"VRAMTUI_CONFIG_DIR": str(tmp_path)}) as terminal:
         terminal.wait_for("Estimate")
         terminal.send("e")
-        terminal.wait_for("TOML ·", "bundled preset")
+        terminal.wait_for("TOML ·", "Bundled preset")
         terminal.wait_for("run.batch_size")
         # To another field and back, and a figure, all in one go as over a slow connection.
         terminal.send("\x1b[1;5B\x1b[1;5A\x1b[B\x1b[B7")
@@ -21,7 +21,7 @@ def test_a_bundled_preset_is_edited_into_ones_own(tmp_path: Path) -> None:
         terminal.send("\x13")
         terminal.wait_for("Saved as a copy")
         terminal.send("\x1b")
-        terminal.wait_for("Processes", "batch ‹ 7 ›")
+        terminal.wait_for("Processes", "from the command line: --batch 4")  # the job's own flag counts
         terminal.send("q")
         assert terminal.ended() == 0
     text = (tmp_path / "presets" / "llama-3.1-8b-lora.toml").read_text()
@@ -40,7 +40,7 @@ def test_the_own_editor_has_the_terminal_to_itself(tmp_path: Path) -> None:
         terminal.wait_for("EDITING")
         terminal.send("done\n")
         terminal.wait_for("your copy is")  # which goes again before long
-        terminal.wait_for("Processes", "batch ‹ 7 ›")
+        terminal.wait_for("Processes", "from the command line: --batch 4")  # the job's own flag counts
         terminal.send("q")
         assert terminal.ended() == 0
         assert terminal.left_behind() == []

@@ -26,7 +26,7 @@ def test_tokens_and_sequences_stand_in_the_text_and_in_json() -> None:
     room = f"room for {tokens:,} tokens of keys and values: {tokens / 131072:.2f} sequences of 131,072 tokens at once"
     assert any(note.startswith(room) for note in estimate["assumptions"])
     assert estimate["fits"]
-    assert room[:40] in RUNNER.invoke(program(), arguments).stdout
+    assert room[:40] in RUNNER.invoke(program(), [*arguments, "-v"]).stdout
 
 
 def test_a_server_that_does_not_fit_is_one_sentence() -> None:

@@ -28,7 +28,7 @@ def test_contradictions_end_with_2(preset: str, settings: list[str], sentence: s
 
 
 def test_the_worst_rank_is_named_in_the_answer() -> None:
-    done = RUNNER.invoke(program(["estimate"]), ["estimate", "llama-3.1-8b-full", "--set", "parallel.pipeline=4"])
+    done = RUNNER.invoke(program(["estimate"]), ["estimate", "llama-3.1-8b-full", "--set", "parallel.pipeline=4", "-v"])
     assert done.exit_code == 0
     assert "worst rank: pipeline rank" in done.stdout
     assert "parallel: pipeline 4\n" in done.stdout

@@ -26,24 +26,26 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
         has: bytes of the card that it can have.
         error: the stated relative error of `needs`, as a fraction; None when it was never measured.
         note: what else there is to say, a sentence without a full stop; may be empty.
+        refused: the engine does not start with these settings, whatever the card holds.
     """
 
     needs: int
     has: int
     error: float | None = None
     note: str = ""
+    refused: bool = False
 
     @property
     def verdict(self) -> FitVerdict:
         """The verdict."""
-        if not fits_in(self.needs, self.has):
+        if not self.is_enough:
             return "does not fit"
         return "tight" if self.needs * (1 + self._error) > self.has else "fits"
 
     @property
     def is_enough(self) -> bool:
         """Whether it fits, be it tightly."""
-        return fits_in(self.needs, self.has)
+        return not self.refused and fits_in(self.needs, self.has)
 
     @property
     def spare(self) -> int:
@@ -58,6 +60,8 @@ class Fit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sentence(self) -> str:
         """`needs 80.0 GiB, has 79.2 GiB: 0.8 GiB short`, and why it is tight."""
+        if self.refused:
+            return self.note or "it does not start with these settings"
         difference = f"{_difference(abs(self.spare))} {'short' if self.spare < 0 else 'spare'}"
         told = f"needs {format_bytes(self.needs)}, has {format_bytes(self.has)}: {difference}"
         if self.verdict == "tight":

@@ -74,7 +74,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def fit(self) -> Fit:
         """The verdict on the workload as it is."""
-        return Fit(needs=self.process, has=self.room, error=self.error)
+        return Fit(needs=self.process, has=self.room, error=self.error, refused=bool(self.reason) and not self.fits)
 
 
 class FitResult(NamedTuple):
