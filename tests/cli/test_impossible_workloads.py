@@ -30,7 +30,7 @@ FILES = [
     (
         "config.json",
         b'{"architectures": ["LlamaForCasualLM"]}',
-        "kind = \"huggingface\"",
+        'kind = "huggingface"',
     ),
     ("config.json", b'{"model_type": "lama"}', "not known; a preset whose"),
     ("config.json", b"{", "is no config.json"),

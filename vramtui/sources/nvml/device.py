@@ -74,11 +74,18 @@ class RemovedCards:
         here = {gpu.uuid for gpu in listed}
         self._known |= {gpu.uuid: gpu for gpu in listed if gpu.mig_parent is None and gpu.state == "ok"}
         reason = "the driver does not list it any more"
+        # A card that has not said who it is since the driver was reloaded may be the one that was known there.
+        unnamed = {gpu.index for gpu in listed if gpu.uuid == unknown_uuid(gpu.index)}
         return [
             gone_card(gpu.index, {"name": gpu.name, "uuid": uuid}, reason, Absence.LOST)
             for uuid, gpu in self._known.items()
-            if uuid not in here
+            if uuid not in here and gpu.index not in unnamed
         ]
+
+
+def unknown_uuid(index: int) -> str:
+    """What stands for the uuid of a card that has not told it yet."""
+    return f"unknown-{index}"
 
 
 def gone_card(index: int, identity: Fields, reason: str, absence: Absence) -> DeviceReading:
@@ -105,7 +112,7 @@ class CardReader:
         self.index = index
         self.caller = Caller(f"GPU {index}")
         self._clock = clock
-        self._identity: Fields = {"name": f"GPU {index}", "uuid": f"unknown-{index}"}
+        self._identity: Fields = {"name": f"GPU {index}", "uuid": unknown_uuid(index)}
         self._forget()
 
     def read(self) -> CardReading:
