@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run help test test-fast test-torch check format screenshots docs clean
+.PHONY: run help test test-fast test-torch check format audit screenshots docs clean
 
 run: $(VENV)/.installed ## Open the dashboard on this machine's GPUs; the demo where there are none
 	@$(BIN)/vramtui
@@ -30,8 +30,8 @@ format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# Known weaknesses of what is installed; in an environment of its own, so that it brings nothing along.
-audit: $(VENV)/.installed
+# pip-audit gets an environment of its own, so that it brings nothing along.
+audit: $(VENV)/.installed ## Look for known weaknesses in what is installed
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install -q pip-audit
 	$(VENV)/audit/bin/pip-audit --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

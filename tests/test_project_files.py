@@ -21,7 +21,9 @@ print(subprocess.check_output([sys.executable, "-c", child], text=True))
 def test_help_names_every_target() -> None:
     targets = re.search(r"^\.PHONY: (.+)$", MAKEFILE, re.MULTILINE)
     assert targets is not None
-    told = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        ["make", "--no-print-directory", "help"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     assert [line.split()[1] for line in told.splitlines()] == targets[1].split()
 
 

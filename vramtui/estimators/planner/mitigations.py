@@ -51,7 +51,7 @@ def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     """Other kernels for the same sums."""
     if run.attention == "eager":
         yield _lever("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
-    if run.optimizer_implementation == "foreach" and run.optimizer in FUSED:
+    if run.stepping == "foreach" and run.optimizer in FUSED:
         cost = "nothing: one kernel for each step, and no temporaries"
         yield _lever("fused optimizer", FREE, cost, run__optimizer_implementation="fused")
     if run.cross_entropy == "full" and decoder:

@@ -176,8 +176,8 @@ def _train(job: WorkloadJob, run: TrainRun) -> object:
 
 
 def _optimizer(run: TrainRun, parameters: list[torch.nn.Parameter]) -> torch.optim.Optimizer:
-    how: dict[str, Any] = {"foreach": run.optimizer_implementation == "foreach"}
-    if run.optimizer_implementation == "fused":
+    how: dict[str, Any] = {"foreach": run.stepping == "foreach"}
+    if run.stepping == "fused":
         how = {"fused": True}
     kinds: dict[str, Callable[[], torch.optim.Optimizer]] = {
         "sgd": lambda: torch.optim.SGD(parameters, lr=1e-3, **how),
