@@ -1,6 +1,8 @@
 """Data made up for public scripts: random bytes in the formats that they read. Nothing is downloaded."""
 
+import gzip
 import importlib
+import json
 import pickle
 import random
 import string
@@ -9,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+
+from benchmarks.scripts import models
 
 
 def token_bins(folder: Path) -> None:
@@ -54,13 +58,20 @@ def wikitext(folder: Path) -> None:
 def mnist(folder: Path) -> None:
     """MNIST in the idx format, where each of the examples looks for it."""
     pixels = np.random.default_rng(0)
-    for root in (folder / "data", folder.parent / "data", *(child / "data" for child in folder.iterdir())):
+    for root in (
+        folder / "data",
+        folder / "data" / "mnist",
+        folder.parent / "data",
+        *(child / "data" for child in folder.iterdir()),
+    ):
         if root.parent.is_dir() and not root.parent.name.startswith("."):
             _mnist_at(root / "MNIST" / "raw", pixels)
 
 
 def _mnist_at(raw: Path, pixels: np.random.Generator) -> None:
-    raw.mkdir(parents=True, exist_ok=True)
+    if raw.exists():
+        return
+    raw.mkdir(parents=True)
     for name, count in (("train", 60000), ("t10k", 10000)):
         images = pixels.integers(0, 255, (count, 28, 28), dtype=np.uint8)
         labels = pixels.integers(0, 10, count, dtype=np.uint8)
@@ -69,7 +80,9 @@ def _mnist_at(raw: Path, pixels: np.random.Generator) -> None:
 
 
 def image_folder(folder: Path) -> None:
-    """made/train and made/val: 4 classes of 16 random JPEGs."""
+    """made/train and made/val: 4 classes of 64 random JPEGs."""
+    if (folder / "made" / "val").exists():
+        return
     image = importlib.import_module("PIL.Image")
     pixels = np.random.default_rng(0)
     for part in ("train", "val"):
@@ -78,6 +91,46 @@ def image_folder(folder: Path) -> None:
             made.mkdir(parents=True, exist_ok=True)
             for number in range(64):
                 image.fromarray(pixels.integers(0, 255, (256, 256, 3), dtype=np.uint8)).save(made / f"{number}.jpg")
+
+
+def masks(folder: Path) -> None:
+    """Pytorch-UNet's data/imgs and data/masks."""
+    image = importlib.import_module("PIL.Image")
+    pixels = np.random.default_rng(0)
+    for name, shape, most in (("imgs", (320, 480, 3), 255), ("masks", (320, 480), 1)):
+        made = folder / "data" / name
+        made.mkdir(parents=True, exist_ok=True)
+        for number in range(24):
+            picture = image.fromarray(pixels.integers(0, most, shape, dtype=np.uint8, endpoint=True))
+            picture.save(made / f"{number:03d}{'_mask' if name == 'masks' else ''}.png")
+
+
+def enwik8(folder: Path) -> None:
+    """data/enwik8.gz: 95 MB of random letters, packed."""
+    made = folder / "data" / "enwik8.gz"
+    if not made.exists():
+        made.write_bytes(
+            gzip.compress(np.random.default_rng(0).integers(32, 126, 95_000_000, dtype=np.uint8).tobytes(), 1)
+        )
+
+
+def diffusion_images(folder: Path) -> None:
+    """Random pictures, with and without words to them, and a small pipeline."""
+    image_folder(folder)
+    models.stable_diffusion(folder)
+    words = random.Random(0)
+    lines = [
+        json.dumps({"file_name": f"class{label}/{number}.jpg", "text": models.sentence(words, 10)})
+        for label in range(4)
+        for number in range(64)
+    ]
+    (folder / "made" / "train" / "metadata.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+
+def latent_images(folder: Path) -> None:
+    """Random pictures, and the autoencoder that DiT loads by its name."""
+    image_folder(folder)
+    models.autoencoder(folder)
 
 
 def cifar10(folder: Path) -> None:
@@ -105,5 +158,11 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "mnist": mnist,
     "image_folder": image_folder,
     "cifar10": cifar10,
+    "masks": masks,
+    "enwik8": enwik8,
+    "bert": models.bert,
+    "language_models": models.language_models,
+    "latent_images": latent_images,
+    "diffusion_images": diffusion_images,
     "": nothing,
 }

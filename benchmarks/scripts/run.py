@@ -8,11 +8,11 @@ a second time under something that prints one JSON object with the true peaks: `
 import argparse
 import json
 import os
+import resource
 import shlex
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from benchmarks.scripts.data import MAKERS
 
 HERE = Path(__file__).resolve().parent
-TIME_OUT = 240
-TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "8", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+TIME_OUT = 560
+TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
 GOOD = {"3 steps", "the script ended"}
 
 
@@ -38,9 +38,15 @@ def checkout(script: dict[str, Any], checkouts: Path) -> Path:
     return folder
 
 
+def _children() -> float:
+    """What all ended children have taken, so that a loaded machine does not count."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def run(command: list[str], folder: Path, extra: dict[str, str]) -> tuple[float, str, str]:
-    """Seconds, standard output and the last line of standard error."""
-    start = time.monotonic()
+    """Seconds of the processor, standard output and the last line of standard error."""
+    start = _children()
     try:
         done = subprocess.run(
             command,
@@ -52,9 +58,9 @@ def run(command: list[str], folder: Path, extra: dict[str, str]) -> tuple[float,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return time.monotonic() - start, "", f"no answer in {TIME_OUT} s"
+        return _children() - start, "", f"no answer in {TIME_OUT} s"
     said = [line for line in done.stderr.splitlines() if line.strip()]
-    return time.monotonic() - start, done.stdout, said[-1] if said else ""
+    return _children() - start, done.stdout, said[-1] if said else ""
 
 
 def last_json(text: str) -> dict[str, Any]:
@@ -69,14 +75,20 @@ def last_json(text: str) -> dict[str, Any]:
     return {}
 
 
-def measured(script: dict[str, Any], checkouts: Path, judge: list[str]) -> dict[str, Any]:
-    """One row of the table."""
+def environment(script: dict[str, Any], root: Path) -> dict[str, str]:
+    """What torchrun and a person at the command line would have set."""
+    extra = TORCHRUN | {"WORLD_SIZE": str(script["torchrun"])} if "torchrun" in script else {}
+    if "path" in script:
+        extra |= {"PYTHONPATH": os.pathsep.join([str(root / script["path"]), os.environ.get("PYTHONPATH", "")])}
+    extra |= script.get("env", {})
+    return extra
+
+
+def measured(script: dict[str, Any], checkouts: Path) -> dict[str, Any]:
+    """What the trace says of a script: one row of the table, without the truth."""
     root = checkout(script, checkouts)
     folder = root / script.get("folder", ".")
-    MAKERS[script.get("data", "")](root)
-    extra = TORCHRUN if script.get("torchrun") else {}
-    if "path" in script:
-        extra = extra | {"PYTHONPATH": os.pathsep.join([str(root / script["path"]), os.environ.get("PYTHONPATH", "")])}
+    extra = environment(script, root)
     file, arguments = str(root / script["file"]), script.get("arguments", [])
     trace = [sys.executable, "-m", "vramtui", "trace", "--json", *script.get("flags", []), file, "--", *arguments]
     seconds, out, said = run(trace, folder, extra)
@@ -91,19 +103,27 @@ def measured(script: dict[str, Any], checkouts: Path, judge: list[str]) -> dict[
         }
     else:
         row["refusal"] = said.removeprefix("vramtui: ").replace(str(root) + os.sep, "")
-    if judge:
-        _, out, said = run([*judge, file, *script.get("judge_arguments", arguments)], folder, extra)
-        truth = last_json(out)
-        row["judge"] = truth.get("why", said)[:100]
-        if row["judge"] in GOOD:
-            row |= {"true_allocated": truth["allocated"], "true_reserved": truth["reserved"]}
+    return row
+
+
+def truth(script: dict[str, Any], checkouts: Path, judge: list[str]) -> dict[str, Any]:
+    """The true peaks of the script, or why there are none."""
+    root = checkout(script, checkouts)
+    command = [*judge, str(root / script["file"]), *script.get("judge_arguments", script.get("arguments", []))]
+    _, out, said = run(
+        command, root / script.get("folder", "."), environment(script, root) | script.get("judge_env", {})
+    )
+    found = last_json(out)
+    row = {"judge": found.get("why", said)[:200]}
+    if row["judge"] in GOOD:
+        row |= {"true_allocated": found["allocated"], "true_reserved": found["reserved"]}
     return row
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """What is known, as Markdown; peaks in MiB, errors as (trace - truth) / truth."""
     lines = [
-        "| script | arguments | seconds | allocated MiB | error | reserved MiB | error | |",
+        "| script | arguments | CPU seconds | allocated MiB | error | reserved MiB | error | |",
         "|---|---|---:|---:|---:|---:|---:|---|",
     ]
     for row in rows:
@@ -121,26 +141,51 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def with_table(page: str, made: str) -> str:
+    """`page` with its table of scripts made anew; what stands before and after it stays."""
+    lines = page.splitlines()
+    first = next((i for i, line in enumerate(lines) if line.startswith("| script ")), len(lines))
+    last = first
+    while last < len(lines) and lines[last].startswith("|"):
+        last += 1
+    return "\n".join([*lines[:first], made, *lines[last:]]) + "\n"
+
+
 def main() -> int:
-    """Run what is asked for, add it to results.json in CHECKOUTS, print the table."""
+    """Run what is asked for, add it to results.json in CHECKOUTS, write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkouts", type=Path)
     parser.add_argument("--only", default="", help="scripts whose name has this in it")
     parser.add_argument("--judge", default="", help="a command that takes the script and its arguments")
-    parser.add_argument("--table", type=Path, help="write the table of all results so far to this file")
+    parser.add_argument("--missing", action="store_true", help="leave out what results.json already has")
+    parser.add_argument("--table", type=Path, help="put the table of all results so far into this page")
     options = parser.parse_args()
     checkouts = options.checkouts.resolve()
     scripts = tomli.loads((HERE / "corpus.toml").read_text(encoding="utf-8"))["script"]
     store = checkouts / "results.json"
-    rows = {row["name"]: row for row in (json.loads(store.read_text()) if store.exists() else [])}
-    for script in scripts:
-        if options.only in script["name"]:
-            rows[script["name"]] = row = measured(script, checkouts, shlex.split(options.judge))
-            print(json.dumps(row), flush=True)
-            store.write_text(json.dumps(list(rows.values()), indent=1), encoding="utf-8")
-    ordered = [rows[script["name"]] for script in scripts if script["name"] in rows]
+
+    def known() -> dict[str, dict[str, Any]]:
+        return {row["name"]: row for row in (json.loads(store.read_text()) if store.exists() else [])}
+
+    for script in () if options.table else scripts:
+        name, wanted = script["name"], "judge" if options.judge else "seconds"
+        if options.only not in name or (options.missing and wanted in known().get(name, {})):
+            continue
+        MAKERS[script.get("data", "")](checkout(script, checkouts))
+        found = truth(script, checkouts, shlex.split(options.judge)) if options.judge else measured(script, checkouts)
+        print(json.dumps({"name": name} | found), flush=True)
+        rows = known()  # the other of the two may have written meanwhile
+        kept = {
+            key: at
+            for key, at in rows.get(name, {}).items()
+            if key.startswith(("judge", "true_")) != bool(options.judge)
+        }
+        rows[name] = kept | found | {"name": name}
+        store.write_text(json.dumps(list(rows.values()), indent=1), encoding="utf-8")
     if options.table:
-        options.table.write_text(f"{table(ordered)}\n", encoding="utf-8")
+        rows = known()
+        made = table([rows[script["name"]] for script in scripts if script["name"] in rows])
+        options.table.write_text(with_table(options.table.read_text(encoding="utf-8"), made), encoding="utf-8")
     return 0
 
 

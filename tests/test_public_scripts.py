@@ -1,0 +1,43 @@
+"""The list of public scripts is whole, and its page keeps what was written around the table."""
+
+import re
+from pathlib import Path
+
+import pytest
+import tomli
+
+pytest.importorskip("numpy")
+
+from benchmarks.scripts.data import MAKERS
+from benchmarks.scripts.run import table, with_table
+
+ROOT = Path(__file__).resolve().parents[1]
+SCRIPTS = tomli.loads((ROOT / "benchmarks" / "scripts" / "corpus.toml").read_text(encoding="utf-8"))["script"]
+
+
+def test_each_script_has_a_name_of_its_own_a_commit_and_data_that_can_be_made() -> None:
+    names = [script["name"] for script in SCRIPTS]
+    assert len(set(names)) == len(names) >= 40
+    for script in SCRIPTS:
+        assert re.fullmatch(r"[0-9a-f]{7,10}", script["commit"]), script["name"]
+        assert script.get("data", "") in MAKERS, script["name"]
+
+
+def test_a_table_made_anew_leaves_the_words_around_it() -> None:
+    row = {"name": "one", "repository": "a/b", "commit": "1234567", "arguments": "", "seconds": 3.2}
+    seen = row | {"allocated": 2 << 20, "true_allocated": 1 << 20, "reserved": 2 << 20, "notes": []}
+    first = with_table("# Title\n\nwords\n\n| script | old |\n|---|---|\n| gone | 1 |\n\nafter\n", table([seen]))
+    assert first.startswith("# Title\n\nwords\n\n| script |")
+    assert first.endswith("\n\nafter\n")
+    assert "+100.00 %" in first
+    assert "gone" not in first
+    refused = table([row | {"refusal": "why not"}])
+    assert with_table(first, refused).count("| script |") == 1
+    assert "why not" in refused
+
+
+def test_the_page_names_scripts_of_the_list_alone() -> None:
+    page = (ROOT / "docs" / "scripts.md").read_text(encoding="utf-8")
+    named = re.findall(r"^\| \[([^]]+)\]\(https://github.com/", page, re.MULTILINE)
+    assert named
+    assert set(named) <= {script["name"] for script in SCRIPTS}
