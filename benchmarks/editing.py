@@ -47,13 +47,13 @@ def _measure(draft: Draft, rounds: int) -> dict[str, dict[str, float]]:
         _ = draft.problems, draft.preset, draft.is_current, draft.form
 
     def set_value(number: int) -> None:
-        draft.set_value("run.batch_size", str(number % 64 + 1))
+        draft.edits.set_value("run.batch_size", str(number % 64 + 1))
 
     def type_letter(number: int) -> None:
-        draft.set_text(f"{text}# {'x' * (number % 40)}\n")
+        draft.edits.set_text(f"{text}# {'x' * (number % 40)}\n")
 
     def type_nonsense(number: int) -> None:
-        draft.set_text(f"{text}= {'x' * (number % 40)}\n")
+        draft.edits.set_text(f"{text}= {'x' * (number % 40)}\n")
 
     def estimate(_number: int) -> None:
         if draft.preset is not None:
@@ -63,7 +63,7 @@ def _measure(draft: Draft, rounds: int) -> dict[str, dict[str, float]]:
         "set a value": set_value,
         "type in the text": type_letter,
         "type what is no TOML": type_nonsense,
-        "undo and redo": lambda number: draft.redo() if number % 2 else draft.undo(),
+        "undo and redo": lambda number: draft.edits.redo() if number % 2 else draft.edits.undo(),
     }
     figures = {name: _times(step, looked_at, rounds) for name, step in steps.items()}
     return figures | {"estimate": _times(estimate, lambda: None, rounds)}

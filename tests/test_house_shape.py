@@ -30,11 +30,9 @@ LARGE: dict[str, str] = {
     "FormPanel": "as EditorScreen",
     "NewPreset": "as EditorScreen",
     "TypedForm": "as EditorScreen",
-    "Draft": "an edited text and the preset that it says",
 }
 # Bases that have one subclass. A Protocol is none of these.
 SINGLE = {
-    "EditedText": "taken apart with Draft",
     "FileActions": "as EditorScreen",
     "FileWatcher": "as EditorScreen",
     "FormRows": "as EditorScreen",

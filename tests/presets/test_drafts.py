@@ -72,9 +72,9 @@ def test_nothing_changed_is_byte_identical(path: Path, tmp_path: Path) -> None:
     draft = Draft.at(copy)
     for field in fields_of(draft.form).values():
         if field.value is not None:
-            draft.set_value(field.key, field.value)
-    draft.set_text(draft.text)
-    assert (draft.is_changed, draft.problems, draft.can_undo, draft.difference()) == (False, (), False, "")
+            draft.edits.set_value(field.key, field.value)
+    draft.edits.set_text(draft.text)
+    assert (draft.is_changed, draft.problems, draft.edits.can_undo, draft.difference()) == (False, (), False, "")
     draft.save()
     assert copy.read_bytes() == path.read_bytes()
 
@@ -89,12 +89,12 @@ def test_one_changed_value_changes_one_line(path: Path) -> None:
             continue
         draft = Draft.new(text, path.stem)
         raw = _another(field)
-        draft.set_value(field.key, raw)
+        draft.edits.set_value(field.key, raw)
         wanted = raw if field.kind in {"text", "choice"} else toml.loads(f"v = {raw}")["v"]
         assert _value_at(draft.text, field.key) == wanted
         _assert_small(text, draft.text, field)
         assert not [fault for fault in find_faults(toml.loads(draft.text)) if dotted(fault.key) == field.key]
-        draft.undo()
+        draft.edits.undo()
         assert draft.text == text
 
 
@@ -125,11 +125,11 @@ def test_bytes_that_are_easily_lost(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + text.encode())
     draft = Draft.at(path)
     assert draft.text == text
-    draft.set_value("run.batch_size", "20")
+    draft.edits.set_value("run.batch_size", "20")
     assert not draft.is_changed
-    draft.set_value("run.batch_size", "21")
-    draft.set_value("run.sequence_length", "5")
-    draft.set_value("match.command", "x\\.py")
+    draft.edits.set_value("run.batch_size", "21")
+    draft.edits.set_value("run.sequence_length", "5")
+    draft.edits.set_value("match.command", "x\\.py")
     draft.save()
     added = b'batch_size\t=  21  # more does not fit\r\nsequence_length = 5\r\n\r\n[match]\r\ncommand = "x\\\\.py"\r\n'
     assert path.read_bytes() == b"\xef\xbb\xbf" + text.encode().replace(
@@ -143,38 +143,38 @@ def test_a_text_field_that_makes_line_ends_the_same(end: str) -> None:
     mixed = f"# one\r\n# two\n{NOTED}# \u2028 \x85 last{end}"
     draft = Draft.new(mixed, "small")
     for newline in ("\n", "\r\n"):
-        draft.set_text(newline.join(mixed.splitlines()) + (newline if end else ""))
+        draft.edits.set_text(newline.join(mixed.splitlines()) + (newline if end else ""))
         assert draft.text == mixed
-        draft.set_text(newline.join(mixed.replace("= 2 #", "= 3 #").splitlines()) + (newline if end else ""))
+        draft.edits.set_text(newline.join(mixed.replace("= 2 #", "= 3 #").splitlines()) + (newline if end else ""))
         assert draft.text == mixed.replace("= 2 #", "= 3 #")
-        draft.undo()
+        draft.edits.undo()
         assert draft.text == mixed
 
 
 def test_both_sides_see_one_text() -> None:
     draft = Draft.new(NOTED, "small")
-    draft.set_value("run.batch_size", "8")
+    draft.edits.set_value("run.batch_size", "8")
     assert draft.text == NOTED.replace("= 2 #", "= 8 #")
     assert isinstance(draft.preset.run if draft.preset else None, TrainRun)
-    draft.set_text(draft.text.replace("= 8 #", "= 16 #"))
+    draft.edits.set_text(draft.text.replace("= 8 #", "= 16 #"))
     assert fields_of(draft.form)["run.batch_size"].value == "16"
 
 
 def test_a_wrong_value_stands_in_the_text_and_is_marked() -> None:
     draft = Draft.new(NOTED, "small")
     good = draft.preset
-    draft.set_value("run.batch_size", "0")
+    draft.edits.set_value("run.batch_size", "0")
     assert draft.text == NOTED.replace("= 2 #", "= 0 #")
     (problem,) = draft.problems
     assert (problem.line, problem.key) == (13, "run.batch_size")
     assert problem.sentence == "run.batch_size is 0; it must be at least 1"
     assert draft.preset is good
     assert not draft.is_current
-    draft.set_value("run.precision", "bf61")
+    draft.edits.set_value("run.precision", "bf61")
     assert [problem.key for problem in draft.problems] == ["run.batch_size", "run.precision"]
     assert "did you mean bf16?" in draft.problems[1].sentence
-    draft.undo()
-    draft.undo()
+    draft.edits.undo()
+    draft.edits.undo()
     assert (draft.problems, draft.is_current, draft.preset) == ((), True, good)
 
 
@@ -195,33 +195,33 @@ def test_a_wrong_value_stands_in_the_text_and_is_marked() -> None:
 )
 def test_what_cannot_stand_in_toml_is_refused(key: str, raw: str, reason: str) -> None:
     draft = Draft.new(NOTED, "small")
-    draft.set_value(key, raw)
+    draft.edits.set_value(key, raw)
     assert draft.text == NOTED
     assert [(problem.key, problem.sentence) for problem in draft.problems] == [(key, reason)]
     assert draft.is_current
-    draft.set_text(NOTED)  # as a text field says what it was given
+    draft.edits.set_text(NOTED)  # as a text field says what it was given
     assert len(draft.problems) == 1
-    draft.undo()
+    draft.edits.undo()
     assert not draft.problems
 
 
 def test_a_refusal_is_over_with_the_next_value() -> None:
     draft = Draft.new(NOTED, "small")
-    draft.set_value("run.batch_size", "x")
-    draft.set_value("run.batch_size", "2")
+    draft.edits.set_value("run.batch_size", "x")
+    draft.edits.set_value("run.batch_size", "2")
     assert (draft.problems, draft.text) == ((), NOTED)
-    draft.set_value("run.batch_size", "x")
-    draft.unset("run.batch_size")
+    draft.edits.set_value("run.batch_size", "x")
+    draft.edits.unset("run.batch_size")
     assert draft.problems == ()
     assert draft.text == NOTED.replace("batch_size = 2 # more does not fit\n", "")
 
 
 def test_lists_and_texts_as_people_type_them() -> None:
     draft = Draft.new(NOTED, "small")
-    draft.set_value("run.lora.rank", "4")
-    draft.set_value("run.lora.target_modules", "q_proj, v_proj")
-    draft.set_value("notes", 'He said "8\\8"\n\x7f')
-    draft.set_value("match.command", "train\\.py")
+    draft.edits.set_value("run.lora.rank", "4")
+    draft.edits.set_value("run.lora.target_modules", "q_proj, v_proj")
+    draft.edits.set_value("notes", 'He said "8\\8"\n\x7f')
+    draft.edits.set_value("match.command", "train\\.py")
     assert draft.problems == ()
     assert 'target_modules = ["q_proj", "v_proj"]' in draft.text
     assert draft.preset is not None
@@ -232,9 +232,9 @@ def test_lists_and_texts_as_people_type_them() -> None:
 
 def test_quotes_stay_as_they_were() -> None:
     draft = Draft.new(NOTED + "[match]\ncommand = 'train\\.py'\n", "small")
-    draft.set_value("match.command", "tune\\.py")
+    draft.edits.set_value("match.command", "tune\\.py")
     assert "command = 'tune\\.py'\n" in draft.text
-    draft.set_value("match.command", "it's\\.py")
+    draft.edits.set_value("match.command", "it's\\.py")
     assert 'command = "it\'s\\\\.py"\n' in draft.text
 
 
@@ -242,46 +242,46 @@ def test_a_line_that_is_no_toml_does_not_lock_the_form() -> None:
     broken = NOTED.replace("num_hidden_layers = 2", "num_hidden_layers = = 2")
     draft = Draft.new(broken, "small")
     assert draft.preset is None
-    draft.set_value("run.batch_size", "3")
-    draft.set_value("parallel.data", "2")
+    draft.edits.set_value("run.batch_size", "3")
+    draft.edits.set_value("parallel.data", "2")
     assert draft.text == broken.replace("= 2 #", "= 3 #") + "\n[parallel]\ndata = 2\n"
     assert draft.problems[0].line == 7
-    draft.set_text(draft.text.replace("= = 2", "= 2"))
+    draft.edits.set_text(draft.text.replace("= = 2", "= 2"))
     assert draft.is_current
 
 
 def test_what_another_kind_does_not_have() -> None:
     draft = Draft.new(NOTED + "[run.lora]\nrank = 4\ntarget_modules = []\n", "small")
-    draft.set_value("run.kind", "serve")
+    draft.edits.set_value("run.kind", "serve")
     assert {problem.key for problem in draft.problems} == {"run.batch_size", "run.lora"}
-    assert draft.drop_unknown() == ("run.batch_size", "run.lora")
+    assert draft.edits.drop_unknown() == ("run.batch_size", "run.lora")
     assert draft.problems == ()
     assert draft.text == NOTED.replace('"train"', '"serve"').replace("batch_size = 2 # more does not fit\n", "")
-    draft.undo()
-    draft.undo()
+    draft.edits.undo()
+    draft.edits.undo()
     assert draft.text.endswith("[run.lora]\nrank = 4\ntarget_modules = []\n")
-    assert draft.drop_unknown() == ()
+    assert draft.edits.drop_unknown() == ()
 
 
 def test_typing_in_one_place_is_one_step() -> None:
     draft = Draft.new(NOTED, "small")
     for raw in ("1", "12", "128"):
-        draft.set_value("run.batch_size", raw)
-    draft.set_value("run.sequence_length", "5")
-    draft.set_value("run.sequence_length", "51")
-    draft.undo()
+        draft.edits.set_value("run.batch_size", raw)
+    draft.edits.set_value("run.sequence_length", "5")
+    draft.edits.set_value("run.sequence_length", "51")
+    draft.edits.undo()
     assert draft.text == NOTED.replace("= 2 #", "= 128 #")
-    draft.undo()
+    draft.edits.undo()
     assert draft.text == NOTED
-    assert not draft.can_undo
-    draft.redo()
-    draft.redo()
+    assert not draft.edits.can_undo
+    draft.edits.redo()
+    draft.edits.redo()
     assert "sequence_length = 51" in draft.text
-    assert not draft.can_redo
-    draft.set_value("run.batch_size", "1")
-    draft.end_step()
-    draft.set_value("run.batch_size", "3")
-    draft.undo()
+    assert not draft.edits.can_redo
+    draft.edits.set_value("run.batch_size", "1")
+    draft.edits.end_step()
+    draft.edits.set_value("run.batch_size", "3")
+    draft.edits.undo()
     assert "batch_size = 1 #" in draft.text
 
 
@@ -290,14 +290,14 @@ def test_typing_in_the_text_is_one_step_a_line() -> None:
     text = NOTED
     for letter in "# one\n# two":
         text += letter
-        draft.set_text(text)
-    draft.undo()
+        draft.edits.set_text(text)
+    draft.edits.undo()
     assert draft.text == NOTED + "# one"
-    draft.undo()
+    draft.edits.undo()
     assert draft.text == NOTED
     for length in range(1, 6):
-        draft.set_text(NOTED[:-length])
-    draft.undo()
+        draft.edits.set_text(NOTED[:-length])
+    draft.edits.undo()
     assert draft.text == NOTED
 
 
@@ -305,7 +305,7 @@ def test_back_to_what_was_saved(tmp_path: Path) -> None:
     path = tmp_path / "small.toml"
     path.write_text(NOTED)
     draft = Draft.at(path)
-    draft.set_value("run.batch_size", "4")
+    draft.edits.set_value("run.batch_size", "4")
     assert draft.is_changed
     assert draft.difference().splitlines()[2:] == [
         "@@ -10,4 +10,4 @@",
@@ -317,10 +317,10 @@ def test_back_to_what_was_saved(tmp_path: Path) -> None:
     ]
     draft.revert()
     assert (draft.text, draft.is_changed) == (NOTED, False)
-    draft.undo()
+    draft.edits.undo()
     assert draft.is_changed
     new = Draft.new(NOTED, "new")
-    new.set_value("run.batch_size", "4")
+    new.edits.set_value("run.batch_size", "4")
     new.revert()
     assert (new.text, new.is_changed) == (NOTED, True)
 
@@ -349,11 +349,11 @@ def test_a_bundled_preset_is_saved_as_ones_own(user: Path) -> None:
     before = Path(found.path).read_bytes()
     draft = Draft.open(found, user_folder=user)
     assert draft.bundled
-    draft.set_value("run.batch_size", "7")
+    draft.edits.set_value("run.batch_size", "7")
     assert draft.save() == user / "gpt2-124m.toml"
     assert (draft.path, draft.bundled, draft.is_changed) == (user / "gpt2-124m.toml", False, False)
     assert Path(found.path).read_bytes() == before
-    draft.set_value("run.batch_size", "9")
+    draft.edits.set_value("run.batch_size", "9")
     draft.save()
     assert "batch_size = 9" in (user / "gpt2-124m.toml").read_text()
     again = Draft.open(found, user_folder=user)
@@ -402,7 +402,7 @@ def test_a_broken_file_can_be_opened_and_mended(tmp_path: Path) -> None:
     path.write_text(NOTED.replace("= 2 #", "= 0 #"))
     draft = Draft.at(path)
     assert draft.preset is None
-    draft.set_value("run.batch_size", "1")
+    draft.edits.set_value("run.batch_size", "1")
     draft.save()
     assert Draft.at(path).is_current
 
@@ -424,7 +424,7 @@ def test_changes_on_disk(tmp_path: Path) -> None:
     assert not draft.changed_on_disk()
     path.write_text(NOTED)
     assert not draft.changed_on_disk()  # written anew, and the same
-    draft.set_value("run.batch_size", "4")
+    draft.edits.set_value("run.batch_size", "4")
     path.write_text(NOTED + "# theirs\n")
     assert draft.changed_on_disk()
     assert draft.disk_text == NOTED + "# theirs\n"
@@ -432,7 +432,7 @@ def test_changes_on_disk(tmp_path: Path) -> None:
         draft.save()
     draft.take_disk()
     assert (draft.text, draft.is_changed, draft.changed_on_disk()) == (NOTED + "# theirs\n", False, False)
-    draft.undo()
+    draft.edits.undo()
     assert draft.text == NOTED.replace("= 2 #", "= 4 #")
     path.write_text("name = 1")
     draft.keep_mine()
@@ -474,19 +474,19 @@ def test_everything_can_be_undone_and_done_again(text: str, edits: list[tuple[st
     draft = Draft.new(text, "small")
     for what, first, second in edits:
         if what == "set":
-            draft.set_value(first, second)
+            draft.edits.set_value(first, second)
         elif what == "unset":
-            draft.unset(first)
+            draft.edits.unset(first)
         elif what == "text":
-            draft.set_text(draft.text[:second] + first + draft.text[second + 2 :])
+            draft.edits.set_text(draft.text[:second] + first + draft.text[second + 2 :])
         else:
-            getattr(draft, what)()
+            getattr(draft if what == "revert" else draft.edits, what)()
         assert list(form_of(draft.text))
     after = draft.text
-    while draft.can_undo:
-        draft.undo()
+    while draft.edits.can_undo:
+        draft.edits.undo()
     assert draft.text == text
-    while draft.can_redo:
-        draft.redo()
+    while draft.edits.can_redo:
+        draft.edits.redo()
     if not any(what == "undo" for what, _, _ in edits):
         assert draft.text == after

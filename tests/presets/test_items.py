@@ -187,11 +187,11 @@ def test_text_over_lines_stays_over_lines(value: str, like: str) -> None:
 def test_one_line_of_a_long_text_is_one_line_of_the_file() -> None:
     text = 'name = "n"\nnotes = """\nfirst\nsecond\n"""\n'
     draft = Draft.new(text, "n")
-    draft.set_value("notes", "first\nthird\n")
+    draft.edits.set_value("notes", "first\nthird\n")
     assert draft.text == text.replace("second", "third")
     windows = text.replace("\n", "\r\n")
     draft = Draft.new(windows, "n")
-    draft.set_value("notes", "first\nthird\n")
+    draft.edits.set_value("notes", "first\nthird\n")
     assert draft.text == windows.replace("second", "third")
 
 
@@ -267,67 +267,67 @@ def test_elements_of_the_default_are_shown_and_said_when_one_is_changed() -> Non
     blocks = fields_of(draft.form)["rule.blocks"]
     assert (blocks.value, blocks.default) == (None, "[3, 4, 6, 3]")
     assert [item.default for item in blocks.items[:-1]] == ["3", "4", "6", "3"]
-    draft.set_value("rule.blocks[2]", "23")
+    draft.edits.set_value("rule.blocks[2]", "23")
     assert fields_of(draft.form)["rule.blocks"].value == "[3, 4, 23, 3]"
-    draft.undo()
-    draft.unset("rule.blocks[0]")
+    draft.edits.undo()
+    draft.edits.unset("rule.blocks[0]")
     assert fields_of(draft.form)["rule.blocks"].value == "[4, 6, 3]"
-    draft.undo()
-    draft.move_item("rule.blocks[0]", 1)
+    draft.edits.undo()
+    draft.edits.move_item("rule.blocks[0]", 1)
     assert fields_of(draft.form)["rule.blocks"].value == "[4, 3, 6, 3]"
-    draft.undo()
+    draft.edits.undo()
     assert draft.text == text.replace(f"{line}\n", "")
 
 
 def test_elements_are_added_moved_and_taken_in_one_step_each() -> None:
     draft = Draft.new(STAGES, "s")
-    assert draft.add_item("model.stages[1]") == "model.stages[2]"
+    assert draft.edits.add_item("model.stages[1]") == "model.stages[2]"
     assert draft.text == STAGES.replace(
         "  { blocks = 2, channels = 128, stride = 2 },\n", "  { blocks = 2, channels = 128, stride = 2 },\n" * 2
     )
-    draft.undo()
+    draft.edits.undo()
     assert draft.text == STAGES
-    assert draft.move_item("model.stages[0]", -1) == "model.stages[0]"
-    assert draft.move_item("model.stages[3]", 1) == "model.stages[3]"
+    assert draft.edits.move_item("model.stages[0]", -1) == "model.stages[0]"
+    assert draft.edits.move_item("model.stages[3]", 1) == "model.stages[3]"
     assert draft.text == STAGES
-    assert draft.move_item("model.stages[0]", 1) == "model.stages[1]"
+    assert draft.edits.move_item("model.stages[0]", 1) == "model.stages[1]"
     assert draft.text.index("channels = 128") < draft.text.index("channels = 64,")
-    assert draft.move_item("model.stages[1]", -1) == "model.stages[0]"
+    assert draft.edits.move_item("model.stages[1]", -1) == "model.stages[0]"
     assert draft.text == STAGES
-    draft.unset("model.stages[0]")
+    draft.edits.unset("model.stages[0]")
     assert draft.text == STAGES.replace("  { blocks = 2, channels = 64, stride = 1 },\n", "")
     for _ in range(3):
-        draft.undo()
+        draft.edits.undo()
     assert draft.text == STAGES
-    assert draft.add_item("model.stages[4]") == "model.stages[4]"
+    assert draft.edits.add_item("model.stages[4]") == "model.stages[4]"
     assert draft.text.count("channels = 512") == 2
 
 
 def test_a_table_of_a_list_is_changed_in_its_line() -> None:
     draft = Draft.new(LAYERS, "n")
-    draft.set_value("model.layers[0].out_features", "3")
-    draft.set_value("model.layers[1].type", "flatten")
+    draft.edits.set_value("model.layers[0].out_features", "3")
+    draft.edits.set_value("model.layers[1].type", "flatten")
     assert draft.text == LAYERS.replace("= 2 #", "= 3 #").replace('"activation"', '"flatten"')
-    assert draft.add_item("model.layers[1]") == "model.layers[2]"
+    assert draft.edits.add_item("model.layers[1]") == "model.layers[2]"
     assert draft.text.count('[[model.layers]]\ntype = "flatten"\n') == 2
-    draft.unset("model.layers[0]")
+    draft.edits.unset("model.layers[0]")
     assert "linear" not in draft.text
     assert "# the first" in draft.text
 
 
 def test_the_first_of_a_list_has_what_it_needs() -> None:
     draft = Draft.new('[model]\nkind = "convnet"\n\n[run]\nkind = "train"\n', "c")
-    assert draft.add_item("model.stages[0]") == "model.stages[0]"
+    assert draft.edits.add_item("model.stages[0]") == "model.stages[0]"
     assert "stages = [{ blocks = 1, channels = 1 }]\n" in draft.text
-    draft.set_value("model.stages[0].channels", "9")
+    draft.edits.set_value("model.stages[0].channels", "9")
     assert "stages = [{ blocks = 1, channels = 9 }]\n" in draft.text
 
 
 def test_an_element_of_the_wrong_sort_is_marked_at_its_own_key() -> None:
     draft = Draft.new(STAGES, "s")
-    draft.set_value("model.stages[2].channels", "0")
+    draft.edits.set_value("model.stages[2].channels", "0")
     assert [(problem.key, problem.line) for problem in draft.problems] == [("model.stages[2].channels", 10)]
-    draft.set_value("model.stages[2].channels", "x")
+    draft.edits.set_value("model.stages[2].channels", "x")
     assert "model.stages[2].channels is 'x'; a whole number is needed" in {p.sentence for p in draft.problems}
 
 
@@ -339,11 +339,11 @@ def test_what_was_put_in_and_taken_out_again_leaves_no_trace(path: Any) -> None:
             continue
         draft = Draft.new(text, path.stem)
         for number in range(len(field.items) - 1):
-            draft.unset(draft.add_item(f"{field.key}[{number}]"))
+            draft.edits.unset(draft.edits.add_item(f"{field.key}[{number}]"))
             assert draft.text == text
-            there = draft.move_item(f"{field.key}[{number}]", 1)
+            there = draft.edits.move_item(f"{field.key}[{number}]", 1)
             if there != f"{field.key}[{number}]":
-                draft.move_item(there, -1)
+                draft.edits.move_item(there, -1)
             assert draft.text == text
 
 
@@ -355,8 +355,8 @@ def test_keys_of_a_table_that_may_have_any_are_changed_one_by_one() -> None:
         ("model.config.model_type", "text", "llama"),
         ("model.config.hidden_size", "int", "256"),
     ]
-    draft.set_value("model.config.hidden_size", "512")
-    draft.set_value("model.config.model_type", "gemma")
+    draft.edits.set_value("model.config.hidden_size", "512")
+    draft.edits.set_value("model.config.model_type", "gemma")
     assert draft.text == text.replace("256", "512").replace('"llama"', '"gemma"')
-    draft.set_value("model.config.hidden_size", "wide")
+    draft.edits.set_value("model.config.hidden_size", "wide")
     assert "model.config.hidden_size is 'wide'; a whole number is needed" in {p.sentence for p in draft.problems}

@@ -74,7 +74,7 @@ class EditorController:
 
         wanted = self._state.workload(found)
         for key, value in differences(found.preset.workload, wanted).items():
-            draft.unset(key) if value is None else draft.set_value(key, spelt(value))
+            draft.edits.unset(key) if value is None else draft.edits.set_value(key, spelt(value))
         if draft.is_changed and (draft.preset is None or draft.preset.workload != wanted):
             draft.revert()
         elif draft.is_changed:

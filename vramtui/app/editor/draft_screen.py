@@ -116,28 +116,28 @@ class DraftScreen(ViewScreen):
 
     def put(self, key: str, raw: str) -> None:
         """Take `raw` for the value at `key`."""
-        self.draft.set_value(key, raw)
+        self.draft.edits.set_value(key, raw)
         self._refresh()
         self._follow()
 
     def take_out(self, key: str) -> None:
         """Say nothing at `key`."""
-        self.draft.unset(key)
+        self.draft.edits.unset(key)
         self._refresh()
 
     def end_step(self) -> None:
         """The next change is an undo step of its own."""
-        self.draft.end_step()
+        self.draft.edits.end_step()
 
     def add(self, key: str) -> str:
         """One more element of a list, like the one at `key`; the new one's key."""
-        new = self.draft.add_item(key)
+        new = self.draft.edits.add_item(key)
         self._refresh()
         return new
 
     def shift(self, key: str, by: int) -> str:
         """Move an element of a list by one place; its key then."""
-        there = self.draft.move_item(key, by)
+        there = self.draft.edits.move_item(key, by)
         self._refresh()
         return there
 
@@ -161,7 +161,7 @@ class DraftScreen(ViewScreen):
         event.stop()
         before = self.draft.text
         if self.area.text != before:
-            self.draft.set_text(self.area.text)
+            self.draft.edits.set_text(self.area.text)
         if self.draft.text != before:
             self.refresh_all()
             self._lead()

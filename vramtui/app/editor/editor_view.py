@@ -92,7 +92,7 @@ class DraftEstimator:
             before=self._before,
             card=self.card,
             saved=self._saved,
-            refused=draft.refused,
+            refused=draft.edits.refused,
             is_changed=draft.is_changed,
             where=_where(draft),
         )

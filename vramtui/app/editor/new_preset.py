@@ -127,7 +127,7 @@ class NewPreset(DraftScreen):
 
         def answered(key: str | None) -> None:
             if key == "y":
-                self.draft.drop_unknown()
+                self.draft.edits.drop_unknown()
                 self.refresh_all()
 
         question = f"Of {kind}, these are not keys of that kind: {', '.join(keys)}. Ctrl+Z restores them."
@@ -158,9 +158,9 @@ class NewPreset(DraftScreen):
         except UserError as error:
             self._doubted(run, str(error), anyway=anyway)
             return
-        self.draft.end_step()
-        self.draft.set_text(text)
-        self.draft.end_step()
+        self.draft.edits.end_step()
+        self.draft.edits.set_text(text)
+        self.draft.edits.end_step()
         self.refresh_all()
         self.form.go_to("measured.process")
         self.notify(f"[measured] has the figures of {_name(run)}; ctrl+s saves them.", markup=False)

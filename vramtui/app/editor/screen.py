@@ -88,16 +88,16 @@ class EditorScreen(FileActions, NewPreset):
 
     def action_undo(self) -> None:
         """Back by one step."""
-        if not self.draft.can_undo:
+        if not self.draft.edits.can_undo:
             self.notify("There is nothing to undo.", timeout=2, markup=False)
-        self.draft.undo()
+        self.draft.edits.undo()
         self.refresh_all()
 
     def action_redo(self) -> None:
         """Forward again by one step."""
-        if not self.draft.can_redo:
+        if not self.draft.edits.can_redo:
             self.notify("There is nothing to redo.", timeout=2, markup=False)
-        self.draft.redo()
+        self.draft.edits.redo()
         self.refresh_all()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

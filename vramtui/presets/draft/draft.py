@@ -6,13 +6,14 @@ from pathlib import Path
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.presets.draft.creation import as_toml, checked_name
 from vramtui.presets.draft.edited_text import EditedText, TryOut
 from vramtui.presets.draft.preset_file import OpenedFile, Stamp, open_text, stamp_of
+from vramtui.presets.form.types import FormGroup
 from vramtui.presets.library import bundled_folder, config_dir
 from vramtui.presets.model_files.as_preset import is_model_file, preset_of
-from vramtui.presets.reading import shown
+from vramtui.presets.reading import PresetProblem, shown
 from vramtui.presets.toml.whole_files import NotDurable
 from vramtui.presets.toml.writer import write_preset_text
 
@@ -35,9 +36,12 @@ class ChangedOnDisk(UserError):
         self.path = path
 
 
-class Draft(EditedText):
-    """One preset while it is edited; see `EditedText` for what is done to its text. Only `save` and `delete` change
-    anything on the disk.
+class Draft:
+    """One preset while it is edited. What it says is read here; its text and form are changed through `edits`. Only
+    `save` and `delete` change anything on the disk.
+
+    Attributes:
+        edits: the text, what it says, and its undo steps.
 
     Args:
         text: as it is to begin with.
@@ -59,7 +63,7 @@ class Draft(EditedText):
         try_out: TryOut | None = None,
         user_folder: Path | None = None,
     ) -> None:
-        super().__init__(text, path.parent if path is not None else None, try_out)
+        self.edits = EditedText(text, path.parent if path is not None else None, try_out)
         self.name = name
         self.path = path
         self.bundled = bundled
@@ -101,14 +105,43 @@ class Draft(EditedText):
         return cls(text, name, try_out=try_out, user_folder=user_folder)
 
     @property
+    def text(self) -> str:
+        """The text as it is now."""
+        return self.edits.text
+
+    @property
+    def folder(self) -> Path | None:
+        """The preset's own, which model files are looked for from."""
+        return self.edits.folder
+
+    @property
+    def preset(self) -> Preset | None:
+        """The last one that was right; None where there has been none yet."""
+        return self.edits.preset
+
+    @property
+    def is_current(self) -> bool:
+        """Whether `preset` is what the text says."""
+        return self.edits.is_current
+
+    @property
+    def problems(self) -> tuple[PresetProblem, ...]:
+        """Everything that is wrong; see `EditedText.problems`."""
+        return self.edits.problems
+
+    @property
+    def form(self) -> tuple[FormGroup, ...]:
+        """The form as the text fills it."""
+        return self.edits.form
+
+    @property
     def is_changed(self) -> bool:
         """Whether there is anything to save."""
         return self.text != self.saved_text or self.path is None
 
     def revert(self) -> None:
         """Back to what was saved, or to what a new one began with, as one step that can be undone."""
-        self._refused.clear()
-        self._become(self._first_text if self.path is None else self.saved_text, alone=True)
+        self.edits.replace_text(self._first_text if self.path is None else self.saved_text)
 
     def difference(self) -> str:
         """A unified difference from the saved text; empty when nothing changed."""
@@ -129,7 +162,7 @@ class Draft(EditedText):
             UserError: the text is no preset, something typed cannot stand in it, the place is bundled, or it cannot be
                 written; the sentence says which text stands in the file.
         """
-        for _, problem in self._refused.values():
+        for problem in self.edits.refusals:
             raise UserError(problem.sentence)
         own = path is None and self.path is not None and not self.bundled
         target = path or (self.path if own and self.path is not None else self._place())
@@ -148,10 +181,8 @@ class Draft(EditedText):
 
     def _saved_at(self, target: Path) -> None:
         self.path, self.bundled, self.name = target, False, target.stem
-        self.folder = target.parent
         self.saved_text, self._stamp = self.text, stamp_of(target)
-        self._steps.close()
-        self._look()
+        self.edits.saved_in(target.parent)
 
     def delete(self) -> None:
         """Take its file away; the text stays, as that of a new preset.
@@ -193,8 +224,7 @@ class Draft(EditedText):
         if opened is None:
             return
         self.saved_text, self._mark, self._stamp = opened.text, opened.mark, opened.stamp
-        self._refused.clear()
-        self._become(opened.text, alone=True)
+        self.edits.replace_text(opened.text)
 
     def keep_mine(self) -> None:
         """Keep the text, and know of what the file says now: the difference is from that, and `save` goes over it."""

@@ -61,6 +61,11 @@ class EditedText:
         return {key: raw for key, (raw, _) in self._refused.items()}
 
     @property
+    def refusals(self) -> tuple[PresetProblem, ...]:
+        """Why each of those cannot stand in the text."""
+        return tuple(problem for _, problem in self._refused.values())
+
+    @property
     def form(self) -> tuple[FormGroup, ...]:
         """The form as the text fills it; see `form_of`."""
         if self._form is None or self._form[0] != (self.text, self.folder):
@@ -171,6 +176,17 @@ class EditedText:
     def end_step(self) -> None:
         """What is typed next is undone by itself: call it when the focus leaves a field."""
         self._steps.close()
+
+    def replace_text(self, text: str) -> None:
+        """Take another text as one step that can be undone; nothing is refused in it."""
+        self._refused.clear()
+        self._become(text, alone=True)
+
+    def saved_in(self, folder: Path) -> None:
+        """The text is kept in `folder` now, which its files are looked for from; the next change is another step."""
+        self.folder = folder
+        self._steps.close()
+        self._look()
 
     def undo(self) -> None:
         """Back by one step."""

@@ -109,14 +109,14 @@ def start_from(
         draft.name = name
     elif PRESET in said:
         draft = draft_copy(library.get(said[PRESET]), name, try_out=try_out, user_folder=folder)
-        draft.unset("measured")
+        draft.edits.unset("measured")
     else:
         draft = Draft.new(_EMPTY.format(name=name), name, try_out=try_out, user_folder=folder)
-    draft.set_value("name", name)
+    draft.edits.set_value("name", name)
     for key in sorted(said.keys() - {PRESET, MODEL_FILE}, key=lambda key: key != "run.kind"):
-        draft.set_value(key, said[key])
+        draft.edits.set_value(key, said[key])
         if key == "run.kind":
-            draft.drop_unknown()
+            draft.edits.drop_unknown()
     return draft
 
 
