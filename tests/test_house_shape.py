@@ -27,17 +27,13 @@ LARGE: dict[str, str] = {
     "EditorScreen": "being taken apart: its file, its beginnings and its form are subjects of their own",
     "FileActions": "as EditorScreen",
     "FileWatcher": "as EditorScreen",
-    "FormPanel": "as EditorScreen",
     "NewPreset": "as EditorScreen",
-    "TypedForm": "as EditorScreen",
 }
 # Bases that have one subclass. A Protocol is none of these.
 SINGLE = {
     "FileActions": "as EditorScreen",
     "FileWatcher": "as EditorScreen",
-    "FormRows": "as EditorScreen",
     "NewPreset": "as EditorScreen",
-    "TypedForm": "as EditorScreen",
     "_Silent": "what torch asks to be quiet; DDP's reducer adds its buckets to that",
 }
 # Public classes that stand for two things.

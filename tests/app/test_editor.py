@@ -8,7 +8,7 @@ from tests.app.driving import dashboard, screen_text, settle
 from tests.app.editing_moments import TEXT, editor, on_top, preset_at, said, text_of
 from tests.app.stand_ins import FixedPresets
 from vramtui.app.editor.dialogs import Pick
-from vramtui.app.editor.form.rows import FormRows
+from vramtui.app.editor.form.panel import FormPanel
 from vramtui.app.editor.screen import EditorScreen
 from vramtui.core.base.units import GIB
 from vramtui.presets import PresetLibrary
@@ -16,7 +16,7 @@ from vramtui.presets.draft.draft import Draft
 from vramtui.presets.form.types import FormField
 
 
-def _key(form: FormRows) -> str:
+def _key(form: FormPanel) -> str:
     entry = form.entry
     assert entry is not None
     return entry.key

@@ -112,7 +112,7 @@ class DraftScreen(ViewScreen):
     def _entitle(self, look: EditorView) -> None:
         raise NotImplementedError
 
-    # --- the pen that the form writes with -----------------------------------------------------------------------
+    # --- what the form writes with -- -----------------------------------------------------------------------
 
     def put(self, key: str, raw: str) -> None:
         """Take `raw` for the value at `key`."""
@@ -143,7 +143,7 @@ class DraftScreen(ViewScreen):
 
     # --- form and text follow each other -------------------------------------------------------------------------
 
-    def on_form_rows_chosen(self) -> None:
+    def on_form_panel_chosen(self) -> None:
         """The text's cursor goes where the form's is."""
         self._follow()
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from textual.binding import Binding, BindingType
 from textual.keys import format_key
 
-from vramtui.app.editor.form.panel import FormPanel
+from vramtui.app.editor.form.panel import FORM_BINDINGS
 from vramtui.app.editor.keys import EDITOR_BINDINGS
 from vramtui.app.history.run_table import RunRows
 from vramtui.app.history.run_window import RunWindow
@@ -89,7 +89,7 @@ SECTIONS = (
     Section("runs.", "List of runs", RunRows.BINDINGS, RUNS),
     Section("run.", "One run", RunWindow.BINDINGS),
     Section("replay.", "While a recording is played", REPLAY_BINDINGS),
-    Section("form.", "Preset editor: form", FormPanel.BINDINGS, FORM),
+    Section("form.", "Preset editor: form", FORM_BINDINGS, FORM),
     Section("editor.", "Preset editor", EDITOR_BINDINGS),
     Section("app.", "Everywhere", APP_BINDINGS),
 )
