@@ -24,16 +24,9 @@ OF_ONE_KIND = {
 # Classes that are more than the rule has with their bases.
 LARGE: dict[str, str] = {
     "Dashboard": "every message of the app and every action that is true on all screens, one line or two each",
-    "EditorScreen": "being taken apart: its file, its beginnings and its form are subjects of their own",
-    "FileActions": "as EditorScreen",
-    "FileWatcher": "as EditorScreen",
-    "NewPreset": "as EditorScreen",
 }
 # Bases that have one subclass. A Protocol is none of these.
 SINGLE = {
-    "FileActions": "as EditorScreen",
-    "FileWatcher": "as EditorScreen",
-    "NewPreset": "as EditorScreen",
     "_Silent": "what torch asks to be quiet; DDP's reducer adds its buckets to that",
 }
 # Public classes that stand for two things.

@@ -156,22 +156,22 @@ async def test_a_table_is_opened_filled_and_taken_out(tmp_path: Path) -> None:
 
 async def test_a_wrong_value_is_marked_where_it_stands_and_the_last_good_estimate_stays(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        good = screen.look.estimate
+        good = screen.open.view.estimate
         assert good is not None
         screen.form.go_to("run.precision")
-        screen.put("run.precision", "bf61-mixed")
+        screen.open.put("run.precision", "bf61-mixed")
         await settle(app, pilot)
-        assert screen.look.estimate is good
-        assert not screen.look.is_current
+        assert screen.open.view.estimate is good
+        assert not screen.open.view.is_current
         shown = screen_text(app)
         assert "✗ run.precision is 'bf61-mixed' (did you mean" in shown
         assert "line 15: run.precision is 'bf61-mixed'" in shown
         assert "✗ precision" in shown
         assert 'precision = "bf61-mixed"  ✗ run.precision' in shown
         assert "last valid" in shown
-        screen.put("run.precision", "bf16-mixed")
+        screen.open.put("run.precision", "bf16-mixed")
         await settle(app, pilot)
-        assert screen.look.is_current
+        assert screen.open.view.is_current
         assert "✗ precision" not in screen_text(app)
 
 
@@ -195,11 +195,11 @@ async def test_what_cannot_stand_in_the_text_is_refused_and_told(tmp_path: Path)
 
 async def test_changed_parts_are_marked_with_how_much(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        before = screen.look.estimate
+        before = screen.open.view.estimate
         screen.form.go_to("run.batch_size")
         await pilot.press("8")
         await settle(app, pilot)
-        after = screen.look.estimate
+        after = screen.open.view.estimate
         assert before is not None
         assert after is not None
         assert after.process - before.process == 44 * GIB
@@ -384,7 +384,7 @@ async def test_the_form_keeps_its_place_while_the_text_has_the_keys(tmp_path: Pa
 async def test_a_new_draft_opens_at_what_it_lacks(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
         screen.area.focus()
-        screen.begin(Draft.new('name = "n"\n[model]\nkind = "transformer"\n[run]\nkind = "train"\n', "n"))
+        screen.open.begin(Draft.new('name = "n"\n[model]\nkind = "transformer"\n[run]\nkind = "train"\n', "n"))
         await settle(app, pilot)
         assert _key(screen.form) == "model.hidden_size"
         assert screen.area.cursor_location[0] == 0

@@ -108,7 +108,7 @@ async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -
 
 async def test_a_new_one_asks_about_what_is_unsaved(tmp_path: Path) -> None:
     async with editor(tmp_path) as (app, pilot, screen):
-        screen.put("name", "Mine")
+        screen.open.put("name", "Mine")
         await pilot.press("ctrl+n")
         assert on_top(app, QuestionDialog)
         await pilot.press("d")
@@ -165,7 +165,7 @@ async def test_another_kind_offers_to_take_out_what_it_does_not_have(tmp_path: P
         await settle(app, pilot)
         assert screen.draft.text == TEXT.replace('"train"', '"infer"')
         assert not on_top(app, QuestionDialog)  # an inference run has all of these keys
-        screen.put("run.optimizer", "adamw")
+        screen.open.put("run.optimizer", "adamw")
         await pilot.press("enter", "enter")
         await settle(app, pilot)
         assert on_top(app, QuestionDialog)

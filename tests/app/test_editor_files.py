@@ -34,7 +34,7 @@ async def test_saving_writes_one_line_and_the_desk_knows_it_at_once(tmp_path: Pa
         assert path.read_text() == EIGHT
         assert said(edited[0]) == f"Saved as {path}"
         assert not screen.draft.is_changed
-        assert screen.look.before is screen.look.estimate
+        assert screen.open.view.before is screen.open.view.estimate
         await pilot.press("escape")
         await settle(app, pilot)
         panel = app.screen.view.panel  # type: ignore[attr-defined]  # it is Watch
@@ -128,7 +128,7 @@ async def test_a_save_that_fails_says_what_stands_and_nothing_is_lost(
 async def test_what_is_no_preset_is_not_saved(tmp_path: Path) -> None:
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
-        screen.put("run.precision", "bf61")
+        screen.open.put("run.precision", "bf61")
         await pilot.press("ctrl+s")
         await settle(app, pilot)
         assert "Not saved:" in said(edited[0])
@@ -227,9 +227,9 @@ async def test_a_file_that_something_else_changed_is_taken_where_nothing_is_unsa
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
-        screen.look_at_disk()
+        screen.disk.look()
         path.write_text(EIGHT)
-        screen.look_at_disk()
+        screen.disk.look()
         await settle(app, pilot)
         assert screen.area.text == EIGHT
         assert "was changed by another program; this is its new text" in said(edited[0])
@@ -242,18 +242,18 @@ async def test_it_is_asked_about_where_something_is(tmp_path: Path, answer: str,
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
-        screen.put("name", "Mine")
+        screen.open.put("name", "Mine")
         path.write_text(EIGHT)
-        screen.look_at_disk()
+        screen.disk.look()
         await settle(app, pilot)
         assert on_top(app, QuestionDialog)
         assert "+batch_size = 8   # one card" in screen_text(app)
-        screen.look_at_disk()
+        screen.disk.look()
         await pilot.press(answer)
         await settle(app, pilot)
         assert app.screen is screen
         assert screen.area.text == text
-        screen.look_at_disk()
+        screen.disk.look()
         assert app.screen is screen
         await pilot.press("ctrl+s")
         assert path.read_text() == text
@@ -263,7 +263,7 @@ async def test_saving_over_another_text_asks_too(tmp_path: Path) -> None:
     path = tmp_path / "presets" / "tiny.toml"
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
-        screen.put("name", "Mine")
+        screen.open.put("name", "Mine")
         path.write_text(EIGHT)
         await pilot.press("ctrl+s")
         assert on_top(app, QuestionDialog)
@@ -278,8 +278,8 @@ async def test_a_file_that_has_gone_is_said_and_can_be_written_again(tmp_path: P
     async with editor(tmp_path) as edited:
         app, pilot, screen = edited
         path.unlink()
-        screen.look_at_disk()
-        screen.look_at_disk()
+        screen.disk.look()
+        screen.disk.look()
         await settle(app, pilot)
         assert said(edited[0]) == f"{path} was deleted; saving writes it again."
         await pilot.press("ctrl+s")

@@ -42,7 +42,7 @@ async def test_wrong(picture: SnapshotAssertion, size: tuple[int, int], found: P
     """A wrong value: marked in form and text, with the nearest right one, and the last good estimate in grey."""
     async with editor(tmp_path, size, found=found) as (app, pilot, screen):
         screen.form.go_to("run.precision")
-        screen.put("run.precision", "bf61-mixed")
+        screen.open.put("run.precision", "bf61-mixed")
         await settle(app, pilot)
         assert app.parts.export.picture() == picture
 
@@ -53,7 +53,7 @@ async def test_themes(picture: SnapshotAssertion, theme: str, found: PresetFile,
         app.theme = theme
         screen.area.focus()
         screen.area.move_cursor((13, 5))
-        screen.put("run.sequence_length", "0")
+        screen.open.put("run.sequence_length", "0")
         await settle(app, pilot)
         assert app.parts.export.picture() == picture
 
@@ -61,7 +61,7 @@ async def test_themes(picture: SnapshotAssertion, theme: str, found: PresetFile,
 @pytest.mark.parametrize("page", [1, 2])
 async def test_pages(picture: SnapshotAssertion, page: int, found: PresetFile, tmp_path: Path) -> None:
     async with editor(tmp_path, (80, 24), found=found) as (app, pilot, screen):
-        screen.put("run.batch_size", "2")
+        screen.open.put("run.batch_size", "2")
         await pilot.press(*(["f6"] * page))
         await settle(app, pilot)
         assert app.parts.export.picture() == picture
@@ -70,7 +70,7 @@ async def test_pages(picture: SnapshotAssertion, page: int, found: PresetFile, t
 @pytest.mark.parametrize("key", ["ctrl+d", "ctrl+r", "escape", "ctrl+x", "f1", "f5"])
 async def test_windows(picture: SnapshotAssertion, key: str, found: PresetFile, tmp_path: Path) -> None:
     async with editor(tmp_path, found=found) as (app, pilot, screen):
-        screen.put("run.batch_size", "8")
+        screen.open.put("run.batch_size", "8")
         await pilot.press(key)
         await settle(app, pilot)
         assert app.parts.export.picture() == picture
@@ -96,8 +96,8 @@ async def test_choices(picture: SnapshotAssertion, found: PresetFile, tmp_path: 
 
 async def test_changed_on_the_disk(picture: SnapshotAssertion, found: PresetFile, tmp_path: Path) -> None:
     async with editor(tmp_path, found=found) as (app, pilot, screen):
-        screen.put("name", "Mine")
+        screen.open.put("name", "Mine")
         (tmp_path / "presets" / "tiny.toml").write_text(TEXT.replace("batch_size = 4", "batch_size = 32"))
-        screen.look_at_disk()
+        screen.disk.look()
         await settle(app, pilot)
         assert app.parts.export.picture() == picture

@@ -158,17 +158,17 @@ class EditorController:
         elif self._app.screen is editor:
 
             def on() -> None:
-                editor.leave()
+                editor.file.leave()
                 screens.show(name)
 
-            editor.ask(on)
+            editor.file.ask(on)
 
     def asks_first(self, leave: Callable[[], None]) -> bool:
         """Whether leaving the program waits for an answer about what is not saved. Never twice."""
         editor = self.screen
-        if editor is None or editor.is_asking or not editor.draft.is_changed or self._app.screen is not editor:
+        if editor is None or editor.file.is_asking or not editor.draft.is_changed or self._app.screen is not editor:
             return False
-        editor.ask(leave)
+        editor.file.ask(leave)
         return True
 
     # --- what the editor needs -----------------------------------------------------------------------------------

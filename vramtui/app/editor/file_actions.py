@@ -2,8 +2,12 @@
 
 from pathlib import Path
 
+from textual.screen import Screen
+
 from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog, QuestionOption
-from vramtui.app.editor.file_watcher import FileWatcher, Then, at_home
+from vramtui.app.editor.disk_watch import DiskWatch, Then, at_home
+from vramtui.app.editor.host import EditorHost
+from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import PresetFile
@@ -15,31 +19,39 @@ from vramtui.presets.toml.whole_files import NotDurable
 UNSAVED = (QuestionOption("s", "save it"), QuestionOption("d", "discard the changes"))
 
 
-class FileActions(FileWatcher):
-    """Nothing that was typed is lost by any of it, but for what a person says is to be lost."""
+class FileActions:
+    """Nothing that was typed is lost by any of it, but for what a person says is to be lost.
 
-    _is_asking = False
+    Args:
+        screen: asks and tells.
+        open_draft: what is saved.
+        disk: knows what others did to the file.
+        host: is told what was saved, deleted and left.
+    """
+
+    def __init__(self, screen: Screen[None], open_draft: OpenDraft, disk: DiskWatch, host: EditorHost) -> None:
+        self._screen = screen
+        self._open = open_draft
+        self._disk = disk
+        self._host = host
+        self._is_asking = False
 
     # --- saving --------------------------------------------------------------------------------------------------
 
-    def action_save(self) -> None:
-        """Save it."""
-        self.save()
-
     def save(self, then: Then | None = None, *, replace: bool = False) -> None:
         """Save the draft and go on with `then`; what stands in the way is said or asked."""
-        bundled, name = self.draft.bundled, self.draft.name
+        bundled, name = self._open.draft.bundled, self._open.draft.name
         try:
-            path = self.draft.save(replace=replace)
+            path = self._open.draft.save(replace=replace)
         except NameTaken as error:
             self._other_name(error, then)
         except ChangedOnDisk:
-            self._ask_about_disk(lambda: self.save(then, replace=True))
+            self._disk.ask(lambda: self.save(then, replace=True))
         except NotDurable as error:
-            self._is_saved(self.draft.path, str(error), "warning", then)
+            self._is_saved(self._open.draft.path, str(error), "warning", then)
         except UserError as error:
-            self.app.clear_notifications()
-            self.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
+            self._screen.app.clear_notifications()
+            self._screen.notify(f"Not saved: {error}", title="Preset", severity="error", timeout=10, markup=False)
         else:
             said = f"Saved as {at_home(path)}"
             if bundled:
@@ -47,13 +59,15 @@ class FileActions(FileWatcher):
             self._is_saved(path, said, "information", then)
 
     def _is_saved(self, path: Path | None, said: str, severity: str, then: Then | None) -> None:
-        self.judge.remember(self.draft)
+        self._open.estimator.remember(self._open.draft)
         if path is not None:
             preset = load_preset(path)
-            self.office.preset_saved(PresetFile(key=self.draft.name, path=str(path), bundled=False, preset=preset))
-        self.refresh_all()
-        self.app.clear_notifications()  # a failure before this one is over
-        self.notify(said, title="Preset", severity="warning" if severity == "warning" else "information", markup=False)
+            self._host.preset_saved(PresetFile(key=self._open.draft.name, path=str(path), bundled=False, preset=preset))
+        self._open.refresh()
+        self._screen.app.clear_notifications()  # a failure before this one is over
+        self._screen.notify(
+            said, title="Preset", severity="warning" if severity == "warning" else "information", markup=False
+        )
         if then is not None:
             then()
 
@@ -67,12 +81,14 @@ class FileActions(FileWatcher):
             elif key == "n":
                 self._ask_name(then)
 
-        self.app.push_screen(QuestionDialog("Save the preset", f"{error.path} exists already.", answers), answered)
+        self._screen.app.push_screen(
+            QuestionDialog("Save the preset", f"{error.path} exists already.", answers), answered
+        )
 
     def _ask_name(self, then: Then | None) -> None:
         def check(name: str) -> str:
             try:
-                self.draft.name = checked_name(name)
+                self._open.draft.name = checked_name(name)
             except UserError as error:
                 return str(error)
             return ""
@@ -82,40 +98,41 @@ class FileActions(FileWatcher):
                 self.save(then)
 
         prompt = "Name of the preset, as commands use it:"
-        self.app.push_screen(Ask("Save the preset", prompt, self.draft.name, check), named)
+        self._screen.app.push_screen(Ask("Save the preset", prompt, self._open.draft.name, check), named)
 
     # --- back, and away ------------------------------------------------------------------------------------------
 
-    def action_difference(self) -> None:
+    def show_difference(self) -> None:
         """Show what differs from the saved text."""
-        difference = self.draft.difference()
+        difference = self._open.draft.difference()
         if difference:
-            self.app.push_screen(Difference(f"Differences · {printable(self.draft.name)}", difference))
+            self._screen.app.push_screen(Difference(f"Differences · {printable(self._open.draft.name)}", difference))
         else:
-            self.notify("No differences from the saved text.", timeout=3, markup=False)
+            self._screen.notify("No differences from the saved text.", timeout=3, markup=False)
 
-    def action_revert(self) -> None:
+    def revert(self) -> None:
         """Back to the saved text."""
-        if not self.draft.difference():
-            self.notify("There are no changes to discard.", timeout=3, markup=False)
+        if not self._open.draft.difference():
+            self._screen.notify("There are no changes to discard.", timeout=3, markup=False)
             return
 
         def answered(key: str | None) -> None:
             if key == "y":
-                self.draft.revert()
-                self.refresh_all()
+                self._open.draft.revert()
+                self._open.refresh()
 
         question = "Discard the changes? Ctrl+Z restores them."
-        self.app.push_screen(
-            QuestionDialog("Revert", question, (QuestionOption("y", "discard"),), self.draft.difference()), answered
+        self._screen.app.push_screen(
+            QuestionDialog("Revert", question, (QuestionOption("y", "discard"),), self._open.draft.difference()),
+            answered,
         )
 
-    def action_delete(self) -> None:
+    def delete(self) -> None:
         """Delete the file."""
-        path = self.draft.path
-        if self.draft.bundled or path is None:
+        path = self._open.draft.path
+        if self._open.draft.bundled or path is None:
             sentence = "is a bundled preset and cannot be deleted" if path is not None else "has no file yet"
-            self.notify(f"{printable(self.draft.name)} {sentence}.", markup=False)
+            self._screen.notify(f"{printable(self._open.draft.name)} {sentence}.", markup=False)
             return
 
         def answered(key: str | None) -> None:
@@ -123,29 +140,25 @@ class FileActions(FileWatcher):
                 self._delete(path)
 
         question = f"Delete {at_home(path)}? Its text stays here until you close the editor, so it can be saved again."
-        self.app.push_screen(
+        self._screen.app.push_screen(
             QuestionDialog("Delete the preset", question, (QuestionOption("y", "delete the file"),)), answered
         )
 
     def _delete(self, path: Path) -> None:
         try:
-            self.draft.delete()
+            self._open.draft.delete()
         except UserError as error:
-            self.notify(str(error), title="Preset", severity="error", markup=False)
+            self._screen.notify(str(error), title="Preset", severity="error", markup=False)
             return
-        self.office.preset_deleted(self.draft.name)
-        self.refresh_all()
-        self.notify(f"{at_home(path)} is deleted.", title="Preset", markup=False)
-
-    def action_leave(self) -> None:
-        """Back to where the editor was opened."""
-        self.ask(self.leave)
+        self._host.preset_deleted(self._open.draft.name)
+        self._open.refresh()
+        self._screen.notify(f"{at_home(path)} is deleted.", title="Preset", markup=False)
 
     def leave(self) -> None:
         """Close the editor."""
-        if self.app.screen is self:
-            self.app.pop_screen()
-            self.office.preset_closed()
+        if self._screen.app.screen is self._screen:
+            self._screen.app.pop_screen()
+            self._host.preset_closed()
 
     @property
     def is_asking(self) -> bool:
@@ -154,7 +167,7 @@ class FileActions(FileWatcher):
 
     def ask(self, then: Then) -> None:
         """Ask what becomes of what is not saved, then go on; at once where there is nothing."""
-        if not self.draft.is_changed:
+        if not self._open.draft.is_changed:
             then()
             return
         self._is_asking = True
@@ -166,6 +179,6 @@ class FileActions(FileWatcher):
             elif key == "d":
                 then()
 
-        question = f"{printable(self.draft.name)} is not saved."
-        difference = self.draft.difference() if self.draft.path is not None else ""
-        self.app.push_screen(QuestionDialog("Unsaved changes", question, UNSAVED, difference), answered)
+        question = f"{printable(self._open.draft.name)} is not saved."
+        difference = self._open.draft.difference() if self._open.draft.path is not None else ""
+        self._screen.app.push_screen(QuestionDialog("Unsaved changes", question, UNSAVED, difference), answered)

@@ -4,27 +4,43 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container, Vertical
 from textual.widget import Widget
+from textual.widgets import TextArea
 
-from vramtui.app.editor.editor_view import EditorView
-from vramtui.app.editor.estimate_panel import TotalLine, Totals
+from vramtui.app.editor.disk_watch import DiskWatch
+from vramtui.app.editor.editor_view import DraftEstimator
+from vramtui.app.editor.field_choices import FieldChoices
 from vramtui.app.editor.file_actions import FileActions
-from vramtui.app.editor.file_watcher import at_home
 from vramtui.app.editor.form.panel import FormPanel
+from vramtui.app.editor.host import EditorHost
 from vramtui.app.editor.keys import EDITOR_BINDINGS
+from vramtui.app.editor.measured_figures import MeasuredFigures
 from vramtui.app.editor.new_preset import NewPreset
+from vramtui.app.editor.open_draft import OpenDraft
+from vramtui.app.editor.panels import EditorPanels
 from vramtui.app.editor.toml_text import TomlText
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.lines import plain
-from vramtui.core.base.text import printable
+from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.presets.draft.draft import Draft
 
 WIDE, VERY_WIDE = 112, 170
 LOOK_EVERY = 1.0
 
 
-class EditorScreen(FileActions, NewPreset):
-    """The form beside the text, the estimate below; narrow terminals show one of them at a time."""
+class EditorScreen(ViewScreen):
+    """The form beside the text, the estimate below; narrow terminals show one of them at a time.
+
+    Args:
+        draft: what is edited.
+        estimator: of the card that it is estimated for.
+        host: the dashboard.
+
+    Attributes:
+        open: the draft and its estimate.
+        panels: what shows them.
+        disk: what others do to the file.
+        file: save, revert, delete, leave.
+    """
 
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (WIDE, "-wide"), (VERY_WIDE, "-very-wide")]
     DEFAULT_CSS = """
@@ -55,22 +71,50 @@ class EditorScreen(FileActions, NewPreset):
     PAGES = ("form", "text", "estimate")
     FIRST_FOCUS = "FormPanel"
 
+    def __init__(self, draft: Draft, estimator: DraftEstimator, host: EditorHost) -> None:
+        super().__init__()
+        self.open = OpenDraft(draft, estimator)
+        self.panels = EditorPanels(self.open, self.call_after_refresh)
+        self.open.shown_by(self.panels)
+        self.disk = DiskWatch(self, self.open, host)
+        self.file = FileActions(self, self.open, self.disk, host)
+        self._new = NewPreset(self, self.open, host)
+        self._choices = FieldChoices(self, self.open)
+        self._measured = MeasuredFigures(self, self.open, host, self.form.go_to)
+
     def compose(self) -> ComposeResult:
         """All panels."""
         yield Header("Editor")
         with Container(id="editor"):
-            yield FormPanel(self)
+            yield self.panels.form
             with Vertical(id="beside"):
-                yield TomlText()
-                yield Totals()
-        yield TotalLine()
+                yield self.panels.area
+                yield self.panels.totals
+        yield self.panels.total_line
         # Letters are typed here, and panels share some of the keys.
         yield KeyBar(only=[one.id or "" for one in EDITOR_BINDINGS if isinstance(one, Binding)])
 
     def on_mount(self) -> None:
         """Show the draft, and look at its file now and then."""
-        self.open_draft()
-        self.set_interval(LOOK_EVERY, self.look_at_disk)
+        self.open.show_other()
+        self.set_interval(LOOK_EVERY, self.disk.look)
+
+    @property
+    def draft(self) -> Draft:
+        """What is edited."""
+        return self.open.draft
+
+    @property
+    def form(self) -> FormPanel:
+        """The form."""
+        return self.panels.form
+
+    @property
+    def area(self) -> TomlText:
+        """The text."""
+        return self.panels.area
+
+    # --- pages ---------------------------------------------------------------------------------------------------
 
     def on_resize(self) -> None:
         """What has the keys can be seen."""
@@ -85,20 +129,6 @@ class EditorScreen(FileActions, NewPreset):
         at = (now + direction) % len(panels)
         self._turn_to(at)
         panels[at].focus()
-
-    def action_undo(self) -> None:
-        """Back by one step."""
-        if not self.draft.edits.can_undo:
-            self.notify("There is nothing to undo.", timeout=2, markup=False)
-        self.draft.edits.undo()
-        self.refresh_all()
-
-    def action_redo(self) -> None:
-        """Forward again by one step."""
-        if not self.draft.edits.can_redo:
-            self.notify("There is nothing to redo.", timeout=2, markup=False)
-        self.draft.edits.redo()
-        self.refresh_all()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """All of them, at any size."""
@@ -119,21 +149,64 @@ class EditorScreen(FileActions, NewPreset):
             self.set_class(number == at, f"page-{page}")
 
     def _panels_in_order(self) -> tuple[Widget, Widget, Widget]:
-        return self.form, self.area, self.query_one(Totals)
+        return self.form, self.area, self.panels.totals
 
-    def _entitle(self, look: EditorView) -> None:
-        mark = "*" if look.is_changed else ""
-        self.form.entitle(f"Preset · {printable(look.name)}{mark}", look.where)
-        title, count = f"TOML · {plain(_place(self.draft))}", len(look.problems)
-        said = f"{count} error{'s' if count > 1 else ''}" if count else ""
-        if (self.area.border_title, self.area.border_subtitle) != (title, said):
-            self.area.border_title, self.area.border_subtitle = title, said
+    # --- what the panels say -------------------------------------------------------------------------------------
 
+    def on_form_panel_chosen(self) -> None:
+        """The text's cursor goes where the form's is."""
+        self.panels.follow()
 
-def _place(draft: Draft) -> str:
-    """Where the text is: a bundled preset by its place among them, one's own with the home folder as `~`."""
-    if draft.path is None:
-        return "new"
-    if draft.bundled:
-        return printable("/".join(draft.path.parts[-3:]))
-    return at_home(draft.path)
+    def on_form_panel_list_asked(self, message: FormPanel.ListAsked) -> None:
+        """Show the choices of a field."""
+        self._choices.ask(message.field)
+
+    def on_text_area_changed(self, event: TextArea.Changed) -> None:
+        """Something was typed into the text."""
+        event.stop()
+        self.panels.take_typed()
+
+    def on_text_area_selection_changed(self, event: TextArea.SelectionChanged) -> None:
+        """The form's cursor goes where the text's is."""
+        event.stop()
+        self.panels.cursor_moved()
+
+    # --- keys ----------------------------------------------------------------------------------------------------
+
+    def action_undo(self) -> None:
+        """Back by one step."""
+        if not self.open.undo():
+            self.notify("There is nothing to undo.", timeout=2, markup=False)
+
+    def action_redo(self) -> None:
+        """Forward again by one step."""
+        if not self.open.redo():
+            self.notify("There is nothing to redo.", timeout=2, markup=False)
+
+    def action_save(self) -> None:
+        """Save it."""
+        self.file.save()
+
+    def action_difference(self) -> None:
+        """Show what differs from the saved text."""
+        self.file.show_difference()
+
+    def action_revert(self) -> None:
+        """Back to the saved text."""
+        self.file.revert()
+
+    def action_delete(self) -> None:
+        """Delete the file."""
+        self.file.delete()
+
+    def action_leave(self) -> None:
+        """Back to where the editor was opened."""
+        self.file.ask(self.file.leave)
+
+    def action_new(self) -> None:
+        """Ask what to begin another draft with."""
+        self.file.ask(self._new.ask)
+
+    def action_measured(self) -> None:
+        """Take a run's figures."""
+        self._measured.take()

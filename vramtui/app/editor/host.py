@@ -1,0 +1,36 @@
+"""What the editor needs of the dashboard."""
+
+from typing import Protocol
+
+from vramtui.core.runs.run import Run
+from vramtui.core.schema.preset import PresetFile
+from vramtui.presets.library import PresetLibrary
+
+
+class EditorHost(Protocol):
+    """What the editor needs of the dashboard."""
+
+    def preset_saved(self, found: PresetFile) -> None:
+        """Know a preset as it was saved."""
+        ...
+
+    def preset_deleted(self, key: str) -> None:
+        """A preset's file has gone."""
+        ...
+
+    def running(self) -> tuple[int, str] | None:
+        """Pid and command of the chosen process; None where there is none."""
+        ...
+
+    def preset_closed(self) -> None:
+        """The editor was left."""
+        ...
+
+    def runs_of(self, key: str) -> tuple[Run, ...]:
+        """The runs of a preset that are known: the chosen process's first, then those of the history."""
+        ...
+
+    @property
+    def known_presets(self) -> PresetLibrary:
+        """The presets that a new one can begin with."""
+        ...
