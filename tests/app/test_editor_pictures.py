@@ -98,6 +98,6 @@ async def test_changed_on_the_disk(picture: SnapshotAssertion, found: PresetFile
     async with editor(tmp_path, found=found) as (app, pilot, screen):
         screen.open.put("name", "Mine")
         (tmp_path / "presets" / "tiny.toml").write_text(TEXT.replace("batch_size = 4", "batch_size = 32"))
-        screen.disk.look()
+        screen.watcher.look()
         await settle(app, pilot)
         assert app.parts.export.picture() == picture

@@ -5,7 +5,7 @@ from pathlib import Path
 from textual.screen import Screen
 
 from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog, QuestionOption
-from vramtui.app.editor.disk_watch import DiskWatch, Then, at_home
+from vramtui.app.editor.file_watcher import FileWatcher, Then, at_home
 from vramtui.app.editor.host import EditorHost
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.core.base.errors import UserError
@@ -25,14 +25,14 @@ class FileActions:
     Args:
         screen: asks and tells.
         open_draft: what is saved.
-        disk: knows what others did to the file.
+        watcher: knows what others did to the file.
         host: is told what was saved, deleted and left.
     """
 
-    def __init__(self, screen: Screen[None], open_draft: OpenDraft, disk: DiskWatch, host: EditorHost) -> None:
+    def __init__(self, screen: Screen[None], open_draft: OpenDraft, watcher: FileWatcher, host: EditorHost) -> None:
         self._screen = screen
         self._open = open_draft
-        self._disk = disk
+        self._watcher = watcher
         self._host = host
         self._is_asking = False
 
@@ -46,7 +46,7 @@ class FileActions:
         except NameTaken as error:
             self._other_name(error, then)
         except ChangedOnDisk:
-            self._disk.ask(lambda: self.save(then, replace=True))
+            self._watcher.ask(lambda: self.save(then, replace=True))
         except NotDurable as error:
             self._is_saved(self._open.draft.path, str(error), "warning", then)
         except UserError as error:

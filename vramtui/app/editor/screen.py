@@ -6,10 +6,10 @@ from textual.containers import Container, Vertical
 from textual.widget import Widget
 from textual.widgets import TextArea
 
-from vramtui.app.editor.disk_watch import DiskWatch
 from vramtui.app.editor.editor_view import DraftEstimator
 from vramtui.app.editor.field_choices import FieldChoices
 from vramtui.app.editor.file_actions import FileActions
+from vramtui.app.editor.file_watcher import FileWatcher
 from vramtui.app.editor.form.panel import FormPanel
 from vramtui.app.editor.host import EditorHost
 from vramtui.app.editor.keys import EDITOR_BINDINGS
@@ -38,7 +38,7 @@ class EditorScreen(ViewScreen):
     Attributes:
         open: the draft and its estimate.
         panels: what shows them.
-        disk: what others do to the file.
+        watcher: what others do to the file.
         file: save, revert, delete, leave.
     """
 
@@ -76,8 +76,8 @@ class EditorScreen(ViewScreen):
         self.open = OpenDraft(draft, estimator)
         self.panels = EditorPanels(self.open, self.call_after_refresh)
         self.open.shown_by(self.panels)
-        self.disk = DiskWatch(self, self.open, host)
-        self.file = FileActions(self, self.open, self.disk, host)
+        self.watcher = FileWatcher(self, self.open, host)
+        self.file = FileActions(self, self.open, self.watcher, host)
         self._new = NewPreset(self, self.open, host)
         self._choices = FieldChoices(self, self.open)
         self._measured = MeasuredFigures(self, self.open, host, self.form.go_to)
@@ -97,7 +97,7 @@ class EditorScreen(ViewScreen):
     def on_mount(self) -> None:
         """Show the draft, and look at its file now and then."""
         self.open.show_other()
-        self.set_interval(LOOK_EVERY, self.disk.look)
+        self.set_interval(LOOK_EVERY, self.watcher.look)
 
     @property
     def draft(self) -> Draft:

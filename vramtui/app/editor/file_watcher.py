@@ -15,7 +15,7 @@ from vramtui.presets.draft.draft import difference_between
 Then = Callable[[], None]
 
 
-class DiskWatch:
+class FileWatcher:
     """Looks at the file now and then; what is unsaved here is never given up without an answer.
 
     Args:
