@@ -104,9 +104,9 @@ def cached_share(run: TrainRun) -> float:
     return RECOMPUTED_SHARE if run.checkpointing == "full" else CACHED_SHARE
 
 
-def reserved_for(allocated: int, passing: int, share: float) -> int:
+def reserved_for(allocated: int, transient: int, share: float) -> int:
     """Bytes in segments when `allocated` peaks, `passing` of which come and go."""
-    return -(-(allocated + int(passing * share)) // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
+    return -(-(allocated + int(transient * share)) // SEGMENT_ROUNDING) * SEGMENT_ROUNDING
 
 
 def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:
@@ -158,8 +158,8 @@ def _timeline(moments: MomentLog, facts: dict[str, Fact], share: float) -> tuple
             lines[facts[name].line] += size  # type: ignore[index] # moments hold only the allocator's parts
         total = sum(lines.values())
         peak = max(peak, total)
-        passing = sum(size for line, size in lines.items() if line not in LASTING)
-        reserved = max(reserved, reserved_for(total, passing, share))
+        transient = sum(size for line, size in lines.items() if line not in LASTING)
+        reserved = max(reserved, reserved_for(total, transient, share))
         if end:
             rows.append(
                 Moment(

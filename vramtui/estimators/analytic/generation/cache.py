@@ -18,7 +18,7 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
     """A cache for `batch` sequences of `length` tokens in the end.
 
     Attributes:
-        width: bytes of a number, and of the newest where the others are quantised.
+        itemsize: bytes of a number, and of the newest where the others are quantised.
         bits: of a quantised number.
         fixed: whether the whole length is allocated at once.
         new: tokens after the prompt.
@@ -26,7 +26,7 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
 
     batch: int
     length: int
-    width: int
+    itemsize: int
     bits: float | None = None
     fixed: bool = False
     new: int = 0
@@ -40,35 +40,35 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
         """The cache of one layer with `past` tokens behind it."""
         if self.fixed:
             whole = self.length if window is None else min(self.length, window)
-            return Cache(past=past, width=self.width, fixed=whole)
+            return Cache(past=past, itemsize=self.itemsize, fixed=whole)
         seen = past if window is None else min(past, window - 1)
-        return Cache(past=seen, width=self.width, bits=self.bits)
+        return Cache(past=seen, itemsize=self.itemsize, bits=self.bits)
 
     def layer(self, model: TransformerModel, kind: CacheLayers, length: int) -> int:
         """Bytes that one layer of `kind` keeps of `length` tokens: two tensors."""
         tokens = kind.kept(self.length if self.fixed else length)
-        states = rounded(self.batch * kind.state * self.width) + rounded(self.batch * kind.state_fp32 * 4)
+        states = rounded(self.batch * kind.state * self.itemsize) + rounded(self.batch * kind.state_fp32 * 4)
         return sum(self._tensor(numbers, tokens) for numbers in _each(model, kind)) + states
 
     def _tensor(self, numbers: int, tokens: int) -> int:
         numel = self.batch * numbers * tokens
         if self.bits is None:
-            return rounded(numel * self.width)
+            return rounded(numel * self.itemsize)
         newest = self.batch * numbers * min(self.new, RESIDUAL - 1, tokens)
         packed = numel - newest
-        return rounded(-(-int(packed * self.bits) // 8)) + rounded(newest * self.width)
+        return rounded(-(-int(packed * self.bits) // 8)) + rounded(newest * self.itemsize)
 
     def formula(self, model: TransformerModel, kinds: tuple[CacheLayers, ...]) -> str:
         """The arithmetic in words."""
-        width = f"{self.width if self.bits is None else self.bits / 8:g} B"
+        itemsize = f"{self.itemsize if self.bits is None else self.bits / 8:g} B"
         terms = [
             f"{kind.count} layers x {self.batch} x {kind.kept(self.length):,} tokens x "
-            f"{shape_words(model, kind)} x {width}"
+            f"{shape_words(model, kind)} x {itemsize}"
             for kind in kinds
             if kind.numbers
         ]
         terms += [
-            f"{kind.count} layers x {self.batch} x {state_bytes(kind, self.width):,} B of state"
+            f"{kind.count} layers x {self.batch} x {state_bytes(kind, self.itemsize):,} B of state"
             for kind in kinds
             if kind.state or kind.state_fp32
         ]
@@ -96,7 +96,7 @@ def kept_cache(run: InferRun, compute: int, length: int) -> GenerationCache:
     return GenerationCache(
         batch=run.batch_size,
         length=length,
-        width=compute if kind is None or packed else DTYPE_BYTES[kind],
+        itemsize=compute if kind is None or packed else DTYPE_BYTES[kind],
         bits=CACHE_BITS[kind] if kind is not None and packed else None,
         fixed=fixed,
         new=max(run.new_tokens - 1, 0),

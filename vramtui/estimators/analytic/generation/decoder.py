@@ -130,15 +130,15 @@ class Generation:
 
         generate() numbers the positions of every sequence by itself, and says of each token whether it is padding.
         """
-        model, width = self.share.model, self.recipe.stream
+        model, itemsize = self.share.model, self.recipe.stream
         if model.implementation == "plain":
             return 0
-        turned = model.qk_rope_head_dim if model.kv_lora_rank is not None else model.head_size
+        rope_dim = model.qk_rope_head_dim if model.kv_lora_rank is not None else model.head_size
         rows = self.run.batch_size * sequence
-        tables = 2 * rounded(rows * (turned or 0) * width) if model.position == "rope" else 0
-        stream = rounded(self.run.batch_size * sequence * model.hidden_size * width)
+        tables = 2 * rounded(rows * (rope_dim or 0) * itemsize) if model.position == "rope" else 0
+        stream = rounded(self.run.batch_size * sequence * model.hidden_size * itemsize)
         if model.position == "learned":
-            tables = rounded(rows * model.hidden_size * width)
+            tables = rounded(rows * model.hidden_size * itemsize)
             # GPT-2's block still has its attention's output in a variable while the MLP runs.
             tables += stream if model.fused_qkv and self.run.attention != "eager" else 0
         told = rounded(8 * rows) + rounded(8 * self.run.batch_size * (sequence + past))
@@ -194,8 +194,8 @@ class Generation:
             lifetime="a whole pass",
         )
         named = {KV_CACHE: cache, GROWTH: growth, HELD: held}
-        passing = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
-        return model_facts(self.program, self.weights) | named | self._draft_facts() | passing
+        transient = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
+        return model_facts(self.program, self.weights) | named | self._draft_facts() | transient
 
     def _draft_facts(self) -> dict[str, Fact]:
         draft = self.draft

@@ -26,10 +26,10 @@ class Transcription:
     def __init__(self, model: EncoderDecoderModel, run: InferRun, device: Device) -> None:
         self.model, self.run, self.device = model, run, device
         self.writer = EncoderDecoder(model, run, device)
-        self.width = DTYPE_BYTES[run.kv_cache] if run.kv_cache else self.writer.net.recipe.compute
+        self.itemsize = DTYPE_BYTES[run.kv_cache] if run.kv_cache else self.writer.net.recipe.compute
         self.writer.encoder()
         self.first = len(self.writer.net.stages)
-        self.writer.decoder(BlockSide(tokens=1, source=self.writer.source, cache=Cache(width=self.width)))
+        self.writer.decoder(BlockSide(tokens=1, source=self.writer.source, cache=Cache(itemsize=self.itemsize)))
         self.program = self.writer.program(0)
 
     def estimate(self) -> Estimate:
@@ -63,7 +63,7 @@ class Transcription:
         """The fullest moment of the last token's pass, the cache apart."""
         writer = EncoderDecoder(self.model, self.run, self.device)
         past = self.run.new_tokens - 1
-        writer.decoder(BlockSide(tokens=1, source=writer.source, cache=Cache(past=past, width=self.width)))
+        writer.decoder(BlockSide(tokens=1, source=writer.source, cache=Cache(past=past, itemsize=self.itemsize)))
         return prefilled(writer.net.stages).late
 
     def _each(self) -> int:
@@ -71,7 +71,7 @@ class Transcription:
 
     def _cache(self, length: int) -> int:
         """Keys and values of every decoder layer, of the target so far and of the source, each in its own tensor."""
-        wide = self.run.batch_size * self.model.num_attention_heads * self._each() * self.width
+        wide = self.run.batch_size * self.model.num_attention_heads * self._each() * self.itemsize
         return 2 * self.model.decoder_layers * (rounded(wide * length) + rounded(wide * self.writer.source))
 
     def _cache_facts(self) -> dict[str, Fact]:
@@ -82,7 +82,7 @@ class Transcription:
                 bytes=0,
                 formula=f"2 x {model.decoder_layers} layers x {run.batch_size} x ({max(run.new_tokens, 1):,} of the "
                 f"target + {self.writer.source:,} of the source) x {model.num_attention_heads} heads x {self._each()} "
-                f"x {self.width} B",
+                f"x {self.itemsize} B",
                 source="transformers, cache_utils.py, EncoderDecoderCache",
                 lifetime="one generation",
                 count=4 * model.decoder_layers,

@@ -24,15 +24,15 @@ class Decoder:
     def embeddings(self) -> Tape:
         """Token and position embeddings; a tied weight's second gradient is added to the output layer's."""
         writer = Writer(self.model, self.setting, EMBEDDINGS)
-        tape, trained, width = writer.tape, self.setting.trained, self.setting.recipe.stream
+        tape, trained, itemsize = writer.tape, self.setting.trained, self.setting.recipe.stream
         table = self._gradient(self.model.vocab_size)
         tied = self.model.tie_word_embeddings
-        x = tape.new(self.setting.tokens * self.model.hidden_size, width, "token embeddings", tracked=trained)
-        tape.op([], [x], into=0 if tied else table, back_scratch=table if tied else 0)
+        x = tape.new(self.setting.tokens * self.model.hidden_size, itemsize, "token embeddings", tracked=trained)
+        tape.op([], [x], grad_bytes=0 if tied else table, backward_workspace=table if tied else 0)
         if self.model.position == "learned":
             one = self.setting.sequence * self.model.hidden_size
-            places = tape.new(one, width, "position embeddings", tracked=trained)
-            tape.op([], [places], into=self._gradient(self.model.max_position_embeddings or 0))
+            places = tape.new(one, itemsize, "position embeddings", tracked=trained)
+            tape.op([], [places], grad_bytes=self._gradient(self.model.max_position_embeddings or 0))
             x = writer.ops.add(x, places, "residual stream")
         x = writer.dropout(x, "embedding dropout")
         tape.close(x)
@@ -82,7 +82,7 @@ class Decoder:
         tape, d = writer.tape, self.model.hidden_size
         x = writer.norm(writer.enter(tracked=False), "last norm")
         tape.group = HEAD
-        last = tape.new(self.setting.batch * d, x.width, "last token", tracked=False)
+        last = tape.new(self.setting.batch * d, x.itemsize, "last token", tracked=False)
         tape.op([x], [last])
         logits = writer.ops.linear(last, d, self.model.vocab_size, "output layer", trained=False)
         wide = writer.ops.cast(logits, 4, "logits in fp32")

@@ -103,13 +103,13 @@ class Encoder:
         if model.class_token:
             token = part.own("cls_token", 1, 1, d)
             joined = part.ops.tape.new(
-                self.tokens * d, max(x.width, part.ops.parameter), "class token and patches", tracked=True
+                self.tokens * d, max(x.itemsize, part.ops.parameter), "class token and patches", tracked=True
             )
-            part.ops.tape.op([x], [joined], flows=[(x, joined.width != x.width)], into=token)
+            part.ops.tape.op([x], [joined], flows=[(x, joined.itemsize != x.itemsize)], grad_bytes=token)
             x = joined
         table = part.own("position_embeddings", 1, self.sequence, d)
-        out = part.ops.tape.new(x.numel, max(x.width, part.ops.parameter), "embeddings", tracked=self.net.training)
-        part.ops.tape.op([x], [out], flows=[(x, False)], into=table)
+        out = part.ops.tape.new(x.numel, max(x.itemsize, part.ops.parameter), "embeddings", tracked=self.net.training)
+        part.ops.tape.op([x], [out], flows=[(x, False)], grad_bytes=table)
         self._started(part, out)
 
     def _started(self, part: ModuleBuilder, x: Tensor) -> None:

@@ -44,7 +44,7 @@ class EncoderDecoder:
             x = self._heard(part, model.num_mel_bins)
         else:
             table = part.own("shared", model.vocab_size, model.d_model)
-            x = part.looked_up(self.batch * self.source * model.d_model, "words", 0, back_scratch=table)
+            x = part.looked_up(self.batch * self.source * model.d_model, "words", 0, backward_workspace=table)
         x = self._positioned(part, x, self.source, model.max_source_positions, encoder=True)
         part.outlive(x, 2 if model.norm_embeddings else 1)  # BART's words and positions
         part.done(blocks.drop(part, x, "embedding dropout"))
@@ -63,7 +63,7 @@ class EncoderDecoder:
         table = part.own("shared", *shape) if self.heard else rounded(prod(shape) * part.ops.parameter)
         table, tied = table if net.training else 0, model.tie_word_embeddings
         numel = self.batch * side.tokens * model.d_model
-        x = part.looked_up(numel, "words", 0 if tied else table, back_scratch=table if tied else 0)
+        x = part.looked_up(numel, "words", 0 if tied else table, backward_workspace=table if tied else 0)
         x = self._positioned(part, x, side.tokens, model.max_target_positions, encoder=False)
         blocks = Blocks(model, net, side)
         part.outlive(x)
@@ -83,9 +83,9 @@ class EncoderDecoder:
         model, d = self.model, self.model.d_model
         if rows is not None:
             trained = model.source_positions_trained or not encoder
-            into = part.own("embed_positions", rows + model.position_offset, d, trained=trained)
+            grad_bytes = part.own("embed_positions", rows + model.position_offset, d, trained=trained)
             each = self.batch if encoder != self.heard else 1
-            x = part.ops.add(x, part.looked_up(each * tokens * d, "positions", into), "embeddings")
+            x = part.ops.add(x, part.looked_up(each * tokens * d, "positions", grad_bytes), "embeddings")
         return part.normed(x, d, "layernorm_embedding") if model.norm_embeddings else x
 
     def _stack(self, blocks: Blocks, layers: int, *, decoder: bool) -> None:
@@ -106,7 +106,7 @@ class EncoderDecoder:
         numel = self.batch * self.source * self.model.d_model
         storage = Storage(numel, self.net.recipe.stream, STREAM, "encoder's answer")
         storage.borrowed = True
-        encoded = Tensor(storage, numel, storage.width, tracked=self.net.training)
+        encoded = Tensor(storage, numel, storage.itemsize, tracked=self.net.training)
         if fresh:
             part.ops.tape.outside.append(encoded)
         else:
@@ -124,7 +124,7 @@ class EncoderDecoder:
             part.own("lm_head", model.vocab_size, model.d_model)
         logits = part.ops.linear(x, model.d_model, model.vocab_size, "output layer", trained=self.net.training)
         if model.final_bias:
-            logits = part.ops.pointwise(logits, "logits and bias", saves="nothing", width=self.net.recipe.stream)
+            logits = part.ops.pointwise(logits, "logits and bias", saves="nothing", itemsize=self.net.recipe.stream)
         if self.net.training:
             cross_entropy(part.ops, logits, upcast=False)
         else:
@@ -205,6 +205,6 @@ def encoder_decoder_program(model: EncoderDecoderModel, run: TrainRun | InferRun
     writer = EncoderDecoder(model, run, device)
     writer.encoder()
     tokens = writer.target if writer.net.training else 1
-    cache = None if writer.net.training else Cache(width=writer.net.recipe.compute)
+    cache = None if writer.net.training else Cache(itemsize=writer.net.recipe.compute)
     writer.decoder(BlockSide(tokens=tokens, source=writer.source, cache=cache))
     return writer.program(tokens)

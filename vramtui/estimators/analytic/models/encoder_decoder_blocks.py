@@ -103,9 +103,11 @@ class Blocks:
         if cache is not None and cache.past:
             for name in ("k_proj", "v_proj"):
                 self._own(part, f"cross_{name}", self._biased(name))
-            storage = Storage(self.net.batch * source * self.wide, cache.width, CROSS, "keys and values of the source")
+            storage = Storage(
+                self.net.batch * source * self.wide, cache.itemsize, CROSS, "keys and values of the source"
+            )
             storage.borrowed = True
-            k = v = Tensor(storage, storage.numel, storage.width, tracked=False)
+            k = v = Tensor(storage, storage.numel, storage.itemsize, tracked=False)
         else:
             k, v = (self._kept(part, encoded, name, "cross_") for name in ("k_proj", "v_proj"))
         heads = self._heads(source)
@@ -141,11 +143,13 @@ class Blocks:
             return y
         past = 0 if prefix else cache.past
         numel = y.numel + self.net.batch * past * self.wide
-        out = part.ops.tape.new(numel, cache.width, "keys or values", tracked=False, group=GROWTH if past else KV_CACHE)
+        out = part.ops.tape.new(
+            numel, cache.itemsize, "keys or values", tracked=False, group=GROWTH if past else KV_CACHE
+        )
         part.ops.tape.op([y], [out])
         if not past:
             part.ops.tape.hold(out)
-        return part.ops.cast(out, y.width, "cache in the compute type")
+        return part.ops.cast(out, y.itemsize, "cache in the compute type")
 
     def _heads(self, keys: int) -> Heads:
         return Heads(

@@ -37,13 +37,13 @@ class DiffusionTransformer:
             if count:
                 net.repeat(STREAM, count, write)
         self._end()
-        width, batch = net.recipe.stream, net.batch
-        image = rounded(batch * streams.image * model.in_channels * width)
-        inputs = image * (2 if net.training else 1) + rounded(batch * model.pooled_projection_dim * width)
-        inputs += rounded(batch * model.text_length * model.joint_attention_dim * width) + rounded(batch * width)
-        inputs += (rounded(batch * width) if model.guidance_embeds else 0) + rounded(3 * streams.image * width)
+        itemsize, batch = net.recipe.stream, net.batch
+        image = rounded(batch * streams.image * model.in_channels * itemsize)
+        inputs = image * (2 if net.training else 1) + rounded(batch * model.pooled_projection_dim * itemsize)
+        inputs += rounded(batch * model.text_length * model.joint_attention_dim * itemsize) + rounded(batch * itemsize)
+        inputs += (rounded(batch * itemsize) if model.guidance_embeds else 0) + rounded(3 * streams.image * itemsize)
         return net.program(
-            inputs=inputs + rounded(3 * model.text_length * width),
+            inputs=inputs + rounded(3 * model.text_length * itemsize),
             inputs_formula=f"{batch} latents of {streams.image:,} x {model.in_channels}, text of {model.text_length} x "
             f"{model.joint_attention_dim}, positions, steps{', noise' if net.training else ''}",
             layers=model.num_layers + model.num_single_layers,
@@ -73,7 +73,7 @@ class DiffusionTransformer:
         """A tensor that the batch holds."""
         storage = Storage(numel, self.net.recipe.stream, EMBEDDINGS, "input")
         storage.borrowed = True
-        return Tensor(storage, numel, storage.width, tracked=False)
+        return Tensor(storage, numel, storage.itemsize, tracked=False)
 
     def _end(self) -> None:
         model, net, streams = self.model, self.net, self.streams

@@ -23,7 +23,7 @@ class Streams:
     def together(self, part: ModuleBuilder, image: Tensor, text: Tensor) -> Tensor:
         """Both streams as one tensor."""
         tracked = image.tracked or text.tracked
-        out = part.ops.tape.new(image.numel + text.numel, image.width, "image and text", tracked=tracked)
+        out = part.ops.tape.new(image.numel + text.numel, image.itemsize, "image and text", tracked=tracked)
         part.ops.tape.op([image, text], [out], flows=[(image, True), (text, True)])
         return out
 
@@ -37,7 +37,7 @@ class Streams:
             self._vector(part, f"{name}norm1", 6)
         normed = [self.modulated(part, stream) for stream in given]
         answers = self._meet(part, normed)
-        outs, stream = [], part.ops.tape.new(x.numel, x.width, "image and text", tracked=x.tracked)
+        outs, stream = [], part.ops.tape.new(x.numel, x.itemsize, "image and text", tracked=x.tracked)
         for number, (name, before, answer) in enumerate(zip(names, given, answers, strict=True)):
             part.ops.tape.group = STREAM
             y = part.ops.add(before, self._gated(part, answer), "residual stream")
@@ -63,7 +63,7 @@ class Streams:
         part.ops.tape.group = ATTENTION
         q, k, v = self._projected(part, normed, "")
         out = self._attend(part, q, k, v)
-        joined = part.ops.tape.new(out.numel + inner.numel, out.width, "attention and MLP", tracked=out.tracked)
+        joined = part.ops.tape.new(out.numel + inner.numel, out.itemsize, "attention and MLP", tracked=out.tracked)
         part.ops.tape.op([out, inner], [joined], flows=[(out, True), (inner, True)])
         part.ops.tape.group = STREAM
         y = part.dense(joined, 5 * d, d, "proj_out")
@@ -77,10 +77,14 @@ class Streams:
         """A layer norm without weights, scaled and shifted by what the step says."""
         part.ops.tape.group = NORMS
         normed = part.ops.layer_norm(x, self.width, "norm", trained=False)
-        scaled = part.ops.tape.new(normed.numel, normed.width, "scaled", tracked=normed.tracked or self.net.trains)
-        full = rounded(normed.numel * normed.width)
+        scaled = part.ops.tape.new(normed.numel, normed.itemsize, "scaled", tracked=normed.tracked or self.net.trains)
+        full = rounded(normed.numel * normed.itemsize)
         part.ops.tape.op(
-            [normed], [scaled], saves=[normed] if self.net.trains else [], flows=[(normed, True)], back_scratch=full
+            [normed],
+            [scaled],
+            saves=[normed] if self.net.trains else [],
+            flows=[(normed, True)],
+            backward_workspace=full,
         )
         return part.ops.pointwise(scaled, "scaled and shifted", saves="nothing")
 
@@ -90,13 +94,13 @@ class Streams:
             out = part.ops.pointwise(x, "gated", saves="nothing")
             part.reads_outside()
             return out
-        return part.ops.pointwise(x, "gated", saves="input", back_scratch=rounded(x.numel * x.width))
+        return part.ops.pointwise(x, "gated", saves="input", backward_workspace=rounded(x.numel * x.itemsize))
 
     def _vector(self, part: ModuleBuilder, name: str, count: int) -> None:
         """The linear layer from the step's vector to `count` vectors that scale, shift and gate."""
-        into = part.own(name, count * self.width, self.width) + part.own(name, count * self.width)
+        grad_bytes = part.own(name, count * self.width, self.width) + part.own(name, count * self.width)
         out = part.ops.tape.new(self.net.batch * count * self.width, self.net.recipe.compute, name, tracked=False)
-        part.ops.tape.op([], [out], into=into, gemm=True)
+        part.ops.tape.op([], [out], grad_bytes=grad_bytes, gemm=True)
 
     def _mlp(self, part: ModuleBuilder, x: Tensor, name: str) -> Tensor:
         d, part.ops.tape.group = self.width, MLP
@@ -147,12 +151,12 @@ class Streams:
             out = spelled_attention(part.ops, heads, q, k, v, plain=True, masked=False)
         else:
             out = fused_attention(part.ops, heads, q, k, v)
-        out = part.ops.cast(out, q.width, "attention output in the queries' type")
+        out = part.ops.cast(out, q.itemsize, "attention output in the queries' type")
         part.ops.tape.touch(q, k, v)
         return out
 
     def _turned(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Rotary positions in fp32: two products and a rotated copy on the way."""
         full = rounded(x.numel * 4)
-        scratch = 3 * full + (rounded(x.numel * x.width) if x.width < 4 else 0)
-        return part.ops.pointwise(x, "rotated", saves="nothing", scratch=scratch, back_scratch=2 * full)
+        workspace = 3 * full + (rounded(x.numel * x.itemsize) if x.itemsize < 4 else 0)
+        return part.ops.pointwise(x, "rotated", saves="nothing", workspace=workspace, backward_workspace=2 * full)

@@ -67,7 +67,7 @@ class LayerList:
             return tape, self.operators(tape), tape.take_in(numel, self.recipe.stream)
         last = self.stages[-1].tape.output
         assert last is not None
-        return tape, self.operators(tape), tape.enter(numel, last.width, tracked=last.tracked)
+        return tape, self.operators(tape), tape.enter(numel, last.itemsize, tracked=last.tracked)
 
     def add(self, layers: tuple[Layer, ...], *, times: int = 1, residual: bool = False, checkpointed: bool) -> None:
         """Run `layers` so many times; the first time by itself, since what comes in may be of another type.
@@ -122,10 +122,10 @@ class LayerList:
     def _embedding(self, writer: LayerOps, x: Tensor, layer: Embedding) -> Tensor:
         if len(self.shape) != 1:
             raise UserError(f"model.layers: an embedding looks up (tokens,), and here the shape is {self.shape}")
-        into = writer.own("embedding", layer.num_embeddings, layer.embedding_dim)
+        grad_bytes = writer.own("embedding", layer.num_embeddings, layer.embedding_dim)
         self.shape = (self.shape[0], layer.embedding_dim)
         out = writer.ops.tape.new(self.batch * prod(self.shape), self.recipe.stream, "embedding", tracked=True)
-        writer.ops.tape.op([x], [out], into=into)
+        writer.ops.tape.op([x], [out], grad_bytes=grad_bytes)
         return out
 
     def _attention(self, writer: LayerOps, x: Tensor, layer: SelfAttention) -> Tensor:
@@ -222,4 +222,4 @@ def _loss(writer: LayerList, model: SequentialModel) -> tuple[int, int]:
     writer.stages.append(TapeStage(tape))
     if model.loss == "cross_entropy":
         return rounded(8 * writer.batch * prod(writer.shape[:-1])), kept
-    return (rounded(x.numel * x.width) if model.loss == "mse" else 0), kept
+    return (rounded(x.numel * x.itemsize) if model.loss == "mse" else 0), kept

@@ -49,11 +49,11 @@ class UNet:
         for level in reversed(range(len(model.block_out_channels))):
             self._up(level)
         self._end()
-        size, width = self.net.batch * model.sample_size**2, net.recipe.stream
-        inputs = rounded(size * model.in_channels * width)
-        inputs += rounded(net.batch * model.text_length * model.cross_attention_dim * width) + rounded(8 * net.batch)
-        inputs += rounded(net.batch * (model.addition_embed_dim or 0) * width)
-        inputs += rounded(size * model.out_channels * width) if net.training else 0
+        size, itemsize = self.net.batch * model.sample_size**2, net.recipe.stream
+        inputs = rounded(size * model.in_channels * itemsize)
+        inputs += rounded(net.batch * model.text_length * model.cross_attention_dim * itemsize) + rounded(8 * net.batch)
+        inputs += rounded(net.batch * (model.addition_embed_dim or 0) * itemsize)
+        inputs += rounded(size * model.out_channels * itemsize) if net.training else 0
         side = model.sample_size
         return net.program(
             inputs=inputs,
@@ -112,7 +112,7 @@ class UNet:
         part, x = self._open(SAMPLING)
         self.image = Image(self.image.channels + channels, self.image.height, self.image.width)
         joined = part.ops.tape.new(
-            self.net.batch * self.image.numel, x.width, "joined with the skip", tracked=x.tracked
+            self.net.batch * self.image.numel, x.itemsize, "joined with the skip", tracked=x.tracked
         )
         part.ops.tape.op([x], [joined], flows=[(x, True), (waiting.tensor, True)])
         self._close(part, joined)
@@ -180,7 +180,7 @@ class UNet:
             part, x = self._open(SAMPLING)
             self.image = Image(self.image.channels, 2 * self.image.height, 2 * self.image.width)
             numel = self.net.batch * self.image.numel
-            larger = part.ops.tape.new(numel, x.width, "interpolated", tracked=x.tracked)
+            larger = part.ops.tape.new(numel, x.itemsize, "interpolated", tracked=x.tracked)
             part.ops.tape.op([x], [larger], flows=[(x, True)])
             x, self.image = part.convolution(larger, self.image, self.image.channels, 3, "upsampler")
             part.ops.tape.touch(*held)

@@ -21,10 +21,12 @@ def resnet(part: ModuleBuilder, x: Tensor, given: Image, channels: int, times: i
     """Two convolutions with norms, the time embedding of width `times` added between; the sum is divided by 1."""
     y = part.activation(part.group_norm(x, given.channels, NORM_GROUPS, "norm1"), "silu")
     y, image = part.convolution(y, given, channels, 3, "conv1")
-    into = part.own("time_emb_proj", channels, times) + part.own("time_emb_proj", channels)
-    steps = part.ops.tape.new(part.net.batch * channels, y.width, "time embedding, projected", tracked=part.net.trains)
-    part.ops.tape.op([], [steps], into=into, gemm=True)
-    added = part.ops.tape.new(y.numel, y.width, "with the time embedding", tracked=y.tracked)
+    grad_bytes = part.own("time_emb_proj", channels, times) + part.own("time_emb_proj", channels)
+    steps = part.ops.tape.new(
+        part.net.batch * channels, y.itemsize, "time embedding, projected", tracked=part.net.trains
+    )
+    part.ops.tape.op([], [steps], grad_bytes=grad_bytes, gemm=True)
+    added = part.ops.tape.new(y.numel, y.itemsize, "with the time embedding", tracked=y.tracked)
     part.ops.tape.op([y, steps], [added], flows=[(y, False), (steps, True)])
     y = part.activation(part.group_norm(added, channels, NORM_GROUPS, "norm2"), "silu")
     y, _ = part.convolution(y, image, channels, 3, "conv2")
@@ -89,7 +91,7 @@ class Spatial:
         d, wide, length = self.image.channels, self.model.cross_attention_dim, self.model.text_length
         storage = Storage(self.net.batch * length * wide, self.net.recipe.stream, CROSS, "text")
         storage.borrowed = True
-        text = Tensor(storage, storage.numel, storage.width, tracked=False)
+        text = Tensor(storage, storage.numel, storage.itemsize, tracked=False)
         q = part.dense(x, d, d, "to_q", bias=False)
         k, v = (part.dense(text, wide, d, name, bias=False) for name in ("to_k", "to_v"))
         return self._attend(part, q, k, v, length)

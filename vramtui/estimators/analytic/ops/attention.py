@@ -53,28 +53,30 @@ def fused_attention(
     In fp32 it is always the memory-efficient one, which has no shared key/value heads: these are repeated before.
     """
     q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
-    tape, efficient = ops.tape, efficient or q.width == 4
+    tape, efficient = ops.tape, efficient or q.itemsize == 4
     per_head = heads.batch * heads.keys * heads.heads
-    mask = [_in_numbers(tape, heads, q.width)] if heads.masked else []
-    scratch, length, seeds = 0, heads.queries, []
+    mask = [_in_numbers(tape, heads, q.itemsize)] if heads.masked else []
+    workspace, length, seeds = 0, heads.queries, []
     if efficient:
         k = _repeated(tape, k, per_head * heads.head_dim, "keys")
         v = _repeated(tape, v, per_head * heads.value_dim, "values")
         length = -(-heads.queries // 32) * 32
-        scratch = efficient_backward_bytes(
+        workspace = efficient_backward_bytes(
             heads.batch * heads.heads,
             heads.queries,
             heads.keys,
             (heads.head_dim, heads.value_dim),
-            half=q.width == 2,
+            half=q.itemsize == 2,
             capability=ops.card.capability,
         )
     else:
         seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]
-        scratch = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
+        workspace = fused_backward_bytes(heads.batch, heads.heads, heads.queries, heads.head_dim)
         if heads.kv_heads < heads.heads:
-            scratch += rounded(per_head * heads.head_dim * q.width) + rounded(per_head * heads.value_dim * q.width)
-    out = tape.new(heads.out, q.width, "attention output", tracked=q.tracked or k.tracked or v.tracked)
+            workspace += rounded(per_head * heads.head_dim * q.itemsize) + rounded(
+                per_head * heads.value_dim * q.itemsize
+            )
+    out = tape.new(heads.out, q.itemsize, "attention output", tracked=q.tracked or k.tracked or v.tracked)
     rows = tape.new(heads.batch * heads.heads * length, 4, "log-sum-exp of each row of scores", tracked=False)
     tape.op(
         [q, k, v, *mask],
@@ -82,20 +84,20 @@ def fused_attention(
         saves=[q, k, v, out, *mask],
         beside=[rows, *seeds],
         flows=[(q, True), (k, True), (v, True)],
-        back_scratch=scratch,
+        backward_workspace=workspace,
     )
     return out
 
 
-def _in_numbers(tape: Tape, heads: Heads, width: int) -> Tensor:
+def _in_numbers(tape: Tape, heads: Heads, itemsize: int) -> Tensor:
     """A mask of booleans as one of zeros and minus infinity, which each layer makes for itself."""
     numel = heads.batch * heads.queries * heads.keys
-    mask = tape.new(numel, width, "mask in numbers", tracked=False)
-    tape.op([], [mask], scratch=rounded(numel))
+    mask = tape.new(numel, itemsize, "mask in numbers", tracked=False)
+    tape.op([], [mask], workspace=rounded(numel))
     return mask
 
 
-def shared_out(tape: Tape, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Heads]:
+def repeat_kv(tape: Tape, heads: Heads, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Heads]:
     """Keys and values repeated for each query head that shares them, as transformers does beside a mask."""
     per_head = heads.batch * heads.keys * heads.heads
     k = _repeated(tape, k, per_head * heads.head_dim, "keys")
@@ -110,23 +112,25 @@ def math_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: Tensor
     (ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math).
     """
     tape, per_head = ops.tape, heads.batch * heads.keys * heads.heads
-    width = q.width if ops.autocast is None else ops.autocast
+    itemsize = q.itemsize if ops.autocast is None else ops.autocast
     q, k, v = (ops.cast(t, 4, f"{name} in fp32") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
     q = ops.pointwise(q, "queries, scaled", saves="nothing")
     mask = tape.new(heads.queries * heads.keys, 4, "mask", tracked=False)
-    tape.op([], [mask], scratch=2 * rounded(heads.queries * heads.keys))
+    tape.op([], [mask], workspace=2 * rounded(heads.queries * heads.keys))
     k = _repeated(tape, k, per_head * heads.head_dim, "keys")
     v = _repeated(tape, v, per_head * heads.value_dim, "values")
     scaled = ops.pointwise(k, "keys, scaled", saves="nothing")
     q = _contiguous(tape, q, q.numel, "queries, contiguous")
     scores = _product(tape, q, scaled, heads.scores, "scores")
     full = rounded(heads.scores * 4)
-    weights = ops.pointwise(scores, "softmax", saves="output", scratch=full + rounded(heads.scores), back_scratch=full)
+    weights = ops.pointwise(
+        scores, "softmax", saves="output", workspace=full + rounded(heads.scores), backward_workspace=full
+    )
     tape.touch(scores)
     weights = ops.dropout(weights, heads.dropout, "attention dropout")
     answer = _product(tape, weights, v, heads.out, "attention output, by head")
     tape.touch(mask, k, scores)
-    out = ops.cast(answer, width, "attention output, by head")
+    out = ops.cast(answer, itemsize, "attention output, by head")
     done = _contiguous(tape, out, heads.out, "attention output")
     tape.touch(out)
     return done
@@ -136,7 +140,7 @@ def _repeated(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
     """Heads of keys or values, once for each query head that shares them; as they are where none does."""
     if x.numel == numel:
         return x
-    out = tape.new(numel, x.width, f"{label}, repeated", tracked=x.tracked)
+    out = tape.new(numel, x.itemsize, f"{label}, repeated", tracked=x.tracked)
     tape.op([x], [out], flows=[(x, True)])
     return out
 
@@ -162,7 +166,7 @@ def spelled_attention(
     weights = ops.dropout(weights, heads.dropout, "attention dropout")
     weights = ops.lowered(weights, "softmax, cast")
     if not plain:
-        weights = ops.cast(weights, v.width, "softmax, cast")
+        weights = ops.cast(weights, v.itemsize, "softmax, cast")
         tape.touch(scores)
     v = _contiguous(tape, v, wide * heads.value_dim, "values, contiguous")
     answer = _product(tape, weights, v, heads.out, "attention output, by head")
@@ -180,21 +184,21 @@ def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: 
     """
     inner = Tape(ops.tape.group)
     alone = ops.on(inner)
-    own = [Tensor(t.storage, t.numel, t.width, tracked=t.tracked) for t in (q, k, v)]
+    own = [Tensor(t.storage, t.numel, t.itemsize, tracked=t.tracked) for t in (q, k, v)]
     for t in own:
-        t.storage = Storage(t.numel, t.width, ops.tape.group, "input")
+        t.storage = Storage(t.numel, t.itemsize, ops.tape.group, "input")
         t.storage.borrowed = True
     out = spelled_attention(alone, heads, own[0], own[1], own[2], plain=plain)
     inner.close(out)
     made, back = nested(inner, given_back=sum(t.storage.size for t in (q, k, v)))
-    answer = ops.tape.new(out.numel, out.width, "attention output", tracked=out.tracked)
+    answer = ops.tape.new(out.numel, out.itemsize, "attention output", tracked=out.tracked)
     ops.tape.op(
         [q, k, v],
         [answer],
         saves=[q, k, v],
         flows=[(q, True), (k, True), (v, True)],
-        scratch=made - answer.storage.size,
-        back_scratch=max(back, 0),
+        workspace=made - answer.storage.size,
+        backward_workspace=max(back, 0),
         gemm=True,
     )
     return answer
@@ -202,20 +206,20 @@ def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: 
 
 def _contiguous(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:
     """A copy in which each head stands together, or repeated for the queries that share it."""
-    out = tape.new(numel, x.width, label, tracked=x.tracked)
+    out = tape.new(numel, x.itemsize, label, tracked=x.tracked)
     tape.op([x], [out], flows=[(x, numel != x.numel)])
     return out
 
 
 def _product(tape: Tape, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
-    out = tape.new(numel, a.width, label, tracked=a.tracked or b.tracked)
+    out = tape.new(numel, a.itemsize, label, tracked=a.tracked or b.tracked)
     saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
     tape.op([a, b], [out], saves=saves, flows=[(a, True), (b, True)], gemm=True)
     return out
 
 
 def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
-    out = tape.new(scores.numel, scores.width, "scores, masked", tracked=scores.tracked)
+    out = tape.new(scores.numel, scores.itemsize, "scores, masked", tracked=scores.tracked)
     if plain:
         mask = tape.new(heads.queries * heads.keys, 1, "mask", tracked=False)
         tape.op([scores], [out], beside=[mask], flows=[(scores, True)])
@@ -226,6 +230,6 @@ def _mask(tape: Tape, scores: Tensor, heads: Heads, *, plain: bool) -> Tensor:
 
 def _softmax(ops: Operators, scores: Tensor, *, plain: bool) -> Tensor:
     """In fp32 under autocast and in transformers; its backward multiplies gradient and output first."""
-    width = 4 if ops.autocast is not None or not plain else scores.width
-    scores = ops.cast(scores, width, "scores in fp32")
-    return ops.pointwise(scores, "softmax", saves="output", back_scratch=rounded(scores.numel * width))
+    itemsize = 4 if ops.autocast is not None or not plain else scores.itemsize
+    scores = ops.cast(scores, itemsize, "scores in fp32")
+    return ops.pointwise(scores, "softmax", saves="output", backward_workspace=rounded(scores.numel * itemsize))

@@ -48,20 +48,22 @@ class LayerOps:
                 f"model.layers: conv groups = {layer.groups} does not divide {channels} or {layer.out_channels}"
             )
         out_shape = (layer.out_channels, *(_slid(side, layer, "conv") for side in (height, width)))
-        into = self.own("conv", layer.out_channels, channels // layer.groups, layer.kernel_size, layer.kernel_size)
-        into += self.own("conv", layer.out_channels) if layer.bias else 0
+        grad_bytes = self.own(
+            "conv", layer.out_channels, channels // layer.groups, layer.kernel_size, layer.kernel_size
+        )
+        grad_bytes += self.own("conv", layer.out_channels) if layer.bias else 0
         x = self.ops.lowered(x, "conv input, cast")
-        out = self.ops.tape.new(self.batch * prod(out_shape), x.width, "conv output", tracked=True)
-        patches = rounded(channels * layer.kernel_size**2 * prod(out_shape[1:]) * x.width)
+        out = self.ops.tape.new(self.batch * prod(out_shape), x.itemsize, "conv output", tracked=True)
+        patches = rounded(channels * layer.kernel_size**2 * prod(out_shape[1:]) * x.itemsize)
         plain = layer.kernel_size == 1 and layer.stride == 1 and layer.padding == 0
         self.ops.tape.op(
             [x],
             [out],
             saves=[x],
             flows=[(x, True)],
-            into=into,
-            scratch=0 if self.cudnn or plain else patches,
-            back_scratch=0 if self.cudnn else patches,
+            grad_bytes=grad_bytes,
+            workspace=0 if self.cudnn or plain else patches,
+            backward_workspace=0 if self.cudnn else patches,
             gemm=not self.cudnn,
         )
         return out, out_shape
@@ -73,7 +75,7 @@ class LayerOps:
             out_shape: Shape = (channels, 1, 1)
         else:
             out_shape = (channels, *(_slid(side, layer, "pooling") for side in (height, width)))
-        out = self.ops.tape.new(self.batch * prod(out_shape), x.width, f"{layer.pool} pooling", tracked=x.tracked)
+        out = self.ops.tape.new(self.batch * prod(out_shape), x.itemsize, f"{layer.pool} pooling", tracked=x.tracked)
         where = self.ops.tape.new(out.numel, 8, "where the maxima are", tracked=False)
         self.ops.tape.op(
             [x],
@@ -87,7 +89,7 @@ class LayerOps:
     def norm(self, x: Tensor, shape: Shape, layer: Norm) -> Tensor:
         """The norms of torch.nn, and a layer norm written by hand."""
         size = shape[0] if layer.norm in {"batch", "group"} else shape[-1]
-        into = self.own("norm", size) + (0 if layer.norm == "rms" else self.own("norm", size))
+        grad_bytes = self.own("norm", size) + (0 if layer.norm == "rms" else self.own("norm", size))
         if layer.norm == "layer":
             return self.ops.layer_norm(x, size, "layer norm")
         if layer.norm == "rms":
@@ -99,42 +101,44 @@ class LayerOps:
         count = size if layer.norm == "batch" else self.batch * layer.groups
         if layer.norm == "group" and size % layer.groups:
             raise UserError(f"model.layers: norm groups = {layer.groups} does not divide {size} channels")
-        out = self.ops.tape.new(x.numel, x.width, f"{layer.norm} norm", tracked=True)
+        out = self.ops.tape.new(x.numel, x.itemsize, f"{layer.norm} norm", tracked=True)
         saved = [self.ops.tape.new(count, 4, f"{layer.norm} norm's {name}", tracked=False) for name in ("mean", "1/σ")]
-        self.ops.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], into=into)
+        self.ops.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], grad_bytes=grad_bytes)
         return out
 
     def _manual_norm(self, x: Tensor, size: int) -> Tensor:
         """(x - mean) / sqrt(mean((x - mean)**2) + eps) * g + b, operator by operator."""
         ops, tape, rows = self.ops, self.ops.tape, x.numel // size
-        full = rounded(x.numel * x.width)
-        mean = tape.new(rows, x.width, "mean", tracked=x.tracked)
+        full = rounded(x.numel * x.itemsize)
+        mean = tape.new(rows, x.itemsize, "mean", tracked=x.tracked)
         tape.op([x], [mean], flows=[(x, True)])
         centred = self._centred(x, mean, "x - mean")
-        squares = ops.pointwise(centred, "squares", back_scratch=2 * full)
-        variance = tape.new(rows, x.width, "variance", tracked=True)
+        squares = ops.pointwise(centred, "squares", backward_workspace=2 * full)
+        variance = tape.new(rows, x.itemsize, "variance", tracked=True)
         tape.op([squares], [variance], flows=[(squares, True)])
         again = self._centred(x, mean, "x - mean again")
-        deviation = ops.pointwise(variance, "σ", saves="output", scratch=rounded(rows * x.width))
-        quotient = tape.new(x.numel, x.width, "normalised", tracked=True)
+        deviation = ops.pointwise(variance, "σ", saves="output", workspace=rounded(rows * x.itemsize))
+        quotient = tape.new(x.numel, x.itemsize, "normalised", tracked=True)
         tape.op(
             [again, deviation],
             [quotient],
             saves=[again, deviation],
             flows=[(again, True), (deviation, True)],
-            back_scratch=2 * full,
+            backward_workspace=2 * full,
         )
         scaled = ops.scale(quotient, size, "scaled")
-        out = tape.new(x.numel, x.width, "shifted", tracked=True)
+        out = tape.new(x.numel, x.itemsize, "shifted", tracked=True)
         shift = rounded(size * ops.parameter)
         sums = column_sum_scratch(rows, size, ops.card)
-        tape.op([scaled], [out], flows=[(scaled, False)], into=shift, sum_scratch=sums)
+        tape.op([scaled], [out], flows=[(scaled, False)], grad_bytes=shift, sum_workspace=sums)
         tape.touch(mean, variance)
         return out
 
     def _centred(self, x: Tensor, mean: Tensor, label: str) -> Tensor:
-        out = self.ops.tape.new(x.numel, x.width, label, tracked=True)
-        self.ops.tape.op([x, mean], [out], flows=[(x, False), (mean, True)], back_scratch=rounded(x.numel * x.width))
+        out = self.ops.tape.new(x.numel, x.itemsize, label, tracked=True)
+        self.ops.tape.op(
+            [x, mean], [out], flows=[(x, False), (mean, True)], backward_workspace=rounded(x.numel * x.itemsize)
+        )
         return out
 
     def activation(self, x: Tensor, layer: Act) -> Tensor:

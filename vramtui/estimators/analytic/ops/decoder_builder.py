@@ -31,13 +31,13 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         past: tokens in it.
-        width: bytes of a number.
+        itemsize: bytes of a number.
         bits: of a number, where the cache is quantised and unpacked for every pass.
         fixed: tokens it was made for at once; None where it grows.
     """
 
     past: int = 0
-    width: int = 2
+    itemsize: int = 2
     bits: float | None = None
     fixed: int | None = None
 
@@ -150,10 +150,10 @@ class Writer:
             bias=bias,
             unpacked=setting.recipe.compute if setting.packed else setting.recipe.frozen,
             packed=setting.packed is not None,
-            width=setting.recipe.weights,
+            itemsize=setting.recipe.weights,
         )
         ops, group, self.tape.group = self.ops, self.tape.group, ADAPTERS
-        own, ops.parameter = ops.parameter, target.width
+        own, ops.parameter = ops.parameter, target.itemsize
         total = Adapter(ops, lora, target).beside(x, out)
         ops.parameter, self.tape.group = own, group
         return total

@@ -17,7 +17,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         unpacked: bytes of a number of the weight once it is unpacked; `packed` says that it is quantised.
-        width: bytes of a number of the adapter.
+        itemsize: bytes of a number of the adapter.
     """
 
     module: str
@@ -26,7 +26,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     bias: bool
     unpacked: int
     packed: bool
-    width: int
+    itemsize: int
 
 
 class Adapter:
@@ -39,12 +39,12 @@ class Adapter:
     def beside(self, x: Tensor, out: Tensor) -> Tensor:
         """`out`, the layer's answer to `x`, with the adapter's, in the type it had."""
         ops, module, given = self.ops, self.target.module, x
-        x = ops.cast(x, self.target.width, f"{module} adapter's input")
+        x = ops.cast(x, self.target.itemsize, f"{module} adapter's input")
         dropped = ops.dropout(x, self.lora.dropout, f"{module} adapter's dropout")
         added = self._directed(dropped, out) if self.lora.use_dora else self._low_rank(dropped)
         total = ops.add(out, added, f"{module} with adapter")
         self.tape.touch(given, x)
-        return ops.cast(total, out.width, f"{module} with adapter")
+        return ops.cast(total, out.itemsize, f"{module} with adapter")
 
     def _low_rank(self, x: Tensor) -> Tensor:
         """B(A(x)) times a number."""
@@ -62,14 +62,14 @@ class Adapter:
         stands to the end (peft, tuners/lora/dora.py, DoraLinearLayer.forward).
         """
         ops, tape, target = self.ops, self.tape, self.target
-        width, outer, module = target.width, target.outer, target.module
+        itemsize, outer, module = target.itemsize, target.outer, target.module
         stands, weight = self._merged()
-        norm = tape.new(outer, width, f"{module} norm of each row", tracked=False)
-        by = tape.new(outer, width, f"{module} magnitude over norm", tracked=True)
-        tape.op([], [by], beside=[norm], into=rounded(outer * width))
+        norm = tape.new(outer, itemsize, f"{module} norm of each row", tracked=False)
+        by = tape.new(outer, itemsize, f"{module} magnitude over norm", tracked=True)
+        tape.op([], [by], beside=[norm], grad_bytes=rounded(outer * itemsize))
         high = self._product(x)
         base = self._base(x, out, weight)
-        less = tape.new(outer, width, f"{module} magnitude over norm, less 1", tracked=True)
+        less = tape.new(outer, itemsize, f"{module} magnitude over norm, less 1", tracked=True)
         tape.op([by], [less], flows=[(by, False)])
         first = self._by_row(base, less, f"{module}, scaled")
         second = ops.pointwise(
@@ -88,18 +88,18 @@ class Adapter:
             What stands until the adapter's answer does, and the weight in the adapter's type.
         """
         tape, target = self.tape, self.target
-        numel, multiplied = target.inner * target.outer, self.ops.autocast or target.width
-        eye = self._passing(target.inner**2, target.width, "identity")
-        taken = eye if multiplied == target.width else self._passing(target.inner**2, multiplied, "identity, cast")
-        low = self._passing(target.inner * self.lora.rank, multiplied, "A alone")
+        numel, multiplied = target.inner * target.outer, self.ops.autocast or target.itemsize
+        eye = self._transient(target.inner**2, target.itemsize, "identity")
+        taken = eye if multiplied == target.itemsize else self._transient(target.inner**2, multiplied, "identity, cast")
+        low = self._transient(target.inner * self.lora.rank, multiplied, "A alone")
         tape.touch(eye)
-        adapter = self._passing(numel, multiplied, "adapter multiplied out")
-        if multiplied != target.width:
-            narrow, adapter = adapter, self._passing(numel, target.width, "adapter multiplied out, cast")
+        adapter = self._transient(numel, multiplied, "adapter multiplied out")
+        if multiplied != target.itemsize:
+            narrow, adapter = adapter, self._transient(numel, target.itemsize, "adapter multiplied out, cast")
             tape.touch(narrow)
         weight = self._weight(numel)
-        scaled = self._passing(numel, target.width, "adapter multiplied out, scaled")
-        merged = self._passing(numel, target.width, "weight with adapter")
+        scaled = self._transient(numel, target.itemsize, "adapter multiplied out, scaled")
+        merged = self._transient(numel, target.itemsize, "weight with adapter")
         tape.touch(scaled)
         tape.touch(merged)
         return [taken, low, adapter], weight
@@ -107,18 +107,18 @@ class Adapter:
     def _weight(self, numel: int) -> Tensor:
         """The frozen weight in the adapter's type; itself, which nobody makes, where it is of that type already."""
         target = self.target
-        if target.unpacked == target.width and not target.packed:
-            return Tape().enter(numel, target.width, tracked=False)
-        narrow = self._passing(numel, target.unpacked, "weight, unpacked") if target.packed else None
-        if narrow is not None and target.unpacked == target.width:
+        if target.unpacked == target.itemsize and not target.packed:
+            return Tape().enter(numel, target.itemsize, tracked=False)
+        narrow = self._transient(numel, target.unpacked, "weight, unpacked") if target.packed else None
+        if narrow is not None and target.unpacked == target.itemsize:
             return narrow
-        weight = self._passing(numel, target.width, "weight in the adapter's type")
+        weight = self._transient(numel, target.itemsize, "weight in the adapter's type")
         if narrow is not None:
             self.tape.touch(narrow)
         return weight
 
-    def _passing(self, numel: int, width: int, label: str) -> Tensor:
-        made = self.tape.new(numel, width, f"{self.target.module} {label}", tracked=False)
+    def _transient(self, numel: int, itemsize: int, label: str) -> Tensor:
+        made = self.tape.new(numel, itemsize, f"{self.target.module} {label}", tracked=False)
         self.tape.op([], [made], gemm=label == "A alone")
         return made
 
@@ -128,7 +128,7 @@ class Adapter:
         if not self.lora.dropout:
             return ops.pointwise(out, f"{target.module} without bias", saves="nothing") if target.bias else out
         x, weight = (ops.lowered(t, f"{target.module} dropped, cast") for t in (x, weight))
-        base = tape.new(out.numel, x.width, f"{target.module} of what was not dropped", tracked=x.tracked)
+        base = tape.new(out.numel, x.itemsize, f"{target.module} of what was not dropped", tracked=x.tracked)
         tape.op([x, weight], [base], saves=[weight], flows=[(x, True)], gemm=True)
         return base
 
@@ -137,15 +137,15 @@ class Adapter:
 
         Both gradients are as large as the answer before they are summed or cast.
         """
-        made = self.tape.new(x.numel, by.width, label, tracked=True)
-        full = rounded(made.numel * made.width)
-        whole = 2 * full - rounded(x.numel * x.width) if x.tracked else full
+        made = self.tape.new(x.numel, by.itemsize, label, tracked=True)
+        full = rounded(made.numel * made.itemsize)
+        whole = 2 * full - rounded(x.numel * x.itemsize) if x.tracked else full
         sums = column_sum_scratch(x.numel // by.numel, by.numel, self.ops.card)
         self.tape.op(
             [x, by],
             [made],
             saves=[x, by] if x.tracked else [x],
             flows=[(x, True), (by, True)],
-            back_scratch=whole + sums,
+            backward_workspace=whole + sums,
         )
         return made

@@ -44,7 +44,7 @@ def _chunked(writer: Writer, x: Tensor) -> None:
     tape, model = writer.tape, writer.model
     rows = -(-x.numel // model.hidden_size // CHUNKS)
     inner = Tape(tape.group)
-    piece = inner.enter(rows * model.hidden_size, x.width, tracked=x.tracked)
+    piece = inner.enter(rows * model.hidden_size, x.itemsize, tracked=x.tracked)
     ops = writer.ops.on(inner)
     cross_entropy(ops, _logits(writer, ops, piece), upcast=not writer.plain)
     inner.close(None)
@@ -56,9 +56,9 @@ def _chunked(writer: Writer, x: Tensor) -> None:
         [loss],
         saves=[x],
         flows=[(x, True)],
-        into=weight,
-        scratch=made,
-        back_scratch=max(back, 0) + weight,
+        grad_bytes=weight,
+        workspace=made,
+        backward_workspace=max(back, 0) + weight,
         gemm=True,
     )
 
@@ -71,16 +71,25 @@ def _fused(writer: Writer, x: Tensor) -> None:
     x = writer.ops.lowered(x, "output layer input, cast")
     tokens = x.numel // model.hidden_size
     rows = 1 << (-(-tokens // -(-model.vocab_size // model.hidden_size)) - 1).bit_length()
-    gradient = tape.new(x.numel, x.width, "gradient of the output layer's input", tracked=False)
+    gradient = tape.new(x.numel, x.itemsize, "gradient of the output layer's input", tracked=False)
     loss = tape.new(1, 4, "loss", tracked=True)
-    beside, into = [gradient], 0
+    beside, grad_bytes = [gradient], 0
     if setting.trained:
         numel = model.vocab_size * model.hidden_size
         weight = tape.new(numel, setting.parameter, "gradient of the output layer", tracked=False)
         beside.append(weight)
-        into = weight.storage.size
-    chunk = rounded(min(rows, tokens) * model.vocab_size * x.width)
-    tape.op([x], [loss], beside=beside, flows=[(x, True)], into=into, scratch=2 * chunk, gemm=True, hands_over=True)
+        grad_bytes = weight.storage.size
+    chunk = rounded(min(rows, tokens) * model.vocab_size * x.itemsize)
+    tape.op(
+        [x],
+        [loss],
+        beside=beside,
+        flows=[(x, True)],
+        grad_bytes=grad_bytes,
+        workspace=2 * chunk,
+        gemm=True,
+        hands_over=True,
+    )
 
 
 def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:
@@ -94,7 +103,7 @@ def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:
     probabilities = ops.pointwise(x, "log-probabilities", saves="output")
     if ops.autocast is not None:
         probabilities = ops.cast(probabilities, 4, "log-probabilities in fp32")
-    loss = tape.new(1, probabilities.width, "loss", tracked=True)
+    loss = tape.new(1, probabilities.itemsize, "loss", tracked=True)
     tape.op([probabilities], [loss], saves=[probabilities], flows=[(probabilities, True)])
     tape.touch(logits, x, loss)
 
@@ -115,8 +124,8 @@ def class_loss(ops: Operators, x: Tensor, loss: str) -> int:
         return 0
     if loss == "mse" and ops.autocast is not None:
         x = ops.cast(x, 4, "output in fp32")
-    value = tape.new(1, x.width, "loss", tracked=True)
-    kept = rounded(x.numel * x.width) if loss == "mse" else 0
-    tape.op([x], [value], saves=[x] if kept else [], flows=[(x, bool(kept))], scratch=2 * kept)
+    value = tape.new(1, x.itemsize, "loss", tracked=True)
+    kept = rounded(x.numel * x.itemsize) if loss == "mse" else 0
+    tape.op([x], [value], saves=[x] if kept else [], flows=[(x, bool(kept))], workspace=2 * kept)
     tape.touch(x, value)
     return kept

@@ -14,9 +14,9 @@ from vramtui.estimators.analytic.tape.tape import Tensor
 def latent_attention(writer: Writer, x: Tensor) -> Tensor:
     """Queries, keys and values through low ranks; the cache keeps the latent and the keys' shared rotary part."""
     model, setting, tape = writer.model, writer.setting, writer.tape
-    plain, turned, values = latent_dims(model)
+    plain, rope_dim, values = latent_dims(model)
     d, heads, tokens = model.hidden_size, model.num_attention_heads, setting.tokens
-    wide, rank = plain + turned, model.kv_lora_rank or 0
+    wide, rank = plain + rope_dim, model.kv_lora_rank or 0
     bias = model.attention_bias
     tape.group = ATTENTION
     q = x
@@ -27,12 +27,12 @@ def latent_attention(writer: Writer, x: Tensor) -> Tensor:
         q = writer.linear(q, model.q_lora_rank, heads * wide, "q_b_proj")
     else:
         q = writer.linear(x, d, heads * wide, "q_proj", bias=bias)
-    low = writer.linear(x, d, rank + turned, "kv_a_proj_with_mqa", bias=bias)
-    compressed, part = (tape.view(low, tokens * size) for size in (rank, turned))
+    low = writer.linear(x, d, rank + rope_dim, "kv_a_proj_with_mqa", bias=bias)
+    compressed, part = (tape.view(low, tokens * size) for size in (rank, rope_dim))
     tape.op([low], [compressed, part], flows=[(low, True)])
     normed = writer.norm(compressed, "latent norm", rank)
     tape.group = ATTENTION
-    q_part = tape.view(q, tokens * heads * turned)
+    q_part = tape.view(q, tokens * heads * rope_dim)
     tape.op([q], [q_part], flows=[(q, True)])
     q_part, part = rotated(writer, q_part, "queries, rotated"), rotated(writer, part, "keys, rotated")
     before = (normed, part)
@@ -63,7 +63,7 @@ def latent_attention(writer: Writer, x: Tensor) -> Tensor:
 
 def _joined(writer: Writer, pieces: tuple[Tensor, Tensor], numel: int, label: str) -> Tensor:
     """Both parts of every head side by side, in a new tensor."""
-    width = max(piece.width for piece in pieces)
-    out = writer.tape.new(numel, width, label, tracked=any(piece.tracked for piece in pieces))
+    itemsize = max(piece.itemsize for piece in pieces)
+    out = writer.tape.new(numel, itemsize, label, tracked=any(piece.tracked for piece in pieces))
     writer.tape.op(pieces, [out], flows=[(piece, True) for piece in pieces])
     return out

@@ -128,7 +128,7 @@ class ModuleBuilder:
         before = self.net.stages[-1].tape.output
         if before is None:
             raise ValueError("the stage before hands nothing on")
-        return self.ops.tape.enter(before.numel, before.width, tracked=before.tracked)
+        return self.ops.tape.enter(before.numel, before.itemsize, tracked=before.tracked)
 
     def done(self, output: Tensor | None, *, checkpointed: bool = False) -> None:
         """Close the tape and put it behind the others; what a block hands on is shown where its input is."""
@@ -145,7 +145,7 @@ class ModuleBuilder:
         A trained model keeps it anyway for the first block's backward pass.
         """
         for _ in range(0 if self.net.training else count):
-            kept = self.ops.tape.new(x.numel, x.width, "first block's input", tracked=False)
+            kept = self.ops.tape.new(x.numel, x.itemsize, "first block's input", tracked=False)
             self.ops.tape.op([], [kept])
             self.ops.tape.hold(kept)
 
@@ -176,20 +176,20 @@ class ModuleBuilder:
 
     def _adapted(self, x: Tensor, out: Tensor, lora: Lora, shape: tuple[int, int], module: str) -> Tensor:
         """LoRA as peft has it: out + B(A(dropout(x))) * scaling, in the adapter's type."""
-        (inner, outer), width = shape, self.net.recipe.weights
+        (inner, outer), itemsize = shape, self.net.recipe.weights
         for size in ((lora.rank, inner), (outer, lora.rank)):
             self.net.trained.append(Parameter(module, size, self.times, self.layer))
         group, self.ops.tape.group = self.ops.tape.group, ADAPTERS
-        own, self.ops.parameter = self.ops.parameter, width
+        own, self.ops.parameter = self.ops.parameter, itemsize
         x = self.ops.dropout(
-            self.ops.cast(x, width, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout"
+            self.ops.cast(x, itemsize, f"{module} adapter's input"), lora.dropout, f"{module} adapter's dropout"
         )
         low = self.ops.linear(x, inner, lora.rank, f"{module} lora_A")
         high = self.ops.linear(low, lora.rank, outer, f"{module} lora_B")
         high = self.ops.pointwise(high, f"{module} adapter, scaled", saves="nothing")
         total = self.ops.add(out, high, f"{module} with adapter")
         self.ops.parameter, self.ops.tape.group = own, group
-        return self.ops.cast(total, out.width, f"{module} with adapter")
+        return self.ops.cast(total, out.itemsize, f"{module} with adapter")
 
     def normed(self, x: Tensor, size: int, module: str, *, rms: bool = False) -> Tensor:
         """A layer norm of torch's, or an RMS norm as T5 spells it out."""
@@ -203,10 +203,10 @@ class ModuleBuilder:
         """The input over its rms, in fp32, back in the weight's type, times the weight."""
         rows, full = x.numel // size, rounded(x.numel * 4)
         wide = self.ops.cast(x, 4, f"{label} input in fp32")
-        squares = self.ops.pointwise(wide, f"{label} squares", back_scratch=2 * full)
+        squares = self.ops.pointwise(wide, f"{label} squares", backward_workspace=2 * full)
         mean = self.ops.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
         self.ops.tape.op([squares], [mean], flows=[(squares, True)])
-        inverse = self.ops.pointwise(mean, f"{label} 1/rms", saves="output", scratch=rounded(rows * 4))
+        inverse = self.ops.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
         normal = self.ops.multiply(x, inverse, f"{label} normalised")
         normal = self.ops.cast(normal, self.ops.parameter, f"{label} normalised") if self.ops.parameter < 4 else normal
         return self.ops.scale(normal, size, label, trained=self.net.trains)
@@ -214,12 +214,12 @@ class ModuleBuilder:
     def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> Tensor:
         """Rows looked up in a table; the gradient of a `tied` table is added to the output layer's."""
         table = self.own(module, rows, width)
-        return self.looked_up(numel, module, 0 if tied else table, back_scratch=table if tied else 0)
+        return self.looked_up(numel, module, 0 if tied else table, backward_workspace=table if tied else 0)
 
-    def looked_up(self, numel: int, label: str, into: int, *, back_scratch: int = 0) -> Tensor:
+    def looked_up(self, numel: int, label: str, grad_bytes: int, *, backward_workspace: int = 0) -> Tensor:
         """A parameter, or rows of one, as a tensor of its own."""
-        out = self.ops.tape.new(numel, self.ops.parameter, label, tracked=into + back_scratch > 0)
-        self.ops.tape.op([], [out], into=into, back_scratch=back_scratch)
+        out = self.ops.tape.new(numel, self.ops.parameter, label, tracked=grad_bytes + backward_workspace > 0)
+        self.ops.tape.op([], [out], grad_bytes=grad_bytes, backward_workspace=backward_workspace)
         return out
 
     def keep(self, x: Tensor) -> None:
@@ -253,34 +253,34 @@ class ModuleBuilder:
     def filtered(self, x: Tensor, made: Image, module: str, weight: tuple[int, ...], *, bias: bool = True) -> Tensor:
         """A convolution with `weight` (out, in, ...) to an image of that size. Saves its input and cast weights."""
         numel = prod(weight)
-        into = self.own(module, *weight)
+        grad_bytes = self.own(module, *weight)
         added = self.own(module, weight[0]) if bias else 0
         x = self.ops.lowered(x, f"{module} input, cast")
         trained = self.net.trains
         casts = [self.ops.weight_copy(numel, f"{module} weight", trained=trained)]
         casts.append(self.ops.weight_copy(weight[0], f"{module} bias", trained=trained) if bias else None)
         copies = [tensor for tensor in casts if tensor is not None]
-        out = self.ops.tape.new(self.net.batch * made.numel, x.width, module, tracked=x.tracked or trained)
+        out = self.ops.tape.new(self.net.batch * made.numel, x.itemsize, module, tracked=x.tracked or trained)
         sums = column_sum_scratch(out.numel // weight[0], weight[0], self.ops.card) if added else 0
         self.ops.tape.op(
             [x, *copies],
             [out],
             saves=[x, *copies[:1]],
             flows=[(x, True), *((tensor, True) for tensor in copies)],
-            into=0 if copies else into + added,
-            sum_scratch=sums,
+            grad_bytes=0 if copies else grad_bytes + added,
+            sum_workspace=sums,
         )
         return out
 
     def group_norm(self, x: Tensor, channels: int, groups: int, module: str) -> Tensor:
         """A group norm: saves its input, means and 1/σ; under autocast it answers in fp32."""
-        into = self.own(module, channels) + self.own(module, channels)
+        grad_bytes = self.own(module, channels) + self.own(module, channels)
         if self.ops.autocast is not None:
             x = self.ops.cast(x, 4, f"{module} input in fp32")
-        out = self.ops.tape.new(x.numel, x.width, module, tracked=x.tracked or self.net.trains)
+        out = self.ops.tape.new(x.numel, x.itemsize, module, tracked=x.tracked or self.net.trains)
         saved = [
-            self.ops.tape.new(self.net.batch * groups, x.width, f"{module} {name}", tracked=False)
+            self.ops.tape.new(self.net.batch * groups, x.itemsize, f"{module} {name}", tracked=False)
             for name in ("mean", "1/σ")
         ]
-        self.ops.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], into=into)
+        self.ops.tape.op([x], [out], saves=[x], beside=saved, flows=[(x, True)], grad_bytes=grad_bytes)
         return out

@@ -18,15 +18,15 @@ def mixture(writer: Writer, x: Tensor) -> Tensor:
     tape.group = ROUTING
     logits = ops.linear(x, d, experts, "router", trained=trained)
     chances = ops.pointwise(ops.cast(logits, 4, "router logits in fp32"), "router softmax", saves="output")
-    weights = tape.new(copies, x.width, "routing weights", tracked=chances.tracked)
+    weights = tape.new(copies, x.itemsize, "routing weights", tracked=chances.tracked)
     where = tape.new(copies, 8, "routing indices", tracked=False)
-    tape.op([chances], [weights], beside=[where], flows=[(chances, True)], scratch=rounded(copies * 4))
+    tape.op([chances], [weights], beside=[where], flows=[(chances, True)], workspace=rounded(copies * 4))
     tape.group = EXPERTS
-    chosen = tape.new(copies * d, x.width, "tokens for their experts", tracked=x.tracked)
+    chosen = tape.new(copies * d, x.itemsize, "tokens for their experts", tracked=x.tracked)
     tape.op([x], [chosen], flows=[(x, True)])
     y = _experts(writer, chosen, experts)
     y = ops.multiply(y, weights, "experts' answers, weighted")
-    out = tape.new(x.numel, y.width, "experts' sum", tracked=y.tracked)
+    out = tape.new(x.numel, y.itemsize, "experts' sum", tracked=y.tracked)
     tape.op([y], [out], flows=[(y, True)])
     tape.touch(weights, where)
     return _with_shared(writer, x, out) if model.shared_size else out

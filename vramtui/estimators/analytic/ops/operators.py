@@ -5,7 +5,7 @@ quantised weights.
 
 from collections.abc import Sequence
 
-from vramtui.estimators.analytic.sizes.quantization import product_scratch
+from vramtui.estimators.analytic.sizes.quantization import matmul_workspace
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
@@ -54,11 +54,11 @@ class Operators:
             fp8=self.fp8,
         )
 
-    def cast(self, x: Tensor, width: int, label: str, *, group: str | None = None) -> Tensor:
+    def cast(self, x: Tensor, itemsize: int, label: str, *, group: str | None = None) -> Tensor:
         """`x` in another type; itself when it already is of that width."""
-        if x.width == width:
+        if x.itemsize == itemsize:
             return x
-        out = self.tape.new(x.numel, width, label, tracked=x.tracked, group=group)
+        out = self.tape.new(x.numel, itemsize, label, tracked=x.tracked, group=group)
         self.tape.op([x], [out], flows=[(x, True)])
         return out
 
@@ -88,21 +88,21 @@ class Operators:
         kept = self._in_fp8(x, label) if self.fp8 else x
         weight = self.weight_copy(inner * outer * copies, label, trained=trained)
         added = self.weight_copy(outer, f"{label} bias", trained=trained) if bias else None
-        out = self.tape.new(rows * outer, x.width, label, tracked=x.tracked or trained)
+        out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
         own = [
             numel for numel, cast in ((inner * outer * copies, weight), (outer if bias else 0, added)) if cast is None
         ]
-        unpacked = product_scratch(packed, rows, inner, outer, x.width) if packed and not trained else 0
+        unpacked = matmul_workspace(packed, rows, inner, outer, x.itemsize) if packed and not trained else 0
         casts = [tensor for tensor in (weight, added) if tensor is not None]
         self.tape.op(
             [x, kept, *casts],
             [out],
             saves=([kept] if trained else []) + ([weight] if weight is not None and x.tracked else []),
             flows=[(x, True), *((tensor, True) for tensor in casts)],
-            into=sum(rounded(numel * self.parameter) for numel in own) if trained else 0,
-            scratch=unpacked,
-            back_scratch=unpacked,
-            sum_scratch=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
+            grad_bytes=sum(rounded(numel * self.parameter) for numel in own) if trained else 0,
+            workspace=unpacked,
+            backward_workspace=unpacked,
+            sum_workspace=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
             gemm=True,
         )
         return out
@@ -118,45 +118,45 @@ class Operators:
 
         In fp8 it is two copies of one byte, one of them transposed for the backward pass.
         """
-        width = self.parameter if trained else self.frozen
-        if self.autocast is None or width == self.autocast:
+        itemsize = self.parameter if trained else self.frozen
+        if self.autocast is None or itemsize == self.autocast:
             return None
         copy = self.tape.new(numel, self.autocast, f"{label} weight, cast", tracked=trained, group=CASTS)
         if trained:
             self.tape.hold(copy)
-        self.tape.op([], [copy], into=rounded(numel * width) if trained else 0)
+        self.tape.op([], [copy], grad_bytes=rounded(numel * itemsize) if trained else 0)
         return copy
 
     # --- without a weight matrix -------------------------------------------------------------------------------------
 
     def add(self, a: Tensor, b: Tensor, label: str) -> Tensor:
         """Add a and b in the wider type; the gradient is passed on as it is, or cast for the narrower one."""
-        width = max(a.width, b.width)
-        out = self.tape.new(max(a.numel, b.numel), width, label, tracked=a.tracked or b.tracked)
-        self.tape.op([a, b], [out], flows=[(t, t.width != width or t.numel != out.numel) for t in (a, b)])
+        itemsize = max(a.itemsize, b.itemsize)
+        out = self.tape.new(max(a.numel, b.numel), itemsize, label, tracked=a.tracked or b.tracked)
+        self.tape.op([a, b], [out], flows=[(t, t.itemsize != itemsize or t.numel != out.numel) for t in (a, b)])
         return out
 
     def multiply(self, a: Tensor, b: Tensor, label: str) -> Tensor:
         """Multiply a by b, each of which saves the other; a smaller one is broadcast and its gradient summed."""
         numel = max(a.numel, b.numel)
-        out = self.tape.new(numel, max(a.width, b.width), label, tracked=a.tracked or b.tracked)
-        summed = sum(rounded(numel * out.width) for t in (a, b) if t.tracked and t.numel < numel)
+        out = self.tape.new(numel, max(a.itemsize, b.itemsize), label, tracked=a.tracked or b.tracked)
+        summed = sum(rounded(numel * out.itemsize) for t in (a, b) if t.tracked and t.numel < numel)
         saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
-        self.tape.op([a, b], [out], saves=saves, flows=[(a, True), (b, True)], back_scratch=summed)
+        self.tape.op([a, b], [out], saves=saves, flows=[(a, True), (b, True)], backward_workspace=summed)
         return out
 
     def scale(self, x: Tensor, weight: int, label: str, *, trained: bool = True) -> Tensor:
         """Multiply x by a parameter of `weight` elements along the last dimension."""
         own = self.parameter if trained else self.frozen
-        out = self.tape.new(x.numel, max(x.width, own), label, tracked=x.tracked or trained)
+        out = self.tape.new(x.numel, max(x.itemsize, own), label, tracked=x.tracked or trained)
         rows = x.numel // weight
         self.tape.op(
             [x],
             [out],
             saves=[x] if trained else [],
             flows=[(x, True)],
-            into=rounded(weight * own) if trained else 0,
-            back_scratch=(rounded(out.numel * out.width) + column_sum_scratch(rows, weight, self.card))
+            grad_bytes=rounded(weight * own) if trained else 0,
+            backward_workspace=(rounded(out.numel * out.itemsize) + column_sum_scratch(rows, weight, self.card))
             if trained
             else 0,
         )
@@ -168,21 +168,23 @@ class Operators:
         label: str,
         *,
         saves: str = "input",
-        scratch: int = 0,
-        back_scratch: int = 0,
-        width: int | None = None,
+        workspace: int = 0,
+        backward_workspace: int = 0,
+        itemsize: int | None = None,
     ) -> Tensor:
         """An elementwise operator that saves its input, its output, or nothing."""
-        out = self.tape.new(x.numel, width or x.width, label, tracked=x.tracked)
+        out = self.tape.new(x.numel, itemsize or x.itemsize, label, tracked=x.tracked)
         kept: Sequence[Tensor] = {"input": [x], "output": [out], "nothing": []}[saves]
-        self.tape.op([x], [out], saves=kept, flows=[(x, True)], scratch=scratch, back_scratch=back_scratch)
+        self.tape.op(
+            [x], [out], saves=kept, flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace
+        )
         return out
 
     def dropout(self, x: Tensor, probability: float, label: str) -> Tensor:
         """Zeroes elements and saves which, one byte each; nothing at all when the probability is 0."""
         if probability == 0:
             return x
-        out = self.tape.new(x.numel, x.width, label, tracked=x.tracked)
+        out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked)
         mask = self.tape.new(x.numel, 1, f"{label} mask", tracked=False)
         self.tape.op([x], [out], beside=[mask], flows=[(x, True)])
         if not x.tracked:
@@ -194,7 +196,7 @@ class Operators:
         rows = x.numel // size
         if self.autocast is not None:
             x = self.cast(x, 4, f"{label} input in fp32")
-        out = self.tape.new(x.numel, x.width, label, tracked=x.tracked or trained)
+        out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
         statistics = [self.tape.new(rows, 4, f"{label} {name}", tracked=False) for name in ("mean", "1/σ")]
         own = self.parameter if trained else self.frozen
         self.tape.op(
@@ -203,7 +205,7 @@ class Operators:
             saves=[x],
             beside=statistics,
             flows=[(x, True)],
-            into=2 * rounded(size * own) if trained else 0,
+            grad_bytes=2 * rounded(size * own) if trained else 0,
         )
         return out
 
@@ -215,12 +217,12 @@ class Operators:
         Gemma multiplies by the weight, raised to fp32 and increased by 1, before it goes back.
         """
         rows, full = x.numel // size, rounded(x.numel * 4)
-        given = x.width
+        given = x.itemsize
         wide = self.cast(x, 4, f"{label} input in fp32")
-        squares = self.pointwise(wide, f"{label} squares", back_scratch=2 * full)
+        squares = self.pointwise(wide, f"{label} squares", backward_workspace=2 * full)
         mean = self.tape.new(rows, 4, f"{label} mean", tracked=wide.tracked)
         self.tape.op([squares], [mean], flows=[(squares, True)])
-        inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", scratch=rounded(rows * 4))
+        inverse = self.pointwise(mean, f"{label} 1/rms", saves="output", workspace=rounded(rows * 4))
         normal = self.multiply(wide, inverse, f"{label} normalised in fp32")
         if weight_in_fp32:
             scaled = self.scale(normal, size, f"{label} in fp32", trained=trained)
@@ -230,23 +232,23 @@ class Operators:
 
     def fused_rms_norm(self, x: Tensor, size: int, label: str, *, trained: bool = True) -> Tensor:
         """An RMS norm of torch's own: saves its input and 1/rms in fp32."""
-        out = self.tape.new(x.numel, x.width, label, tracked=x.tracked or trained)
+        out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
         inverse = self.tape.new(x.numel // size, 4, f"{label} 1/rms", tracked=False)
         own = self.parameter if trained else self.frozen
-        into = rounded(size * own) if trained else 0
-        self.tape.op([x], [out], saves=[x], beside=[inverse], flows=[(x, True)], into=into)
+        grad_bytes = rounded(size * own) if trained else 0
+        self.tape.op([x], [out], saves=[x], beside=[inverse], flows=[(x, True)], grad_bytes=grad_bytes)
         return out
 
     def gelu_new(self, x: Tensor) -> Tensor:
         """GPT-2's activation, spelt out in eight operators; autocast raises the cube to fp32."""
         half = self.pointwise(x, "half the activation's input", saves="nothing")
         base = x if self.autocast is None else self.cast(x, 4, "activation's input in fp32")
-        full = rounded(base.numel * base.width)
-        cube = self.pointwise(base, "cube", back_scratch=2 * full)
+        full = rounded(base.numel * base.itemsize)
+        cube = self.pointwise(base, "cube", backward_workspace=2 * full)
         cube = self.pointwise(cube, "cube, scaled", saves="nothing")
         inner = self.add(x, cube, "tanh's input")
         inner = self.pointwise(inner, "tanh's input, scaled", saves="nothing")
         tanh = self.pointwise(inner, "tanh", saves="output")
-        one_more = self.tape.new(tanh.numel, tanh.width, "1 + tanh", tracked=tanh.tracked)
+        one_more = self.tape.new(tanh.numel, tanh.itemsize, "1 + tanh", tracked=tanh.tracked)
         self.tape.op([tanh], [one_more], flows=[(tanh, False)])
         return self.multiply(half, one_more, "activation")

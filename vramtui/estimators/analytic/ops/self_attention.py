@@ -9,7 +9,7 @@ from vramtui.estimators.analytic.ops.attention import (
     fused_attention,
     math_attention,
     recomputed_attention,
-    shared_out,
+    repeat_kv,
     spelled_attention,
 )
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, Cache, Writer
@@ -53,7 +53,7 @@ def attend(writer: Writer, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Ten
     setting = writer.setting
     if not setting.eager:
         if setting.masked:
-            k, v, heads = shared_out(writer.tape, heads, k, v)
+            k, v, heads = repeat_kv(writer.tape, heads, k, v)
         if setting.kernel == "math":
             return math_attention(writer.ops, heads, q, k, v)
         out = fused_attention(writer.ops, heads, q, k, v, efficient=setting.kernel == "efficient")
@@ -81,9 +81,11 @@ def _projections(writer: Writer, x: Tensor, queries: int, keys: int) -> tuple[Te
 
 def rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
     """Rotary positions in the residual stream's type: two products and a rotated copy on the way."""
-    width = max(x.width, writer.setting.recipe.stream)
-    full = rounded(x.numel * width)
-    return writer.ops.pointwise(x, label, saves="nothing", width=width, scratch=2 * full, back_scratch=2 * full)
+    itemsize = max(x.itemsize, writer.setting.recipe.stream)
+    full = rounded(x.numel * itemsize)
+    return writer.ops.pointwise(
+        x, label, saves="nothing", itemsize=itemsize, workspace=2 * full, backward_workspace=2 * full
+    )
 
 
 def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
@@ -99,23 +101,23 @@ def cached(writer: Writer, x: Tensor, cache: Cache) -> Tensor:
         return _in_place(writer, x, each, cache)
     tape = writer.tape
     group = GROWTH if cache.past else KV_CACHE
-    out = tape.new(x.numel + each * cache.past, cache.width, "keys or values", tracked=False, group=group)
+    out = tape.new(x.numel + each * cache.past, cache.itemsize, "keys or values", tracked=False, group=group)
     tape.op([x], [out])
     if not cache.past:
         tape.hold(out)
-    return writer.ops.cast(out, x.width, "cache in the compute type")
+    return writer.ops.cast(out, x.itemsize, "cache in the compute type")
 
 
 def _in_place(writer: Writer, x: Tensor, each: int, cache: Cache) -> Tensor:
     """A cache that is made whole by the first token and written to from then on."""
     tape, numel = writer.tape, each * (cache.fixed or 0)
     if not cache.past:
-        made = tape.new(numel, cache.width, "keys or values", tracked=False, group=KV_CACHE)
+        made = tape.new(numel, cache.itemsize, "keys or values", tracked=False, group=KV_CACHE)
         tape.op([x], [made])
         tape.hold(made)
     seen = each * cache.keys(writer.setting.sequence)
-    if cache.width != x.width:
-        wide = tape.new(seen, x.width, "cache in the compute type", tracked=False)
+    if cache.itemsize != x.itemsize:
+        wide = tape.new(seen, x.itemsize, "cache in the compute type", tracked=False)
         tape.op([x], [wide])
         return wide
     return tape.view(x, seen)
@@ -129,8 +131,8 @@ def _packed(writer: Writer, x: Tensor, old: int, bits: float) -> Tensor:
         tape.op([x], [kept])
         tape.hold(kept)
         return x
-    unpacked = tape.new(old, x.width, "keys or values, unpacked", tracked=False, group=GROWTH)
+    unpacked = tape.new(old, x.itemsize, "keys or values, unpacked", tracked=False, group=GROWTH)
     tape.op([x], [unpacked])
-    joined = tape.new(old + x.numel, x.width, "keys or values", tracked=False, group=GROWTH)
+    joined = tape.new(old + x.numel, x.itemsize, "keys or values", tracked=False, group=GROWTH)
     tape.op([unpacked, x], [joined])
     return joined

@@ -16,9 +16,9 @@ class Skip:
     """
 
     def __init__(self, x: Tensor, group: str, *, kept: bool) -> None:
-        self.storage = Storage(x.numel, x.width, group, "waits for the way up")
+        self.storage = Storage(x.numel, x.itemsize, group, "waits for the way up")
         self.storage.borrowed = kept
-        self.tensor = Tensor(self.storage, x.numel, x.width, tracked=x.tracked)
+        self.tensor = Tensor(self.storage, x.numel, x.itemsize, tracked=x.tracked)
         self.kept = kept
 
     def read(self, part: ModuleBuilder) -> None:

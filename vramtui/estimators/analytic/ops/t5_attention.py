@@ -39,7 +39,7 @@ def _table(part: ModuleBuilder, heads: Heads) -> None:
     table = rounded(part.net.trained[-1].numel * part.ops.parameter) if part.net.training else 0
     bias = part.ops.tape.new(cells * heads.heads, part.ops.parameter, "relative positions' bias", tracked=False)
     buckets = part.ops.tape.new(cells, 8, "buckets of relative positions", tracked=False)
-    part.ops.tape.op([], [bias], beside=[buckets], into=table)
+    part.ops.tape.op([], [bias], beside=[buckets], grad_bytes=table)
     part.ops.tape.hold(bias)
     if not part.net.training:
         part.ops.tape.touch(buckets)
@@ -49,12 +49,12 @@ def _biased(part: ModuleBuilder, heads: Heads, q: Tensor, k: Tensor, v: Tensor) 
     """A fused kernel that reads the bias, laid out anew for each block, and hands back its gradient batch by batch."""
     trained = part.net.training
     cells = heads.heads * heads.queries * heads.keys
-    bias = part.ops.tape.new(cells, q.width, "bias, contiguous", tracked=False)
+    bias = part.ops.tape.new(cells, q.itemsize, "bias, contiguous", tracked=False)
     part.ops.tape.op([], [bias])
     out = fused_attention(part.ops, heads, q, k, v, efficient=trained)
     kernel = part.ops.tape.nodes[-1]
     if trained:
         kernel.saves = (*kernel.saves, bias.storage)
-        kernel.back_scratch += rounded(heads.scores * q.width) + rounded(cells * q.width)
+        kernel.backward_workspace += rounded(heads.scores * q.itemsize) + rounded(cells * q.itemsize)
     part.ops.tape.touch(bias)
     return out

@@ -9,18 +9,18 @@ from vramtui.estimators.torch_facts.cards import CardLimits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 
-def adafactor(tensors: Sequence[Parameter], width: int, card: CardLimits, *, foreach: bool) -> States:
+def adafactor(tensors: Sequence[Parameter], itemsize: int, card: CardLimits, *, foreach: bool) -> States:
     """A row's and a column's mean square of each matrix, all numbers of a vector; no first moment."""
     held = count = 0
     for tensor in tensors:
         each = (tensor.numel,) if len(tensor.shape) < 2 else _sides(tensor)
-        held += sum(rounded(numel * width) for numel in each) * tensor.count
+        held += sum(rounded(numel * itemsize) for numel in each) * tensor.count
         count += len(each) * tensor.count
-    whole, _ = blocks_of(tensors, width)
+    whole, _ = blocks_of(tensors, itemsize)
     if foreach:
         step, words = whole, "an update for each parameter, all at once"
     else:
-        step, words = _in_loop(tensors, width, card), "the largest tensor's update, and that of the one before"
+        step, words = _in_loop(tensors, itemsize, card), "the largest tensor's update, and that of the one before"
     return States(
         bytes=held,
         count=count,
@@ -36,24 +36,24 @@ def _sides(tensor: Parameter) -> tuple[int, int]:
     return tensor.numel // tensor.shape[-1], tensor.numel // tensor.shape[-2]
 
 
-def _in_loop(tensors: Sequence[Parameter], width: int, card: CardLimits) -> int:
+def _in_loop(tensors: Sequence[Parameter], itemsize: int, card: CardLimits) -> int:
     """The update before this one is alive until the next is made; a column's norm leaves partial sums beside it."""
     before = most = 0
     for tensor in (*tensors, *tensors):
-        size, sums = rounded(tensor.numel * width), 0
+        size, sums = rounded(tensor.numel * itemsize), 0
         if len(tensor.shape) > 1:
             rows, columns = tensor.shape[-2:]
-            sides = sum(rounded(numel * width) for numel in _sides(tensor))
+            sides = sum(rounded(numel * itemsize) for numel in _sides(tensor))
             sums = sides + column_sum_scratch(rows, columns, card)
         most = max(most, before + max(size, sums))
         before = size
     return most
 
 
-def muon(inside: Sequence[Parameter], width: int, rest: States) -> States:
+def muon(inside: Sequence[Parameter], itemsize: int, rest: States) -> States:
     """Muon over the matrices `inside`, and AdamW over the `rest`, one after the other."""
-    one, ones = blocks_of(inside, width)
-    most = max((_orthogonal(tensor, width) for tensor in inside), default=0)
+    one, ones = blocks_of(inside, itemsize)
+    most = max((_orthogonal(tensor, itemsize) for tensor in inside), default=0)
     return States(
         bytes=one + rest.bytes,
         count=ones + rest.count,
@@ -66,7 +66,7 @@ def muon(inside: Sequence[Parameter], width: int, rest: States) -> States:
     )
 
 
-def _orthogonal(tensor: Parameter, width: int) -> int:
+def _orthogonal(tensor: Parameter, itemsize: int) -> int:
     """The update, its copy in bf16, the next iterate, and two square matrices of the smaller side."""
     small = min(tensor.shape)
-    return rounded(tensor.numel * width) + 2 * rounded(tensor.numel * 2) + 2 * rounded(small * small * 2)
+    return rounded(tensor.numel * itemsize) + 2 * rounded(tensor.numel * 2) + 2 * rounded(small * small * 2)

@@ -31,12 +31,12 @@ _BITS = frozenset({"adamw_8bit", "paged_adamw_32bit", "paged_adamw_8bit"})
 
 def optimizer_states(
     tensors: Sequence[Parameter],
-    width: int,
+    itemsize: int,
     optimizer: Optimizer,
     implementation: OptimizerImplementation,
     card: CardLimits,
 ) -> States:
-    """The states of `optimizer` over trained tensors of `width` bytes a number.
+    """The states of `optimizer` over trained tensors of `itemsize` bytes a number.
 
     Raises:
         UserError: there is no such implementation of it.
@@ -47,12 +47,12 @@ def optimizer_states(
             f"it does for {', '.join(sorted(FUSED))}"
         )
     if optimizer in _ELEMENTWISE:
-        return _elementwise(tensors, width, optimizer, implementation)
+        return _elementwise(tensors, itemsize, optimizer, implementation)
     if optimizer == "adafactor":
-        return adafactor(tensors, width, card, foreach=implementation == "foreach")
+        return adafactor(tensors, itemsize, card, foreach=implementation == "foreach")
     if optimizer == "muon":
         rest = [tensor for tensor in tensors if tensor not in hidden_matrices(tensors)]
-        return muon(hidden_matrices(tensors), width, _elementwise(rest, width, "adamw", implementation))
+        return muon(hidden_matrices(tensors), itemsize, _elementwise(rest, itemsize, "adamw", implementation))
     if optimizer == "adamw_8bit":
         return adamw_8bit(tensors)
     return paged_adamw_8bit(tensors) if optimizer == "paged_adamw_8bit" else paged_adamw_32bit(tensors)
@@ -67,21 +67,24 @@ def hidden_matrices(tensors: Sequence[Parameter]) -> list[Parameter]:
 
 
 def _elementwise(
-    tensors: Sequence[Parameter], width: int, optimizer: Optimizer, implementation: OptimizerImplementation
+    tensors: Sequence[Parameter], itemsize: int, optimizer: Optimizer, implementation: OptimizerImplementation
 ) -> States:
     each, at_once, in_loop, what = _ELEMENTWISE[optimizer]
-    whole, count = blocks_of(tensors, width)
+    whole, count = blocks_of(tensors, itemsize)
     numel = numel_of(tensors)
     held, blocks = whole * each, count * each
-    formula = f"{what}: {each} x {numel:,} x {width} B" if each else "plain SGD keeps nothing"
+    formula = f"{what}: {each} x {numel:,} x {itemsize} B" if each else "plain SGD keeps nothing"
     if implementation == "fused" and optimizer in _COUNTED:
         held, blocks = held + 512 * count, blocks + count
         formula += f", and a step counter for each of {count:,} tensors"
     step, words = 0, "none: everything is done in place"
     if implementation == "foreach" and optimizer != "lion" and at_once:
-        step, words = whole * at_once, f"{at_once} x {numel:,} x {width} B: one number for each parameter, all at once"
+        step, words = (
+            whole * at_once,
+            f"{at_once} x {numel:,} x {itemsize} B: one number for each parameter, all at once",
+        )
     elif implementation != "fused" and in_loop:
-        step = loop_bytes(tensors, width, in_loop)
+        step = loop_bytes(tensors, itemsize, in_loop)
         words = "one parameter after another: the largest tensor's, and those of the one before"
     return States(
         bytes=held,

@@ -33,19 +33,19 @@ class States(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-def loop_bytes(tensors: Sequence[Parameter], width: int, at_once: int) -> int:
+def loop_bytes(tensors: Sequence[Parameter], itemsize: int, at_once: int) -> int:
     """A loop's variables still hold the tensor before when the next one's are made."""
     before = most = 0
     for tensor in (*tensors, *tensors):
-        size = rounded(tensor.numel * width)
+        size = rounded(tensor.numel * itemsize)
         most = max(most, before + at_once * size)
         before = size
     return most
 
 
-def blocks_of(tensors: Sequence[Parameter], width: int) -> tuple[int, int]:
+def blocks_of(tensors: Sequence[Parameter], itemsize: int) -> tuple[int, int]:
     """Bytes of `tensors` in blocks of 512, and how many tensors there are."""
-    whole = sum(rounded(tensor.numel * width) * tensor.count for tensor in tensors)
+    whole = sum(rounded(tensor.numel * itemsize) * tensor.count for tensor in tensors)
     return whole, sum(tensor.count for tensor in tensors)
 
 

@@ -49,8 +49,8 @@ def buffers_for(
 
 
 def _buckets(program: Program, parallel: Parallel) -> Buffer:
-    width, cap = program.recipe.weights, int(parallel.bucket_cap_mb * MIB)
-    found = buckets(program.trained, width, cap)
+    itemsize, cap = program.recipe.weights, int(parallel.bucket_cap_mb * MIB)
+    found = buckets(program.trained, itemsize, cap)
     count = sum(times for _, times in found)
     return Buffer(
         name="gradient buckets",
@@ -63,12 +63,12 @@ def _buckets(program: Program, parallel: Parallel) -> Buffer:
     )
 
 
-def buckets(tensors: Iterable[Parameter], width: int, cap: int) -> list[tuple[int, int]]:
+def buckets(tensors: Iterable[Parameter], itemsize: int, cap: int) -> list[tuple[int, int]]:
     """DDP's buckets as (bytes, how many): gradients from the last layer on, a bucket is full once it holds its cap."""
     found: list[tuple[int, int]] = []
     filled, limit = 0, min(FIRST_BUCKET, cap)
     for tensor in reversed(list(tensors)):
-        size, left = tensor.numel * width, tensor.count
+        size, left = tensor.numel * itemsize, tensor.count
         while left:
             needed = -(-(limit - filled) // size)
             if left < needed:
@@ -112,21 +112,21 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
 
 
 def _zero(program: Program, sharing: Sharing) -> list[Buffer]:
-    width = program.recipe.weights
+    itemsize = program.recipe.weights
     trained = sum(tensor.numel * tensor.count for tensor in program.trained)
     bucket = min(ZERO_BUCKET, trained)
     found = [
         Buffer(
             name="reduce bucket",
-            backward=rounded(bucket * width),
-            formula=f"reduce_bucket_size: {bucket:,} gradients x {width} B",
+            backward=rounded(bucket * itemsize),
+            formula=f"reduce_bucket_size: {bucket:,} gradients x {itemsize} B",
             source=ZERO_SOURCE,
             lifetime="within the backward pass",
         )
     ]
     if sharing.stage == 3:
-        whole = held(program.frozen, program.recipe.frozen).bytes + held(program.trained, width).bytes
-        live = min(whole, ZERO_LIVE * max(width if trained else 0, program.recipe.frozen))
+        whole = held(program.frozen, program.recipe.frozen).bytes + held(program.trained, itemsize).bytes
+        live = min(whole, ZERO_LIVE * max(itemsize if trained else 0, program.recipe.frozen))
         found.append(
             Buffer(
                 name="gathered weights",
@@ -144,25 +144,25 @@ def _zero(program: Program, sharing: Sharing) -> list[Buffer]:
 def _whole(program: Program, layers: int) -> tuple[int, int]:
     """Bytes of the largest block's weights, and of those outside the blocks, as they are gathered."""
     block = root = 0
-    for tensors, width, frozen in (
+    for tensors, itemsize, frozen in (
         (program.frozen, program.recipe.frozen, True),
         (program.trained, program.recipe.weights, False),
     ):
         inner, outer = _of_block(tensors, layers), [tensor for tensor in tensors if not tensor.layer]
         if frozen and program.quantization is not None:
-            block += quantized(inner, width, program.quantization, 1).bytes
-            root += quantized(outer, width, program.quantization, 1).bytes
+            block += quantized(inner, itemsize, program.quantization, 1).bytes
+            root += quantized(outer, itemsize, program.quantization, 1).bytes
         else:
-            block += held(inner, width).bytes
-            root += held(outer, width).bytes
+            block += held(inner, itemsize).bytes
+            root += held(outer, itemsize).bytes
     return block, root
 
 
 def _gradients(program: Program, layers: int) -> int:
     """Bytes of the gradients of the largest group that is reduced at once."""
-    width = program.recipe.weights
+    itemsize = program.recipe.weights
     outer = [tensor for tensor in program.trained if not tensor.layer]
-    return max(held(_of_block(program.trained, layers), width).bytes, held(outer, width).bytes)
+    return max(held(_of_block(program.trained, layers), itemsize).bytes, held(outer, itemsize).bytes)
 
 
 def _of_block(tensors: Iterable[Parameter], layers: int) -> list[Parameter]:

@@ -9,18 +9,18 @@ from vramtui.estimators.torch_facts.allocator_sizes import rounded
 MEGATRON = "Korthikanti et al. 2022 (arXiv 2205.05198), section 4.2.2"
 
 
-def link_buffers(share: Share, parallel: Parallel, tokens: int, width: int) -> list[Buffer]:
-    """The buffers of one rank; `tokens` tokens of its own part of the sequence, `width` bytes a number."""
-    stream = tokens * share.model.hidden_size * width
+def link_buffers(share: Share, parallel: Parallel, tokens: int, itemsize: int) -> list[Buffer]:
+    """The buffers of one rank; `tokens` tokens of its own part of the sequence, `itemsize` bytes a number."""
+    stream = tokens * share.model.hidden_size * itemsize
     found = []
     if parallel.pipeline > 1:
         found.append(_between_stages(stream // (parallel.tensor if parallel.sequence_parallel else 1)))
     if parallel.sequence_parallel:
         found.append(_gathered(stream, parallel.tensor))
     if parallel.context > 1:
-        found.append(_ring(share.model, tokens, width))
+        found.append(_ring(share.model, tokens, itemsize))
     if parallel.expert > 1:
-        found.append(_exchange(share.model, tokens, width))
+        found.append(_exchange(share.model, tokens, itemsize))
     return found
 
 
@@ -48,27 +48,29 @@ def _gathered(stream: int, ranks: int) -> Buffer:
     )
 
 
-def _ring(model: TransformerModel, tokens: int, width: int) -> Buffer:
+def _ring(model: TransformerModel, tokens: int, itemsize: int) -> Buffer:
     keys = 2 * model.kv_heads * model.head_size
-    one = rounded(tokens * keys * width)
+    one = rounded(tokens * keys * itemsize)
     return Buffer(
         name="ring buffers",
         forward=2 * one,
         backward=4 * one,
-        formula=f"keys and values of {tokens:,} tokens x {keys} x {width} B, at hand and arriving; then gradients too",
+        formula=(
+            f"keys and values of {tokens:,} tokens x {keys} x {itemsize} B, at hand and arriving; then gradients too"
+        ),
         source="Liu et al. 2023, Ring Attention (arXiv 2310.01889)",
         lifetime="within one attention",
     )
 
 
-def _exchange(model: TransformerModel, tokens: int, width: int) -> Buffer:
+def _exchange(model: TransformerModel, tokens: int, itemsize: int) -> Buffer:
     copies = tokens * (model.num_experts_per_tok or 1)
-    one = rounded(copies * model.hidden_size * width)
+    one = rounded(copies * model.hidden_size * itemsize)
     return Buffer(
         name="all-to-all buffers",
         forward=2 * one,
         backward=2 * one,
-        formula=f"2 x {copies:,} copies x {model.hidden_size} x {width} B: sent to experts elsewhere and come back",
+        formula=f"2 x {copies:,} copies x {model.hidden_size} x {itemsize} B: sent to experts elsewhere and come back",
         source="Lepikhin et al. 2020, GShard (arXiv 2006.16668)",
         lifetime="within one layer",
     )

@@ -78,9 +78,9 @@ def _program(
     mine = run_of(run, share, -(-sequence_of(model, run) // parallel.context))
     part = part_of(share)
     program = program_of(part, mine, device)
-    width = program.recipe.stream
+    itemsize = program.recipe.stream
     numel = mine.batch_size * (mine.sequence_length or 1) * model.hidden_size
-    stages = own_stages(program.stages, share, numel, width)
+    stages = own_stages(program.stages, share, numel, itemsize)
     if parallel.sequence_parallel:
         split_sequence(stages, parallel.tensor, numel)
     frozen, trained = _tensors(share, part, mine)

@@ -37,10 +37,10 @@ def run_of(run: TrainRun, share: Share, sequence: int) -> TrainRun:
     return msgspec.structs.replace(run, sequence_length=sequence, frozen_layers=frozen)
 
 
-def own_stages(stages: Sequence[TapeStage], share: Share, numel: int, width: int) -> list[TapeStage]:
+def own_stages(stages: Sequence[TapeStage], share: Share, numel: int, itemsize: int) -> list[TapeStage]:
     """Of a whole decoder's stages (embeddings, blocks, loss) those that run here.
 
-    `numel` numbers of `width` bytes arrive from the rank before.
+    `numel` numbers of `itemsize` bytes arrive from the rank before.
     """
     first, *blocks, last = stages
     if share.stages == 1:
@@ -48,14 +48,14 @@ def own_stages(stages: Sequence[TapeStage], share: Share, numel: int, width: int
     if not share.begins and len(blocks) > 1 and blocks[0].count == 1:
         # Only in the very first block does no gradient flow back to the block's input.
         blocks = [TapeStage(blocks[1].tape, 1, checkpointed=blocks[0].checkpointed), *blocks[1:]]
-    start = first if share.begins else TapeStage(received(numel, width))
+    start = first if share.begins else TapeStage(received(numel, itemsize))
     return [start, *blocks, *((last,) if share.ends else ())]
 
 
-def received(numel: int, width: int) -> Tape:
+def received(numel: int, itemsize: int) -> Tape:
     """The activations that arrive from the rank before."""
     tape = Tape(RECEIVED)
-    x = tape.new(numel, width, "block input", tracked=True)
+    x = tape.new(numel, itemsize, "block input", tracked=True)
     tape.op([], [x])
     tape.close(x)
     return tape
@@ -78,11 +78,11 @@ def split_sequence(stages: Sequence[TapeStage], ranks: int, wide: int) -> None:
                 storages[id(storage)] = storage
         for node in tape.nodes:
             if node.outs and all(_along(tensor.storage, wide) for tensor in node.outs):
-                node.scratch //= ranks
-                node.back_scratch //= ranks
+                node.workspace //= ranks
+                node.backward_workspace //= ranks
     for storage in storages.values():
         storage.numel = -(-storage.numel // ranks)
-        storage.size = rounded(storage.numel * storage.width) + tail(storage.numel * storage.width)
+        storage.size = rounded(storage.numel * storage.itemsize) + tail(storage.numel * storage.itemsize)
     for tensor in tensors.values():
         tensor.numel = -(-tensor.numel // ranks)
 

@@ -75,8 +75,8 @@ def share_gradients(stages: Sequence[TapeStage], sharing: Sharing) -> None:
         ranks = sharing.experts if routed else 1
         if sharing.stage >= 2:
             ranks *= sharing.expert_ranks if routed else sharing.ranks
-        if node.into and ranks > 1:
-            node.into = rounded(-(-node.into // ranks))
+        if node.grad_bytes and ranks > 1:
+            node.grad_bytes = rounded(-(-node.grad_bytes // ranks))
 
 
 def _nodes(stages: Sequence[TapeStage]) -> list[Node]:

@@ -148,7 +148,7 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
             bytes=compute,
             formula=compute_words,
             source=SOURCE,
-            passing=True,
+            transient=True,
         ),
     ]
     return served(pieces, device, _notes(there))

@@ -36,7 +36,7 @@ class ServingPart(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     lifetime: str = ALWAYS
     count: int = 0
-    passing: bool = False
+    transient: bool = False
 
 
 def context_length(model: TransformerModel, run: ServeRun) -> int:
@@ -132,7 +132,7 @@ def _context(size: int, device: Device) -> Part:
 def _timeline(pieces: Sequence[ServingPart], ledger: Ledger) -> tuple[Moment, ...]:
     """Weights alone, then everything that waits for requests, and while a batch is worked on."""
     loaded = [piece for piece in pieces if piece.line == "weights"]
-    waiting = [piece for piece in pieces if not piece.passing]
+    waiting = [piece for piece in pieces if not piece.transient]
     moments: list[tuple[Phase, list[ServingPart], int]] = [
         ("build", loaded, sum(piece.bytes for piece in loaded)),
         ("serve", waiting, ledger.allocated or 0),

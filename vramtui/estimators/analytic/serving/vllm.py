@@ -130,7 +130,7 @@ class Server:
                 formula=worker.profiled.formula,
                 source="the model's shapes; " + WORKER,
                 lifetime="within a pass; set aside for good",
-                passing=True,
+                transient=True,
             ),
             ServingPart(
                 name="cuda graphs",
@@ -215,11 +215,11 @@ def _worker(share: Share, run: ServeRun, device: Device, links: int) -> VllmWork
     )
 
 
-def rotary_bytes(model: TransformerModel, width: int) -> int:
+def rotary_bytes(model: TransformerModel, itemsize: int) -> int:
     """Sines and cosines of every position, one table for all layers."""
     if model.position != "rope" or model.max_position_embeddings is None:
         return 0
-    return rounded(model.max_position_embeddings * (model.qk_rope_head_dim or model.head_size) * width)
+    return rounded(model.max_position_embeddings * (model.qk_rope_head_dim or model.head_size) * itemsize)
 
 
 def batched_tokens(run: ServeRun, device: Device) -> int:

@@ -24,12 +24,12 @@ class Profiled(msgspec.Struct, frozen=True):
     formula: str
 
 
-def profiled_batch(share: Share, tokens: int, sequences: int, width: int) -> Profiled:
+def profiled_batch(share: Share, tokens: int, sequences: int, itemsize: int) -> Profiled:
     """The fullest moment of one pass over `tokens` tokens and of sampling for `sequences` sequences."""
-    model, wide = share.model, tokens * share.model.hidden_size * width
+    model, wide = share.model, tokens * share.model.hidden_size * itemsize
     stream = STREAMS * rounded(wide)
     moments = [
-        Profiled(stream + rounded(tokens * numbers * width), f"{tokens:,} tokens x {width} B x ({words})")
+        Profiled(stream + rounded(tokens * numbers * itemsize), f"{tokens:,} tokens x {itemsize} B x ({words})")
         for numbers, words in (_attention(model), _feed_forward(model, share))
     ]
     if share.ends:
@@ -37,7 +37,7 @@ def profiled_batch(share: Share, tokens: int, sequences: int, width: int) -> Pro
         sampled = rounded(wide) + rounded(sequences * vocabulary * SAMPLED)
         words = (
             f"sampling for {sequences} sequences: {vocabulary:,} logits x {SAMPLED} B, beside {tokens:,} tokens x "
-            f"{model.hidden_size} x {width} B"
+            f"{model.hidden_size} x {itemsize} B"
         )
         moments.append(Profiled(sampled, words))
     return max(moments, key=lambda moment: moment.bytes)
@@ -49,8 +49,8 @@ def _attention(model: TransformerModel) -> tuple[int, str]:
     if model.kv_lora_rank is None:
         queries, keys = heads * model.head_size, 2 * model.kv_heads * model.head_size
         return 2 * queries + keys, f"{stream} + {queries + keys} queries, keys, values + {queries} answers"
-    plain, turned, values = latent_dims(model)
-    wide = heads * (2 * (plain + turned) + plain + 2 * values)
+    plain, rope_dim, values = latent_dims(model)
+    wide = heads * (2 * (plain + rope_dim) + plain + 2 * values)
     return wide, f"{stream} + {heads} heads x {wide // heads} unpacked from the latent"
 
 

@@ -81,9 +81,9 @@ def cache_bytes(kinds: tuple[CacheLayers, ...], tokens: int, bits: float) -> int
     return sum(kind.count * (int(kind.kept(tokens) * kind.numbers * bits / 8) + state_bytes(kind, 2)) for kind in kinds)
 
 
-def state_bytes(kind: CacheLayers, width: int) -> int:
-    """Bytes of what one layer keeps of a whole sequence, at `width` bytes a number."""
-    return kind.state * width + kind.state_fp32 * 4
+def state_bytes(kind: CacheLayers, itemsize: int) -> int:
+    """Bytes of what one layer keeps of a whole sequence, at `itemsize` bytes a number."""
+    return kind.state * itemsize + kind.state_fp32 * 4
 
 
 def shape_words(model: TransformerModel, kind: CacheLayers | None = None) -> str:

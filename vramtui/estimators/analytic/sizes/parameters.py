@@ -133,14 +133,14 @@ def attention_shapes(model: TransformerModel) -> dict[str, tuple[int, int]]:
 def _latent_shapes(model: TransformerModel, kv_rank: int) -> dict[str, tuple[int, int]]:
     """Multi-head latent attention: queries, keys and values through low ranks (DeepSeek-V2, arXiv 2405.04434)."""
     d, heads = model.hidden_size, model.num_attention_heads
-    plain, turned, values = latent_dims(model)
-    queries = heads * (plain + turned)
+    plain, rope_dim, values = latent_dims(model)
+    queries = heads * (plain + rope_dim)
     shapes: dict[str, tuple[int, int]] = (
         {"q_a_proj": (model.q_lora_rank, d), "q_b_proj": (queries, model.q_lora_rank)}
         if model.q_lora_rank
         else {"q_proj": (queries, d)}
     )
-    shapes["kv_a_proj_with_mqa"] = (kv_rank + turned, d)
+    shapes["kv_a_proj_with_mqa"] = (kv_rank + rope_dim, d)
     shapes["kv_b_proj"] = (heads * (plain + values), kv_rank)
     return shapes | {"o_proj": (d, heads * values)}
 
@@ -157,8 +157,8 @@ def latent_dims(model: TransformerModel) -> tuple[int, int, int]:
             "model.kv_lora_rank makes the attention MLA, which needs model.qk_nope_head_dim, model.qk_rope_head_dim "
             "and model.v_head_dim"
         )
-    plain, turned, values = (dim or 0 for dim in dims)
-    return plain, turned, values
+    plain, rope_dim, values = (dim or 0 for dim in dims)
+    return plain, rope_dim, values
 
 
 def mlp_shapes(model: TransformerModel, width: int | None = None) -> dict[str, tuple[int, int]]:

@@ -62,15 +62,15 @@ def words_for(quantization: Quantization) -> str:
     return f"{GGML_BITS[quantization]} bits, scales included"
 
 
-def quantized(tensors: Iterable[Parameter], width: int, quantization: Quantization, layers: int) -> BlockBytes:
-    """What `tensors` take when those that it applies to are quantised, the others at `width` bytes a number."""
+def quantized(tensors: Iterable[Parameter], itemsize: int, quantization: Quantization, layers: int) -> BlockBytes:
+    """What `tensors` take when those that it applies to are quantised, the others at `itemsize` bytes a number."""
     given = list(tensors)
     tied = not any(tensor.module == "lm_head" for tensor in given)
     eight = any(tensor.module == "experts_down_proj" and tensor.shape[0] == EIGHT for tensor in given)
     total = BlockBytes()
     for tensor in given:
         if not quantizes(tensor, quantization):
-            full = tensor.bits or 8 * (4 if quantization in EVERYTHING else width)
+            full = tensor.bits or 8 * (4 if quantization in EVERYTHING else itemsize)
             sizes = [(-(-tensor.numel * full // 8), tensor.count)]
         elif quantization in EVERYTHING:
             sizes = _ggml(tensor, quantization, layers, tied=tied, eight=eight)
@@ -147,7 +147,7 @@ def _bits(numel: int, kind: str) -> int:
     return int(numel * GGML_BITS[kind]) // 8
 
 
-def product_scratch(quantization: str, rows: int, inner: int, outer: int, width: int) -> int:
+def matmul_workspace(quantization: str, rows: int, inner: int, outer: int, itemsize: int) -> int:
     """Bytes that multiplying `rows` rows by a packed weight needs beside its result.
 
     4-bit weights are unpacked for the product, but for a single row; 8-bit ones are multiplied by a quantised input,
@@ -159,4 +159,4 @@ def product_scratch(quantization: str, rows: int, inner: int, outer: int, width:
         return rounded(rows * inner) + rounded(rows * outer * 4)
     if quantization == "fp8":
         return rounded(rows * inner)
-    return 0 if rows == 1 else rounded(inner * outer * width)
+    return 0 if rows == 1 else rounded(inner * outer * itemsize)

@@ -59,8 +59,8 @@ def head_dims(model: TransformerModel) -> tuple[int, int]:
     """Width of a head of keys, and of values."""
     if model.kv_lora_rank is None:
         return model.head_size, model.head_size
-    plain, turned, values = latent_dims(model)
-    return plain + turned, values
+    plain, rope_dim, values = latent_dims(model)
+    return plain + rope_dim, values
 
 
 def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) -> tuple[str, ...]:

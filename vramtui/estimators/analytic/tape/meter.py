@@ -25,8 +25,8 @@ class ReplayListener(Protocol):
         """A matrix product runs."""
         ...
 
-    def look(self, scratch: int) -> None:
-        """An operator runs, with `scratch` bytes of its own."""
+    def look(self, workspace: int) -> None:
+        """An operator runs, with `workspace` bytes of its own."""
         ...
 
     def repeat(self, once: Callable[[], None], count: int) -> None:
@@ -69,19 +69,19 @@ class Meter:
         """A matrix product runs: from here on the thread has its workspace."""
         self.multiplied = True
 
-    def look(self, scratch: int) -> None:
-        """Note the moment if it is the fullest so far, with `scratch` bytes of an operator's own beside."""
-        total = self.total + scratch
+    def look(self, workspace: int) -> None:
+        """Note the moment if it is the fullest so far, with `workspace` bytes of an operator's own beside."""
+        total = self.total + workspace
         if self.multiplied:
             if total > self.late[0]:
-                self.late = (total, self._with(scratch))
+                self.late = (total, self._with(workspace))
         elif total > self.early[0]:
-            self.early = (total, self._with(scratch))
+            self.early = (total, self._with(workspace))
 
-    def _with(self, scratch: int) -> BytesByGroup:
+    def _with(self, workspace: int) -> BytesByGroup:
         held = self.held.copy()
-        if scratch:
-            held["temporaries of operators"] = held.get("temporaries of operators", 0) + scratch
+        if workspace:
+            held["temporaries of operators"] = held.get("temporaries of operators", 0) + workspace
         return held
 
     def begin(self) -> None:

@@ -51,7 +51,7 @@ class SavedTensors(msgspec.Struct, frozen=True):
 
     label: str
     numel: int
-    width: int
+    itemsize: int
     size: int
     count: int
 
@@ -62,11 +62,11 @@ def kept_by_group(stages: Sequence[TapeStage]) -> dict[str, list[SavedTensors]]:
     for stage in stages:
         count = 1 if stage.checkpointed else stage.count
         for storage in _saved(stage):
-            kept = SavedTensors(storage.label, storage.numel, storage.width, storage.size, count)
+            kept = SavedTensors(storage.label, storage.numel, storage.itemsize, storage.size, count)
             groups.setdefault(storage.group, []).append(kept)
         if stage.checkpointed and stage.tape.input is not None and stage.count > 1:
             inner = stage.tape.input.storage
-            kept = SavedTensors("block input", inner.numel, inner.width, inner.size, stage.count - 1)
+            kept = SavedTensors("block input", inner.numel, inner.itemsize, inner.size, stage.count - 1)
             groups.setdefault(inner.group, []).append(kept)
     return groups
 

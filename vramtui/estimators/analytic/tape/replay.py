@@ -67,7 +67,7 @@ def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool) -> None:
             meter.take(storage.group, storage.size)
         if node.gemm:
             meter.gemm()
-        meter.look(node.scratch)
+        meter.look(node.workspace)
         if keep:
             for storage in node.saves:
                 storage.refs += 1
@@ -129,7 +129,7 @@ def _stopped(last: Node) -> Node:
 
 
 def _size(tensor: Tensor) -> int:
-    size = tensor.numel * tensor.width
+    size = tensor.numel * tensor.itemsize
     return rounded(size) + tail(size)
 
 
@@ -164,12 +164,12 @@ def _gradients(
         for storage in node.saves:
             _drop(storage, meter)
     fresh = [(tensor, _own(tensor, meter) if own else _passed_on(arrived, meter)) for tensor, own in node.flows]
-    meter.take(BACKWARD if accumulate else GRADIENTS, node.into)
-    meter.look(node.back_scratch)
+    meter.take(BACKWARD if accumulate else GRADIENTS, node.grad_bytes)
+    meter.look(node.backward_workspace)
     saved = () if node.hands_over else node.saves
     if recomputed:
         _let_go(saved, meter)
-    meter.look(node.sum_scratch)
+    meter.look(node.sum_workspace)
     for buffer in arrived:
         _release(buffer, meter)
     if not recomputed:
@@ -177,7 +177,7 @@ def _gradients(
     for tensor, buffer in fresh:
         _arrive(tensor, buffer, meter)
     if accumulate:
-        meter.free(BACKWARD, node.into)
+        meter.free(BACKWARD, node.grad_bytes)
 
 
 def _let_go(saved: Iterable[Storage], meter: ReplayListener) -> None:

@@ -11,12 +11,12 @@ from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
 class Storage:
     """One block of the allocator, with its tail. `refs` counts who holds it while a tape is replayed."""
 
-    __slots__ = ("borrowed", "group", "held", "label", "numel", "refs", "size", "width")
+    __slots__ = ("borrowed", "group", "held", "itemsize", "label", "numel", "refs", "size")
 
-    def __init__(self, numel: int, width: int, group: str, label: str) -> None:
+    def __init__(self, numel: int, itemsize: int, group: str, label: str) -> None:
         self.numel = numel
-        self.width = width
-        self.size = rounded(numel * width) + tail(numel * width)
+        self.itemsize = itemsize
+        self.size = rounded(numel * itemsize) + tail(numel * itemsize)
         self.group = group
         self.label = label
         self.held = False
@@ -25,14 +25,14 @@ class Storage:
 
 
 class Tensor:
-    """A view of a storage: `numel` elements of `width` bytes. `tracked` says that a gradient flows back to it."""
+    """A view of a storage: `numel` elements of `itemsize` bytes. `tracked` says that a gradient flows back to it."""
 
-    __slots__ = ("gradient", "numel", "storage", "tracked", "width")
+    __slots__ = ("gradient", "itemsize", "numel", "storage", "tracked")
 
-    def __init__(self, storage: Storage, numel: int, width: int, *, tracked: bool) -> None:
+    def __init__(self, storage: Storage, numel: int, itemsize: int, *, tracked: bool) -> None:
         self.storage = storage
         self.numel = numel
-        self.width = width
+        self.itemsize = itemsize
         self.tracked = tracked
         self.gradient: list[int] | None = None
 
@@ -41,39 +41,40 @@ class Node:
     """One operator.
 
     Attributes:
-        makes: storages it allocates; `scratch` bytes it needs only while it runs.
+        makes: storages it allocates; `workspace` bytes it needs only while it runs.
         saves: storages autograd keeps until its backward has run.
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
-        into: bytes of parameter gradients its backward makes; `back_scratch` bytes needed only meanwhile, `sum_scratch`
-            afterwards, when a bias's gradient is summed.
+        grad_bytes: bytes of parameter gradients its backward makes.
+        backward_workspace: bytes needed only meanwhile.
+        sum_workspace: bytes needed afterwards, when a bias's gradient is summed.
         hands_over: what it saved are the gradients themselves, made in the forward pass.
         lets_go: storages whose last use in the forward pass this is.
     """
 
     __slots__ = (
-        "back_scratch",
+        "backward_workspace",
         "flows",
         "gemm",
+        "grad_bytes",
         "hands_over",
-        "into",
         "lets_go",
         "makes",
         "outs",
         "saves",
-        "scratch",
-        "sum_scratch",
+        "sum_workspace",
         "uses",
+        "workspace",
     )
 
     def __init__(self) -> None:
         self.outs: Sequence[Tensor] = ()
         self.makes: Sequence[Storage] = ()
-        self.scratch = 0
+        self.workspace = 0
         self.saves: Sequence[Storage] = ()
         self.flows: Sequence[tuple[Tensor, bool]] = ()
-        self.into = 0
-        self.back_scratch = 0
-        self.sum_scratch = 0
+        self.grad_bytes = 0
+        self.backward_workspace = 0
+        self.sum_workspace = 0
         self.gemm = False
         self.hands_over = False
         self.uses: Sequence[Storage] = ()
@@ -100,19 +101,19 @@ class Tape:
         self.given = False
         self.outside: list[Tensor] = []
 
-    def take_in(self, numel: int, width: int) -> Tensor:
+    def take_in(self, numel: int, itemsize: int) -> Tensor:
         """The batch itself, which belongs to whoever made it."""
         self.given = True
-        return self.enter(numel, width, tracked=False)
+        return self.enter(numel, itemsize, tracked=False)
 
-    def enter(self, numel: int, width: int, *, tracked: bool = True) -> Tensor:
+    def enter(self, numel: int, itemsize: int, *, tracked: bool = True) -> Tensor:
         """The tensor that the block before handed on."""
-        self.input = Tensor(Storage(numel, width, self.group, "block input"), numel, width, tracked=tracked)
+        self.input = Tensor(Storage(numel, itemsize, self.group, "block input"), numel, itemsize, tracked=tracked)
         return self.input
 
-    def new(self, numel: int, width: int, label: str, *, tracked: bool, group: str | None = None) -> Tensor:
+    def new(self, numel: int, itemsize: int, label: str, *, tracked: bool, group: str | None = None) -> Tensor:
         """A tensor that the next operator makes."""
-        return Tensor(Storage(numel, width, group or self.group, label), numel, width, tracked=tracked)
+        return Tensor(Storage(numel, itemsize, group or self.group, label), numel, itemsize, tracked=tracked)
 
     def op(
         self,
@@ -122,10 +123,10 @@ class Tape:
         saves: Iterable[Tensor] = (),
         beside: Sequence[Tensor] = (),
         flows: Iterable[tuple[Tensor, bool]] = (),
-        into: int = 0,
-        scratch: int = 0,
-        back_scratch: int = 0,
-        sum_scratch: int = 0,
+        grad_bytes: int = 0,
+        workspace: int = 0,
+        backward_workspace: int = 0,
+        sum_workspace: int = 0,
         gemm: bool = False,
         hands_over: bool = False,
     ) -> None:
@@ -137,26 +138,26 @@ class Tape:
         node.outs = outs
         back = [flow for flow in flows if flow[0].tracked]
         node.flows = back
-        node.into = into
+        node.grad_bytes = grad_bytes
         used = [t.storage for t in uses]
         made = [t.storage for t in outs]
         if beside:
             made += [t.storage for t in beside]
-        if back or into > 0:
+        if back or grad_bytes > 0:
             node.saves = [t.storage for t in (*saves, *beside)]
         # Most make one tensor, which is no view of what they use.
         node.makes = made if len(made) == 1 and made[0] not in used else _fresh(made, used)
         node.uses = used + made
-        node.scratch = scratch
-        node.back_scratch = back_scratch
-        node.sum_scratch = sum_scratch
+        node.workspace = workspace
+        node.backward_workspace = backward_workspace
+        node.sum_workspace = sum_workspace
         node.gemm = gemm
         node.hands_over = hands_over
         self.nodes.append(node)
 
     def view(self, of: Tensor, numel: int | None = None) -> Tensor:
         """Another tensor on the same storage; its gradient is its own."""
-        return Tensor(of.storage, of.numel if numel is None else numel, of.width, tracked=of.tracked)
+        return Tensor(of.storage, of.numel if numel is None else numel, of.itemsize, tracked=of.tracked)
 
     def touch(self, *tensors: Tensor) -> None:
         """A local variable is still alive here."""

@@ -47,10 +47,10 @@ class Journal:
         """Note that the thread needs its workspace."""
         self.steps.append(("", 0, ""))
 
-    def look(self, scratch: int) -> None:
+    def look(self, workspace: int) -> None:
         """An operator's own bytes come and go."""
-        if scratch:
-            self.steps += [(SCRATCH, scratch, ""), (SCRATCH, -scratch, "")]
+        if workspace:
+            self.steps += [(SCRATCH, workspace, ""), (SCRATCH, -workspace, "")]
 
     def repeat(self, once: Callable[[], None], count: int) -> None:
         """`once` as often as it happens, from one call."""
@@ -107,20 +107,20 @@ class SimulatedJob:
 def _asked(stages: Sequence[TapeStage]) -> dict[int, int]:
     """What is asked for, by what a tape says it takes: without the tail of a segment of its own."""
     return {
-        storage.size: rounded(storage.numel * storage.width)
+        storage.size: rounded(storage.numel * storage.itemsize)
         for stage in stages
         for node in stage.tape.nodes
         for storage in node.makes
     }
 
 
-def _pairs(trained: Sequence[Parameter], width: int) -> dict[int, tuple[int, int]]:
+def _pairs(trained: Sequence[Parameter], itemsize: int) -> dict[int, tuple[int, int]]:
     """Gradients of a weight and its bias, which tapes make as one."""
     found = {}
     for first, second in pairwise(trained):
-        pair = rounded(first.numel * width), rounded(second.numel * width)
+        pair = rounded(first.numel * itemsize), rounded(second.numel * itemsize)
         found[sum(pair)] = pair
-    return {size: pair for size, pair in found.items() if size not in {rounded(t.numel * width) for t in trained}}
+    return {size: pair for size, pair in found.items() if size not in {rounded(t.numel * itemsize) for t in trained}}
 
 
 def _spread(total: int, tensors: Sequence[Parameter]) -> Iterator[int]:

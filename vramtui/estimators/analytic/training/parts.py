@@ -88,13 +88,13 @@ def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
 
 
 def _state_facts(sizes: Sizes) -> dict[str, Fact]:
-    width, states = sizes.program.recipe.weights, sizes.states
+    itemsize, states = sizes.program.recipe.weights, sizes.states
     since = "build" if states.from_build else "the first optimizer step"
     return {
         "gradients": Fact(
             line="gradients",
             bytes=sizes.gradients.bytes,
-            formula=f"{numel(sizes.program.trained):,} trained parameters x {width} B, of the weights' type",
+            formula=f"{numel(sizes.program.trained):,} trained parameters x {itemsize} B, of the weights' type",
             source="torch.autograd: a gradient has its parameter's type and shape",
             lifetime="from each layer's backward to zero_grad(set_to_none=True)",
             count=sizes.gradients.count,
@@ -182,14 +182,14 @@ def formula_of(tensors: Sequence[SavedTensors]) -> str:
     """The tensors of a group by how often they stand: `12 x (queries 196,608 x 2 B + ...)`."""
     by_count: dict[int, dict[tuple[int, int], list[str]]] = {}
     for kept in tensors:
-        by_count.setdefault(kept.count, {}).setdefault((kept.numel, kept.width), []).append(kept.label)
+        by_count.setdefault(kept.count, {}).setdefault((kept.numel, kept.itemsize), []).append(kept.label)
     terms = []
     for count, sizes in by_count.items():
         inner = " + ".join(
-            f"{len(labels)} x {elements:,} x {width} B ({', '.join(dict.fromkeys(labels))})"
+            f"{len(labels)} x {elements:,} x {itemsize} B ({', '.join(dict.fromkeys(labels))})"
             if len(labels) > 1
-            else f"{elements:,} x {width} B ({labels[0]})"
-            for (elements, width), labels in sizes.items()
+            else f"{elements:,} x {itemsize} B ({labels[0]})"
+            for (elements, itemsize), labels in sizes.items()
         )
         terms.append(f"{count} x ({inner})" if count > 1 else inner)
     return " + ".join(terms)
