@@ -5,6 +5,8 @@ from typing import Any
 
 from textual.app import App
 
+from vramtui.app.terminal.delayed_calls import call_after
+
 LEAST_BETWEEN_DRAWINGS = 0.5
 # A key that is held down comes 30 times a second: drawing every third of them looks as smooth and costs a third.
 LEAST_BETWEEN_KEYS = 0.1
@@ -35,7 +37,7 @@ class RedrawThrottle:
             self.now()
         elif not self._due:
             self._due = True
-            self._app.set_timer(min(wait, LEAST_BETWEEN_DRAWINGS), self.now)
+            call_after(self._app, min(wait, LEAST_BETWEEN_DRAWINGS), self.now)
 
     def for_key(self) -> None:
         """Draw now; while keys come fast, as soon as it is time again."""
@@ -45,7 +47,7 @@ class RedrawThrottle:
             self.now()
         elif not self._key_due:
             self._key_due = True
-            self._app.set_timer(LEAST_BETWEEN_KEYS - past, self._last_key)
+            call_after(self._app, LEAST_BETWEEN_KEYS - past, self._last_key)
 
     def begins(self) -> None:
         """Everything is drawn now: nothing is due any more."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
+from vramtui.app.editor.actions.file_watcher import at_home
 from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.estimate_panel import TotalLine, Totals
-from vramtui.app.editor.file_watcher import at_home
 from vramtui.app.editor.form.panel import FormPanel
 from vramtui.app.editor.form.start_row import first_key
 from vramtui.app.editor.open_draft import OpenDraft
@@ -36,7 +36,7 @@ class EditorPanels:
 
     def finish(self) -> None:
         """What is being typed into the form stands."""
-        self.form.finish()
+        self.form.input.finish()
 
     def show(self, view: EditorView) -> None:
         """Show the draft as it is now."""

@@ -6,15 +6,15 @@ from textual.containers import Container, Vertical
 from textual.widget import Widget
 from textual.widgets import TextArea
 
+from vramtui.app.editor.actions.field_choices import FieldChoices
+from vramtui.app.editor.actions.file_actions import FileActions
+from vramtui.app.editor.actions.file_watcher import FileWatcher
+from vramtui.app.editor.actions.measured_figures import MeasuredFigures
+from vramtui.app.editor.actions.new_preset import NewPreset
 from vramtui.app.editor.editor_view import DraftEstimator
-from vramtui.app.editor.field_choices import FieldChoices
-from vramtui.app.editor.file_actions import FileActions
-from vramtui.app.editor.file_watcher import FileWatcher
 from vramtui.app.editor.form.panel import FormPanel
 from vramtui.app.editor.host import EditorHost
 from vramtui.app.editor.keys import EDITOR_BINDINGS
-from vramtui.app.editor.measured_figures import MeasuredFigures
-from vramtui.app.editor.new_preset import NewPreset
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.app.editor.panels import EditorPanels
 from vramtui.app.editor.toml_text import TomlText

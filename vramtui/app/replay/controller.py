@@ -9,6 +9,7 @@ from vramtui.app.feature import Feature
 from vramtui.app.messages import SampleTaken
 from vramtui.app.replay.replay_bar import ReplayBar
 from vramtui.app.state.view import Panel, ReplayPosition
+from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.app.themes import Palette
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.text import printable
@@ -92,7 +93,7 @@ class ReplayController(Feature):
             if time.monotonic() > self._next_word:
                 self._next_word = time.monotonic() + WORD_EVERY
                 self._shared.redraw.now()
-            self._shared.app.set_timer(BETWEEN, self._go_on)
+            call_after(self._shared.app, BETWEEN, self._go_on)
 
     def _go_on(self) -> None:
         self._is_waiting = False

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from textual._styles_cache import StylesCache
 from textual.app import App
 
+from vramtui.app.terminal.delayed_calls import call_after
+
 # Seconds after the first window closes; those that close meanwhile go with it. Collecting takes tens of milliseconds.
 PATIENCE = 2.0
 
@@ -33,7 +35,7 @@ class ClosedScreens:
         """A window closes."""
         if not self.due:
             self.due = True
-            self._app.set_timer(PATIENCE, self.collect)
+            call_after(self._app, PATIENCE, self.collect)
 
     def collect(self) -> None:
         """Release closed windows at once."""

@@ -11,6 +11,8 @@ from textual import events
 from textual.app import App
 from textual.message_pump import MessagePump
 
+from vramtui.app.terminal.delayed_calls import call_after
+
 AGAIN = 0.01  # seconds between looks at what is still being put together
 # Looks after which the next key is let through although the one before has not been seen to the end: a handler that
 # waits for something must not take the keyboard away. Not seconds: on a host whose jobs leave this program no processor
@@ -61,7 +63,7 @@ class KeyQueue:
             await self._forward(event)
             return
         if not self._waiting:
-            self._app.set_timer(AGAIN, self._look)
+            call_after(self._app, AGAIN, self._look)
         self._waiting.append(event)
 
     async def handled(self, number: int) -> None:
@@ -86,7 +88,7 @@ class KeyQueue:
             # Whoever takes the focus when mounted has asked the app for it by now: this comes behind that.
             self._app.call_later(self._next, number)
         else:
-            self._app.set_timer(AGAIN, lambda: self._go_on(number))
+            call_after(self._app, AGAIN, lambda: self._go_on(number))
 
     async def _next(self, number: int) -> None:
         if number != self._number:
@@ -102,7 +104,7 @@ class KeyQueue:
         self._looks += 1
         if not self._target.is_attached or self._looks > MOST_LOOKS:
             self._go_on(self._number)
-        self._app.set_timer(AGAIN, self._look)
+        call_after(self._app, AGAIN, self._look)
 
     def _is_complete(self) -> bool:
         screen = self._app.screen

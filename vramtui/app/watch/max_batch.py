@@ -3,6 +3,7 @@
 from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
 from vramtui.app.state.view import Panel
+from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.monitor.predictor import MaxBatchSearch
 
 # Seconds between two turns, which keys and drawing have for themselves.
@@ -26,14 +27,14 @@ class MaxBatchTurns(Feature):
         rests = self._search is None
         self._search = panel.search if panel is not None else None
         if rests and self._search is not None:
-            self._shared.app.set_timer(BETWEEN, self._take_turn)
+            call_after(self._shared.app, BETWEEN, self._take_turn)
 
     def _take_turn(self) -> None:
         if self._search is None:
             return
         self._search.go_on()
         if self._search.found is None:
-            self._shared.app.set_timer(BETWEEN, self._take_turn)
+            call_after(self._shared.app, BETWEEN, self._take_turn)
         else:
             self._search = None
             self._shared.redraw.now()

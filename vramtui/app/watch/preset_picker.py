@@ -8,6 +8,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.state.dashboard_state import DashboardState
+from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.app.ui.chooser import Chooser
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
@@ -81,7 +82,7 @@ class PresetChooser(Chooser):
             self._waiting.discard(key)
             options.replace_option_prompt(key, self._line(self._desk.presets[key]))
             if thread_time() > over and at < len(waiting) - 1:
-                self.set_timer(BETWEEN, self._fill)
+                call_after(self, BETWEEN, self._fill)
                 return
 
     def _line(self, found: PresetFile) -> Content:

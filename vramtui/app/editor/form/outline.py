@@ -27,6 +27,29 @@ class Outline:
         """The key of what the cursor is on, a table's in brackets; empty where there is nothing."""
         return key_of_entry(self.entry) if self.entry is not None else ""
 
+    @property
+    def typed_field(self) -> FormField | None:
+        """The field that the cursor is on, where its value is typed and not chosen."""
+        entry = self.entry
+        return entry if isinstance(entry, FormField) and entry.kind not in {"choice", "bool"} else None
+
+    @property
+    def can_be_cleared(self) -> bool:
+        """Whether the cursor is on something that may be left out."""
+        entry = self.entry
+        if entry is None or not entry.key:
+            return False
+        return not (entry.required if isinstance(entry, FormGroup) else entry.is_new)
+
+    @property
+    def element(self) -> FormField | None:
+        """The element of a list that the cursor is on, or of the list that it is on the place for one more."""
+        entry = self.entry
+        if not isinstance(entry, FormField):
+            return None
+        found = entry.items[-1] if entry.many and not entry.is_new else entry
+        return found if found.key.endswith("]") else None
+
     def take(self, groups: tuple[FormGroup, ...]) -> None:
         """Show these from now on; the cursor stays on its field."""
         key = self.key
@@ -104,3 +127,8 @@ class Outline:
 def key_of_entry(entry: Entry) -> str:
     """A field's key; a table's in brackets."""
     return f"[{entry.key}]" if isinstance(entry, FormGroup) else entry.key
+
+
+def outer_key(key: str) -> str:
+    """The key of what an element, or a key of one, is in."""
+    return key.rpartition("." if "." in key.rpartition("]")[2] else "[")[0]

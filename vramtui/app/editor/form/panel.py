@@ -7,7 +7,7 @@ from textual.strip import Strip
 
 from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.form.field_input import DraftWriter, FieldInput, on_one_line
-from vramtui.app.editor.form.outline import Entry
+from vramtui.app.editor.form.outline import Entry, outer_key
 from vramtui.app.editor.form.rows import FormRows
 from vramtui.app.editor.form.stepper import stepped
 from vramtui.app.state.view import View
@@ -33,6 +33,9 @@ FORM_BINDINGS: list[BindingType] = [
     Binding("alt+up,shift+up", "shift(-1)", "Move an element of a list up", id="form.shift_up", show=False),
     Binding("alt+down,shift+down", "shift(1)", "Move an element of a list down", id="form.shift_down", show=False),
 ]
+
+
+ONLY_LISTS = "Elements are added to lists only: go to a list, or to one of its elements."
 
 
 class FormPanel(Lines[View], can_focus=True):
@@ -101,7 +104,7 @@ class FormPanel(Lines[View], can_focus=True):
 
     def action_move(self, by: int) -> None:
         """Another entry under the cursor."""
-        self.finish()
+        self.input.finish()
         self.outline.at = self.rows.moved(by)
         self.redraw()
         self.post_message(self.Chosen())
@@ -153,23 +156,21 @@ class FormPanel(Lines[View], can_focus=True):
         elif event.is_printable and event.character is not None:
             _take(event)
             self._type(event.character)
-        elif (
-            event.key == "backspace" and isinstance(self.entry, FormField) and self.entry.kind not in {"choice", "bool"}
-        ):
+        elif event.key == "backspace" and (field := self.outline.typed_field) is not None:
             _take(event)
-            self._begin(self.entry, (self.entry.value or "")[:-1], put=True)
+            self._begin(field, (field.value or "")[:-1], put=True)
         elif await self.app._check_bindings(event.key):  # noqa: SLF001 - there is no public way to it
             _take(event)
 
     def on_paste(self, event: events.Paste) -> None:
         """Type all of it, as one line."""
         event.stop()
-        if isinstance(self.entry, FormField) and self.entry.kind not in {"choice", "bool"}:
+        if self.outline.typed_field is not None:
             self._type("".join(c for c in event.text if c.isprintable()))
 
     def on_blur(self) -> None:
         """Whoever has the keys now, this field is done."""
-        self.finish()
+        self.input.finish()
         self.redraw()
 
     def on_focus(self) -> None:
@@ -197,10 +198,6 @@ class FormPanel(Lines[View], can_focus=True):
         self.input.begin(field, text, put=put)
         self.redraw()
 
-    def finish(self) -> None:
-        """What was typed stands: Escape does not take it back any more."""
-        self.input.finish()
-
     # --- changing ------------------------------------------------------------------------------------------------
 
     def action_step(self, direction: int) -> None:
@@ -221,7 +218,7 @@ class FormPanel(Lines[View], can_focus=True):
         """Type into a field, list its choices, turn a yes into a no, open a table."""
         entry = self.entry
         if self.input.typed is not None:
-            self.finish()
+            self.input.finish()
             self.redraw()
         elif isinstance(entry, FormGroup):
             self.open_entry(entry, wanted=not self.outline.is_open(entry))
@@ -239,45 +236,30 @@ class FormPanel(Lines[View], can_focus=True):
 
     def action_add(self) -> None:
         """One more element behind the one in hand, or at the end of the list in hand."""
-        entry = self.entry
-        if not isinstance(entry, FormField):
-            return
-        if entry.many and not entry.is_new:
-            entry = entry.items[-1]
-        if "]" not in entry.key[-1:]:
-            self.notify(
-                "Elements are added to lists only: go to a list, or to one of its elements.", timeout=4, markup=False
-            )
+        entry = self.outline.element
+        if entry is None:
+            self.notify(ONLY_LISTS, timeout=4, markup=False)
         elif entry.is_new and entry.kind not in {"table", "list"}:
             self.go_to(entry.key)
             self._begin(entry, "")
         else:
-            self.finish()
+            self.input.finish()
             self.go_to(self.input.writer.add(entry.key))
 
     def action_shift(self, by: int) -> None:
         """Change places with the element before or behind."""
         entry = self.entry
         if isinstance(entry, FormField) and entry.key.endswith("]") and not entry.is_new:
-            self.finish()
+            self.input.finish()
             there = self.input.writer.shift(entry.key, by)
             self.outline.exchange(entry.key, there)
             self.go_to(there)
 
     def action_take_out(self) -> None:
         """Clear the field: its default holds."""
-        entry = self.entry
-        if entry is None or not entry.key or (isinstance(entry, FormGroup) and entry.required):
-            return
-        if isinstance(entry, FormField) and entry.is_new:
-            return
-        self.input.typed = None
-        self.input.writer.take_out(entry.key)
-
-
-def outer_key(key: str) -> str:
-    """The key of what an element, or a key of one, is in."""
-    return key.rpartition("." if "." in key.rpartition("]")[2] else "[")[0]
+        if self.entry is not None and self.outline.can_be_cleared:
+            self.input.typed = None
+            self.input.writer.take_out(self.entry.key)
 
 
 def _take(event: events.Key) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from textual.screen import Screen
 
+from vramtui.app.editor.actions.file_watcher import FileWatcher, Then, at_home
 from vramtui.app.editor.dialogs import Ask, Difference, QuestionDialog, QuestionOption
-from vramtui.app.editor.file_watcher import FileWatcher, Then, at_home
 from vramtui.app.editor.host import EditorHost
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.core.base.errors import UserError

@@ -1,0 +1,1 @@
+"""What the editor asks and does: with the file, with new drafts, with choices and with measured figures."""
