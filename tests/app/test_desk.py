@@ -6,7 +6,7 @@ from tests.app import moments
 from tests.app.driving import climbing
 from tests.app.stand_ins import PRESETS, RoundEstimator
 from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.app.state.view import View
+from vramtui.app.state.view import SortColumn, View
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.monitor.predictor import Predictor
@@ -191,3 +191,71 @@ def test_a_filter_that_hides_a_job_does_not_count_it_twice() -> None:
     assert not view.rows
     assert before is not None
     assert view.bars[0].predicted == before
+
+
+def two_jobs(at: float = 0.0) -> object:
+    """Two jobs that presets recognise and one that none does."""
+    return moments.sample(
+        moments.gpu(0, moments.process(4213, 58 * GIB, moments.TRAIN), moments.process(977, 60 * GIB, "jupyter lab")),
+        moments.gpu(1, moments.process(300, 20 * GIB, "vllm serve Qwen/Qwen2.5-7B-Instruct", user="bo")),
+        at=at,
+    )
+
+
+def test_the_cursor_stays_with_its_process_and_the_panel_with_the_cursor() -> None:
+    """Whatever the order, without a row chosen by hand."""
+    desk = desk_with(two_jobs())
+    first = desk.view()
+    assert first.chosen is not None
+    assert first.panel is not None
+    assert (first.chosen.id, first.panel.preset.key) == (key(4213), "llama-3.1-8b-lora")
+    columns: tuple[SortColumn, ...] = ("pid", "now", "user", "command", "pid")
+    for column in columns:
+        desk.sort_by(column)
+        view = desk.view()
+        assert view.chosen is not None
+        assert view.panel is not None
+        assert view.chosen.id == key(4213)
+        assert view.rows[view.chosen_at].id == key(4213)
+        assert view.panel.preset.key == "llama-3.1-8b-lora"
+
+
+def test_where_a_filter_takes_the_cursor_the_panel_follows() -> None:
+    desk = desk_with(two_jobs())
+    desk.assign(key(300, "GPU-1"), "qwen2.5-7b-serve")
+    desk.panel_key = "llama-3.1-8b-lora"
+    desk.view()
+    desk.set_filter("gpu:1")
+    other = desk.view()
+    assert other.chosen is not None
+    assert other.panel is not None
+    assert (other.chosen.id, other.panel.preset.key) == (key(300, "GPU-1"), "qwen2.5-7b-serve")
+    desk.set_filter("jupyter")
+    assert desk.view().chosen.id == key(977)  # type: ignore[union-attr]  # the only row
+    desk.set_filter("")
+    back = desk.view()
+    assert back.chosen is not None
+    assert back.panel is not None
+    assert back.chosen.preset == back.panel.preset.key
+
+
+def test_a_preset_that_was_asked_for_stays_until_the_cursor_moves() -> None:
+    desk = desk_with()
+    desk.panel_key = "qwen2.5-7b-serve"
+    for at in range(3):
+        desk.take(two_jobs(at))  # type: ignore[arg-type]  # a sample
+        view = desk.view()
+        assert view.panel is not None
+        assert view.panel.preset.key == "qwen2.5-7b-serve"
+
+
+def test_after_esc_the_cursor_stays_where_it_was() -> None:
+    desk = desk_with(two_jobs())
+    desk.view()
+    desk.choose(key(977), hold=True)
+    desk.view()
+    assert desk.let_go()
+    desk.sort_by("now")
+    view = desk.view()
+    assert view.chosen is not None
+    assert view.chosen.id == key(977)

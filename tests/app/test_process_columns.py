@@ -1,16 +1,20 @@
-"""What stands in the columns of the process table."""
+"""Which columns the process table has, and what stands in them."""
 
 import msgspec
 import pytest
 
 from tests.app import moments
+from tests.app.driving import dashboard, give, screen_text
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.themes import Palette
-from vramtui.app.watch.process_columns import columns_for, row_strip
+from vramtui.app.watch.estimate_panel import EstimatePanel
+from vramtui.app.watch.process_columns import columns_for, row_strip, running_time
+from vramtui.app.watch.process_table import ProcessTable
 from vramtui.core.base.colours import DARK
-from vramtui.core.base.units import GIB
+from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.history import Peak
-from vramtui.core.observation.readings import process_key
+from vramtui.core.observation.readings import Sample, process_key
+from vramtui.core.schema.settings import ColumnSettings, Settings
 
 PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "muted": "#888888"})
 
@@ -25,3 +29,72 @@ def test_an_exact_peak_is_marked_and_no_column_moves(width: int, how: str, shown
     plain, marked = (row_strip(columns_for(width, width), each, PALETTE, width, None).text for each in (row, learnt))
     assert shown in marked.split()
     assert marked.replace("=", " ") == plain
+
+
+LONG = "torchrun --nproc-per-node=8 finetune.py --config " + "configs/a/very/long/path/" * 9
+
+
+def busy(at: float = 0.0) -> Sample:
+    """Processes that no preset recognises, more than there is room for, with commands longer than the screen."""
+    seen = [
+        moments.process(pid, GIB, LONG, user="anna" if pid % 2 else "bo", cpu_percent=97.4, host_memory=3 * GIB)
+        for pid in range(100, 140)
+    ]
+    return moments.sample(moments.gpu(0, *seen, unattributed=9 * MIB), at=at)
+
+
+def names(width: int, *, predicts: bool = False) -> list[str]:
+    return [column.name for column in columns_for(width, width, predicts=predicts)]
+
+
+def test_columns_come_as_the_width_allows_and_the_command_keeps_room() -> None:
+    assert names(66, predicts=True) == ["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
+    assert names(78) == ["pid", "gpu", "user", "now", "peak", "cpu", "time", "command"]
+    assert {"type", "cpu", "host", "time"} <= set(names(118))
+    for width in range(60, 240):
+        by_name = {column.name: column.width for column in columns_for(width, width, predicts=False)}
+        assert sum(by_name.values()) == width
+        assert by_name["command"] >= 28 or not {"time", "cpu", "host", "type"} & set(by_name)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+async def test_a_command_that_is_cut_ends_in_an_ellipsis(size: tuple[int, int]) -> None:
+    """Beside a scroll bar, too."""
+    async with dashboard([busy()], size) as (app, _):
+        lines = [line for line in screen_text(app).splitlines() if "torchrun" in line and "Memory" not in line]
+        assert len(lines) > 5
+        assert all(line.rstrip(" │▁▂▃▄▅▆▇█").endswith("…") for line in lines)
+
+
+async def test_without_a_prediction_there_are_no_columns_and_no_panel_for_one() -> None:
+    async with dashboard([busy()]) as (app, pilot):
+        assert "PREDICT" not in screen_text(app)
+        assert not app.screen.query_one(EstimatePanel).display
+        assert app.screen.query_one(ProcessTable).size.width == 118
+        await give(app, pilot, moments.usual(1))
+        assert "PREDICT" in screen_text(app)
+        assert app.screen.query_one(EstimatePanel).display
+        await give(app, pilot, busy(2))
+        assert "PREDICT" in screen_text(app)  # once there, it stays
+
+
+async def test_below_the_rows_stands_what_each_user_holds_and_what_has_no_row() -> None:
+    async with dashboard([busy()]) as (app, _):
+        text = screen_text(app)
+        assert "all 40.0 GiB  bo 20.0  anna 20.0" in text
+        assert "driver 600.0 MiB · unattributed 9.0 MiB" in text
+        assert "driver and firmware" not in text
+    settings = Settings(columns=ColumnSettings(processes=("pid", "now", "command"), bookkeeping=True))
+    async with dashboard([busy()], settings=settings) as (app, pilot):
+        assert app.screen.query_one(ProcessTable).column_names() == ["pid", "now", "command"]
+        await pilot.press("end")
+        await give(app, pilot)
+        assert "driver and firmware" in screen_text(app)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "shown"), [(0, "0 m"), (59, "59 m"), (60, "1h 00m"), (5999, "99h 59m"), (6000, "4d 04h")]
+)
+def test_how_long_a_process_runs_is_said_in_seven_columns(minutes: int, shown: str) -> None:
+    assert running_time(minutes) == shown
+    assert len(shown) <= 7

@@ -14,7 +14,7 @@ from tests.app.stand_ins import PRESETS, RoundEstimator
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, ProcessRow, SortColumn
-from vramtui.core.base.units import GIB
+from vramtui.core.base.units import GIB, MIB
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.history import History
@@ -22,12 +22,12 @@ from vramtui.core.observation.readings import Absence, Gpu, Memory, Process, Pro
 from vramtui.core.schema.preset import PresetFile
 
 
-def listing_of(*samples: Sample) -> ProcessRows:
+def listing_of(*samples: Sample, whole: bool = True) -> ProcessRows:
     seen = History()
     for sample in samples:
         seen.add(sample)
     answered = {gpu.uuid: (sample.taken_at, gpu) for sample in samples for gpu in sample.gpus if gpu.state == "ok"}
-    return ProcessRows(samples[-1], seen, answered)
+    return ProcessRows(samples[-1], seen, answered, whole=whole)
 
 
 def rows_of(*samples: Sample) -> list[ProcessRow]:
@@ -52,6 +52,22 @@ def test_every_gpus_bytes_add_up(sample: Sample) -> None:
             continue
         held = sum(row.now or 0 for row in rows if row.gpu.uuid == gpu.uuid)
         assert held == gpu.memory.used + (gpu.memory.reserved or 0)
+
+
+@pytest.mark.parametrize("sample", [moments.usual(), moments.troubled(), moments.divided()])
+def test_what_is_folded_is_said_below_the_rows(sample: Sample) -> None:
+    """No byte is lost where drivers and small remainders have no rows; what MIG instances hold is in theirs."""
+    folded, whole = listing_of(sample, whole=False), list(listing_of(sample))
+    every = sum(row.now or 0 for row in whole if row.kind != "instances")
+    assert sum(row.now or 0 for row in folded) + folded.totals().driver + folded.totals().unattributed == every
+
+
+def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:
+    for size, kinds in ((200, []), (300, ["unattributed"])):
+        card = moments.gpu(0, moments.process(5, 9 * GIB, "python x.py"), unattributed=size * MIB)
+        listing = listing_of(moments.sample(card), whole=False)
+        assert [row.kind for row in listing if row.kind != "process"] == kinds
+        assert listing.totals().unattributed == (0 if kinds else size * MIB)
 
 
 def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:
@@ -213,11 +229,15 @@ def plainly(
         "peak": lambda row: row.peak,
         "predicted": lambda row: row.predicted,
         "delta": lambda row: row.fraction,
+        "type": lambda row: row.process and row.process.type,
+        "cpu": lambda row: row.process and row.process.cpu_percent,
+        "host": lambda row: row.process and row.process.host_memory,
+        "time": lambda row: row.minutes,
         "command": lambda row: row.process and row.process.command,
     }
     found = [row for row in rows if all(word in _text(row) for word in words)]
     known = [row for row in found if keys[column](row) is not None]
-    known.sort(key=keys[column], reverse=reverse != (column in ("now", "peak", "predicted", "delta")))
+    known.sort(key=keys[column], reverse=reverse != (column not in ("pid", "gpu", "user", "type", "command")))
     found = known + [row for row in found if keys[column](row) is None]
     places = {row.id: at for at, row in enumerate(order)}
     return sorted(found, key=lambda row: places.get(row.id, len(places)))

@@ -99,7 +99,7 @@ class Dashboard(App[None]):
         services = services or Services()
         traces = TraceJobs(self, services.tracer, self.redraw)
         self.session = _session(source, services, Predictor(estimator, traced=traces.estimate), self.settings)
-        self.state = DashboardState(self.session, hint)
+        self.state = DashboardState(self.session, hint, self.settings.columns)
         self.shared = AppContext(self, self.state, self.redraw, self.screens, now, interval)
         self.parts = Features(
             self.shared,

@@ -25,6 +25,11 @@ EXAMPLE = """\
 # read_only = false       # true: nothing is ever done to a process
 # calibration = false     # true: estimates go by what this host's own runs teach (K in the dashboard)
 
+[columns]
+# processes = ["pid", "gpu", "user", "now", "peak", "command"]  # by default as many as the width allows; all of them:
+#             pid gpu user type now peak predicted delta cpu host time command
+# bookkeeping = false     # true: what drivers keep and small remainders have rows of their own
+
 [snapshot]
 # folder = "reports"      # where snapshots go; by default where the program was started
 # formats = ["json", "csv", "md", "svg", "html"]

@@ -1,12 +1,12 @@
 """What is shown of a session, and everything a person has chosen: what the next View is made of."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.silence import silent
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
-from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, RowId, SortColumn, View
+from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, RowId, SortColumn, Totals, View
 from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel, series
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -14,6 +14,7 @@ from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.settings import ColumnSettings
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import Jobs
@@ -28,9 +29,10 @@ class DashboardState:
     Args:
         session: what is known of the host.
         hint: a line for somebody who is here for the first time.
+        columns: the person's settings of the process table.
     """
 
-    def __init__(self, session: MonitorSession, hint: str = "") -> None:
+    def __init__(self, session: MonitorSession, hint: str = "", columns: ColumnSettings | None = None) -> None:
         self.session = session
         self.paused = False
         self.hint = hint
@@ -39,13 +41,19 @@ class DashboardState:
         self.sort: SortColumn = "gpu"
         self.reverse = False
         self.filter = ""
+        self._settings = columns or ColumnSettings()
+        self.columns: tuple[SortColumn, ...] = self._settings.processes or ()
+        self._predicts = False
         # The order that rows keep while somebody looks at one of them.
         self._held: FrozenOrder | None = None
         self._shown: Sample | None = None
         self._listing: ProcessRows | None = None
+        self._totals = Totals()
         # The presets of the processes in what is shown, where that is not the latest sample.
         self._held_matches: Mapping[ProcessKey, PresetFile] = {}
+        # The row that was chosen by hand, and the one that has the cursor until one is.
         self._chosen: RowId | None = None
+        self._followed: RowId | None = None
         self._visible: SortedRows | None = None
 
     # --- what the session knows ----------------------------------------------------------------------------------
@@ -95,7 +103,9 @@ class DashboardState:
     def _show(self, sample: Sample) -> None:
         self._shown = sample
         self._match_shown()
-        self._listing = ProcessRows(sample, self.history, self.history.answered)
+        whole = self._settings.bookkeeping
+        self._listing = ProcessRows(sample, self.history, self.history.answered, whole=whole)
+        self._totals = self._listing.totals()
 
     def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
         """Know these presets from now on, beside one that was chosen by its path."""
@@ -124,11 +134,9 @@ class DashboardState:
             self.panel_key = found.key
 
     def let_go(self) -> bool:
-        """Sort again and follow the first row; False when nothing was held."""
+        """Sort again; the cursor stays with its row. False when nothing was held."""
         held = self._held is not None
         self._held = None
-        if held:
-            self._chosen = None
         return held
 
     def sort_by(self, column: SortColumn) -> None:
@@ -137,10 +145,10 @@ class DashboardState:
         self.sort = column
         self._held = None
 
-    def sort_next(self, direction: int) -> None:
-        """Sort by the column to the right (1) or left (-1) of the present one."""
-        at = SORT_COLUMNS.index(self.sort)
-        self.sort_by(SORT_COLUMNS[(at + direction) % len(SORT_COLUMNS)])
+    def sort_next(self, direction: int, columns: Sequence[SortColumn] = SORT_COLUMNS) -> None:
+        """Sort by the column to the right (1) or left (-1) of the present one, among `columns` that are shown."""
+        at = columns.index(self.sort) if self.sort in columns else -1
+        self.sort_by(columns[(at + direction) % len(columns)])
 
     def set_filter(self, text: str) -> None:
         """Show only rows that hold every word of `text`."""
@@ -224,16 +232,18 @@ class DashboardState:
             return View(panel=self._panel(None, []), hint=self.hint)
         predicted = RowPredictions(listing, self._matches, self.estimate)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
-        at, chosen = self._chosen_row()
-        if self.panel_key is None and chosen is not None:
-            self.panel_key = chosen.preset
+        at, chosen = self._follow()
         matched = predicted.rows()
+        self._predicts = self._predicts or any(row.predicted is not None for row in matched)
         shown = self._panel(chosen, matched)
         expected = chosen.predicted if chosen is not None else None
         return View(
             sample=sample,
             rows=rows,
             total=sum(len(gpu.processes) for gpu in sample.gpus),
+            totals=self._totals,
+            columns=self.columns,
+            predicts=self._predicts,
             bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,
             chosen_at=at,
@@ -247,11 +257,24 @@ class DashboardState:
             hint=self.hint,
         )
 
+    def _follow(self) -> tuple[int, ProcessRow | None]:
+        """The row that the cursor is on. When that becomes another one, its preset is the panel's."""
+        at, chosen = self._chosen_row()
+        if chosen is None:
+            return at, chosen
+        moved = self._followed is not None and chosen.id != self._followed
+        if chosen.preset is not None and (self.panel_key is None or moved):
+            self.panel_key = chosen.preset
+        # Until presets are read, no row is the one to look at.
+        if chosen.preset is not None or self._chosen is not None:
+            self._followed = chosen.id
+        return at, chosen
+
     def _chosen_row(self) -> tuple[int, ProcessRow | None]:
         """Which of the visible rows is the chosen one, and the row; (0, None) where there is none."""
         if not self._visible:
             return 0, None
-        at = self._visible.chosen(self._chosen)
+        at = self._visible.chosen(self._chosen if self._chosen is not None else self._followed)
         return at, self._visible[at]
 
     @property

@@ -4,8 +4,8 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
 
-from vramtui.app.state.row import KIND_ORDER, exited_rows, last_answer, process_row, remainders
-from vramtui.app.state.view import ProcessRow, RowId
+from vramtui.app.state.row import KIND_ORDER, exited_rows, last_answer, process_row, remainders, worth_a_row
+from vramtui.app.state.view import ProcessRow, RowId, Totals
 from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 
@@ -54,18 +54,28 @@ class FrozenOrder:
 
 
 class ProcessRows(Sequence[ProcessRow]):
-    """Every row in the order of the sample: GPU by GPU, so that the `now` of a GPU's rows and its free bytes add up to
-    its total, then the processes that have gone. A GPU that does not answer has the rows of its last answer, with
-    their age.
+    """Every row in the order of the sample: GPU by GPU, then the processes that have gone. The `now` of a GPU's rows,
+    what is folded into `totals` and its free bytes add up to its total. A GPU that does not answer has the rows of its
+    last answer, with their age.
 
     Args:
         sample: what is shown.
         history: what was seen until then; `settle` has to be called before it takes another sample.
         answered: by uuid, when each GPU answered last and what it said.
+        whole: nothing is folded: what drivers keep and small remainders have rows, too.
     """
 
-    def __init__(self, sample: Sample, history: History, answered: Mapping[str, tuple[float, Gpu]]) -> None:
+    def __init__(
+        self,
+        sample: Sample,
+        history: History,
+        answered: Mapping[str, tuple[float, Gpu]],
+        *,
+        whole: bool = False,
+    ) -> None:
         self.parts: list[GpuRows] = []
+        self._taken_at = sample.taken_at
+        self._folded: list[ProcessRow] = []
         self._made: dict[int, ProcessRow] = {}
         self._by_held: tuple[FrozenOrder, list[int], list[int]] | None = None
         start = 0
@@ -77,7 +87,11 @@ class ProcessRows(Sequence[ProcessRow]):
             if len(tracks) != len(processes) or "processes" in gpu.absent:
                 processes = [process for process in processes if process.pid in tracks]
             grown = history.grown(sample.host.name, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
-            self.parts.append(GpuRows(start, gpu, age, processes, tracks, remainders(gpu, age, sample.host, grown)))
+            rest = remainders(gpu, age, sample.host, grown)
+            if not whole:
+                self._folded += [row for row in rest if not worth_a_row(row)]
+                rest = [row for row in rest if worth_a_row(row)]
+            self.parts.append(GpuRows(start, gpu, age, processes, tracks, rest))
             start = self.parts[-1].end
         self.gone = exited_rows(sample, history)
         self.gone_from = start
@@ -108,7 +122,22 @@ class ProcessRows(Sequence[ProcessRow]):
         if within >= len(part.processes):
             return part.rest[within - len(part.processes)]
         process = part.processes[within]
-        return process_row(part.gpu, process, part.tracks[process.pid], part.age)
+        return process_row(part.gpu, process, part.tracks[process.pid], part.age, self._taken_at)
+
+    def totals(self) -> Totals:
+        """What stands below the rows."""
+        users: dict[str | None, int] = {}
+        for part in self.parts:
+            for process in part.processes:
+                if process.used_memory:
+                    users[process.user] = users.get(process.user, 0) + process.used_memory
+        driver = sum(row.gpu.memory.reserved or 0 for row in self._folded if row.kind == "reserved")
+        return Totals(
+            held=sum(users.values()),
+            users=tuple(sorted(((user or "", held) for user, held in users.items()), key=lambda one: -one[1])),
+            driver=driver,
+            unattributed=sum(row.now or 0 for row in self._folded if row.kind != "instances") - driver,
+        )
 
     def weight(self, at: int) -> tuple[int, int]:
         """What the row at a place is sorted by among those of its GPU; no row is made for that."""

@@ -23,16 +23,27 @@ KEEP_EXITED_SHOWN = 60.0
 MOST_EXITED_SHOWN = 50
 # A remainder this small shares the driver's line: four rows of 0.0 GiB would tell nobody anything.
 SMALL = 32 * MIB
+# What nobody accounts for has a row of its own from here on; less of it is a CUDA context's rounding or two.
+WORTH_A_ROW = 256 * MIB
 # On the same GPU: processes first, then what nobody owns, what the driver keeps, and those that are gone.
 KIND_ORDER = {"process": 0, "instances": 1, "note": 2, "unattributed": 3, "reserved": 4, "exited": 5}
 
 
-def process_row(gpu: Gpu, process: Process, track: Track, age: float | None) -> ProcessRow:
-    """The row of a process whose memory over time is `track`, on a GPU that answered `age` seconds ago."""
+def process_row(gpu: Gpu, process: Process, track: Track, age: float | None, now: float) -> ProcessRow:
+    """The row of a process whose memory over time is `track`, on a GPU that answered `age` seconds before `now`."""
     peak = track.peak.bytes if track.peak is not None else None
-    learnt, closely = track.peak, track.close_since
+    started = process.started_at
     return ProcessRow(
-        "process", track.key, gpu, process.used_memory, peak, process, age=age, learnt=learnt, closely=closely
+        "process",
+        track.key,
+        gpu,
+        process.used_memory,
+        peak,
+        process,
+        age=age,
+        minutes=None if started is None else max(0, int(now - started) // 60),
+        learnt=track.peak,
+        closely=track.close_since,
     )
 
 
@@ -75,6 +86,13 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     return rows
 
 
+def worth_a_row(row: ProcessRow) -> bool:
+    """Whether what else a GPU holds is shown as a row. What the driver keeps is in every GPU's bar already, and what
+    MIG instances hold stands in the instances' own rows.
+    """
+    return row.kind == "note" or (row.kind == "unattributed" and abs(row.now or 0) >= WORTH_A_ROW)
+
+
 def exited_rows(sample: Sample, history: History) -> list[ProcessRow]:
     """The processes that have gone lately, the latest first."""
     gpus = {gpu.uuid: gpu for gpu in sample.gpus}
@@ -99,22 +117,26 @@ def _pid(row: ProcessRow) -> int | None:
     return row.process.pid if row.process is not None else None
 
 
-def _text_of(name: str) -> Callable[[ProcessRow], str | None]:
-    def text(row: ProcessRow) -> str | None:
+def _fact(name: str) -> Callable[[ProcessRow], Any]:
+    def fact(row: ProcessRow) -> Any:  # noqa: ANN401 - text or a number, by the field
         process: Process | None = row.process
         return getattr(process, name) if process is not None else None
 
-    return text
+    return fact
 
 
 SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "pid": _pid,
     "gpu": _by_gpu,
-    "user": _text_of("user"),
+    "user": _fact("user"),
     "now": lambda row: row.now,
     "peak": lambda row: row.peak,
     "predicted": lambda row: row.predicted,
     "delta": lambda row: row.fraction,
+    "type": _fact("type"),
+    "cpu": _fact("cpu_percent"),
+    "host": _fact("host_memory"),
+    "time": lambda row: row.minutes,
     "command": lambda row: (row.process.command or row.process.name) if row.process is not None else None,
 }
 

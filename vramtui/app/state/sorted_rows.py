@@ -18,7 +18,7 @@ from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 
 Estimates = Callable[[PresetFile, Device], Estimate | None]
-FROM_THE_SMALLEST = ("pid", "gpu", "user", "command")
+FROM_THE_SMALLEST = ("pid", "gpu", "user", "type", "command")
 
 
 class RowPredictions:

@@ -12,13 +12,14 @@ from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.settings import ProcessColumn
 from vramtui.core.schema.workload import Workload
 
 if TYPE_CHECKING:
     from vramtui.monitor.predictor import MaxBatchSearch
 
 RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
-SortColumn = Literal["pid", "gpu", "user", "now", "peak", "predicted", "delta", "command"]
+SortColumn = ProcessColumn
 SORT_COLUMNS: tuple[SortColumn, ...] = get_args(SortColumn)
 RowId = ProcessKey | tuple[str, str]
 
@@ -29,6 +30,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     `kind`: a process; one that has exited; what a card's MIG instances hold; what a GPU holds that nobody accounts for;
     what its driver keeps; a `note` about a GPU whose processes cannot be told.
     `age` is how many seconds old a row is whose GPU does not answer now.
+    `minutes` is how long its process has run, in whole minutes.
     `learnt` is the peak with what it was learnt by, and `closely` since when its process is looked at between samples
     (seconds since the epoch; None where it is not).
     """
@@ -45,6 +47,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     gone_at: float | None = None
     note: str = ""
     age: float | None = None
+    minutes: int | None = None
     learnt: Peak | None = None
     closely: float | None = None
 
@@ -110,6 +113,17 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     rules: tuple[Estimate, ...] = ()
 
 
+class Totals(msgspec.Struct, frozen=True):
+    """What stands below the process table, in bytes: what all processes hold, what each user's do (the largest first),
+    what drivers and firmware keep, and what nobody accounts for where that is too little for rows of its own.
+    """
+
+    held: int = 0
+    users: tuple[tuple[str, int], ...] = ()
+    driver: int = 0
+    unattributed: int = 0
+
+
 class RecordingStatus(msgspec.Struct, frozen=True):
     """A recording under way: since how many seconds, and how many samples the disk was too slow for."""
 
@@ -146,6 +160,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
     the place of the chosen one among them; `total` is how many processes there are.
 
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
+    `totals` stand below the rows. `columns` are those that a person asked for, none where the width decides, and
+    `predicts` says that a process has had a prediction, so that there are columns for it.
     `held` says that rows keep their order because one was chosen by hand.
     `history_error` says why runs are not written down.
     """
@@ -153,6 +169,9 @@ class View(msgspec.Struct, frozen=True, eq=False):
     sample: Sample | None = None
     rows: Sequence[ProcessRow] = ()
     total: int = 0
+    totals: Totals = Totals()
+    columns: tuple[SortColumn, ...] = ()
+    predicts: bool = False
     bars: tuple[GpuBar, ...] = ()
     chosen: ProcessRow | None = None
     chosen_at: int = 0

@@ -66,7 +66,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self._chosen: object = None
         self._sought = False
         self._drawn: dict[int, Strip] = {}
-        self._made: dict[int, tuple[One, str | None, Strip]] = {}
+        self._made: dict[int, tuple[One, str | None, int, Strip]] = {}
 
     # --- what a list says of itself ------------------------------------------------------------------------------
 
@@ -107,6 +107,11 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         """How wide the list is with its scroll bar: columns laid out in it stay where they are when the bar comes."""
         return self.outer_size.width
 
+    @property
+    def room(self) -> int:
+        """How wide its rows are: what the scroll bar leaves. Textual's own `size` has the bar in it."""
+        return self.scrollable_content_region.width
+
     def take(self, view: Shown, palette: Palette) -> None:
         """Show `view` from now on; only the visible rows that differ are drawn again."""
         if palette is not self.palette:
@@ -129,11 +134,11 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
     def redraw(self) -> None:
         """Draw the lines that are not as they were."""
         former, self._drawn = self._drawn, {}
-        size, top = self.size, self.scroll_offset.y
+        width, top = self.room, self.scroll_offset.y
         if self.palette is None:
             return
-        for y in range(size.height):
-            self._drawn[y] = self._make(y + top, self.palette, size.width)
+        for y in range(self.size.height):
+            self._drawn[y] = self._make(y + top, self.palette, width)
         draw_lines(self, [y for y, line in self._drawn.items() if _differ(line, former.get(y))])
 
     def on_resize(self) -> None:
@@ -161,7 +166,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         if self.palette is None:
             return Strip.blank(self.size.width, self.rich_style)
         if y not in self._drawn:
-            self._drawn[y] = self._make(y + self.scroll_offset.y, self.palette, self.size.width)
+            self._drawn[y] = self._make(y + self.scroll_offset.y, self.palette, self.room)
         return self._drawn[y]
 
     def _make(self, at: int, palette: Palette, width: int) -> Strip:
@@ -174,10 +179,11 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         """The strip of row `at`, the same as last time where it looks the same."""
         cursor = self._cursor_style(at)
         former = self._made.get(at)
-        if former is not None and former[1] == cursor and self.alike(former[0], row):
-            return former[2]
+        # Its scroll bar makes a list narrower without a word.
+        if former is not None and former[1:3] == (cursor, width) and self.alike(former[0], row):
+            return former[3]
         made = self.line_of(row, palette, width, cursor)
-        self._made[at] = (row, cursor, made)
+        self._made[at] = (row, cursor, width, made)
         return made
 
     def _cursor_style(self, at: int) -> str | None:

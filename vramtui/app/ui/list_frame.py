@@ -48,7 +48,7 @@ class SortHeading(Lines[Shown], Generic[Shown, Name]):
 
 
 class ListFrame(Vertical, Generic[Shown, Name, One]):
-    """Heading and rows; `titles` says what stands in the frame."""
+    """Heading, rows and perhaps a foot; `titles` says what stands in the frame."""
 
     DEFAULT_CSS = """
     ListFrame {
@@ -61,11 +61,12 @@ class ListFrame(Vertical, Generic[Shown, Name, One]):
         self,
         heading: SortHeading[Shown, Name],
         rows: CursorRows[Shown, One],
-        *,
+        foot: Lines[Shown] | None = None,
         id: str | None = None,  # noqa: A002 - Textual's name
     ) -> None:
-        super().__init__(heading, rows, id=id)
+        super().__init__(*filter(None, (heading, rows, foot)), id=id)
         self._parts = (heading, rows)
+        self._foot = foot
         self._titles = ("", "")
 
     def titles(self, view: Shown) -> tuple[str, str]:
@@ -80,3 +81,5 @@ class ListFrame(Vertical, Generic[Shown, Name, One]):
             self.border_title, self.border_subtitle = map(plain, titles)
         for part in self._parts:
             part.take(view, palette)
+        if self._foot is not None:
+            self._foot.take(view, palette)

@@ -1,5 +1,7 @@
 """The list of presets with a filter: to estimate one, or to say which of them a process runs."""
 
+from itertools import groupby
+from pathlib import PurePath
 from time import thread_time
 
 from rich.cells import cell_len
@@ -10,9 +12,10 @@ from textual.widgets.option_list import Option
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.delayed_calls import call_after
 from vramtui.app.ui.chooser import Chooser
+from vramtui.app.ui.ranking import ranked
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.preset import PresetFile
 
@@ -20,6 +23,26 @@ from vramtui.core.schema.preset import PresetFile
 NONE = "/none"
 AUTOMATIC = "/automatic"
 NAME_MOST = 31
+YOURS = "yours"
+_FIRST = (YOURS, "running now", "")
+# A card for each usual size: the one of its size that has the least memory for a process.
+SIZES = {
+    size: CARDS[name]
+    for size, name in (
+        (8, "RTX3070"),
+        (12, "RTX5070"),
+        (16, "T4"),
+        (24, "A10"),
+        (32, "RTX5090"),
+        (40, "A100-40GB"),
+        (48, "A40"),
+        (80, "A100-80GB"),
+        (96, "H100NVL"),
+        (141, "H200"),
+        (192, "B200"),
+        (288, "B300"),
+    )
+}
 # Seconds of work that estimates may take of one turn, and that keys and drawing have between two.
 BUDGET, BETWEEN = 0.01, 0.01
 
@@ -56,13 +79,23 @@ class PresetChooser(Chooser):
         if self._matching and not wanted:
             options.add_option(Option(Content("automatic: matched by the presets' [match]"), AUTOMATIC))
             options.add_option(Option(Content("none: no preset"), NONE))
-        words = wanted.lower().split()
-        found = [preset for preset in self._desk.presets.values() if _holds(preset, words)]
+        running = {found.key for found in self._desk.session.matched.values()}
+
+        def order(preset: PresetFile) -> tuple[int, str, str]:
+            place = _FIRST.index(YOURS) if not preset.bundled else 1 if preset.key in running else 2
+            return (place, "" if wanted.strip() or place < 2 else _family(preset), preset.key)
+
+        found = ranked(wanted, self._desk.presets.values(), _text, order)
         self._waiting = {preset.key for preset in found if not self._is_known(preset)}
-        options.add_options(Option(self._line(preset), preset.key) for preset in sorted(found, key=lambda p: p.key))
+        groups = groupby(found, lambda preset: _FIRST[order(preset)[0]] or _family(preset))
+        grouped = [(title, list(presets)) for title, presets in groups]
+        for title, presets in grouped:
+            if not wanted.strip() and len(grouped) > 1:
+                options.add_option(Option(Content.styled(title, "$muted"), disabled=True))
+            options.add_options(Option(self._line(preset), preset.key) for preset in presets)
         if not options.option_count:
             options.add_option(Option(Content("no preset matches"), disabled=True))
-        options.highlighted = 0
+        options.highlighted = next((at for at, option in enumerate(options.options) if not option.disabled), 0)
         self.call_after_refresh(self._fill)
 
     def _is_known(self, found: PresetFile) -> bool:
@@ -102,10 +135,22 @@ class PresetChooser(Chooser):
             pad,
             (f"{total:>12}", "$prediction" if fits else "$error"),
             "  " if fits else " ✗",
+            (f" {_smallest_card(process):<11}", "$muted"),
             f"  {own}",
         )
 
 
-def _holds(found: PresetFile, words: list[str]) -> bool:
-    text = f"{found.key} {found.preset.name} {found.preset.notes}".lower()
-    return all(word in text for word in words)
+def _text(found: PresetFile) -> tuple[str, str]:
+    return found.key, f"{found.preset.name} {found.preset.notes}"
+
+
+def _family(found: PresetFile) -> str:
+    """The folder that a bundled preset stands in."""
+    return PurePath(found.path).parent.name
+
+
+def _smallest_card(process: int | None) -> str:
+    """From which of the usual sizes of cards on a process fits."""
+    if process is None:
+        return ""
+    return next((f"from {size} GB" for size, card in SIZES.items() if fits_in(process, card.total_memory)), "no card")

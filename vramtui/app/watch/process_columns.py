@@ -1,12 +1,13 @@
 """The columns of the process table: what each shows, how wide it is, and in which colours."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from operator import attrgetter
 
 from rich.style import Style
 from textual.strip import Strip
 
+from vramtui.app.state.row import worth_a_row
 from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, cell, delta_colour, filled, under_cursor
@@ -16,32 +17,74 @@ from vramtui.core.base.units import UNKNOWN, format_duration, format_gib, format
 
 FULL = 84
 EXACT = "="  # before a peak that was told, not sampled
+# What is left for the command before another column comes: a part of the table, and between these two.
+COMMAND_PART, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 28, 48
+PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
+# Those that come as the width allows, the first first.
+OPTIONAL: tuple[SortColumn, ...] = ("time", "cpu", "host", "type")
 _WIDE: tuple[Column[SortColumn], ...] = (
     Column("pid", "PID", 8, numeric=True),
     Column("gpu", "GPU", 5, numeric=True),
     Column("user", "USER", 10),
+    Column("type", "TYPE", 6),
     Column("now", "NOW GiB", 9, numeric=True),
     Column("peak", "PEAK", 8, numeric=True),
     Column("predicted", "PREDICTED", 10, numeric=True),
     Column("delta", "Δ", 10, numeric=True),
+    Column("cpu", "CPU %", 7, numeric=True),
+    Column("host", "RAM GiB", 9, numeric=True),
+    Column("time", "TIME", 8, numeric=True),
     Column("command", "COMMAND", 0),
 )
 _NARROW: tuple[Column[SortColumn], ...] = (
     Column("pid", "PID", 7, numeric=True),
     Column("gpu", "GPU", 5, numeric=True),
     Column("user", "USER", 7),
+    Column("type", "TYPE", 6),
     Column("now", "NOW GiB", 8, numeric=True),
     Column("peak", "PEAK", 7, numeric=True),
     Column("predicted", "PREDICT", 8, numeric=True),
     Column("delta", "Δ", 9, numeric=True),
+    Column("cpu", "CPU %", 7, numeric=True),
+    Column("host", "RAM GiB", 8, numeric=True),
+    Column("time", "TIME", 8, numeric=True),
     Column("command", "COMMAND", 0),
 )
 
 
 @lru_cache(maxsize=16)
-def columns_for(breadth: int, width: int) -> tuple[Column[SortColumn], ...]:
-    """The columns of a table `breadth` columns wide, of which a scroll bar leaves `width`."""
-    return filled(_WIDE if breadth >= FULL else _NARROW, width)
+def columns_for(
+    breadth: int, width: int, wanted: tuple[SortColumn, ...] = (), *, predicts: bool = True
+) -> tuple[Column[SortColumn], ...]:
+    """The columns of a table.
+
+    Args:
+        breadth: how wide it is.
+        width: what a scroll bar leaves of that.
+        wanted: the columns that a person asked for; those that the width allows where there are none.
+        predicts: there are predictions to show.
+    """
+    every = _WIDE if breadth >= FULL else _NARROW
+    if wanted:
+        by_name = {column.name: column for column in every}
+        return filled([by_name[name] for name in wanted], width)
+    left_out = OPTIONAL if predicts else OPTIONAL + PREDICTED
+    shown = {column.name for column in every if column.name not in left_out}
+    spare = breadth - sum(column.width for column in every if column.name in shown)
+    spare -= round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, COMMAND_PART * breadth)))
+    return filled([column for column in every if column.name in shown | _as_allowed(every, spare)], width)
+
+
+def _as_allowed(every: Collection[Column[SortColumn]], spare: int) -> set[SortColumn]:
+    """The optional columns for which there are `spare` columns of the terminal."""
+    widths = {column.name: column.width for column in every}
+    found: set[SortColumn] = set()
+    for name in OPTIONAL:
+        spare -= widths[name]
+        if spare < 0:
+            break
+        found.add(name)
+    return found
 
 
 def row_strip(
@@ -55,7 +98,7 @@ def row_strip(
     spilt = 0
     for column in columns:
         text, style = _CELLS[column.name](row, palette, on)
-        if column.name == "peak" and row.process is None:
+        if row.process is None and column.name in _PROCESS_ONLY:
             # A remainder has neither peak nor prediction: its words begin where theirs would stand.
             text, style = _command(row, palette, on)
             taken = sum(before.width for before in columns[: columns.index(column)])
@@ -94,12 +137,43 @@ def _gpu(row: ProcessRow, palette: Palette, on: str) -> _Made:
     return (f"{row.gpu.index}{size}", None)
 
 
+def _type(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    del palette, on
+    return (row.process.type if row.process is not None else UNKNOWN, None)
+
+
+def _cpu(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    del palette, on
+    percent = row.process.cpu_percent if row.process is not None else None
+    return (UNKNOWN if percent is None else f"{percent:.0f}", None)
+
+
+def _host(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    del palette, on
+    return (format_gib(row.process.host_memory if row.process is not None else None), None)
+
+
+def _time(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    del palette, on
+    return (UNKNOWN if row.minutes is None else running_time(row.minutes), None)
+
+
+def running_time(minutes: int) -> str:
+    """How long something runs, in at most seven columns."""
+    hours, days = minutes // 60, minutes // 1440
+    if not hours:
+        return f"{minutes} m"
+    return f"{hours}h {minutes % 60:02}m" if hours < 100 else f"{days}d {hours % 24:02}h"
+
+
 def _user(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
     return (printable(row.process.user or UNKNOWN) if row.process is not None else UNKNOWN, None)
 
 
 def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    if row.kind == "unattributed" and worth_a_row(row):
+        return (format_gib(row.now), palette.ink("warning", on, bold=True))
     if row.kind == "process" and row.now is None:
         return ("N/A", palette.ink("warning", on))
     return (
@@ -128,7 +202,7 @@ def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
     process = row.process
     if process is None:
         text = printable(row.note) if row.kind == "note" else _remainder(row)
-        return (_aged(row) + text, palette.ink("warning", on) if row.kind == "note" else None)
+        return (_aged(row) + text, palette.ink("warning", on) if worth_a_row(row) else None)
     state = "(exited) " if row.kind == "exited" else _STATES.get(process.state, "")
     return (_aged(row) + state + printable(process.command or process.name or ""), None)
 
@@ -154,6 +228,8 @@ _STATES = {
     "zombie": "(zombie) ",
     "unseen": "(outside this container) ",
 }
+# In a row without a process, the first of these gives its place and all beyond it to the words.
+_PROCESS_ONLY = ("peak", *PREDICTED, "cpu", "host", "time", "command")
 _CELLS: dict[SortColumn, Callable[[ProcessRow, Palette, str], _Made]] = {
     "pid": _pid,
     "gpu": _gpu,
@@ -162,5 +238,9 @@ _CELLS: dict[SortColumn, Callable[[ProcessRow, Palette, str], _Made]] = {
     "peak": _peak,
     "predicted": _predicted,
     "delta": _delta,
+    "type": _type,
+    "cpu": _cpu,
+    "host": _host,
+    "time": _time,
     "command": _command,
 }

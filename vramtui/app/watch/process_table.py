@@ -2,20 +2,24 @@
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
 from textual.message import Message
 from textual.strip import Strip
 
 from vramtui.app.messages import RowChosen, SortChosen
 from vramtui.app.state.process_filter import doubt
 from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
-from vramtui.app.state.view import ProcessRow, SortColumn, View
+from vramtui.app.state.view import ProcessRow, SortColumn, Totals, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys
-from vramtui.app.ui.lines import wrap
+from vramtui.app.ui.lines import Lines, Piece, between, fit, wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
 from vramtui.app.watch.process_columns import columns_for, look_alike, row_strip
 from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib
+
+NAME_MOST = 10
 
 
 class Heading(SortHeading[View, SortColumn]):
@@ -23,7 +27,7 @@ class Heading(SortHeading[View, SortColumn]):
 
     def columns(self, width: int) -> tuple[Column[SortColumn], ...]:
         """Those of the rows below."""
-        return columns_for(width, width)
+        return _columns(self.view, width, width)
 
     def sorting(self, view: View) -> tuple[SortColumn, bool]:
         """Numbers begin with the largest."""
@@ -49,7 +53,7 @@ class Rows(CursorRows[View, ProcessRow]):
 
     def line_of(self, row: ProcessRow, palette: Palette, width: int, cursor: str | None) -> Strip:
         """One process, or bytes without one."""
-        return row_strip(columns_for(self.breadth, width), row, palette, width, cursor)
+        return row_strip(_columns(self.view, self.breadth, width), row, palette, width, cursor)
 
     def alike(self, one: ProcessRow, other: ProcessRow) -> bool:
         """Whether nothing that is shown of them differs."""
@@ -80,15 +84,66 @@ def _empty(view: View) -> str:
         words = (f"No row matches “{view.filter}”.", doubt(view.filter), "Esc clears the filter.")
         return printable(" ".join(filter(None, words)))
     if not view.sample.gpus:
-        return "No GPUs, so no processes."
+        return "No GPUs, so no processes. Press p to choose a preset: Plan (2) says which card it needs."
     return "No process uses a GPU now. Press p to choose a preset and see what a job would need before it starts."
+
+
+def _columns(view: View | None, breadth: int, width: int) -> tuple[Column[SortColumn], ...]:
+    if view is None:
+        return columns_for(breadth, width, predicts=False)
+    return columns_for(breadth, width, view.columns, predicts=view.predicts)
+
+
+class Foot(Lines[View]):
+    """Below the rows: what all processes hold, what each user's do, and what has no row of its own."""
+
+    DEFAULT_CSS = "Foot { height: 1; }"
+
+    def part(self, view: View) -> object:
+        """The totals."""
+        return view.totals
+
+    def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
+        """One line: users as they fit, then the rest."""
+        del height
+        if view.sample is None:
+            return []
+        rest = _without_rows(view.totals)
+        end: list[Piece] = [(rest + " ", palette.dim)] if rest else []
+        start: list[Piece] = [(" all ", palette.dim), (f"{format_gib(view.totals.held)} GiB", palette.strong)]
+        room = width - sum(cell_len(text) for text, _ in [*start, *end]) - 1
+        for user, held in view.totals.users if len(view.totals.users) > 1 else ():
+            name, size = f"  {fit_name(user)} ", format_gib(held)
+            room -= cell_len(name) + len(size)
+            if room < 0:
+                break
+            start += [(name, palette.dim), (size, palette.text)]
+        return [between(start, end, width, palette.text)]
+
+
+def fit_name(user: str) -> str:
+    """A user's name in at most ten columns."""
+    name = printable(user or UNKNOWN)
+    return name if cell_len(name) <= NAME_MOST else fit(name, NAME_MOST)
+
+
+def _without_rows(totals: Totals) -> str:
+    """What drivers keep, and what nobody accounts for where that is little."""
+    driver = f"driver {format_bytes(totals.driver)}" if totals.driver else ""
+    small = f"unattributed {format_bytes(totals.unattributed)}" if totals.unattributed else ""
+    return " · ".join(filter(None, (driver, small)))
 
 
 class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
     """Heading and rows in a frame."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
-        super().__init__(Heading(), Rows(id="rows"), id=id)
+        self._heading = Heading()
+        super().__init__(self._heading, Rows(id="rows"), Foot(), id=id)
+
+    def column_names(self) -> list[SortColumn]:
+        """Those that are shown, from left to right."""
+        return [column.name for column in self._heading.columns(self._heading.size.width)]
 
     def titles(self, view: View) -> tuple[str, str]:
         """How many processes; what the filter is, and whether the order is held."""

@@ -59,6 +59,8 @@ class Watch(ViewScreen):
         #body { height: 1fr; layout: vertical; }
         #left { height: 1fr; width: 1fr; }
         #estimate { height: auto; min-height: 8; }
+        &.-no-panel #estimate { display: none; }
+        &.-no-panel.-narrow.page-estimate #estimate { display: block; }
         &.-wide #body, &.-very-wide #body { layout: horizontal; }
         &.-wide #estimate { width: 50; height: 100%; }
         &.-very-wide #estimate { width: 68; height: 100%; }
@@ -100,6 +102,7 @@ class Watch(ViewScreen):
 
     def show(self, view: View, palette: Palette) -> None:
         """Give banner and GPUs the lines they need, then draw."""
+        self.set_class(view.panel is None, "-no-panel")
         self._fit_heights(view)
         super().show(view, palette)
 
@@ -109,7 +112,7 @@ class Watch(ViewScreen):
         width, height = self.app.size
         _set_height(banner, banner.lines_for(view, width), border=0)
         most = max(2, (height - 4) * 2 // 5)
-        beside = next(taken for least, taken in BESIDE.items() if width >= least)
+        beside = next(taken for least, taken in BESIDE.items() if width >= least) if view.panel is not None else 0
         _set_height(gpus, gpus.lines_for(view, width - beside - 2, most), border=2)
 
     # --- the table -----------------------------------------------------------------------------------------------
@@ -133,7 +136,7 @@ class Watch(ViewScreen):
 
     def action_sort(self, direction: int) -> None:
         """Sort by the next column."""
-        self._state.sort_next(direction)
+        self._state.sort_next(direction, self.query_one(ProcessTable).column_names())
         self._shared.redraw.now()
 
     def action_reverse(self) -> None:

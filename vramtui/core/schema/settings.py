@@ -9,6 +9,9 @@ from vramtui.core.observation.alerts import AlertRules
 
 ThemeName = Literal["vramtui-dark", "vramtui-light", "vramtui-ansi"]
 Format = Literal["json", "csv", "md", "svg", "html"]
+ProcessColumn = Literal[
+    "pid", "gpu", "user", "type", "now", "peak", "predicted", "delta", "cpu", "host", "time", "command"
+]
 CONFIG = "config.toml"
 FORMATS: tuple[Format, ...] = ("json", "csv", "md", "svg", "html")
 
@@ -29,6 +32,18 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     preset: str | None = None
     read_only: bool = False
     calibration: bool = False
+
+
+class ColumnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[columns]`.
+
+    Attributes:
+        processes: the columns of the process table, from left to right; as many as its width allows when absent.
+        bookkeeping: what drivers keep and small unattributed remainders have rows of their own.
+    """
+
+    processes: Annotated[tuple[ProcessColumn, ...], Meta(min_length=1)] | None = None
+    bookkeeping: bool = False
 
 
 class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +72,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The whole file. `keys` has, for a binding's id (the help names them), the key or keys that do it instead."""
 
     dashboard: DashboardSettings = DashboardSettings()
+    columns: ColumnSettings = ColumnSettings()
     snapshot: SnapshotSettings = SnapshotSettings()
     recording: RecordingSettings = RecordingSettings()
     alerts: AlertRules = AlertRules()

@@ -7,6 +7,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.ui.chooser import Chooser
+from vramtui.app.ui.ranking import ranked
 
 Choice = tuple[str, str, str]
 
@@ -30,9 +31,9 @@ class PlanChooser(Chooser):
         self._choices, self._present = choices, present
 
     def fill(self, wanted: str) -> None:
-        """List what holds every word, with the cursor on the present choice."""
-        words = wanted.lower().split()
-        found = [one for one in self._choices if all(word in f"{one[1]} {one[2]}".lower() for word in words)]
+        """List what holds every word, with the cursor on the present choice until something is typed."""
+        places = {identity: at for at, (identity, _, _) in enumerate(self._choices)}
+        found = ranked(wanted, self._choices, lambda one: (one[1], one[2]), lambda one: places[one[0]])
         width = max((len(name) for _, name, _ in self._choices), default=0) + 2
         options = self.query_one(OptionList)
         options.clear_options()
@@ -43,4 +44,4 @@ class PlanChooser(Chooser):
         if not found:
             options.add_option(Option(Content("nothing matches"), disabled=True))
         names = [identity for identity, _, _ in found]
-        options.highlighted = names.index(self._present) if self._present in names else 0
+        options.highlighted = names.index(self._present) if not wanted.strip() and self._present in names else 0
