@@ -9,10 +9,10 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from vramtui.app.choosers.chooser import Chooser
+from vramtui.app.choosers.ranking import ranked
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.delayed_calls import call_after
-from vramtui.app.ui.chooser import Chooser
-from vramtui.app.ui.ranking import ranked
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import CARDS, Device

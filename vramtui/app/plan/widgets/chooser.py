@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from vramtui.app.ui.chooser import Chooser
-from vramtui.app.ui.ranking import ranked
+from vramtui.app.choosers.chooser import Chooser
+from vramtui.app.choosers.ranking import ranked
 
 Choice = tuple[str, str, str]
 
