@@ -6,7 +6,7 @@ from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.silence import silent
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
-from vramtui.app.state.view import SORT_COLUMNS, Panel, ProcessRow, RowId, SortColumn, Totals, View
+from vramtui.app.state.view import SORT_COLUMNS, HeldTotals, Panel, ProcessRow, RowId, SortColumn, View
 from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel, series
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
@@ -48,7 +48,7 @@ class DashboardState:
         self._held: FrozenOrder | None = None
         self._shown: Sample | None = None
         self._listing: ProcessRows | None = None
-        self._totals = Totals()
+        self._totals = HeldTotals()
         # The presets of the processes in what is shown, where that is not the latest sample.
         self._held_matches: Mapping[ProcessKey, PresetFile] = {}
         # The row that was chosen by hand, and the one that has the cursor until one is.

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
 
 from vramtui.app.state.row import KIND_ORDER, exited_rows, last_answer, process_row, remainders, worth_a_row
-from vramtui.app.state.view import ProcessRow, RowId, Totals
+from vramtui.app.state.view import HeldTotals, ProcessRow, RowId
 from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 
@@ -124,7 +124,7 @@ class ProcessRows(Sequence[ProcessRow]):
         process = part.processes[within]
         return process_row(part.gpu, process, part.tracks[process.pid], part.age, self._taken_at)
 
-    def totals(self) -> Totals:
+    def totals(self) -> HeldTotals:
         """What stands below the rows."""
         users: dict[str | None, int] = {}
         for part in self.parts:
@@ -132,7 +132,7 @@ class ProcessRows(Sequence[ProcessRow]):
                 if process.used_memory:
                     users[process.user] = users.get(process.user, 0) + process.used_memory
         driver = sum(row.gpu.memory.reserved or 0 for row in self._folded if row.kind == "reserved")
-        return Totals(
+        return HeldTotals(
             held=sum(users.values()),
             users=tuple(sorted(((user or "", held) for user, held in users.items()), key=lambda one: -one[1])),
             driver=driver,

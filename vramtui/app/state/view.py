@@ -113,7 +113,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     rules: tuple[Estimate, ...] = ()
 
 
-class Totals(msgspec.Struct, frozen=True):
+class HeldTotals(msgspec.Struct, frozen=True):
     """What stands below the process table, in bytes: what all processes hold, what each user's do (the largest first),
     what drivers and firmware keep, and what nobody accounts for where that is too little for rows of its own.
     """
@@ -169,7 +169,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     sample: Sample | None = None
     rows: Sequence[ProcessRow] = ()
     total: int = 0
-    totals: Totals = Totals()
+    totals: HeldTotals = HeldTotals()
     columns: tuple[SortColumn, ...] = ()
     predicts: bool = False
     bars: tuple[GpuBar, ...] = ()

@@ -9,7 +9,7 @@ from textual.strip import Strip
 from vramtui.app.messages import RowChosen, SortChosen
 from vramtui.app.state.process_filter import doubt
 from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
-from vramtui.app.state.view import ProcessRow, SortColumn, Totals, View
+from vramtui.app.state.view import HeldTotals, ProcessRow, SortColumn, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys
@@ -127,7 +127,7 @@ def fit_name(user: str) -> str:
     return name if cell_len(name) <= NAME_MOST else fit(name, NAME_MOST)
 
 
-def _without_rows(totals: Totals) -> str:
+def _without_rows(totals: HeldTotals) -> str:
     """What drivers keep, and what nobody accounts for where that is little."""
     driver = f"driver {format_bytes(totals.driver)}" if totals.driver else ""
     small = f"unattributed {format_bytes(totals.unattributed)}" if totals.unattributed else ""
