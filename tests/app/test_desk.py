@@ -44,7 +44,7 @@ def test_a_matched_process_is_chosen_and_set_beside_its_preset() -> None:
     assert view.panel.room == 80 * GIB - (600 << 20) - 1 * GIB
 
 
-def test_a_step_moves_everything_at_once() -> None:
+def test_what_is_tried_out_stands_beside_the_prediction() -> None:
     desk = desk_with()
     before = desk.view()
     desk.step(("batch_size",), 1)
@@ -57,14 +57,18 @@ def test_a_step_moves_everything_at_once() -> None:
     assert after.chosen is not None
     assert after.series is not None
     assert after.panel.estimate.process == before.panel.estimate.process + grown
-    assert after.chosen.predicted == PREDICTED + grown
-    assert after.series.predicted == PREDICTED + grown
-    assert after.bars[0].predicted == 59 * GIB + PREDICTED + grown - 58 * GIB
+    assert after.chosen.predicted == PREDICTED
+    assert after.series.predicted == PREDICTED
+    assert after.series.what_if == PREDICTED + grown
+    assert after.bars[0].predicted == 59 * GIB + PREDICTED - 58 * GIB
+    assert after.panel.matched == before.panel.estimate
+    assert after.panel.comparison == before.panel.comparison
     assert after.panel.changed == {"batch_size"}
     assert desk.undo_steps()
     undone = desk.view().panel
     assert undone is not None
     assert undone.workload == PRESETS[0].preset.workload
+    assert undone.matched is None
     assert not desk.undo_steps()
 
 
@@ -132,8 +136,9 @@ def test_pause_holds_what_is_shown_and_the_history_goes_on() -> None:
     assert list(held.series.values) == [10 * GIB]
     desk.step(("batch_size",), 1)
     stepped = desk.view()
-    assert stepped.chosen is not None
-    assert stepped.chosen.predicted != held.chosen.predicted
+    assert stepped.series is not None
+    assert held.series.what_if is None
+    assert stepped.series.what_if is not None
     assert not desk.toggle_pause()
     live = desk.view()
     assert live.chosen is not None
@@ -159,7 +164,7 @@ def test_sorting_twice_by_one_column_turns_it_round() -> None:
     assert (desk.sort, desk.reverse) == ("gpu", False)
 
 
-def test_a_snapshot_holds_the_changed_prediction() -> None:
+def test_a_snapshot_holds_the_prediction_of_what_runs() -> None:
     desk = desk_with()
     desk.view()
     desk.step(("batch_size",), 1)
@@ -168,7 +173,29 @@ def test_a_snapshot_holds_the_changed_prediction() -> None:
     first = taken.holdings[0]
     assert first.preset == "llama-3.1-8b-lora"
     assert first.estimate is not None
-    assert first.estimate.process > PREDICTED
+    assert first.estimate.process == PREDICTED
+
+
+def test_two_jobs_of_one_preset_have_the_predictions_of_their_own_flags() -> None:
+    sample = moments.usual()
+    gpu = sample.gpus[0]
+    first, second = gpu.processes[:2]
+    commands = (f"{moments.TRAIN} --batch-size 2", f"{moments.TRAIN} --batch-size 1")
+    changed = tuple(
+        msgspec.structs.replace(process, command=command)
+        for process, command in zip((first, second), commands, strict=True)
+    )
+    gpu = msgspec.structs.replace(gpu, processes=changed)
+    desk = desk_with(msgspec.structs.replace(sample, gpus=(gpu, *sample.gpus[1:])))
+    rows = [row for row in desk.view().rows if row.gpu.index == 0 and row.predicted is not None]
+    assert len(rows) == 2
+    assert rows[0].predicted != rows[1].predicted
+    desk.choose(rows[0].id, hold=True)
+    desk.view()
+    desk.step(("batch_size",), 1)
+    panel = desk.view().panel
+    assert panel is not None
+    assert panel.workload.run.batch_size == panel.preset.preset.run.batch_size + 1 != 5  # type: ignore[union-attr]  # it has one
 
 
 def test_before_the_first_sample_there_is_a_view_all_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 
 from tests.app import moments
@@ -75,16 +76,24 @@ def test_presets_that_come_later_match_the_sample_that_is_there() -> None:
     assert session.matched.keys() == {TRAINER}
 
 
-def test_a_variant_changes_estimates_and_not_what_is_recorded() -> None:
-    session = session_with()
-    session.ingest(moments.usual())
+def test_a_variant_stands_beside_what_runs() -> None:
+    shelf = Shelf()
+    session = session_with(alert_rules=AlertRules(after=0.0), run_writer=shelf)
+    session.ingest(moments.usual(trained=50 * GIB))
     before, recorded = session.estimates()[TRAINER], session.predictions()
-    session.variants[PRESETS[0].key] = PRESETS[1].preset.workload
-    after = session.estimates()[TRAINER]
+    run = msgspec.structs.replace(PRESETS[0].preset.run, batch_size=1)
+    session.variants[PRESETS[0].key] = msgspec.structs.replace(PRESETS[0].preset.workload, run=run)
+    tried = session.predictor.ask(session.workload(PRESETS[0]), device_of(moments.usual().gpus[0])).estimate
     assert before is not None
-    assert after is not None
-    assert before.process != after.process
+    assert tried is not None
+    assert tried.process < 50 * GIB < before.process, "a job that holds more than what is tried out"
+    for at in range(1, 4):
+        session.ingest(moments.usual(at, trained=50 * GIB))
+    assert session.estimates() == {TRAINER: before}
     assert session.predictions() == recorded
+    assert session.alerts == ()
+    assert [holding.estimate for holding in session.snapshot().holdings if holding.preset] == [before]
+    assert {run.predicted.process for run in shelf.kept if run.predicted is not None} == {before.process}
 
 
 def test_alerts_are_new_once() -> None:

@@ -104,7 +104,8 @@ class MonitorSession:
         by_hand: the preset that somebody has assigned to a process (None: none).
         recorded: the preset that a process had when a recording was made; `by_hand` goes before it.
         recorded_peaks: the peaks that a recording noted at a time, beside its samples.
-        variants: workloads that are tried out in place of a preset's own, by the preset's key.
+        variants: workloads that are tried out, by the preset's key. They stand beside what runs: no process, alert,
+            export or run is compared with one.
         new_alerts: what `sample` is the first to show.
     """
 
@@ -262,12 +263,12 @@ class MonitorSession:
     # --- what is known -------------------------------------------------------------------------------------------
 
     def workload(self, found: PresetFile) -> Workload:
-        """The preset's workload, with what is tried out in its place."""
+        """What is tried out in place of the preset's workload, or that itself."""
         return self.variants.get(found.key, found.preset.workload)
 
     def estimate(self, found: PresetFile, device: Device) -> Estimate | None:
-        """The estimate of a preset, variants and calibration included."""
-        return self.predictor.ask(self.workload(found), device).estimate
+        """The estimate of a preset as it was matched, calibrated where that is asked for; no variant is in it."""
+        return self.predictor.ask(found.preset.workload, device).estimate
 
     def estimates(self) -> dict[ProcessKey, Estimate | None]:
         """The estimate for each process that runs a preset, on the card that it runs on."""

@@ -7,9 +7,8 @@ from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.silence import silent
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, HeldTotals, Panel, ProcessRow, RowId, SortColumn, View
-from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel, series
+from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel, series, what_if_of
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot
@@ -184,7 +183,7 @@ class DashboardState:
 
     def step(self, fields: tuple[str, ...], direction: int) -> bool:
         """Step the first of these fields that the panel's preset has; False where it has none of them."""
-        found = self.presets.get(self.panel_key or "")
+        found = self._panel_preset()
         name = first_of(self.workload(found), fields) if found is not None else None
         if found is None or name is None:
             return False
@@ -207,10 +206,6 @@ class DashboardState:
         """The preset's workload with the changes made in the panel."""
         return self.session.workload(found)
 
-    def estimate(self, found: PresetFile, device: Device) -> Estimate | None:
-        """The estimate of a preset, changes included."""
-        return self.session.estimate(found, device)
-
     @property
     def selected_process(self) -> ProcessKey | None:
         """The process of the chosen row; None where the row has none, or it has exited."""
@@ -230,7 +225,7 @@ class DashboardState:
         sample, listing = self._shown, self._listing
         if sample is None or listing is None:
             return View(panel=self._panel(None, []), hint=self.hint)
-        predicted = RowPredictions(listing, self._matches, self.estimate)
+        predicted = RowPredictions(listing, self._matches, self.session.estimate)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
         at, chosen = self._follow()
         matched = predicted.rows()
@@ -247,7 +242,7 @@ class DashboardState:
             bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,
             chosen_at=at,
-            series=series(sample, self.history, chosen, expected, self.span),
+            series=series(sample, self.history, chosen, expected, self.span, what_if_of(shown, chosen)),
             panel=shown,
             sort=self.sort,
             reverse=self.reverse,
@@ -286,13 +281,25 @@ class DashboardState:
         if self._shown is not None and self._shown is not self.sample:
             self._held_matches = self.session.match(self._shown)
 
-    def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
+    def _panel_preset(self) -> PresetFile | None:
+        """The panel's preset, with the values of the process that it is set beside."""
+        matched = self._visible.predicted.rows() if self._visible is not None else []
+        return self._beside(self._chosen_row()[1], matched)[0]
+
+    def _beside(
+        self, chosen: ProcessRow | None, matched: list[ProcessRow]
+    ) -> tuple[PresetFile | None, ProcessRow | None]:
         found = self.presets.get(self.panel_key or "")
         if found is None:
-            return None
+            return None, chosen
         row = row_for_panel(found.key, chosen, matched)
         own = self._matches.get(row.id) if row is not None and isinstance(row.id, ProcessKey) else None
-        found = own if own is not None and own.key == found.key else found
+        return (own if own is not None and own.key == found.key else found), row
+
+    def _panel(self, chosen: ProcessRow | None, matched: list[ProcessRow]) -> Panel | None:
+        found, row = self._beside(chosen, matched)
+        if found is None:
+            return None
         return panel(
             found,
             self.workload(found),

@@ -31,7 +31,7 @@ class RowPredictions:
         self.listing = listing
         self._matched = matched
         self._estimates = estimates
-        self._asked: dict[tuple[str, str], int | None] = {}
+        self._asked: dict[tuple[int, str], int | None] = {}
         self._rows: dict[int, ProcessRow] = {}
 
     def row(self, at: int) -> ProcessRow:
@@ -59,7 +59,7 @@ class RowPredictions:
         return msgspec.structs.replace(row, predicted=predicted, fraction=fraction, preset=found.key)
 
     def _process(self, found: PresetFile, gpu: Gpu) -> int | None:
-        at = (found.key, gpu.uuid)
+        at = (id(found), gpu.uuid)  # not its key: two jobs of one preset may have values of their own
         if at not in self._asked:
             estimate = self._estimates(found, device_of(gpu))
             self._asked[at] = estimate.process if estimate is not None else None

@@ -73,7 +73,7 @@ class GpuBar(msgspec.Struct, frozen=True):
 class Series(msgspec.Struct, frozen=True, eq=False):
     """What the graph draws: the chosen process's memory. Point i holds from times[i] until times[i + 1]; the last
     one until `end`. Seconds since the epoch and bytes. `ends` stand below its beginning and its end where that is not
-    so long ago and now.
+    so long ago and now. `what_if` is the peak with the changes made in the panel, None where there are none.
     """
 
     title: str
@@ -84,6 +84,7 @@ class Series(msgspec.Struct, frozen=True, eq=False):
     ceiling: int
     predicted: int | None
     ends: tuple[str, str] | None = None
+    what_if: int | None = None
 
 
 class Panel(msgspec.Struct, frozen=True, eq=False):
@@ -94,6 +95,8 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     `search` what still looks for it.
     `traced` is what a trace of the workload said, if there was one, and `rules` is what each rule that fits it says.
     `uncalibrated` is what `estimate` was before this host's own runs corrected it, None where they did not.
+    `estimate` and all that follows from it are of `workload`, changes included. `matched` is the prediction without
+    them, None where nothing is changed; `comparison` sets that beside the process: what is tried out is not what runs.
     """
 
     preset: PresetFile
@@ -111,6 +114,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     uncalibrated: Estimate | None = None
     traced: Estimate | None = None
     rules: tuple[Estimate, ...] = ()
+    matched: Estimate | None = None
 
 
 class HeldTotals(msgspec.Struct, frozen=True):

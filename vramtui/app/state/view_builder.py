@@ -70,9 +70,16 @@ def _bar(
 
 
 def series(
-    sample: Sample, history: History, chosen: ProcessRow | None, predicted: int | None, span: int
+    sample: Sample,
+    history: History,
+    chosen: ProcessRow | None,
+    predicted: int | None,
+    span: int,
+    what_if: int | None = None,
 ) -> Series | None:
-    """The chosen process's memory over the last `span` seconds (0: since it was first seen)."""
+    """The chosen process's memory over the last `span` seconds (0: since it was first seen), under its predicted peak
+    and the one of what is tried out.
+    """
     track = history.tracks.get(chosen.id) if chosen is not None and isinstance(chosen.id, ProcessKey) else None
     if chosen is None or track is None:
         return None
@@ -81,7 +88,7 @@ def series(
     start = end - span if span else track.first_seen
     first = max(0, bisect_right(track.times, start) - 1)
     last = bisect_right(track.times, end)
-    highest = max(chosen.peak or 0, predicted or 0)
+    highest = max(chosen.peak or 0, predicted or 0, what_if or 0)
     name = printable(track.process.command or track.process.name or "")
     return Series(
         title=f"pid {track.process.pid} · {name}",
@@ -91,6 +98,7 @@ def series(
         end=max(end, start + 1),
         ceiling=ceiling(highest, chosen.gpu.memory.total),
         predicted=predicted,
+        what_if=what_if,
         ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
     )
 
@@ -129,16 +137,17 @@ def panel(
     gpu = row.gpu if row is not None else _first_gpu(sample)
     device = device_for(row, sample)
     answer = predictor.ask(workload, device)
+    estimate = _estimate(predictor, workload, device)
     search = predictor.largest_batch(workload, device)
     traced = predictor.traced(workload, device)
-    estimate = answer.estimate or traced
     runs = row is not None and row.preset == found.key
     process = row.process if row is not None and runs else None
     now = row.now if row is not None and runs else None
     comparison = None
+    matched = _estimate(predictor, found.preset.workload, device) if changed else None
     if estimate is not None:
         observed = row_ledger(jobs, row) if row is not None and runs else Ledger()
-        comparison = compare(found.key, estimate, observed, now)
+        comparison = compare(found.key, matched or estimate, observed, now)
     return Panel(
         preset=found,
         workload=workload,
@@ -155,7 +164,22 @@ def panel(
         uncalibrated=_before(predictor.plain(workload, device).estimate, answer.estimate),
         traced=traced,
         rules=predictor.rules(workload, device),
+        matched=matched,
     )
+
+
+def _estimate(predictor: Predictor, workload: Workload, device: Device) -> Estimate | None:
+    """What is answered at once, or what a trace said."""
+    return predictor.ask(workload, device).estimate or predictor.traced(workload, device)
+
+
+def what_if_of(shown: Panel | None, chosen: ProcessRow | None) -> int | None:
+    """The process's peak with the changes made in the panel, where the chosen row is the process that it is set beside;
+    None where nothing is changed.
+    """
+    if shown is None or shown.matched is None or shown.estimate is None or chosen is None:
+        return None
+    return shown.estimate.process if chosen.preset == shown.preset.key else None
 
 
 def row_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:

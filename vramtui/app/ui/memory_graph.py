@@ -14,7 +14,9 @@ LEGEND_FROM = 6
 
 
 class MemoryGraph(Framed[View]):
-    """Filled braille for what was observed, a dashed line for the predicted peak, bytes at the left, time below."""
+    """Filled braille for what was observed, dashed lines for the predicted peak and for the one of what is tried out,
+    bytes at the left, time below.
+    """
 
     DEFAULT_CSS = "MemoryGraph { height: 8; }"
     _plotted: tuple[object, list[Strip]] = (None, [])
@@ -27,7 +29,7 @@ class MemoryGraph(Framed[View]):
         legend = [_legend(view, palette, width)] if height >= LEGEND_FROM else []
         plot_height, plot_width = max(1, height - 1 - len(legend)), max(2, width - AXIS)
         dots = levels(buckets(series, plot_width * 2), series.ceiling, plot_height)
-        plot = (palette, width, plot_height, dots, series.ceiling, series.predicted, _ends(series))
+        plot = (palette, width, plot_height, dots, series.ceiling, series.predicted, series.what_if, _ends(series))
         if self._plotted[0] != plot:
             self._plotted = (plot, _plot(series, dots, palette, width, plot_height))
         return [*legend, *self._plotted[1]]
@@ -40,16 +42,23 @@ class MemoryGraph(Framed[View]):
 def _plot(series: Series, dots: list[int], palette: Palette, width: int, height: int) -> list[Strip]:
     """`height` rows of the plot and the time axis."""
     rows = braille_rows(dots, height)
-    mark = _row_of(series.predicted, series.ceiling, height)
+    marks = _marks(series, height, max(map(len, rows), default=0))
     labels = ticks(series.ceiling, height)
     lines_made = []
     for y, row in enumerate(rows):
         label = labels.get(y, "")
         axis: Piece = (right(label, AXIS - 1) + ("┤" if label else "│"), palette.dim)
-        body = _marked(row, palette, _label(series, len(row))) if y == mark else [(row, palette.ink("used"))]
+        body = _marked(row, palette, *marks[y]) if y in marks else [(row, palette.ink("used"))]
         lines_made.append(strip([axis, *body], width, palette.text))
     lines_made.append(_time_axis(series, palette, width))
     return lines_made
+
+
+def _marks(series: Series, height: int, width: int) -> dict[int, tuple[str, str]]:
+    """Rows with a line through them: its label and its colour. The prediction's own is never hidden."""
+    lines = (("what if", series.what_if, "accent"), ("predicted peak", series.predicted, "prediction"))
+    found = ((_row_of(value, series.ceiling, height), name, value, colour) for name, value, colour in lines)
+    return {row: (_label(name, value, width), colour) for row, name, value, colour in found if row is not None}
 
 
 def _row_of(value: int | None, ceiling: int, height: int) -> int | None:
@@ -88,17 +97,19 @@ def _legend(view: View, palette: Palette, width: int) -> Strip:
     ]
     if row.predicted is not None:
         pieces += [("  predicted ", palette.dim), (format_bytes(row.predicted), palette.ink("prediction", bold=True))]
+    if view.series is not None and view.series.what_if is not None:
+        pieces += [("  what if ", palette.dim), (format_bytes(view.series.what_if), palette.ink("accent", bold=True))]
     return strip(pieces, width, palette.text)
 
 
-def _label(series: Series, width: int) -> str:
-    text = f" predicted peak {format_bytes(series.predicted)} "
+def _label(name: str, value: int | None, width: int) -> str:
+    text = f" {name} {format_bytes(value)} "
     return text if len(text) <= width // 2 else ""
 
 
-def _marked(row: str, palette: Palette, label: str) -> list[Piece]:
-    """A row of the plot with the prediction's line through it: dashes where nothing is drawn, and a label."""
-    dash = palette.ink("prediction")
+def _marked(row: str, palette: Palette, label: str, colour: str) -> list[Piece]:
+    """A row of the plot with a line through it: dashes where nothing is drawn, and a label."""
+    dash = palette.ink(colour)
     at = len(row) - len(label) - 2
     pieces: list[Piece] = []
     for x, cell in enumerate(row):
@@ -113,7 +124,7 @@ def _marked(row: str, palette: Palette, label: str) -> list[Piece]:
     head = strip(pieces, at, dash)
     return [
         *((text, style or dash) for text, style, _ in head),
-        (label, palette.ink("prediction", bold=True)),
+        (label, palette.ink(colour, bold=True)),
         ("┄┄", dash),
     ]
 

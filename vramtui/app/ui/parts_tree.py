@@ -11,40 +11,65 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent
 from vramtui.core.estimate.comparison import Comparison, ComparisonRow
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import CATEGORIES, TITLES, TOTALS, Line
+from vramtui.core.estimate.ledger import CATEGORIES, LINES, TITLES, TOTALS, Line
 
 NAME, SIDE, DELTA = 15, 9, 8
 EIGHTHS = " ▏▎▍▌▋▊▉█"
+LEAST_NAME = 11
 LEAST_RULES = 3
 LEAVES: tuple[Line, ...] = (*CATEGORIES, "cached", "context", "other")
+Columns = tuple[tuple[str, Estimate], ...]
 
 
 def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, height: int) -> list[Strip]:
-    """A heading and the lines that fit; where a trace was made, its column stands beside the prediction's."""
-    second = panel.traced if panel.traced is not panel.estimate else None
-    rows = _fitting(comparison.rows, height - 1)
+    """A heading and the lines that fit. What is tried out, and a trace, have columns of their own beside the
+    prediction's, the trace only where there is room; Δ is always between what was predicted and what is observed.
+    """
+    more = _columns(panel, width)
+    rows = _fitting(_with_lines_of(comparison.rows, panel), height - 1)
     largest = max((row.predicted or 0 for row in rows if row.line not in TOTALS), default=0)
-    return [
-        _titles_line(second, palette, width),
-        *(_row(row, largest, second, palette, width) for row in rows),
-    ]
+    return [_titles_line(more, palette, width), *(_row(row, largest, more, palette, width) for row in rows)]
 
 
-def _bar_width(second: Estimate | None, width: int) -> int:
-    taken = NAME + (2 if second is None else 3) * SIDE + DELTA + 2
+def _columns(panel: Panel, width: int) -> Columns:
+    """The estimates that stand beside the prediction, with their titles."""
+    more: list[tuple[str, Estimate]] = []
+    if panel.matched is not None and panel.estimate is not None:
+        more.append(("what if", panel.estimate))
+    if panel.traced is not None and panel.traced is not panel.estimate:
+        more.append(("traced", panel.traced))
+    room = (width - 1 - LEAST_NAME - DELTA) // SIDE - 2
+    return tuple(more[: max(1, room)])
+
+
+def _with_lines_of(rows: tuple[ComparisonRow, ...], panel: Panel) -> tuple[ComparisonRow, ...]:
+    """The lines, with those that only what is tried out has."""
+    if panel.matched is None or panel.estimate is None:
+        return rows
+    known = {row.line: row for row in rows}
+    for line in LINES:
+        if line not in known and panel.estimate.ledger.bytes_of(line):
+            predicted = panel.matched.ledger.bytes_of(line)
+            known[line] = ComparisonRow(line=line, predicted=predicted, observed=None, difference=None, fraction=None)
+    return tuple(known[line] for line in LINES if line in known)
+
+
+def _bar_width(more: Columns, width: int) -> int:
+    taken = NAME + (2 + len(more)) * SIDE + DELTA + 2
     return max(0, min(24, width - taken))
 
 
-def _name_width(second: Estimate | None, width: int) -> int:
-    """Names give way to a third column of figures where there is little room."""
-    return NAME if second is None else max(11, min(NAME, width - 1 - 3 * SIDE - DELTA))
+def _name_width(more: Columns, width: int) -> int:
+    """Names give way to more columns of figures where there is little room."""
+    return NAME if not more else max(LEAST_NAME, min(NAME, width - 1 - (2 + len(more)) * SIDE - DELTA))
 
 
-def _titles_line(second: Estimate | None, palette: Palette, width: int) -> Strip:
-    titles = ["predicted", "observed"] if second is None else ["analytic", "traced", "observed"]
-    start = " " * (1 + _name_width(second, width) + _bar_width(second, width))
-    text = start + "".join(right(title, SIDE) for title in titles) + right("Δ", DELTA)
-    return strip([(text, palette.dim)], width, palette.text)
+def _titles_line(more: Columns, palette: Palette, width: int) -> Strip:
+    first = "analytic" if [title for title, _ in more] == ["traced"] else "predicted"
+    start = " " * (1 + _name_width(more, width) + _bar_width(more, width))
+    pieces: list[Piece] = [(start + right(first, SIDE), palette.dim)]
+    pieces += [(right(title, SIDE), palette.ink("accent") if title == "what if" else palette.dim) for title, _ in more]
+    return strip([*pieces, (right("observed", SIDE) + right("Δ", DELTA), palette.dim)], width, palette.text)
 
 
 def _fitting(rows: tuple[ComparisonRow, ...], height: int) -> list[ComparisonRow]:
@@ -58,19 +83,20 @@ def _fitting(rows: tuple[ComparisonRow, ...], height: int) -> list[ComparisonRow
     return kept
 
 
-def _row(row: ComparisonRow, largest: int, second: Estimate | None, palette: Palette, width: int) -> Strip:
+def _row(row: ComparisonRow, largest: int, more: Columns, palette: Palette, width: int) -> Strip:
     total = row.line in TOTALS
-    bar = _bar_width(second, width)
+    bar = _bar_width(more, width)
     name = f"── {TITLES[row.line]}" if total else TITLES[row.line]
     style = palette.strong if total else palette.text
     filled = "" if total else _mini_bar(row.predicted or 0, largest, bar)
     pieces: list[Piece] = [
-        (" " + fit(name, _name_width(second, width)), style),
+        (" " + fit(name, _name_width(more, width)), style),
         (fit(filled, bar), palette.ink(row.line.replace("_", "-"))),
         (right(size_of(row.predicted), SIDE), style),
     ]
-    if second is not None:
-        pieces.append((right(size_of(second.ledger.bytes_of(row.line)), SIDE), style))
+    for title, estimate in more:
+        ink = palette.ink("accent", bold=total) if title == "what if" else style
+        pieces.append((right(size_of(estimate.ledger.bytes_of(row.line)), SIDE), ink))
     pieces.append((right(seen_of(row), SIDE), style if row.observed is not None else palette.dim))
     pieces.append(_delta(row.fraction, palette))
     return strip(pieces, width, palette.text)

@@ -149,7 +149,8 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     told = panel.gpu is None or panel.gpu.memory.total is not None
     fit = verdict(estimate, panel.device, panel.room, where)
     colour = palette.ink(FIT_COLOURS[fit.verdict] if told else "muted", bold=True)
-    lines = paragraph(fit.line(where) if told else f"{where} does not report its size", palette, width, colour)
+    told_fit = f"{'what if: ' if panel.matched is not None else ''}{fit.line(where)}"
+    lines = paragraph(told_fit if told else f"{where} does not report its size", palette, width, colour)
     if (panel.batch is not None or panel.search is not None) and told:
         found = "…" if panel.search is not None else panel.batch
         most = f"largest batch on an empty card: {found}" if found else "no batch fits even an empty card"
