@@ -242,7 +242,7 @@ class DashboardState:
             bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,
             chosen_at=at,
-            series=series(sample, self.history, chosen, expected, self.span, what_if_of(shown, chosen)),
+            series=series(sample, self.history, chosen, expected, self.span, what_if=what_if_of(shown, chosen)),
             panel=shown,
             sort=self.sort,
             reverse=self.reverse,

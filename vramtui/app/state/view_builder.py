@@ -75,6 +75,7 @@ def series(
     chosen: ProcessRow | None,
     predicted: int | None,
     span: int,
+    *,
     what_if: int | None = None,
 ) -> Series | None:
     """The chosen process's memory over the last `span` seconds (0: since it was first seen), under its predicted peak
