@@ -93,7 +93,7 @@ def test_a_variant_stands_beside_what_runs() -> None:
     assert session.predictions() == recorded
     assert session.alerts == ()
     assert [holding.estimate for holding in session.snapshot().holdings if holding.preset] == [before]
-    assert {run.predicted.process for run in shelf.kept if run.predicted is not None} == {before.process}
+    assert {run.predicted.process for run in shelf.kept} == {before.process}
 
 
 def test_alerts_are_new_once() -> None:
