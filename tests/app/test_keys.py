@@ -1,6 +1,7 @@
 """Every key does what the help says it does; so do the mouse and the command palette."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from textual.command import CommandList
@@ -27,6 +28,9 @@ from vramtui.core.base.units import GIB
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.workload import TrainRun
 from vramtui.presets import PresetLibrary
+
+SOME_CONFIG = """{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "vocab_size": 100,
+"intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}"""
 
 
 def view_of(driver: Driver) -> View:
@@ -131,6 +135,25 @@ async def test_pause_is_shown_and_holds() -> None:
         assert "PAUSED" in screen_text(driver[0])
         assert view_of(driver).sample == moments.usual(0)
         assert (await press(driver, "space")).sample == moments.usual(5, trained=70 * GIB)
+
+
+async def test_choosing_a_downloaded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    for name, config in (("Some-2B", SOME_CONFIG), ("Broken", "{}")):
+        folder = tmp_path / f"models--some-org--{name}/snapshots" / ("a" * 40)
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(config)
+    async with dashboard(climbing()) as driver:
+        await press(driver, "p", *"broken")
+        assert "some-org/Broken" in screen_text(driver[0])
+        await press(driver, "enter")
+        assert isinstance(driver[0].screen, PresetChooser)
+        assert any("neither architectures" in told.message for told in driver[0]._notifications)
+        await press(driver, *["backspace"] * 6, *"some-2b")
+        view = await press(driver, "enter")
+        assert view.panel is not None
+        assert view.panel.preset.key == "some-org/Some-2B"
+        assert view.panel.estimate is not None
 
 
 async def test_choosing_a_preset_by_its_name() -> None:

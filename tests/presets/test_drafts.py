@@ -383,7 +383,7 @@ def test_new_ones_from_a_copy_and_from_a_models_file(user: Path, tmp_path: Path)
         '{"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_layer": 2, "n_head": 4,'
         ' "vocab_size": 100, "n_positions": 32}'
     )
-    made = draft_from_model(folder, user_folder=user)
+    made = draft_from_model(str(folder), user_folder=user)
     assert (made.name, made.problems) == ("my-model", ())
     assert made.save() == user / "my-model.toml"
     read = PresetLibrary(user).get(str(folder))

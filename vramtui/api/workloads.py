@@ -16,8 +16,8 @@ from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.estimators.planner.mitigations import adapted_modules
 from vramtui.presets.importers.job_files import read_job_file
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file, nearest_preset
-from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_files import preset_of
+from vramtui.presets.library import PresetLibrary, is_repository
+from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.schema import find_faults
 
@@ -91,18 +91,12 @@ def _named(name: str) -> PresetFile:
     try:
         return library.get(name)
     except UserError:
-        known = None if Path(name).exists() or not _is_id(name) else nearest_preset(name, library, {})
+        known = None if Path(name).exists() or not is_repository(name) else nearest_preset(name, library, {})
         if known is None:
             raise
     notes = f"The shapes of {name} are taken to be those of the preset {known.key}."
     preset = Preset(name=name, notes=notes, model=known.preset.model, run=InferRun(sequence_length=None))
     return PresetFile(key=name, path="", bundled=False, preset=preset)
-
-
-def _is_id(name: str) -> bool:
-    """Whether it is written as Hugging Face's ids are: an owner, a slash and a name."""
-    owner, slash, rest = name.partition("/")
-    return bool(slash and owner and rest) and "/" not in rest and not name.startswith((".", "~")) and " " not in name
 
 
 def _of_job_file(path: Path, library: PresetLibrary) -> PresetFile:

@@ -34,10 +34,15 @@ def asked_words() -> Sequence[str] | None:
 
 
 def presets(incomplete: str) -> list[str]:
-    """Names of presets that begin so."""
+    """Names of presets that begin so; of downloaded models where none does."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only while a shell asks
 
-    return _beginning(PresetLibrary().keys(), incomplete)
+    found = _beginning(PresetLibrary().keys(), incomplete)
+    if found:
+        return found
+    from vramtui.presets.model_stores.local_models import local_models  # noqa: PLC0415 - as above
+
+    return _beginning(local_models(), incomplete)
 
 
 def cards(incomplete: str) -> list[str]:

@@ -13,6 +13,8 @@ from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.observation.matching import Candidate
 from vramtui.core.schema.preset import Match, Preset, PresetFile
 
+# How Hugging Face's ids and Ollama's names are written, where nothing is at that path.
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<!\.toml)(?:[@:][\w.-]+)*|[A-Za-z0-9][\w.-]*:[\w.-]+")
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -24,6 +26,11 @@ def config_dir() -> Path:
     from platformdirs import user_config_path  # noqa: PLC0415 - only where nothing else was said
 
     return user_config_path("vramtui", appauthor=False)
+
+
+def is_repository(name: str) -> bool:
+    """Whether `name` is written as a model's id is: an owner, a slash and a name, or a name with a tag."""
+    return len(name) < 400 and _REPOSITORY.fullmatch(name) is not None
 
 
 def bundled_folder() -> Path:
@@ -67,7 +74,7 @@ class PresetLibrary:
 
     def get(self, name_or_path: str) -> PresetFile:
         """The preset called so, or in the file at that path (anything with a `/`, or ending in `.toml`), which may also
-        be a model's own: config.json, safetensors or GGUF.
+        be a model's own: config.json, safetensors or GGUF; or else the model that a local store has under that name.
 
         Raises:
             UserError: there is none (the sentence names the nearest), or its file is broken.
@@ -78,8 +85,7 @@ class PresetLibrary:
         if "/" in name_or_path or os.sep in name_or_path or name_or_path.endswith(".toml"):
             return self._at_path(Path(name_or_path).expanduser())
         if name_or_path not in self._found():
-            guess = nearest(name_or_path, self._found())
-            raise UserError(f"no preset is called {name_or_path!r}{guess}; `vramtui presets list` names them all")
+            raise UserError(self._unknown(name_or_path))
         read = self._load(name_or_path)
         if isinstance(read, UserError):
             raise read
@@ -155,12 +161,23 @@ class PresetLibrary:
                 self._read[key] = error
         return self._read[key]
 
+    def _unknown(self, name: str) -> str:
+        """A sentence for a name that nothing here has, with what to do next."""
+        if is_repository(name):
+            from vramtui.presets.model_stores.local_models import not_found  # noqa: PLC0415 - as in `_of_model_file`
+
+            return not_found(name)
+        guess = nearest(name, self._found())
+        return f"no preset is called {name!r}{guess}; `vramtui presets list` names them all"
+
     def _at_path(self, path: Path) -> PresetFile:
         try:
             preset = _preset(path)
         except UserError as error:
             if path.exists():
                 raise
+            if is_repository(str(path)):
+                raise UserError(self._unknown(str(path))) from None
             guess = nearest(path.stem, self._found())
             raise UserError(f"{error}{guess}") from None
         whole = path.resolve()
@@ -214,9 +231,15 @@ def _match_of(path: Path) -> Match | None:
 
 def _of_model_file(name: str) -> PresetFile | None:
     """The preset that a model's own file stands for; None where `name` is no such file."""
-    from vramtui.presets.model_files import is_model_file, preset_of  # noqa: PLC0415 - 7 ms, seldom needed
+    from vramtui.presets.model_stores.local_models import find_model  # noqa: PLC0415 - 7 ms, seldom needed
 
-    if not is_model_file(name):
+    found = find_model(name)
+    if found is None:
         return None
-    path = Path(name).expanduser()
-    return PresetFile(key=path.stem, path=str(path.resolve()), bundled=False, preset=preset_of(path))
+    from vramtui.presets.model_files.as_preset import preset_of  # noqa: PLC0415 - as above
+
+    # Not resolved: a cache's files are links to blobs, whose names say nothing.
+    path = str(found.path.absolute())
+    return PresetFile(
+        key=found.name or Path(name).stem, path=path, bundled=False, preset=preset_of(found.path, found.name)
+    )

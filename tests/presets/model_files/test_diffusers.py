@@ -11,8 +11,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model
 from vramtui.estimators.analytic.models.registry import parameter_count
 from vramtui.presets import PresetLibrary
-from vramtui.presets.model_files.as_preset import is_model_file, preset_of
+from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_files.config import PARTS, read_config
+from vramtui.presets.model_stores.local_models import is_model_file
 
 BUNDLED = {found.key: found.preset for found in PresetLibrary(Path("/nonexistent")).all()}
 ATTENTION = ["CrossAttnDownBlock2D"]

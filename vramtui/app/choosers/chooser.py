@@ -51,7 +51,7 @@ class Chooser(Window[str]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """A click."""
-        self.dismiss(event.option.id)
+        self.take(event.option.id)
 
     def action_move(self, direction: int) -> None:
         """The list moves while the filter keeps the keys."""
@@ -62,4 +62,8 @@ class Chooser(Window[str]):
         """Choose what the cursor is on."""
         options = self.query_one(OptionList)
         if options.highlighted is not None:
-            self.dismiss(options.get_option_at_index(options.highlighted).id)
+            self.take(options.get_option_at_index(options.highlighted).id)
+
+    def take(self, chosen: str | None) -> None:
+        """Close with what was chosen."""
+        self.dismiss(chosen)

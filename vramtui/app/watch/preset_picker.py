@@ -13,6 +13,7 @@ from vramtui.app.choosers.chooser import Chooser
 from vramtui.app.choosers.ranking import ranked
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.delayed_calls import call_after
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import CARDS, Device
@@ -43,12 +44,14 @@ SIZES = {
         (288, "B300"),
     )
 }
+MOST_MODELS = 100
 # Seconds of work that estimates may take of one turn, and that keys and drawing have between two.
 BUDGET, BETWEEN = 0.01, 0.01
 
 
 class PresetChooser(Chooser):
-    """Dismissed with a preset's key, NONE or AUTOMATIC; None when nothing was chosen.
+    """Dismissed with a preset's key, NONE or AUTOMATIC; None when nothing was chosen. A downloaded model is listed once
+    something is typed, and becomes a preset when it is chosen.
 
     Args:
         desk: knows the presets and their estimates.
@@ -67,6 +70,7 @@ class PresetChooser(Chooser):
         self._device = device
         self._matching = matching
         self._waiting: set[str] = set()
+        self._models: tuple[str, ...] | None = None
 
     def on_mount(self) -> None:
         """Fill in totals as their lines come into sight."""
@@ -93,10 +97,42 @@ class PresetChooser(Chooser):
             if not wanted.strip() and len(grouped) > 1:
                 options.add_option(Option(Content.styled(title, "$muted"), disabled=True))
             options.add_options(Option(self._line(preset), preset.key) for preset in presets)
+        options.add_options(self._downloaded(wanted, wanted.lower().split()))
         if not options.option_count:
             options.add_option(Option(Content("no preset matches"), disabled=True))
         options.highlighted = next((at for at, option in enumerate(options.options) if not option.disabled), 0)
         self.call_after_refresh(self._fill)
+
+    def _downloaded(self, wanted: str, words: list[str]) -> list[Option]:
+        """Models of the local stores whose names hold every word, below the presets; none before a word is typed. A
+        path, and a name with a slash, is offered as it stands.
+        """
+        if not words:
+            return []
+        if self._models is None:
+            from vramtui.presets.model_stores.local_models import local_models  # noqa: PLC0415 - only while filtering
+
+            self._models = local_models()
+        names = [name for name in self._models if all(word in name.lower() for word in words)]
+        typed = wanted.strip()
+        if "/" in typed and typed not in names:
+            names.insert(0, typed)
+        known = self._desk.presets
+        return [Option(_model_line(name), name) for name in names[:MOST_MODELS] if name not in known]
+
+    def take(self, chosen: str | None) -> None:
+        """Close with it; a model's files are read first, and stay in the list where they cannot be."""
+        if chosen is not None and chosen not in self._desk.presets and chosen not in {NONE, AUTOMATIC}:
+            from vramtui.presets.library import PresetLibrary  # noqa: PLC0415 - only for a model that is no preset
+
+            try:
+                found = PresetLibrary().get(chosen)
+            except UserError as error:
+                self.notify(str(error), severity="warning", markup=False)
+                return
+            self._desk.add_preset(found)
+            chosen = found.key
+        super().take(chosen)
 
     def _is_known(self, found: PresetFile) -> bool:
         return self._desk.predictor.knows_total(self._desk.workload(found), self._device)
@@ -154,3 +190,7 @@ def _smallest_card(process: int | None) -> str:
     if process is None:
         return ""
     return next((f"from {size} GB" for size, card in SIZES.items() if fits_in(process, card.total_memory)), "no card")
+
+
+def _model_line(name: str) -> Content:
+    return Content.assemble((printable(name), "bold"), "  a model's file: its config and headers are read when chosen")

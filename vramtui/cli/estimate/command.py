@@ -24,7 +24,10 @@ from vramtui.core.schema.preset import PresetFile
 
 def estimate(
     preset: Annotated[
-        str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.", autocompletion=presets)
+        str,
+        typer.Argument(
+            metavar="PRESET", help="A preset's name, a path, or a downloaded model's name.", autocompletion=presets
+        ),
     ],
     settings: Annotated[
         list[str] | None,

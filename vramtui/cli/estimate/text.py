@@ -1,9 +1,11 @@
 """`vramtui estimate` for people: every part with its arithmetic, as one would check it on paper."""
 
 import os
+import shlex
 import shutil
 import sys
 import textwrap
+from pathlib import Path
 
 import msgspec
 
@@ -80,7 +82,19 @@ def _print_short(found: PresetFile, one: Estimate) -> None:
     step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
     error = "" if one.error is None else f"; stated error ±{format_percent(one.error).removeprefix('+')}"
     _print_wrapped("", f"{one.method}: peaks in {PHASE_TITLES[one.peak_phase]}{step}{error}")
-    _print_wrapped("", f"`vramtui estimate {found.key} -v` shows the arithmetic and the assumptions.")
+    _print_wrapped("", f"`vramtui estimate {_command_name(found)} -v` shows the arithmetic and the assumptions.")
+
+
+def _command_name(found: PresetFile) -> str:
+    """What to type for it: a preset's or a model's name, or the path where it was given by one."""
+    from vramtui.presets.library import PresetLibrary  # noqa: PLC0415 - as everything of presets
+
+    path = Path(found.path)
+    if found.bundled or "/" in found.key or ":" in found.key or path == PresetLibrary().user_folder / path.name:
+        return found.key
+    from vramtui.presets.reading import shown  # noqa: PLC0415 - as above
+
+    return shlex.quote(shown(path))
 
 
 def _print_one(one: Estimate) -> None:

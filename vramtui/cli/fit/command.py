@@ -23,7 +23,10 @@ from vramtui.estimators.planner.planner import Edge, Plan, Planner
 
 def fit(
     preset: Annotated[
-        str, typer.Argument(metavar="PRESET", help="A preset's name, or a path.", autocompletion=presets)
+        str,
+        typer.Argument(
+            metavar="PRESET", help="A preset's name, a path, or a downloaded model's name.", autocompletion=presets
+        ),
     ],
     gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …", autocompletion=cards)] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or the memory to fit: 24GiB.")] = None,

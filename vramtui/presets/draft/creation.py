@@ -10,7 +10,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_files.as_preset import is_model_file
+from vramtui.presets.model_stores.local_models import is_model_file
 from vramtui.presets.reading import shown
 from vramtui.presets.toml.writer import write_preset_text
 
@@ -18,8 +18,8 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def create_preset(library: PresetLibrary, name: str, source: str) -> Path:
-    """Write the preset `name` from `source`, the path of a model's file or the name or path of a preset; another
-    preset's text is copied with its comments.
+    """Write the preset `name` from `source`, a model's path or name in a local store, or the name or path of a preset;
+    another preset's text is copied with its comments.
 
     Raises:
         UserError: the name cannot be a file's or is taken, or the source cannot be read.
@@ -31,7 +31,7 @@ def create_preset(library: PresetLibrary, name: str, source: str) -> Path:
     if name in set(library.keys()):
         raise UserError(f"a preset is called {name!r} already; choose another name")
     found = library.get(source)
-    text = as_toml(found.preset) if is_model_file(source) else Path(found.path).read_text(encoding="utf-8-sig")
+    text = as_toml(found.preset) if is_model_file(found.path) else Path(found.path).read_text(encoding="utf-8-sig")
     write_preset_text(path, text)
     return path
 

@@ -12,7 +12,8 @@ from vramtui.presets.draft.edited_text import EditedText, TryOut
 from vramtui.presets.draft.preset_file import OpenedFile, Stamp, open_text, stamp_of
 from vramtui.presets.form.types import FormGroup
 from vramtui.presets.library import bundled_folder, config_dir
-from vramtui.presets.model_files.as_preset import is_model_file, preset_of
+from vramtui.presets.model_files.as_preset import preset_of
+from vramtui.presets.model_stores.local_models import find_model, is_model_file
 from vramtui.presets.reading import PresetProblem, shown
 from vramtui.presets.toml.whole_files import NotDurable
 from vramtui.presets.toml.writer import write_preset_text
@@ -81,7 +82,8 @@ class Draft:
             UserError: the file cannot be read.
         """
         if is_model_file(found.path):
-            return cls.new(as_toml(found.preset), found.key, try_out=try_out, user_folder=user_folder)
+            name = name_for(found.key)
+            return cls.new(as_toml(found.preset), name, try_out=try_out, user_folder=user_folder)
         return cls.at(Path(found.path), bundled=found.bundled, try_out=try_out, user_folder=user_folder)
 
     @classmethod
@@ -248,15 +250,21 @@ def difference_between(before: str, after: str, before_name: str, after_name: st
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
-def draft_from_model(path: Path, *, try_out: TryOut | None = None, user_folder: Path | None = None) -> Draft:
-    """A new draft from a model's file: config.json, *.safetensors, *.gguf, or a folder with them.
+def name_for(title: str) -> str:
+    """A name that a preset's file may have, from any title."""
+    name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in title).strip("-._")
+    return name[:100] or "model"
+
+
+def draft_from_model(name: str, *, try_out: TryOut | None = None, user_folder: Path | None = None) -> Draft:
+    """A new draft from a model's file, a folder with one, or a model's name in a local store.
 
     Raises:
         UserError: it cannot be read, is damaged, or describes a model that is not known.
     """
-    preset = preset_of(path)
-    name = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "-" for c in preset.name).strip("-._")
-    return Draft.new(as_toml(preset), name[:100] or "model", try_out=try_out, user_folder=user_folder)
+    found = find_model(name)
+    preset = preset_of(Path(name).expanduser()) if found is None else preset_of(found.path, found.name)
+    return Draft.new(as_toml(preset), name_for(preset.name), try_out=try_out, user_folder=user_folder)
 
 
 def draft_copy(

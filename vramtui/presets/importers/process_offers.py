@@ -16,7 +16,7 @@ from vramtui.presets.importers.file_offers import Offer, offers_of_file, with_mo
 from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLAGS, whole
 from vramtui.presets.importers.job_files import JobFile
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_files import is_model_file
+from vramtui.presets.model_stores.local_models import is_model_file
 
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
@@ -105,7 +105,7 @@ def start_from(
     said = {offer.key: offer.value for offer in offers}
     folder = library.user_folder
     if MODEL_FILE in said:
-        draft = draft_from_model(Path(said[MODEL_FILE]).expanduser(), try_out=try_out, user_folder=folder)
+        draft = draft_from_model(said[MODEL_FILE], try_out=try_out, user_folder=folder)
         draft.name = name
     elif PRESET in said:
         draft = draft_copy(library.get(said[PRESET]), name, try_out=try_out, user_folder=folder)

@@ -14,42 +14,34 @@ from vramtui.presets.model_files.gguf_model import GgufHeader
 from vramtui.presets.model_files.safetensors import CheckpointWeights
 from vramtui.presets.model_files.search import (
     PRECISIONS,
-    SUFFIXES,
-    folder_index,
     gguf_table,
     read_gguf_header,
     read_hugging_face,
     with_weights,
 )
+from vramtui.presets.model_stores.folders import is_gguf
 from vramtui.presets.schema import find_faults
 
 PROMPT, ANSWER, CONTEXT = 2048, 256, 8192
 
 
-def is_model_file(name: str) -> bool:
-    """Whether a preset's name is in truth the path of a model's file, or of a folder with one."""
-    if name.endswith(SUFFIXES):
-        return True
-    try:
-        folder = Path(name).expanduser()
-        return (folder / folder_index(folder)).is_file()
-    except (OSError, ValueError, RuntimeError):
-        return False
-
-
-def preset_of(path: Path) -> Preset:
+def preset_of(path: Path, name: str = "") -> Preset:
     """The model at `path` and a default run: generation for a Hugging Face model, llama.cpp for a GGUF file.
+
+    Args:
+        path: a model's file, or the folder of a config.
+        name: what it is called; its file's or folder's name when empty.
 
     Raises:
         UserError: it cannot be read, is damaged, or describes a model that is not known.
     """
-    if path.suffix == ".gguf":
+    if is_gguf(path):
         header = read_gguf_header(path)
-        return _preset(path, _gguf_tables(path, header))
-    return _preset(path, tables_of_config(_title(path), *read_hugging_face(path)))
+        return _preset(path, _gguf_tables(path, header, name or path.stem))
+    return _preset(path, tables_of_config(name or _title(path), *read_hugging_face(path)))
 
 
-def _gguf_tables(path: Path, header: GgufHeader) -> dict[str, Any]:
+def _gguf_tables(path: Path, header: GgufHeader, name: str) -> dict[str, Any]:
     model = gguf_table(path, header)
     main = header.main_type()
     longest = model.get("max_position_embeddings")
@@ -64,7 +56,7 @@ def _gguf_tables(path: Path, header: GgufHeader) -> dict[str, Any]:
     if main in Quantization.__args__:  # type: ignore[attr-defined] # a Literal's values
         run["quantization"] = main
     said = f"{header.parameters:,} parameters, most of them in {main}; every tensor counted as the file holds it"
-    return {"name": path.stem, "notes": f"Read from a GGUF header: {said}.", "model": model, "run": run}
+    return {"name": name, "notes": f"Read from a GGUF header: {said}.", "model": model, "run": run}
 
 
 def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights | None = None) -> dict[str, Any]:

@@ -10,14 +10,13 @@ from vramtui.presets.draft.preset_file import Stamp, stamp_of
 from vramtui.presets.model_files.own_code import with_files_found
 from vramtui.presets.model_files.search import (
     CONFIG,
-    INDEX,
-    SUFFIXES,
-    WEIGHTS,
     gguf_table,
     read_gguf_header,
     read_hugging_face,
     with_weights,
 )
+from vramtui.presets.model_stores.folders import INDEX, SUFFIXES, WEIGHTS, is_gguf
+from vramtui.presets.model_stores.local_models import find_model
 
 KEY = "config"
 
@@ -36,9 +35,12 @@ def filled(tables: dict[str, Any], folder: Path | None) -> dict[str, Any]:
         return tables
     name = model[KEY]
     if not isinstance(name, str) or not name or "\0" in name:
-        raise UserError("model.config must be the path of a config.json, safetensors or GGUF file, in quotes")
+        raise UserError(
+            "model.config must be the path of a config.json, safetensors or GGUF file, or a model's name, in quotes"
+        )
     try:
-        said = _table((folder or Path()) / Path(name).expanduser())
+        found = find_model(name, folder=folder)
+        said = _table((folder or Path()) / Path(name).expanduser() if found is None else found.path)
     except (UserError, RuntimeError) as error:
         raise UserError(f"model.config: {error}") from None
     own = {key: value for key, value in model.items() if key != KEY}
@@ -60,7 +62,7 @@ def _table(path: Path) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _read(path: Path, _stamps: tuple[Stamp | None, ...]) -> dict[str, Any]:
-    if path.suffix == ".gguf":
+    if is_gguf(path):
         return dict(gguf_table(path, read_gguf_header(path)))
     if path.suffix in SUFFIXES or path.is_dir():
         return dict(with_weights(*read_hugging_face(path)))

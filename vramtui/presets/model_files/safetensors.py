@@ -65,6 +65,10 @@ class CheckpointWeights(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class MissingShard(UserError):
+    """A file that an index names is not there."""
+
+
 class _Entry(msgspec.Struct, frozen=True):
     dtype: str
     shape: tuple[int, ...]
@@ -106,6 +110,8 @@ def read_index(path: Path) -> CheckpointWeights:
             raise UserError(f"{shown(path)} names {printable(name[:80])!r}, which is no safetensors file beside it")
     whole = CheckpointWeights(parameters=0, bytes=0, types={})
     for name in names:
+        if not path.with_name(name).exists():
+            raise MissingShard(f"{shown(path.with_name(name))} does not exist, which {path.name} names")
         whole += read_safetensors(path.with_name(name))
     missing = set(places) - whole.names
     if missing:

@@ -9,10 +9,11 @@ from vramtui.presets.model_files.config import ConfigFile, read_config
 from vramtui.presets.model_files.diffusers import INDEX as PIPELINE
 from vramtui.presets.model_files.gguf import read_gguf
 from vramtui.presets.model_files.gguf_model import GgufHeader
-from vramtui.presets.model_files.safetensors import CheckpointWeights, read_index, read_safetensors
+from vramtui.presets.model_files.safetensors import CheckpointWeights, MissingShard, read_index, read_safetensors
+from vramtui.presets.model_stores.folders import INDEX, WEIGHTS
 
-CONFIG, WEIGHTS, INDEX = "config.json", "model.safetensors", "model.safetensors.index.json"
-SUFFIXES = (".json", ".safetensors", ".gguf")
+CONFIG = "config.json"
+LFS = b"version https://git-lfs"
 # By safetensors' name of the type that most numbers have.
 PRECISIONS = {"F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 
@@ -57,10 +58,29 @@ def read_hugging_face(path: Path) -> tuple[ConfigFile, CheckpointWeights | None]
         weights = read_index(path)
         return _beside(path, weights), weights
     config = read_config(path)
+    return config, weights_beside(path)
+
+
+def weights_beside(config: Path) -> CheckpointWeights | None:
+    """The weights in a config's folder; None where they are not, or not wholly, downloaded.
+
+    Raises:
+        UserError: they are damaged.
+    """
     for name, read in ((WEIGHTS, read_safetensors), (INDEX, read_index)):
-        if path.name == CONFIG and path.with_name(name).is_file():
-            return config, read(path.with_name(name))
-    return config, None
+        path = config.with_name(name)
+        if config.name == CONFIG and path.is_file() and not _is_pointer(path):
+            try:
+                return read(path)
+            except MissingShard:
+                return None
+    return None
+
+
+def _is_pointer(path: Path) -> bool:
+    """Whether Git LFS has left a line of text in the place of a large file."""
+    with path.open("rb") as file:
+        return file.read(len(LFS)) == LFS
 
 
 def folder_index(folder: Path) -> str:

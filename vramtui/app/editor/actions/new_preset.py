@@ -37,7 +37,7 @@ class NewPreset:
         """Ask what to begin with."""
         running = self._host.running()
         lines = [
-            ("a model's file", "config.json, *.safetensors, *.gguf or a folder"),
+            ("a model", "a file, a folder, or a name in the local caches"),
             ("a copy", f"of {self._open.draft.name} as it stands here"),
             ("a training file", "YAML or JSON of accelerate, DeepSpeed, axolotl …"),
         ]
@@ -55,13 +55,15 @@ class NewPreset:
     def _from_model(self) -> None:
         def check(path: str) -> str:
             try:
-                draft = draft_from_model(Path(path).expanduser(), try_out=self._open.estimator)
-            except (UserError, OSError) as error:
+                draft = draft_from_model(path.strip(), try_out=self._open.estimator)
+            except (UserError, OSError, RuntimeError) as error:
                 return str(error)
             self._open.begin(draft)
             return ""
 
-        prompt = "Path of config.json, a *.safetensors or *.gguf file, or a folder with them:"
+        prompt = (
+            "Path of config.json, *.safetensors, *.gguf or a folder; or a downloaded model, as meta-llama/Llama-3.1-8B:"
+        )
         self._screen.app.push_screen(Ask("A new preset from a model's file", prompt, "", check))
 
     def _as_copy(self) -> None:
