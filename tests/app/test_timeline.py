@@ -32,6 +32,8 @@ from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.traced.estimator import estimate_of
 from vramtui.estimators.traced.process.results import Progress, TraceResult
 from vramtui.estimators.traced.process.results import TracePoint as Point
+from vramtui.monitor.predictor import LazyAnalytic
+from vramtui.presets.library import PresetLibrary
 
 # A small GPT's trace as the program itself made it, its fine trace thinned.
 KEPT = Path(__file__).parent / "trace.json.gz"
@@ -235,6 +237,22 @@ async def test_without_a_preset() -> None:
     async with dashboard([climbing()[0]], presets=FixedPresets(()), tracer=HandTracer(), notifications=True) as driver:
         assert "No preset selected" in await press(driver, "3")
         assert "Choose a preset first" in await press(driver, "t")
+
+
+async def test_small_experiments_are_told_in_small_units() -> None:
+    rule = PresetLibrary().get("rule-optimizer-timeline")
+    predictions = LazyAnalytic()
+    async with dashboard(climbing(1), presets=FixedPresets((rule,)), preset=rule.key, estimator=predictions) as driver:
+        text = await press(driver, "3")
+        assert "rule · batch 100" in text
+        assert "KiB     held     peak reserved" in text
+        assert "351.0    351.0" in text  # 359,424 B after the first forward pass, as published
+        assert "  0.0 " not in text
+        text = await press(driver, "1")
+        assert "batch ‹ 100 ›  optimizer ‹ adam ›  dtype ‹ fp32 ›" in " ".join(text.split("│"))
+        assert "bf16" not in text.partition("Estimate")[2]
+        assert "250 KiB = 250 x 256 x 4 B = 256,000 B" in " ".join(text.replace("│", " ").split())
+        assert "batch ‹ 101* ›" in await press(driver, "]")
 
 
 OWN_CODE = PresetFile(

@@ -221,3 +221,14 @@ def test_a_failure_on_the_card_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.setattr(running, "NATIVE", "vramtui.estimators.traced.experiments.nowhere")
     with pytest.raises(UserError, match=r"linear failed on the card: .*nowhere"):
         running.measure(wrong, wrong.runs[0])
+
+
+def test_a_drawing_is_whole_in_a_low_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "24")
+    done = run("mlp", "--predict-only", "--plot")
+    bars = [line.partition("┤")[0].strip() for line in done.stdout.splitlines() if "┤" in line]
+    rows = [line for line in done.stdout.partition("\n\n")[2].splitlines() if line[-1:].isdigit()]
+    assert len(bars) == 22
+    assert len(set(bars)) == 22
+    assert bars[0] == "training model"
+    assert len(rows) >= 22

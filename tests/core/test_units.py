@@ -5,7 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.units import GIB, MIB, format_bytes, format_duration, format_gib, format_percent, parse_size
+from vramtui.core.base.units import (
+    GIB,
+    KIB,
+    MIB,
+    format_bytes,
+    format_duration,
+    format_gib,
+    format_in,
+    format_percent,
+    format_short,
+    parse_size,
+    unit_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -14,6 +26,29 @@ from vramtui.core.base.units import GIB, MIB, format_bytes, format_duration, for
 )
 def test_a_byte_count_takes_the_largest_unit_that_fits(count: int | None, text: str) -> None:
     assert format_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "unit", "text"),
+    [
+        (None, GIB, "–"),
+        (0, MIB, "0 B"),
+        (30 * GIB, GIB, "30.0"),
+        (GIB // 20, GIB, "51.2 MiB"),
+        (4 * MIB, GIB, "4.0 MiB"),
+        (1023 * KIB, GIB, "1023 KiB"),
+        (359_424, KIB, "351.0"),
+        (512, MIB, "512 B"),
+    ],
+)
+def test_a_figure_under_a_unit_never_reads_as_nothing(count: int | None, unit: int, text: str) -> None:
+    assert format_in(count, unit) == text
+
+
+@given(st.integers(1, 1 << 50))
+def test_a_short_size_takes_eight_columns_at_most(count: int) -> None:
+    assert len(format_short(count)) <= 8
+    assert len(format_in(count, unit_of(count)[0])) <= 9
 
 
 @pytest.mark.parametrize(

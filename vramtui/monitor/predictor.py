@@ -13,7 +13,8 @@ from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fit_beside_others, fits_in
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import Workload
+from vramtui.core.schema.rule_inputs import RuleInputs
+from vramtui.core.schema.workload import Run, Workload
 
 Correct = Callable[[Estimate, Workload, Device], Estimate]
 
@@ -189,7 +190,7 @@ class Predictor:
         """The search for the largest batch whose process fits the empty card, at its end where that takes no time to
         speak of; None when there is no telling.
         """
-        if not hasattr(workload.run, "batch_size") or self.ask(workload, device).estimate is None:
+        if not hasattr(_batched(workload), "batch_size") or self.ask(workload, device).estimate is None:
             return None
         one = _with_batch(workload, 1)  # of whatever size the batch is now: the answer is the same
         search = self._batches.get((one, device))
@@ -216,9 +217,15 @@ class Predictor:
         return estimate is not None and fits_in(estimate.process, device.total_memory)
 
 
+def _batched(workload: Workload) -> Run | RuleInputs | None:
+    """What holds the batch: the run, or the inputs of the rule that a preset is about."""
+    return workload.rule if isinstance(workload.model, RuleModel) else workload.run
+
+
 def _with_batch(workload: Workload, batch: int) -> Workload:
-    run = msgspec.structs.replace(workload.run, batch_size=batch)
-    return msgspec.structs.replace(workload, run=run)
+    table = "rule" if isinstance(workload.model, RuleModel) else "run"
+    changed: Any = msgspec.structs.replace(_batched(workload), batch_size=batch)  # type: ignore[type-var]
+    return msgspec.structs.replace(workload, **{table: changed})
 
 
 def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:

@@ -7,7 +7,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.bars import legend, stack
 from vramtui.app.ui.lines import Piece, Wheeled, fit, paragraph, right, strip
-from vramtui.core.base.units import format_gib
+from vramtui.core.base.units import format_in, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
 
 NAME, BY, FIGURE = 17, 9, 8
@@ -89,7 +89,7 @@ class PhaseBars(Wheeled[TimelineView], can_focus=True):
         )
         top = max(max(moment.peak_allocated, moment.allocated) for _, _, moment, _ in lines)
         several = len(sides) > 1
-        made = [_heading(palette, width, several=several)]
+        made = [_heading(unit_of(top)[1], palette, width, several=several)]
         made += [_line(line, top, palette, width, several=several) for line in shown]
         return [*made, *(strip(pieces, width, palette.text) for pieces in key)][:height]
 
@@ -113,17 +113,18 @@ def _bar_width(width: int, *, several: bool) -> int:
     return max(4, width - 1 - NAME - (BY if several else 0) - figures * (FIGURE + 1) - 2)
 
 
-def _heading(palette: Palette, width: int, *, several: bool) -> Strip:
+def _heading(unit: str, palette: Palette, width: int, *, several: bool) -> Strip:
     names = ("held", "peak", "reserved") if width >= RESERVED_FROM else ("held", "peak")
     start = " " + fit("step, phase", NAME) + (fit("", BY) if several else "")
     figures = "".join(right(name, FIGURE + 1) for name in names)
-    middle = right("GiB", _bar_width(width, several=several)) if width >= RESERVED_FROM else ""
+    middle = right(unit, _bar_width(width, several=several))
     return strip([(start + fit(middle, _bar_width(width, several=several)) + figures, palette.dim)], width, palette.dim)
 
 
 def _line(line: Line, top: int, palette: Palette, width: int, *, several: bool) -> Strip:
     label, side, moment, peaks = line
     bar = _bar_width(width, several=several)
+    unit, _ = unit_of(top)
     pieces = stack(moment.categories, moment.allocated, moment.peak_allocated, top, bar, palette=palette)
     filled = sum(len(text) for text, _ in pieces)
     observed = side == "observed"
@@ -133,10 +134,10 @@ def _line(line: Line, top: int, palette: Palette, width: int, *, several: bool) 
     peak = palette.ink("prediction", bold=True) if peaks else palette.dim
     end: list[Piece] = [
         (" " * (bar - filled), palette.text),
-        (right(format_gib(moment.allocated), FIGURE + 1), palette.text),
-        (right(format_gib(moment.peak_allocated), FIGURE + 1), peak),
+        (right(format_in(moment.allocated, unit), FIGURE + 1), palette.text),
+        (right(format_in(moment.peak_allocated, unit), FIGURE + 1), peak),
     ]
     if width >= RESERVED_FROM:
-        end.append((right(format_gib(moment.reserved), FIGURE + 1), palette.dim))
+        end.append((right(format_in(moment.reserved, unit), FIGURE + 1), palette.dim))
     end.append((" ◂" if peaks else "", peak))
     return strip([*start, *pieces, *end], width, palette.text)

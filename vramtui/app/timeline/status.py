@@ -10,6 +10,8 @@ from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.lines import Lines, Piece, fit, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes
+from vramtui.core.schema.decoder_models import RuleModel
+from vramtui.core.schema.workload import Workload
 
 UNOBSERVED = "Nothing observed: a job started with `vramtui run` reports its phases."
 OFFER = "Press t to trace it: PyTorch runs it on fake tensors in the background, no GPU needed."
@@ -39,16 +41,21 @@ def _cut(pieces: list[Piece], width: int) -> list[Piece]:
 
 
 def _workload(panel: Panel, palette: Palette) -> list[Piece]:
-    run = panel.workload.run
     fields = [field for field in fields_of(panel.workload) if not field.choices]
     facts = [f"{field.label} {value}" for field in fields if (value := value_of(panel.workload, field)) is not None]
     changed = "  * changed, u undoes" if panel.changed else ""
     return [
         (printable(panel.preset.key), palette.ink("primary", bold=True)),
-        (f" on {printable(panel.device.name)} · {type(run).__struct_config__.tag}", palette.text),
+        (f" on {printable(panel.device.name)} · {_kind(panel.workload)}", palette.text),
         ("".join(f" · {fact}" for fact in facts), palette.dim),
         (changed, palette.ink("accent")),
     ]
+
+
+def _kind(workload: Workload) -> str:
+    """What is done: `train`, `infer`, `serve`; `rule` where a published rule is all there is."""
+    table = workload.model if isinstance(workload.model, RuleModel) else workload.run
+    return str(type(table).__struct_config__.tag)
 
 
 def _trace(view: TimelineView, palette: Palette) -> list[Piece]:

@@ -7,7 +7,7 @@ from vramtui.app.state.view import Series, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.braille import braille_rows, buckets, levels
 from vramtui.app.ui.lines import Framed, Piece, paragraph, right, strip
-from vramtui.core.base.units import GIB, format_bytes, format_duration
+from vramtui.core.base.units import GIB, KIB, MIB, format_bytes, format_duration
 
 AXIS = 6
 LEGEND_FROM = 6
@@ -76,11 +76,12 @@ def ticks(ceiling: int, height: int) -> dict[int, str]:
 
 
 def short(count: int) -> str:
-    """Bytes in few columns: `58G`, `512M`."""
+    """Bytes in few columns: `58G`, `512M`, `16K`."""
     if count >= GIB:
         text = f"{count / GIB:.0f}" if count >= 10 * GIB else f"{count / GIB:.1f}".removesuffix(".0")
         return f"{text}G"
-    return f"{count >> 20}M"
+    unit, letter = (MIB, "M") if count >= MIB else (KIB, "K")
+    return f"{count // unit}{letter}"
 
 
 def _legend(view: View, palette: Palette, width: int) -> Strip:

@@ -8,7 +8,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Piece, fit, right, strip
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_bytes, format_gib, format_percent
+from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_gib, format_percent, format_short
 from vramtui.core.estimate.comparison import Comparison, ComparisonRow
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import CATEGORIES, LINES, TITLES, TOTALS, Line
@@ -118,12 +118,12 @@ def seen_of(row: ComparisonRow) -> str:
 
 
 def size_of(count: int | None) -> str:
-    """GiB from a tenth of one upwards, MiB below, so that a small part is not shown as nothing."""
+    """GiB from a tenth of one upwards, smaller units below, so that a small part is not shown as nothing."""
     if count is None:
         return UNKNOWN
     if count >= GIB // 10 or count == 0:
         return f"{format_gib(count)} GiB"
-    return f"{count / MIB:.1f} MiB" if count >= MIB // 10 else format_bytes(count)
+    return f"{count / MIB:.1f} MiB" if count >= MIB else format_short(count)
 
 
 def _mini_bar(count: int, largest: int, width: int) -> str:

@@ -13,8 +13,8 @@ from vramtui.app.ui.lines import Framed, Piece, paragraph, strip, wrap
 from vramtui.app.ui.parts_tree import rule_lines, size_of, tree
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
-from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
-from vramtui.monitor.predictor import verdict
+from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate, Part
+from vramtui.monitor.predictor import MOST_BATCH, verdict
 
 NO_PRESET = (
     "No preset selected. Press p to choose one: its memory is predicted here and marked on the GPU's bar.",
@@ -153,7 +153,8 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     lines = paragraph(told_fit if told else f"{where} does not report its size", palette, width, colour)
     if (panel.batch is not None or panel.search is not None) and told:
         found = "…" if panel.search is not None else panel.batch
-        most = f"largest batch on an empty card: {found}" if found else "no batch fits even an empty card"
+        more = " or more" if found == MOST_BATCH else ""
+        most = f"largest batch on an empty card: {found}{more}" if found else "no batch fits even an empty card"
         lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
     if panel.uncalibrated is not None:
         before = panel.uncalibrated
@@ -182,13 +183,22 @@ def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> 
         strip([(" calculation", palette.ink("muted", bold=True))], width, palette.text),
     ]
     for part in sorted(estimate.parts, key=lambda part: -part.at_peak):
-        text = f"{size_of(part.at_peak)} = {part.formula}"
+        text = f"{size_of(part.bytes)} = {part.formula}{_alive(part)}"
         told = [strip([(f"   {line}", palette.dim)], width, palette.text) for line in wrap(text, width - 4)]
         if len(lines) + 1 + len(told) > height:
             break
         ink = palette.ink(part.line.replace("_", "-"))
         lines += [strip([(f" {part.name}", ink)], width, palette.text), *told]
     return lines if len(lines) > 2 else []
+
+
+def _alive(part: Part) -> str:
+    """How much of a part is alive at the peak, where that is not all of it."""
+    if part.at_peak == part.bytes:
+        return ""
+    if part.at_peak:
+        return f"; {size_of(part.at_peak)} at the peak"
+    return "; beside the total" if part.lifetime == BESIDE_TOTAL else "; none of it at the peak"
 
 
 def _when(panel: Panel, estimate: Estimate) -> str:

@@ -4,9 +4,10 @@ from typing import Any
 
 
 def drawing(title: str, width: int, height: int, *, colour: bool) -> Any:  # noqa: ANN401 - plotext has no types
-    """An empty plotext figure of `width` columns and `height` rows under `title`."""
+    """An empty plotext figure of `width` columns and `height` rows under `title`, however low the terminal is."""
     import plotext  # noqa: PLC0415 - 0.4 s to load, so only where something is drawn
 
+    plotext.terminal.limit(width=False, height=False)
     figure = plotext.figure
     figure.clear()
     figure.theme("default" if colour else "colorless")

@@ -15,6 +15,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
 from vramtui.core.estimate.fits import Fit
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS
+from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.preset import PresetFile
 
@@ -57,7 +58,9 @@ def print_estimates(
 
 
 def _print_values(found: PresetFile) -> None:
-    values = {key: value for key, value in msgspec.to_builtins(found.preset.run).items() if value is not None}
+    workload = found.preset.workload
+    table = workload.rule if isinstance(workload.model, RuleModel) else workload.run
+    values = {key: value for key, value in msgspec.to_builtins(table).items() if value is not None}
     _print_wrapped("  ", ", ".join(f"{key} {_plain(value)}" for key, value in values.items()))
     if found.preset.workload.parallel is not None:
         usual = msgspec.to_builtins(Parallel())

@@ -2,8 +2,8 @@
 
 from vramtui.cli.common.category_bars import MARKS, Bars
 from vramtui.cli.common.plotting import drawing, finished
-from vramtui.cli.trace.text import unit_of
 from vramtui.core.base.colours import DARK
+from vramtui.core.base.units import unit_of
 from vramtui.estimators.lab.runner import LabRow, Outcome
 from vramtui.estimators.traced.process.results import TraceRow
 

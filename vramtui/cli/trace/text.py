@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vramtui.cli.common.category_bars import NAMES, Bars
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import GIB, KIB, MIB, format_bytes
+from vramtui.core.base.units import format_bytes, unit_of
 from vramtui.estimators.traced.process.results import LiveAllocation, Progress, TraceResult, TraceRow
 
 PIPE_WIDTH = 120
@@ -76,11 +76,6 @@ def _aligned(cells: tuple[str, ...], widths: list[int]) -> str:
 
 def _number(size: int, unit: int) -> str:
     return f"{size / unit:.2f}"
-
-
-def unit_of(top: int) -> tuple[int, str]:
-    """The unit for a table whose largest figure is `top` bytes, and its name."""
-    return next(((unit, name) for unit, name in ((GIB, "GiB"), (MIB, "MiB")) if top >= unit), (KIB, "KiB"))
 
 
 def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:

@@ -27,6 +27,30 @@ def format_bytes(count: int | None, digits: int = 1) -> str:
     return f"{count} B"
 
 
+def format_short(count: int) -> str:
+    """As `format_bytes`, in eight columns at most up to 9999 TiB: `8.1 MiB`, `250 KiB`."""
+    text = format_bytes(count)
+    return text if len(text) <= 8 else format_bytes(count, 0)
+
+
+def unit_of(top: int) -> tuple[int, str]:
+    """The unit for a table whose largest figure is `top` bytes, and its name; KiB up to 10 MiB, where blocks count."""
+    if top >= GIB:
+        return GIB, "GiB"
+    return (MIB, "MiB") if top >= 10 * MIB else (KIB, "KiB")
+
+
+def format_in(count: int | None, unit: int) -> str:
+    """A byte count as a bare number of `unit`, for columns whose heading holds the unit.
+
+    One that would stand there as 0.0 is written in its own unit, by its name, in eight columns at most: `30.0`,
+    `4.0 MiB`, `512 KiB`, `0 B`.
+    """
+    if count is None:
+        return UNKNOWN
+    return f"{count / unit:.1f}" if 20 * abs(count) >= unit else format_short(count)
+
+
 def format_gib(count: int | None, digits: int = 1) -> str:
     """A byte count as a bare number of GiB, for columns whose heading holds the unit."""
     return UNKNOWN if count is None else f"{count / GIB:.{digits}f}"

@@ -29,6 +29,10 @@ PHASE_TITLES: dict[Phase, str] = {
 }
 
 
+# The lifetime of a figure that a rule publishes and that is no part of its total.
+BESIDE_TOTAL = "beside the total, for comparison"
+
+
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One named piece of memory.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
+from vramtui.core.estimate.estimate import BESIDE_TOTAL, Estimate, Moment, Part, Phase
 from vramtui.core.estimate.ledger import CATEGORIES, Category, Ledger, Line
 from vramtui.core.schema.rule_inputs import RuleInputs
 from vramtui.core.schema.workload import Workload
@@ -102,7 +102,7 @@ class RuleSheet:
                 at_peak=0,
                 formula=formula,
                 source=self.source,
-                lifetime="beside the total, for comparison",
+                lifetime=BESIDE_TOTAL,
             )
         )
 
