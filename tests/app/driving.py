@@ -8,6 +8,7 @@ from textual.pilot import Pilot
 from tests.app import moments
 from tests.app.stand_ins import FixedPresets, RoundEstimator, Still
 from vramtui.app.app import Dashboard
+from vramtui.app.lab.controller import RunExperiment
 from vramtui.app.messages import PresetsRead, SampleTaken
 from vramtui.app.services import Services
 from vramtui.app.timeline.tracer import Tracer
@@ -47,6 +48,7 @@ async def dashboard(
     tracer: Tracer | None = None,
     estimator: Estimator | None = None,
     sampler: FastSampler | None = None,
+    experiment: RunExperiment | None = None,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -59,7 +61,7 @@ async def dashboard(
         preset=preset,
         estimator=estimator or RoundEstimator(),
         settings=settings,
-        services=Services(save=save, tracer=tracer, sampler=sampler),
+        services=Services(save=save, tracer=tracer, sampler=sampler, experiment=experiment),
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:
         await give(app, pilot, *samples)

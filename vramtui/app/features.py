@@ -11,6 +11,7 @@ from vramtui.app.feature import Feature
 from vramtui.app.feed import FeedStatus
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
+from vramtui.app.lab.controller import LabController
 from vramtui.app.live.alerts import AlertFeature
 from vramtui.app.live.presets import PresetReader
 from vramtui.app.live.recorder import RecordingFeature
@@ -65,6 +66,7 @@ class Features:
         self.panel = PanelController(shared)
         self.plan = PlanController(shared)
         self.history = HistoryController(shared, services.runs, calibrates=settings.dashboard.calibration)
+        self.lab = LabController(shared, services.experiment)
         self.help = HelpController(shared)
         self.signals = SignalController(shared, services.signaller, services.no_signals)
         self.export = ExportController(shared, services.save, services.snapshots)
@@ -75,6 +77,7 @@ class Features:
             self.plan,
             self.history,
             self.traces,
+            self.lab,
             self.max_batch,
             self.alerts,
             self.presets,
@@ -88,6 +91,7 @@ class Features:
             "plan": self.plan.screen,
             "timeline": lambda: self.traces.screen(self._shared),
             "history": self.history.screen,
+            "lab": self.lab.screen,
         }
 
     def play(self, recording: Recorded, clock: Callable[[], float]) -> None:

@@ -22,6 +22,7 @@ SCREENS = (
     ScreenEntry("2", "plan", "Plan", "Plan: what fits where, before it runs"),
     ScreenEntry("3", "timeline", "Timeline", "Timeline: the preset phase by phase"),
     ScreenEntry("4", "history", "History", "History: past runs and their prediction errors"),
+    ScreenEntry("5", "lab", "Lab", "Lab: small experiments, step by step"),
 )
 FIRST = SCREENS[0].name
 
@@ -153,6 +154,15 @@ HISTORY_BINDINGS: list[BindingType] = [
     _key("o", "reverse_runs", "reverse", "history.reverse", "Reverse order"),
     _problems("history"),
     _quiet("escape", "leave_history", "Clear the filter; then back to Watch", "history.leave"),
+]
+LAB_BINDINGS: list[BindingType] = [
+    _key("t", "trace_experiment", "trace", "lab.trace", "Run the experiment with PyTorch on fake tensors"),
+    _key("x", "cancel_experiment", "cancel", "lab.cancel", "Cancel the trace"),
+    _key("g", "switch_card", "card", "lab.card", "Switch between the article's kind of card and the selected GPU's"),
+    _key("m", "measure_experiment", "measure", "lab.measure", "Measure it too, on this machine's first GPU"),
+    _taking("lab"),
+    _problems("lab"),
+    _quiet("escape", "leave_lab", "Cancel the trace; without one, back to Watch", "lab.leave"),
 ]
 REPLAY_KEYS = "space play · , . step · g go to · ( ) speed"
 REPLAY_BINDINGS: list[BindingType] = [

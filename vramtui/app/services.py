@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from vramtui.app.export.controller import Save, SnapshotWriter
     from vramtui.app.history.model import RunStore
+    from vramtui.app.lab.controller import RunExperiment
     from vramtui.app.signals.signaller import Signaller
     from vramtui.app.timeline.tracer import Tracer
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -29,6 +30,7 @@ class Services:
         run_writer: writes runs into the history.
         sampler: looks at processes between samples, in place of one for the source.
         jobs: what jobs report of themselves now.
+        experiment: runs one of the lab's experiments; may take seconds.
     """
 
     tracer: "Tracer | None" = None
@@ -40,4 +42,5 @@ class Services:
     recorder: "RecordingFactory | None" = None
     run_writer: "RunWriter | None" = None
     sampler: "FastSampler | None" = None
+    experiment: "RunExperiment | None" = None
     jobs: "Callable[[], Sequence[ObservedJob]] | None" = None

@@ -224,7 +224,7 @@ def _batched(workload: Workload) -> Run | RuleInputs | None:
 
 def _with_batch(workload: Workload, batch: int) -> Workload:
     table = "rule" if isinstance(workload.model, RuleModel) else "run"
-    changed: Any = msgspec.structs.replace(_batched(workload), batch_size=batch)  # type: ignore[type-var]
+    changed: Any = msgspec.structs.replace(_batched(workload), batch_size=batch)  # type: ignore[type-var]  # who calls has seen that it has one
     return msgspec.structs.replace(workload, **{table: changed})
 
 

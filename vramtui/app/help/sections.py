@@ -13,11 +13,13 @@ from vramtui.app.history.run_window import RunWindow
 from vramtui.app.keys import (
     APP_BINDINGS,
     HISTORY_BINDINGS,
+    LAB_BINDINGS,
     PLAN_BINDINGS,
     REPLAY_BINDINGS,
     TIMELINE_BINDINGS,
     WATCH_BINDINGS,
 )
+from vramtui.app.lab.steps import LabSteps
 from vramtui.app.plan.widgets.advice import PlanWords
 from vramtui.app.plan.widgets.heatmap import Heatmap
 from vramtui.app.timeline.phases import PhaseBars
@@ -70,6 +72,12 @@ HISTORY = (
     " those of finished runs; calibration uses those on this host."
 )
 RUNS = "SEEN is the largest sample of the process, and Δ is that against the prediction."
+LAB = (
+    "Small experiments on PyTorch's memory. PRINTED is what the article prints, PREDICTED arithmetic alone, TRACED"
+    " PyTorch itself on fake tensors, MEASURED a card, all in bytes allocated; Δ is TRACED against PRINTED, or else"
+    " against PREDICTED.\n"
+    "Below are the allocator's segments at the selected step: bright is new since the step before."
+)
 FORM = (
     "Typing into a field changes the text at once, and Esc reverts it. ‹ › step a value, a letter finds a choice,"
     " and grey values are defaults. ✗ marks an error, * an unsaved change.\n"
@@ -88,6 +96,8 @@ SECTIONS = (
     Section("history.", "History", HISTORY_BINDINGS, HISTORY),
     Section("runs.", "List of runs", RunRows.BINDINGS, RUNS),
     Section("run.", "One run", RunWindow.BINDINGS),
+    Section("experiment.", "Steps of an experiment", LabSteps.BINDINGS, LAB),
+    Section("lab.", "Lab", LAB_BINDINGS),
     Section("replay.", "While a recording is played", REPLAY_BINDINGS),
     Section("form.", "Preset editor: form", FORM_BINDINGS, FORM),
     Section("editor.", "Preset editor", EDITOR_BINDINGS),

@@ -14,7 +14,7 @@ from vramtui.cli.dashboard.past_runs import past_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
 from vramtui.cli.dashboard.signals import signaller_for
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
-from vramtui.cli.dashboard.tracer import ChildTracer
+from vramtui.cli.dashboard.tracer import ChildTracer, run_experiment
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import CONFIG, Settings
 from vramtui.monitor.run_writer import HistoryRunWriter
@@ -106,6 +106,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
         runs=past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner)),
         recorder=FileRecorder(folder) if opened.recording is None else None,
         run_writer=HistoryRunWriter(run_history) if is_real else None,
+        experiment=run_experiment,
         jobs=ProbeClient("dashboard").jobs if is_real else opened.jobs,
     )
 

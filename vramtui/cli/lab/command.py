@@ -103,6 +103,8 @@ def document(outcome: "Outcome") -> dict[str, object]:
                 "predicted": _figures(row.predicted),
                 "measured": None if row.measured is None else _figures(row.measured),
                 "difference": row.difference,
+                "formula": row.formula,
+                "printed": row.printed,
             }
             for row in outcome.rows
         ],

@@ -44,24 +44,28 @@ def verdict(outcome: Outcome) -> str:
 
 def _print_rows(outcome: Outcome, bars: Bars) -> None:
     measured = outcome.facts is not None
+    printed = any(row.printed is not None for row in outcome.rows)
     name = max(len(row.label) for row in outcome.rows)
-    head = f"{'BYTES':<{name}}  {'ALLOCATED':>15}  {'RESERVED':>15}"
-    print(bars.strong(head + (f"  {'MEASURED':>15}  DIFFERENCE" if measured else f"  {'PEAK ALLOCATED':>15}")))
+    head = f"{'BYTES':<{name}}  {'ALLOCATED':>14}  {'RESERVED':>14}"
+    head += f"  {'AS PRINTED':>12}" if printed else ""
+    print(bars.strong(head + (f"  {'MEASURED':>14}  DIFFERENCE" if measured else f"  {'PEAK ALLOCATED':>14}")))
     run = ""
     for row in outcome.rows:
         if row.run != run:
             run = row.run
             print(bars.strong(run))
-        print(_row(row, name, measured=measured))
+        print(_row(row, name, measured=measured, printed=printed))
 
 
-def _row(row: LabRow, width: int, *, measured: bool) -> str:
-    start = f"{row.label:<{width}}  {row.predicted.allocated:>15,}  {row.predicted.reserved:>15,}"
+def _row(row: LabRow, width: int, *, measured: bool, printed: bool) -> str:
+    start = f"{row.label:<{width}}  {row.predicted.allocated:>14,}  {row.predicted.reserved:>14,}"
+    if printed:
+        start += f"  {'' if row.printed is None else format(row.printed, ','):>12}"
     if not measured:
-        return f"{start}  {row.predicted.peak_allocated:>15,}"
+        return f"{start}  {row.predicted.peak_allocated:>14,}"
     if row.measured is None:
-        return f"{start}  {'–':>15}"
-    return f"{start}  {row.measured.allocated:>15,}  {difference(row.predicted, row.measured)}"
+        return f"{start}  {'–':>14}"
+    return f"{start}  {row.measured.allocated:>14,}  {difference(row.predicted, row.measured)}"
 
 
 def difference(predicted: TorchFigures, measured: TorchFigures) -> str:

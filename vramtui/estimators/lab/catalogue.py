@@ -6,13 +6,44 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.schema.rule_inputs import LayerNormRule, LinearRule, MlpRule, OptimizerTimelineRule, RuleInputs
+
+BLOCK_SIZES = tuple(
+    sorted((0, 1, *(512 * blocks + beside for blocks in range(1, 9) for beside in (-1, 0, 1)), 3200, 4196))
+)
+STEPS = 4
+_STEP_LABELS = tuple(
+    f"{phase} {step}" for step in range(STEPS) for phase in ("forward", "backward", "step", "zero_grad")
+)
 
 
 class ExperimentRun(msgspec.Struct, frozen=True):
-    """One function of an experiment's code, and what tells it from the others; empty where it is alone."""
+    """One function of an experiment's code.
+
+    Attributes:
+        function: its name.
+        title: what tells it from the experiment's others; empty where it is alone.
+        rule: the formula that predicts it; None where there is none.
+        labels: the moments that are predicted, in the order in which the formula has them.
+        printed: bytes allocated at a moment as an article prints them.
+    """
 
     function: str
     title: str = ""
+    rule: RuleInputs | None = None
+    labels: tuple[str, ...] = ()
+    printed: dict[str, int] = {}
+
+
+def _small_steps(optimizer: Literal["sgd", "adam"], title: str, after: dict[str, int]) -> ExperimentRun:
+    """Four steps of Linear(256, 250) on a batch of 100."""
+    return ExperimentRun(
+        f"small_steps_{optimizer}",
+        title,
+        rule=OptimizerTimelineRule(in_features=256, out_features=250, batch_size=100, optimizer=optimizer),
+        labels=("model", "input", *_STEP_LABELS),
+        printed={"model": 257_024, "input": 359_424} | after,
+    )
 
 
 class Experiment(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +78,18 @@ EXPERIMENTS: dict[str, Experiment] = {
             runs=(ExperimentRun("cache"),),
         ),
         Experiment(
+            key="small-cache",
+            title="1024 numbers, deleted, and empty_cache",
+            lesson="Deleting a tensor frees its block, not its segment: allocated falls, reserved stays at 2 MiB.",
+            module="tensors",
+            runs=(
+                ExperimentRun(
+                    "small_cache",
+                    printed={"nothing yet": 0, "1024 numbers": 4096, "deleted": 0, "empty_cache": 0},
+                ),
+            ),
+        ),
+        Experiment(
             key="dtypes",
             title="Bytes of 1,048,576 numbers in each dtype",
             lesson="Allocated divided by 1,048,576 is the size of one number.",
@@ -58,7 +101,7 @@ EXPERIMENTS: dict[str, Experiment] = {
             title="A tensor takes whole blocks of 512 bytes",
             lesson="One byte takes 512, and 513 bytes take 1024.",
             module="tensors",
-            runs=(ExperimentRun("blocks"),),
+            runs=(ExperimentRun("blocks", labels=tuple(map(str, BLOCK_SIZES)), printed={"3200": 3584}),),
             plot="curve",
         ),
         Experiment(
@@ -67,7 +110,21 @@ EXPERIMENTS: dict[str, Experiment] = {
             lesson="The first product of each thread makes cuBLAS a workspace that stays when all else is deleted: "
             "33,554,432 bytes on capability 9.0, 8,519,680 below.",
             module="nets",
-            runs=(ExperimentRun("linear"),),
+            runs=(
+                ExperimentRun(
+                    "linear",
+                    rule=LinearRule(in_features=256, out_features=250),
+                    labels=("model", "input", "forward", "backward", "deletion", "workspaces cleared"),
+                    printed={
+                        "model": 257_024,
+                        "input": 258_048,
+                        "forward": 8_778_752,
+                        "backward": 17_555_456,
+                        "deletion": 17_039_360,
+                        "workspaces cleared": 0,
+                    },
+                ),
+            ),
         ),
         Experiment(
             key="autograd",
@@ -77,11 +134,49 @@ EXPERIMENTS: dict[str, Experiment] = {
             runs=(ExperimentRun("autograd"),),
         ),
         Experiment(
+            key="small-mlp",
+            title="Linear(200, 100), ReLU, Linear(100, 200), Sigmoid on a batch of 5",
+            lesson="Forward keeps the outputs of ReLU and Sigmoid for backward; inference mode only the last one.",
+            module="nets",
+            runs=(
+                ExperimentRun(
+                    "small_mlp_training",
+                    "training",
+                    rule=MlpRule(in_features=200, hidden_features=100, out_features=200, batch_size=5),
+                    labels=("model", "input", "forward", "backward"),
+                    printed={"forward": 8_692_224, "backward": 17_372_160},
+                ),
+                ExperimentRun(
+                    "small_mlp_inference",
+                    "inference_mode",
+                    rule=MlpRule(
+                        in_features=200, hidden_features=100, out_features=200, batch_size=5, mode="inference"
+                    ),
+                    labels=("model", "input", "forward"),
+                    printed={"forward": 8_690_176},
+                ),
+            ),
+        ),
+        Experiment(
             key="mlp",
             title="An MLP's intermediates, in training and in inference mode",
             lesson="Training keeps every layer's output for backward; in inference mode two at a time are enough.",
             module="nets",
             runs=(ExperimentRun("mlp_training", "training"), ExperimentRun("mlp_inference", "inference_mode")),
+        ),
+        Experiment(
+            key="small-layernorm",
+            title="A layer norm of ten numbers in one line",
+            lesson="Of the line's intermediates only the normalised numbers stay, which the factor's gradient needs.",
+            module="nets",
+            runs=(
+                ExperimentRun(
+                    "small_layernorm",
+                    rule=LayerNormRule(shape=(10,)),
+                    labels=("factor", "input", "forward"),
+                    printed={"forward": 2048},
+                ),
+            ),
         ),
         Experiment(
             key="layernorm",
@@ -90,6 +185,29 @@ EXPERIMENTS: dict[str, Experiment] = {
             "tensors for backward.",
             module="nets",
             runs=(ExperimentRun("layernorm_fused", "nn.LayerNorm"), ExperimentRun("layernorm_manual", "spelled out")),
+        ),
+        Experiment(
+            key="small-steps",
+            title="Four steps of Linear(256, 250) with SGD and with Adam, without workspaces",
+            lesson="Adam's first step adds two numbers for each weight, which stay: from then on the second backward "
+            "pass is the fullest moment.",
+            module="nets",
+            runs=(
+                _small_steps("sgd", "SGD", {"step 0": 616_448}),
+                _small_steps(
+                    "adam",
+                    "Adam",
+                    {
+                        "forward 0": 459_776,
+                        "backward 0": 716_800,
+                        "step 0": 1_130_496,
+                        "zero_grad 0": 873_472,
+                        "forward 1": 973_824,
+                        "backward 1": 1_230_848,
+                    },
+                ),
+            ),
+            plot="stacks",
         ),
         Experiment(
             key="optimizer",

@@ -4,6 +4,7 @@ import contextlib
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
@@ -12,6 +13,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
+from vramtui.estimators.lab import formulas
 from vramtui.estimators.lab.catalogue import Experiment, ExperimentRun
 from vramtui.estimators.traced.process.results import TraceRequest, TraceRow
 from vramtui.estimators.traced.process.run import trace
@@ -29,14 +31,40 @@ _PATIENCE = 300.0
 _CARD_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 
 
+class HeldBlock(msgspec.Struct, frozen=True):
+    """One block of a segment: its bytes, and whether a tensor holds it."""
+
+    size: int
+    held: bool
+
+
+class HeldSegment(msgspec.Struct, frozen=True):
+    """One segment of the allocator, its blocks in order of their addresses."""
+
+    address: int
+    size: int
+    pool: str
+    blocks: tuple[HeldBlock, ...]
+
+
 class TorchFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What PyTorch says of its memory at one moment, in bytes; the peaks are those since the moment before."""
+    """What PyTorch says of its memory at one moment, in bytes; the peaks are those since the moment before.
+
+    Attributes:
+        segments: as `torch.cuda.memory_snapshot` has them; addresses are a process's own.
+    """
 
     label: str
     allocated: int
     reserved: int
     peak_allocated: int
     peak_reserved: int
+    segments: tuple[HeldSegment, ...] = ()
+
+    @property
+    def figures(self) -> tuple[int, int, int, int]:
+        """The four numbers."""
+        return self.allocated, self.reserved, self.peak_allocated, self.peak_reserved
 
 
 class MeasuredCard(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,12 +115,23 @@ class PredictedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LabRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment, predicted and measured."""
+    """One moment.
+
+    Attributes:
+        run: the title of its run.
+        label: what has just happened.
+        predicted: by the trace, on fake tensors.
+        measured: on a card.
+        formula: bytes allocated by arithmetic alone; None where there is no formula.
+        printed: bytes allocated as an article prints them; None where none does.
+    """
 
     run: str
     label: str
     predicted: TorchFigures
     measured: TorchFigures | None = None
+    formula: int | None = None
+    printed: int | None = None
 
     @property
     def difference(self) -> int | None:
@@ -102,7 +141,7 @@ class LabRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def exact(self) -> bool | None:
         """Whether all four figures agree to the byte."""
-        return None if self.measured is None else self.predicted == self.measured
+        return None if self.measured is None else self.predicted.figures == self.measured.figures
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,6 +167,7 @@ def perform(
     measurer: Measurer | None,
     named: bool,
     separate_lt_workspace: bool = False,
+    cancel: threading.Event | None = None,
 ) -> Outcome:
     """Run one experiment.
 
@@ -138,9 +178,11 @@ def perform(
         named: a person has named `device`: only a card of its capability is measured. Otherwise the prediction is for
             the card that was measured.
         separate_lt_workspace: as PyTorch up to 2.11 keeps it.
+        cancel: set it from another thread to end the prediction.
 
     Raises:
         UserError: torch is missing, or a run failed.
+        TraceCancelled: `cancel` was set.
     """
     rows: list[LabRow] = []
     phases: dict[str, tuple[TraceRow, ...]] = {}
@@ -152,26 +194,41 @@ def perform(
             device = card.device
         if card is None or card.capability != device.capability:
             measured = None
-        predicted = predict(experiment, run, device, separate_lt_workspace=separate_lt_workspace)
+        predicted = predict(experiment, run, device, separate_lt_workspace=separate_lt_workspace, cancel=cancel)
         torch, phases[run.title] = predicted.torch, predicted.phases
         facts = measured.facts if measured else facts
-        rows += _side_by_side(run, predicted, measured)
+        rows += _side_by_side(run, predicted, measured, formulas.predicted(experiment, run, device))
     return Outcome(experiment=experiment, device=device, torch=torch, facts=facts, rows=tuple(rows), phases=phases)
 
 
-def _side_by_side(run: ExperimentRun, predicted: PredictedRun, measured: MeasuredRun | None) -> Iterator[LabRow]:
+def _side_by_side(
+    run: ExperimentRun, predicted: PredictedRun, measured: MeasuredRun | None, by_formula: dict[str, int]
+) -> Iterator[LabRow]:
     beside = {row.label: row for row in measured.rows} if measured else {}
     for row in predicted.rows:
-        yield LabRow(run=run.title, label=row.label, predicted=row, measured=beside.get(row.label))
+        yield LabRow(
+            run=run.title,
+            label=row.label,
+            predicted=row,
+            measured=beside.get(row.label),
+            formula=by_formula.get(row.label),
+            printed=run.printed.get(row.label),
+        )
 
 
 def predict(
-    experiment: Experiment, run: ExperimentRun, device: Device, *, separate_lt_workspace: bool = False
+    experiment: Experiment,
+    run: ExperimentRun,
+    device: Device,
+    *,
+    separate_lt_workspace: bool = False,
+    cancel: threading.Event | None = None,
 ) -> PredictedRun:
     """The run on fake tensors.
 
     Raises:
         UserError: torch is missing, or the code failed.
+        TraceCancelled: `cancel` was set.
     """
     with tempfile.TemporaryDirectory() as folder:
         rows = Path(folder) / "rows.json"
@@ -183,7 +240,7 @@ def predict(
             steps=_ENDLESS,
             separate_lt_workspace=separate_lt_workspace,
         )
-        result = trace(request, timeout=_PATIENCE)
+        result = trace(request, timeout=_PATIENCE, cancel=cancel)
         if result.out_of_memory is not None:
             raise UserError(f"{experiment.key}: {result.out_of_memory}")
         return PredictedRun(torch=result.torch, rows=_read(rows), phases=result.timeline)

@@ -1,5 +1,6 @@
 """What small nets hold: workspaces, intermediates, norms, optimizers."""
 
+import os
 from collections.abc import Callable
 
 import torch
@@ -23,6 +24,8 @@ def linear() -> None:
     marks.mark("backward")
     del model, x, y
     marks.mark("deletion")
+    torch._C._cuda_clearCublasWorkspaces()
+    marks.mark("workspaces cleared")
     marks.write()
 
 
@@ -52,6 +55,38 @@ def _mlp() -> nn.Sequential:
     for _ in range(4):
         layers += [nn.Linear(WIDTH, WIDTH), nn.ReLU()]
     return nn.Sequential(*layers).to("cuda")
+
+
+def _small_mlp() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(200, 100), nn.ReLU(), nn.Linear(100, 200), nn.Sigmoid()).to("cuda")
+
+
+def small_mlp_training() -> None:
+    """Two linear layers on a batch of 5: forward keeps what backward needs, backward makes the gradients."""
+    marks = Marks()
+    model = _small_mlp()
+    marks.mark("model")
+    x = torch.randn(5, 200, device="cuda")
+    marks.mark("input")
+    y = model(x)
+    marks.mark("forward")
+    y.sum().backward()
+    marks.mark("backward")
+    marks.write()
+
+
+def small_mlp_inference() -> None:
+    """The same without a graph."""
+    marks = Marks()
+    with torch.inference_mode():
+        model = _small_mlp()
+        marks.mark("model")
+        x = torch.randn(5, 200, device="cuda")
+        marks.mark("input")
+        y = model(x)
+        marks.mark("forward")
+    del y
+    marks.write()
 
 
 def _through(marks: Marks, model: nn.Sequential) -> None:
@@ -115,6 +150,50 @@ def layernorm_fused() -> None:
 def layernorm_manual() -> None:
     """The same in nine operators."""
     _normed(ManualNorm(WIDTH))
+
+
+def small_layernorm() -> None:
+    """On ten numbers, with one trained factor and no bias: what is left of the line when it is done."""
+    marks = Marks()
+    w = torch.ones(10, device="cuda", requires_grad=True)
+    marks.mark("factor")
+    x = torch.randn(10, device="cuda")
+    marks.mark("input")
+    y = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-6) * w
+    marks.mark("forward")
+    del y
+    marks.write()
+
+
+def _small_steps(kind: type[torch.optim.Optimizer]) -> None:
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":0:0"  # read at the first product; the figures are those of tensors alone
+    marks = Marks()
+    model = nn.Linear(256, 250).to("cuda")
+    marks.mark("model")
+    optimizer = kind(model.parameters(), lr=1e-3)  # type: ignore[call-arg] # as below
+    x = torch.randn(100, 256, device="cuda")
+    marks.mark("input")
+    for step in range(4):
+        y = model(x)
+        marks.mark(f"forward {step}")
+        y.sum().backward()
+        marks.mark(f"backward {step}")
+        optimizer.step()
+        del y
+        marks.mark(f"step {step}")
+        optimizer.zero_grad()
+        marks.mark(f"zero_grad {step}")
+    marks.write()
+
+
+def small_steps_sgd() -> None:
+    """Plain SGD, and no workspace."""
+    _small_steps(torch.optim.SGD)
+
+
+def small_steps_adam() -> None:
+    """Adam, and no workspace."""
+    _small_steps(torch.optim.Adam)
 
 
 def _trained(kind: type[torch.optim.Optimizer]) -> None:

@@ -2,6 +2,7 @@
 
 import torch
 
+from vramtui.estimators.lab.catalogue import BLOCK_SIZES
 from vramtui.estimators.traced.experiments.marks import Marks
 
 MIB = 1 << 20
@@ -10,7 +11,6 @@ DTYPES = (
     "float64", "float32", "float16", "bfloat16", "float8_e4m3fn", "int64", "int32", "int16", "int8", "uint16",
     "uint8", "bool", "complex64",
 )  # fmt: skip
-SIZES = (0, 1, *(512 * blocks + beside for blocks in range(1, 9) for beside in (-1, 0, 1)), 4196)
 
 
 def cache() -> None:
@@ -37,6 +37,19 @@ def cache() -> None:
     marks.write()
 
 
+def small_cache() -> None:
+    """One tensor of 4 KiB: its segment stays when it is gone, until the cache is emptied."""
+    marks = Marks()
+    marks.mark("nothing yet")
+    x = torch.zeros(1024, device="cuda")
+    marks.mark("1024 numbers")
+    del x
+    marks.mark("deleted")
+    torch.cuda.empty_cache()
+    marks.mark("empty_cache")
+    marks.write()
+
+
 def dtypes() -> None:
     """The same million of numbers in each type."""
     marks = Marks()
@@ -52,7 +65,7 @@ def dtypes() -> None:
 def blocks() -> None:
     """A tensor of so many bytes takes whole blocks of 512."""
     marks = Marks()
-    for size in SIZES:
+    for size in BLOCK_SIZES:
         tensor = torch.empty(size, dtype=torch.uint8, device="cuda")
         marks.mark(str(size))
         del tensor

@@ -1,0 +1,1 @@
+"""The Lab screen: small experiments on PyTorch's memory, step by step."""
