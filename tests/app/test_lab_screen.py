@@ -115,7 +115,7 @@ async def test_the_selected_gpus_card_says_how_far_it_is_from_the_article(monkey
     name = "H200"
     monkeypatch.setattr(DashboardState, "device", lambda _self: card(name))
     lab = HandLab(at_once=False)
-    async with dashboard(climbing(1), experiment=lab) as driver:
+    async with dashboard(climbing(1), experiment=lab, notifications=True) as driver:
         text = await press(driver, "5", "g", "end", "up")
         assert f"{name}, capability 9.0" in text
         assert "+50,069,504" in text

@@ -24,7 +24,7 @@ class ExperimentList(Framed[LabView]):
     def titles(self, view: LabView) -> tuple[str, str]:
         """How to get to another one."""
         del view
-        return "Experiments", "← →"
+        return "Experiments", "arrows select"
 
     def on_click(self, event: events.Click) -> None:
         """Select the one under the pointer."""
