@@ -27,12 +27,16 @@ def recorded(path: Path) -> list[dict[str, Any]]:
     return [row for row in rows if row["phase"] != "start"]
 
 
-def traced(name: str, folder: str, steps: int = 3) -> TraceResult:
-    """Trace a recorded run on the card of `folder`."""
-    request = TraceRequest(
+def request_for(name: str, folder: str, steps: int = 3) -> TraceRequest:
+    """What traces a recorded run on the card of `folder`."""
+    return TraceRequest(
         path=str(HERE / "golden_training.py"), arguments=(name,), device=card(CARDS[folder]), steps=steps
     )
-    return trace(request, timeout=300)
+
+
+def traced(name: str, folder: str, steps: int = 3) -> TraceResult:
+    """Trace a recorded run on the card of `folder`."""
+    return trace(request_for(name, folder, steps), timeout=300)
 
 
 def compared(path: Path) -> dict[str, Any]:

@@ -6,10 +6,11 @@ import pytest
 
 pytest.importorskip("torch")
 
-from benchmarks.trace_accuracy import FIGURES, GOLDEN, recorded, traced
+from benchmarks.trace_accuracy import FIGURES, GOLDEN, recorded, request_for
+from tests.warm_traces import trace_all
 from vramtui.core.estimate.devices import Device, card
 from vramtui.estimators.torch_facts.context import cuda_context_bytes
-from vramtui.estimators.traced.process.results import TraceRequest
+from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
 from vramtui.estimators.traced.process.run import trace
 
 pytestmark = pytest.mark.torch
@@ -31,11 +32,16 @@ RUNS = (
 )
 
 
+@pytest.fixture(scope="module")
+def traces() -> dict[str, TraceResult]:
+    requests = [request_for(name, folder) for folder, name in (run.split("/") for run in RUNS)]
+    return dict(zip(RUNS, trace_all(requests), strict=True))
+
+
 @pytest.mark.parametrize("run", RUNS)
-def test_every_phase_is_equal(run: str) -> None:
-    folder, name = run.split("/")
+def test_every_phase_is_equal(traces: dict[str, TraceResult], run: str) -> None:
     true = recorded(GOLDEN / f"{run}.json")
-    mine = traced(name, folder).timeline
+    mine = traces[run].timeline
     assert [(row.phase, row.step, *(getattr(row, figure) for figure in FIGURES)) for row in mine] == [
         (row["phase"], row["step"], *(row[figure] for figure in FIGURES)) for row in true
     ]

@@ -7,12 +7,14 @@ import msgspec
 import pytest
 
 from benchmarks.golden_workloads import WORKLOADS
+from tests.warm_traces import trace_all
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.traced.estimator import TRACED, estimate_of, request_of
+from vramtui.estimators.traced.process.results import TraceResult
 from vramtui.estimators.traced.process.run import trace
 from vramtui.estimators.traced.workloads.configs import config_of
 from vramtui.estimators.traced.workloads.limits import check
@@ -39,10 +41,15 @@ LLAMA = TransformerModel(
 )
 
 
+@pytest.fixture(scope="module")
+def traces() -> dict[str, TraceResult]:
+    return dict(zip(SOME, trace_all([request_of(WORKLOADS[name], card("H200")) for name in SOME]), strict=True))
+
+
 @pytest.mark.parametrize("name", SOME)
-def test_the_job_of_a_preset_is_the_recorded_one_to_the_byte(name: str) -> None:
+def test_the_job_of_a_preset_is_the_recorded_one_to_the_byte(traces: dict[str, TraceResult], name: str) -> None:
     recorded = json.loads((RECORDED / f"{name}.json").read_text(encoding="utf-8"))
-    result = trace(request_of(WORKLOADS[name], card("H200")))
+    result = traces[name]
     expected = [(row[0], row[1], row[2], row[4]) for row in recorded["rows"] if row[0] != "start"]
     assert [(row.phase, row.step, row.allocated, row.peak_allocated) for row in result.timeline] == expected
     estimate = estimate_of(result, WORKLOADS[name])
