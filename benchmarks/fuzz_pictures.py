@@ -53,7 +53,7 @@ def lines_of(panel: Lines[View], view: View) -> Iterator[str]:
 
 def rows_of(view: View) -> Iterator[str]:
     """The first rows of the table."""
-    columns = columns_for(WIDTH, WIDTH)
+    columns = columns_for(WIDTH, WIDTH, view.columns, predicts=view.predicts)
     return (row_strip(columns, row, _palette(), WIDTH, cursor=None).text for row in view.rows[:MOST_ROWS])
 
 

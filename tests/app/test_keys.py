@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from textual.command import CommandList
 from textual.widgets import Input, OptionList
 
 from tests.app import moments
@@ -305,15 +304,13 @@ async def test_the_panel_takes_the_keys_with_tab() -> None:
         assert length(await press(driver, "up", "up", "up", "up", "minus")) == 4096
 
 
-async def test_span_theme_and_redraw() -> None:
+async def test_span_and_redraw() -> None:
     async with dashboard(climbing()) as driver:
         first = view_of(driver).series
         second = (await press(driver, "t")).series
         assert first is not None
         assert second is not None
         assert (first.end - first.start, second.end - second.start) == (120, 600)
-        await press(driver, "ctrl+t")
-        assert driver[0].theme == "vramtui-light"
         await press(driver, "ctrl+l")
         assert "vramtui" in screen_text(driver[0])
 
@@ -373,8 +370,7 @@ async def test_a_palette_command_runs() -> None:
     async with dashboard(climbing()) as driver:
         await press(driver, "ctrl+p")
         await press(driver, *"pause the display")
-        while driver[0].screen.query_one(CommandList).option_count != 1:
-            await driver[1].pause(0.01)
+        assert str(driver[0].screen.query_one(OptionList).get_option_at_index(0).prompt).split()[-1] == "space"
         await press(driver, "enter")
         while not driver[0].state.paused:
             await driver[1].pause(0.01)

@@ -8,8 +8,7 @@ from textual import events
 from textual.app import App, SystemCommand
 from textual.await_complete import AwaitComplete
 from textual.binding import BindingsMap
-from textual.command import CommandPalette
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 
 from vramtui.app import messages
 from vramtui.app.context import AppContext
@@ -25,9 +24,9 @@ from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.terminal.closed_screens import ClosedScreens
 from vramtui.app.terminal.colours import Colours
 from vramtui.app.terminal.key_queue import KeyQueue
-from vramtui.app.terminal.screen_size import SizedCommandPalette
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.trace_jobs import TraceJobs
+from vramtui.app.ui.notice_line import NoticeLine
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.screen import Watch
 from vramtui.core.estimate.estimate import Estimator
@@ -100,7 +99,8 @@ class Dashboard(App[None]):
         traces = TraceJobs(self, services.tracer, self.redraw)
         self.session = _session(source, services, Predictor(estimator, traced=traces.estimate), self.settings)
         self.state = DashboardState(self.session, hint, self.settings.columns)
-        self.shared = AppContext(self, self.state, self.redraw, self.screens, now, interval)
+        self.notices = NoticeLine(self)
+        self.shared = AppContext(self, self.state, self.redraw, self.screens, now, interval, self.notices)
         self.parts = Features(
             self.shared,
             services,
@@ -193,9 +193,22 @@ class Dashboard(App[None]):
             self.screen.refresh()
 
     def action_command_palette(self) -> None:
-        """Textual's palette, as a screen of this program."""
-        if not isinstance(self.screen, CommandPalette):
-            self.push_screen(SizedCommandPalette(id="--command-palette"))
+        """Every action of the screen that is shown, by its name."""
+        from vramtui.app.choosers.actions import ActionChooser  # noqa: PLC0415 - not needed for the first paint
+
+        if isinstance(self.screen, ModalScreen):
+            return
+        actions = list(self.get_system_commands(self.screen))
+
+        def run(at: str | None) -> None:
+            if at is not None:
+                self.call_later(actions[int(at)].callback)
+
+        self.push_screen(ActionChooser(actions), run)
+
+    def _refresh_notifications(self) -> None:
+        """Show what there is to say in the line of the keys."""
+        self.notices.refresh()
 
     def pop_screen(self) -> AwaitComplete:
         """Close the window in front."""
@@ -337,9 +350,16 @@ class Dashboard(App[None]):
         self.state.toggle_pause()
         self.draw()
 
-    def action_next_theme(self) -> None:
-        """Dark, light, the terminal's own."""
-        self.colours.next_theme()
+    def action_change_theme(self) -> None:
+        """Choose a theme, each shown as the cursor comes to it."""
+        from vramtui.app.choosers.themes import ThemeChooser  # noqa: PLC0415 - not needed for the first paint
+
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                kept = f'theme = "{name}" under [dashboard] in config.toml keeps it'
+                self.notify(f"{name} until you quit; {kept}", markup=False)
+
+        self.push_screen(ThemeChooser(self.colours.themes(), self.theme, self.colours.show), chosen)
 
     def action_redraw(self) -> None:
         """Something else wrote on the terminal."""
@@ -349,9 +369,8 @@ class Dashboard(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Every action with a name, for the command palette."""
         yield from commands(self, self.screens.current)
-        yield from (
-            command for command in super().get_system_commands(screen) if command.title in ("Theme", "Screenshot")
-        )
+        own = (command for command in super().get_system_commands(screen) if command.title == "Screenshot")
+        yield from (SystemCommand(command.title, "", command.callback) for command in own)
 
 
 def _session(source: Source, services: Services, predictor: Predictor, settings: Settings) -> MonitorSession:

@@ -8,6 +8,7 @@ from textual.app import App
 from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.screens import ScreenRouter
 from vramtui.app.state.dashboard_state import DashboardState
+from vramtui.app.ui.notice_line import NoticeLine
 
 CHOOSE_PRESET = "Choose a preset first: p"
 
@@ -23,6 +24,7 @@ class AppContext:
         screens: the whole screens.
         clock: seconds since the epoch; tests freeze it.
         interval: seconds between reads.
+        notices: what was said lately.
     """
 
     app: App[None]
@@ -31,3 +33,4 @@ class AppContext:
     screens: ScreenRouter
     clock: Callable[[], float]
     interval: float
+    notices: NoticeLine

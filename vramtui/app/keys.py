@@ -186,6 +186,6 @@ APP_BINDINGS: list[BindingType] = [
         "ctrl+c", "interrupt", "Quit", id="app.interrupt", show=False, priority=True, tooltip="Quit with exit code 130"
     ),
     _quiet("K", "calibrate", "Calibrate estimates from this host's past runs (on/off)", "app.calibration"),
-    _quiet("ctrl+t", "next_theme", "Change theme: dark, light, terminal colours", "app.theme"),
+    _quiet("ctrl+t", "change_theme", "Theme", "app.theme"),
     _quiet("ctrl+l", "redraw", "Redraw the screen", "app.redraw"),
 ]

@@ -81,6 +81,7 @@ THEMES = (
 )
 
 
+FAINT = 0.6
 # The colour of each verdict on whether something fits.
 FIT_COLOURS: dict[FitVerdict, str] = {"fits": "success", "tight": "warning", "does not fit": "error"}
 
@@ -131,7 +132,9 @@ def palette_variables(variables: dict[str, str], *, dark: bool) -> dict[str, str
     whole = dict(DARK if dark else LIGHT) | variables
     foreground, background = Color.parse(whole["foreground"]), Color.parse(whole["background"])
     if foreground.ansi is None and background.ansi is None:
-        whole["muted"] = background.blend(foreground, 0.62).hex
+        # Where a theme's text is faint itself, as in the light Solarized, quiet text has to be nearer to it.
+        faint = abs(foreground.brightness - background.brightness) < FAINT
+        whole["muted"] = background.blend(foreground, 0.8 if faint else 0.62).hex
         whole["line"] = background.blend(foreground, 0.25).hex
         whole["cursor"] = background.blend(Color.parse(whole["primary"]), 0.28).hex
         whole["tab"] = whole["primary"]

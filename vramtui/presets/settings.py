@@ -20,7 +20,7 @@ EXAMPLE = """\
 
 [dashboard]
 # interval = 1.0          # seconds between looks at the GPUs
-# theme = "vramtui-dark"  # or vramtui-light, vramtui-ansi; without it what suits the terminal
+# theme = "vramtui-dark"  # ctrl+t shows them all, nord and gruvbox among them; without it what suits the terminal
 # preset = "gpt2-124m"    # in the estimate panel from the beginning; none by default
 # read_only = false       # true: nothing is ever done to a process
 # calibration = false     # true: estimates go by what this host's own runs teach (K in the dashboard)

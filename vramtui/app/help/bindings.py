@@ -38,13 +38,17 @@ def commands(app: App[None], screen: ViewScreen | None) -> Iterable[SystemComman
     """Every action of the screen that is shown and of the app, as the palette lists them."""
     if screen is None:
         return
-    for active in screen.active_bindings.values():
+    listed: set[str] = set()
+    # Those of the screen first: what works everywhere is known sooner.
+    for active in sorted(screen.active_bindings.values(), key=lambda one: one.node is app):
         binding = active.binding
+        # Textual's own have no id; one with several keys stands there once for each.
+        if not binding.id or binding.id in listed:
+            continue
         if not binding.system and active.node in (screen, app) and active.enabled:
+            listed.add(binding.id)
             title = (binding.tooltip or binding.description).rstrip(".")
-            yield SystemCommand(
-                title, f"{binding.description} ({app.get_key_display(binding)})", _runner(app, screen, binding)
-            )
+            yield SystemCommand(title, app.get_key_display(binding), _runner(app, screen, binding))
 
 
 def _runner(app: App[None], screen: ViewScreen, binding: Binding) -> Callable[[], object]:

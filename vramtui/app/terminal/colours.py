@@ -54,11 +54,13 @@ class Colours:
         self._app.theme_changed_signal.subscribe(self._app, self._on_theme)
         self.palette = Palette(self._variables)
 
-    def next_theme(self) -> None:
-        """Dark, light, the terminal's own."""
-        names = [theme.name for theme in THEMES]
-        at = names.index(self._app.theme) if self._app.theme in names else -1
-        self._app.theme = names[(at + 1) % len(names)]
+    def themes(self) -> dict[str, Theme]:
+        """Those that there are, by name: ours and Textual's."""
+        return self._app.available_themes
+
+    def show(self, name: str) -> None:
+        """Draw everything in the theme of this name."""
+        self._app.theme = name
 
     def _on_theme(self, theme: Theme) -> None:
         del theme

@@ -9,7 +9,6 @@ screen out for ever: the process uses a whole core, and neither keys nor `q` are
 from typing import TYPE_CHECKING
 
 from textual import events
-from textual.command import CommandPalette
 
 if TYPE_CHECKING:
     from textual.app import App
@@ -27,7 +26,3 @@ class CurrentSize:
     async def _on_resize(self, event: events.Resize) -> None:
         if event.size != self.app.size:
             event.prevent_default()  # keeps Textual's own handler from a layout for another size
-
-
-class SizedCommandPalette(CurrentSize, CommandPalette):
-    """Textual's command palette, laid out once for each size."""

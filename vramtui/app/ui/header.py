@@ -96,8 +96,8 @@ def _right(view: View, palette: Palette) -> list[Piece]:
 
 
 def problem_count(view: View) -> int:
-    """How many sentences the problems list has to show."""
+    """How many paragraphs the problems list has to show: what several GPUs have in common is one."""
     sample = view.sample
-    lost = sum(gpu.state != "ok" for gpu in sample.gpus) if sample is not None else 0
-    told = len(sample.problems) if sample is not None else 0
+    lost = len({gpu.reason or gpu.state for gpu in sample.gpus if gpu.state != "ok"}) if sample is not None else 0
+    told = len({(problem.message, problem.hint) for problem in sample.problems}) if sample is not None else 0
     return told + lost + len(view.notes) + bool(view.failure) + bool(view.history_error)

@@ -1,4 +1,4 @@
-"""The last line: the keys that matter most, each of which can also be clicked."""
+"""The last line: the keys that matter most, each of which can also be clicked; for a moment what there is to say."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,9 +10,11 @@ from textual.strip import Strip
 
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
-from vramtui.app.ui.lines import Lines, Piece, strip
+from vramtui.app.ui.lines import Lines, Piece, fit, strip
+from vramtui.core.base.text import printable
 
 GAP = 2
+SEVERITIES = {"information": "success", "warning": "warning", "error": "error"}
 
 
 class Hint(NamedTuple):
@@ -44,6 +46,13 @@ class KeyBar(Lines[View]):
         super().__init__(id=id)
         self._only = only
         self._spots: list[tuple[int, int, str]] = []
+        self._notice: tuple[str, str] | None = None
+
+    def say(self, notice: tuple[str, str] | None) -> None:
+        """Show a notice's severity and words in place of the keys; None: the keys again."""
+        if notice != self._notice:
+            self._notice = notice
+            self.redraw()
 
     def bindings_shown(self) -> list[Binding]:
         """The screen's and the app's bindings with `show`, in the order they are declared."""
@@ -57,6 +66,11 @@ class KeyBar(Lines[View]):
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """One line."""
         del view, height
+        if self._notice is not None:
+            self._spots = []
+            severity, words = self._notice
+            ink = palette.ink(SEVERITIES.get(severity, "foreground"), "bar", bold=True)
+            return [strip([(f" {fit(printable(words), width - 2)} ", ink)], width, ink)]
         key_style = palette.ink("primary", "bar", bold=True)
         word_style = palette.ink("muted", "bar")
         pieces: list[Piece] = [(" ", word_style)]

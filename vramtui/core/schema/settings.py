@@ -7,7 +7,15 @@ from msgspec import Meta
 
 from vramtui.core.observation.alerts import AlertRules
 
-ThemeName = Literal["vramtui-dark", "vramtui-light", "vramtui-ansi"]
+# Ours, then Textual's own.
+# fmt: off
+ThemeName = Literal[
+    "vramtui-dark", "vramtui-light", "vramtui-ansi", "textual-dark", "textual-light", "nord", "gruvbox",
+    "catppuccin-mocha", "dracula", "tokyo-night", "monokai", "flexoki", "catppuccin-latte", "catppuccin-frappe",
+    "catppuccin-macchiato", "solarized-light", "solarized-dark", "rose-pine", "rose-pine-moon", "rose-pine-dawn",
+    "atom-one-dark", "atom-one-light", "ansi-dark", "ansi-light",
+]
+# fmt: on
 Format = Literal["json", "csv", "md", "svg", "html"]
 ProcessColumn = Literal[
     "pid", "gpu", "user", "type", "now", "peak", "predicted", "delta", "cpu", "host", "time", "command"

@@ -1,0 +1,52 @@
+"""Every theme there is can be drawn in, chosen live, and written into the settings."""
+
+from typing import get_args
+
+import pytest
+from textual.color import Color
+from textual.theme import BUILTIN_THEMES
+
+from tests.app.driving import climbing, dashboard, screen_text, settle
+from vramtui.app.themes import THEMES, palette_variables
+from vramtui.core.schema.settings import ThemeName
+
+CATEGORIES = ("weights", "gradients", "optimizer", "activations", "kv-cache", "used", "prediction")
+
+
+def contrast(one: Color, other: Color) -> float:
+    """As WCAG 2.2 defines it: from 1 to 21."""
+
+    def luminance(color: Color) -> float:
+        parts = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in color.normalized]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
+
+
+def test_the_settings_know_every_theme() -> None:
+    assert set(get_args(ThemeName)) >= {theme.name for theme in THEMES} | set(BUILTIN_THEMES)
+
+
+@pytest.mark.parametrize("name", [name for name, theme in BUILTIN_THEMES.items() if not theme.ansi])
+def test_text_and_categories_can_be_told_from_the_background(name: str) -> None:
+    theme = BUILTIN_THEMES[name]
+    made = palette_variables(theme.to_color_system().generate(), dark=theme.dark)
+    background = Color.parse(made["background"])
+    assert contrast(background, Color.parse(made["foreground"])) >= 4.5
+    assert contrast(background, Color.parse(made["muted"])) >= 2.5
+    assert min(contrast(background, Color.parse(made[part])) for part in CATEGORIES) >= 1.7
+
+
+async def test_a_theme_is_shown_while_the_cursor_is_on_it_and_kept_by_enter() -> None:
+    async with dashboard(climbing()) as (app, pilot):
+        await pilot.press("ctrl+t", *"nord")
+        await settle(app, pilot)
+        assert app.theme == "nord"
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert app.theme == "vramtui-dark"
+        await pilot.press("ctrl+t", *"gruvbox", "enter")
+        await settle(app, pilot)
+        assert app.theme == "gruvbox"
+        assert "vramtui" in screen_text(app)

@@ -1,0 +1,66 @@
+"""The themes: ours and Textual's own, each shown on the whole screen while the cursor is on it."""
+
+from collections.abc import Callable, Mapping
+
+from textual.content import Content
+from textual.theme import Theme
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from vramtui.app.choosers.chooser import Chooser
+from vramtui.app.choosers.ranking import ranked
+
+OURS = "vramtui-"
+
+
+class ThemeChooser(Chooser):
+    """Dismissed with the name of the theme that was chosen; None when it is to be as before.
+
+    Args:
+        themes: those that there are, by name.
+        present: the one that is shown now.
+        show: draws everything in the theme of a name.
+    """
+
+    DEFAULT_CSS = """
+    ThemeChooser { background: $background 0%; align: right middle; }
+    ThemeChooser > #window { width: 48; }
+    """
+
+    def __init__(self, themes: Mapping[str, Theme], present: str, show: Callable[[str], None]) -> None:
+        super().__init__("Theme")
+        self._themes = themes
+        self._present = present
+        self._show = show
+
+    def fill(self, wanted: str) -> None:
+        """Ours first, then the dark ones, then the light ones."""
+
+        def order(theme: Theme) -> tuple[bool, bool, str]:
+            return (not theme.name.startswith(OURS), not theme.dark, theme.name)
+
+        options = self.query_one(OptionList)
+        options.clear_options()
+        found = ranked(wanted, self._themes.values(), lambda theme: (theme.name, _kind(theme)), order)
+        options.add_options(
+            Option(Content.assemble((f"{theme.name:<28}", "bold"), (_kind(theme), "$muted")), theme.name)
+            for theme in found
+        )
+        if not found:
+            options.add_option(Option(Content("no theme is called so"), disabled=True))
+        names = [theme.name for theme in found]
+        options.highlighted = names.index(self._present) if not wanted and self._present in names else 0
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """Show what the cursor is on."""
+        if event.option.id is not None:
+            self._show(event.option.id)
+
+    def action_close(self) -> None:
+        """Back to the theme from before."""
+        self._show(self._present)
+        self.dismiss(None)
+
+
+def _kind(theme: Theme) -> str:
+    return "terminal" if theme.ansi else "dark" if theme.dark else "light"
