@@ -17,6 +17,7 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.settings import Settings
+from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler
 from vramtui.monitor.session import Presets
 
@@ -49,6 +50,7 @@ async def dashboard(
     estimator: Estimator | None = None,
     sampler: FastSampler | None = None,
     experiment: RunExperiment | None = None,
+    derived: DerivedPresets | None = None,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -61,7 +63,7 @@ async def dashboard(
         preset=preset,
         estimator=estimator or RoundEstimator(),
         settings=settings,
-        services=Services(save=save, tracer=tracer, sampler=sampler, experiment=experiment),
+        services=Services(save=save, tracer=tracer, sampler=sampler, experiment=experiment, derived=derived),
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:
         await give(app, pilot, *samples)

@@ -1,5 +1,7 @@
 """What follows from a sample: the same for the dashboard, `record`, `run`, `ps` and `snapshot`."""
 
+import threading
+import time
 from collections.abc import Sequence
 
 import msgspec
@@ -20,6 +22,8 @@ from vramtui.core.observation.probe_messages import (
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.run import Run
+from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import JobMatcher, MonitorSession
 
@@ -167,3 +171,65 @@ def test_nothing_is_recorded_before_the_first_sample() -> None:
     assert (session.peaks(), session.predictions()) == ({}, {})
     with pytest.raises(ValueError, match="no sample"):
         session.recorded_tick()
+
+
+def derives(pid: int, command: str) -> PresetFile | None:
+    """What the server amounts to: a preset that nobody wrote, its batch assumed."""
+    del pid
+    found = PRESETS[1] if command.startswith("vllm") else PRESETS[0] if command.startswith("python") else None
+    return found and msgspec.structs.replace(found, key=f"derived:{found.key}", derived="somewhere", assumed=True)
+
+
+def test_a_process_without_a_preset_has_one_derived() -> None:
+    asked = []
+
+    def derive(pid: int, command: str) -> PresetFile | None:
+        asked.append(pid)
+        return derives(pid, command)
+
+    session = session_with(alert_rules=AlertRules(after=0.0), derived=DerivedPresets(derive, wait=True))
+    session.ingest(moments.usual(trained=30 * GIB))
+    found = {key.pid: preset.key for key, preset in session.matched.items()}
+    assert found == {4213: PRESETS[0].key, 5120: f"derived:{PRESETS[1].key}"}
+    assert 4213 not in asked, "a preset's own [match] goes first"
+    for at in range(3):
+        session.ingest(moments.usual(at, trained=30 * GIB))
+    assert asked.count(977) == asked.count(5120) == 1, "each is looked into once"
+    assert session.estimates().keys() == session.matched.keys()
+    assert session.stated_estimates().keys() == {TRAINER}, "what is assumed raises no alert"
+    server = next(key for key in session.matched if key.pid == 5120)
+    session.assign(server, None)
+    assert server not in session.matched, "nobody's preset, by hand"
+    session.assign(server, None, automatic=True)
+    assert server in session.matched
+
+
+def test_what_takes_its_time_is_derived_in_the_background() -> None:
+    goes_on, done = threading.Event(), threading.Event()
+
+    def derive(pid: int, command: str) -> PresetFile | None:
+        goes_on.wait(30)
+        if pid == 5120:
+            done.set()
+        if pid == 977:
+            raise RuntimeError("a file like no other")
+        return derives(pid, command)
+
+    derived = DerivedPresets(derive)
+    sample = moments.usual()
+    assert derived.of(sample, {TRAINER}) == {}
+    goes_on.set()
+    assert done.wait(30)
+    for _ in range(300):
+        found = derived.of(sample, {TRAINER})
+        if found:
+            break
+        time.sleep(0.01)
+    assert {key.pid for key in found} == {5120}
+    assert derived.of(sample, set()).keys() >= found.keys()
+
+
+def test_no_process_is_looked_into_before_presets_are_known() -> None:
+    session = MonitorSession(derived=DerivedPresets(derives, wait=True))
+    session.ingest(moments.usual())
+    assert not session.matched

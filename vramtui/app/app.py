@@ -382,4 +382,5 @@ def _session(source: Source, services: Services, predictor: Predictor, settings:
         targets="matched",
         alert_rules=settings.alerts,
         run_writer=services.run_writer,
+        derived=services.derived,
     )

@@ -103,7 +103,7 @@ WATCH_BINDINGS: list[BindingType] = [
     _quiet("less_than_sign", "sort(-1)", "Sort by the column to the left", "watch.sort_before", "<"),
     _quiet("greater_than_sign", "sort(1)", "Sort by the column to the right", "watch.sort_next", ">"),
     _quiet("o", "reverse", "Reverse order", "watch.reverse"),
-    _quiet("enter", "details", "Details of the selected row", "watch.enter", "enter"),
+    _quiet("enter", "enter_row", "Details of the row; of a derived estimate a preset", "watch.enter", "enter"),
     _quiet("t", "span", "Cycle the graph's time range", "watch.span"),
     _quiet("X,f9", "signal", "Send a signal to the selected process (asks first)", "watch.signal", "X"),
     _quiet("c", "copy_pid", "Copy the selected process's pid", "watch.copy_pid"),

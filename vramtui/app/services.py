@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from vramtui.app.signals.signaller import Signaller
     from vramtui.app.timeline.tracer import Tracer
     from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.recorder import RecordingFactory
     from vramtui.monitor.run_writer import RunWriter
@@ -31,6 +32,7 @@ class Services:
         sampler: looks at processes between samples, in place of one for the source.
         jobs: what jobs report of themselves now.
         experiment: runs one of the lab's experiments; may take seconds.
+        derived: finds presets for processes that none matches.
     """
 
     tracer: "Tracer | None" = None
@@ -44,3 +46,4 @@ class Services:
     sampler: "FastSampler | None" = None
     experiment: "RunExperiment | None" = None
     jobs: "Callable[[], Sequence[ObservedJob]] | None" = None
+    derived: "DerivedPresets | None" = None

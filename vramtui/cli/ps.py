@@ -15,6 +15,7 @@ from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.readings import Absence, Gpu, Host
 from vramtui.core.observation.snapshot import Holding, Snapshot
+from vramtui.core.schema.preset import DERIVED
 
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
 NUMBERS = (1, 4, 5, 6, 7)
@@ -40,6 +41,7 @@ def ps(
 
 def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
     from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
@@ -47,7 +49,8 @@ def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path 
     opened = open_source(demo=demo, replay=replay)
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
-    library, session = PresetLibrary(), MonitorSession()
+    library = PresetLibrary()
+    session = MonitorSession(derived=None if opened.banner or opened.recording else DerivedPresets(wait=not watch))
     session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
     with closing(ReadQueue(opened.source, interval)) as reads:
         while True:
@@ -86,6 +89,8 @@ def _print_tables(snapshot: Snapshot) -> None:
     rows = [row for gpu in snapshot.sample.gpus for row in _gpu_rows(gpu, host, held.get(gpu.uuid, []))]
     print_table(HEADINGS, rows, right=NUMBERS)
     sys.stdout.write("NOW, PEAK and PREDICTED in GiB; PEAK is the largest sample since this command started.\n")
+    if any((holding.preset or "").startswith(DERIVED) for holding in snapshot.holdings):
+        sys.stdout.write("~ derived from the model that the process names, not from a preset.\n")
     for problem in snapshot.sample.problems:
         sys.stderr.write(printable(f"vramtui: {problem.where}: {problem.message} {problem.hint}") + "\n")
 
@@ -127,10 +132,18 @@ def _process_row(index: str, holding: Holding) -> tuple[str, ...]:
         printable(process.user or UNKNOWN),
         "N/A" if process.used_memory is None else format_gib(process.used_memory),
         format_gib(holding.peak.bytes if holding.peak else None),
-        format_gib(comparison.predicted if comparison else None),
+        _predicted(holding),
         format_percent(comparison.fraction if comparison else None),
         printable(f"{STATES.get(process.state, '')}{process.command or process.name or ''}" or UNKNOWN),
     )
+
+
+def _predicted(holding: Holding) -> str:
+    """The predicted peak; with a mark where it is by a preset that nobody wrote."""
+    if holding.comparison is None:
+        return format_gib(None)
+    mark = "~" if (holding.preset or "").startswith(DERIVED) else ""
+    return mark + format_gib(holding.comparison.predicted)
 
 
 def _bare_row(index: str, held: int | None, what: str) -> tuple[str, ...]:

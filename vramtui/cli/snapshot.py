@@ -49,6 +49,7 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
     from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
     from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
     from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - as above
+    from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as below
     from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
@@ -63,7 +64,8 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
         else:
             jobs = probes.jobs
             probes.wait()
-        session = MonitorSession(jobs=jobs)
+        is_real = not opened.banner and opened.recording is None
+        session = MonitorSession(jobs=jobs, derived=DerivedPresets(wait=True) if is_real else None)
         session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
         with closing(ReadQueue(opened.source, 1.0)) as reads:
             session.ingest(reads.sample(say_overdue))

@@ -14,6 +14,7 @@ from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot, device_of, estimates_of, take_snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, reported_ledger
@@ -95,6 +96,7 @@ class MonitorSession:
         targets: which processes it looks at, beside the selected one.
         alert_rules: what is worth an alert; None where nothing is.
         run_writer: takes the runs of processes that run a preset; None where they are not kept.
+        derived: finds a preset for a process that none matches; None where no process is looked into.
 
     Attributes:
         sample: the latest.
@@ -118,6 +120,7 @@ class MonitorSession:
         targets: FastTargets = "auto",
         alert_rules: AlertRules | None = None,
         run_writer: "RunWriter | None" = None,
+        derived: DerivedPresets | None = None,
     ) -> None:
         self.predictor = predictor or Predictor()
         self.jobs = jobs
@@ -132,6 +135,8 @@ class MonitorSession:
         self.variants: dict[str, Workload] = {}
         self.new_alerts: tuple[Alert, ...] = ()
         self._matcher: ProcessMatcher = Matcher(())
+        self._derived = derived
+        self._is_matching = False
         self._sampler = sampler
         self._targets = targets
         self._selected: ProcessKey | None = None
@@ -184,7 +189,7 @@ class MonitorSession:
 
     def match_by(self, matcher: ProcessMatcher) -> None:
         """Match processes with this from now on."""
-        self._matcher = matcher
+        self._matcher, self._is_matching = matcher, True
         self.rematch()
         self.look_closely()
 
@@ -213,7 +218,11 @@ class MonitorSession:
 
     def match(self, sample: Sample) -> Mapping[ProcessKey, PresetFile]:
         """The preset of each process in `sample` that has one."""
-        return self._matcher.match(sample, {**self.recorded, **self.by_hand})
+        matched = self._matcher.match(sample, {**self.recorded, **self.by_hand})
+        if self._derived is None or not self._is_matching:
+            return matched
+        found = self._derived.of(sample, {*matched, *self.by_hand})
+        return {**found, **matched} if found else matched
 
     # --- fast sampling -------------------------------------------------------------------------------------------
 

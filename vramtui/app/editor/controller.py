@@ -64,6 +64,8 @@ class EditorController:
         except UserError as error:
             self._app.notify(str(error), title="Preset", severity="error", markup=False)
             return
+        if found.derived:
+            self._app.notify(f"Derived from {found.derived}; Ctrl+S saves it as a preset.", markup=False)
         self._carry_over(draft, found)
         self._open(draft, estimator)
 
@@ -73,6 +75,8 @@ class EditorController:
         from vramtui.presets.form.fields import spelt  # noqa: PLC0415 - as above
 
         wanted = self._state.workload(found)
+        if wanted == found.preset.workload:
+            return
         for key, value in differences(found.preset.workload, wanted).items():
             draft.edits.unset(key) if value is None else draft.edits.set_value(key, spelt(value))
         if draft.is_changed and (draft.preset is None or draft.preset.workload != wanted):
@@ -124,7 +128,7 @@ class EditorController:
         self._shared.redraw.now()
 
     def _panel_preset(self) -> PresetFile | None:
-        found = self._state.presets.get(self._state.panel_key or "")
+        found = self._state.panel_preset()
         if found is None:
             self._app.notify(CHOOSE_PRESET, markup=False)
         return found

@@ -123,7 +123,7 @@ class PlanModel:
     def view(self, desk: DashboardState) -> PlanView:
         """What is known by now; `jobs` is the rest."""
         self._open, self.changes = {}, ()
-        found = desk.presets.get(desk.panel_key or "")
+        found = desk.panel_preset()
         problem = _problem(found)
         if found is None or problem:
             self.axes, self.sheet = (), None

@@ -47,7 +47,7 @@ class PlanVariants:
         self._ask_name(self._variant())
 
     def _ask_name(self, chosen: tuple[Workload, str] | None) -> None:
-        found = self._state.presets.get(self._state.panel_key or "")
+        found = self._state.panel_preset()
         if chosen is None or found is None:
             return
         from vramtui.app.plan.widgets.name import PlanName  # noqa: PLC0415 - as above

@@ -183,7 +183,7 @@ class DashboardState:
 
     def step(self, fields: tuple[str, ...], direction: int) -> bool:
         """Step the first of these fields that the panel's preset has; False where it has none of them."""
-        found = self._panel_preset()
+        found = self.panel_preset()
         name = first_of(self.workload(found), fields) if found is not None else None
         if found is None or name is None:
             return False
@@ -192,7 +192,7 @@ class DashboardState:
 
     def put(self, workload: Workload) -> None:
         """Make `workload` the panel's, as changes to its preset that `undo_steps` reverts."""
-        found = self.presets.get(self.panel_key or "")
+        found = self.known_preset(self.panel_key or "")
         if found is not None:
             self.session.variants[found.key] = workload
 
@@ -258,7 +258,7 @@ class DashboardState:
         if chosen is None:
             return at, chosen
         moved = self._followed is not None and chosen.id != self._followed
-        if chosen.preset is not None and (self.panel_key is None or moved):
+        if chosen.preset is not None and (moved or self.known_preset(self.panel_key or "") is None):
             self.panel_key = chosen.preset
         # Until presets are read, no row is the one to look at.
         if chosen.preset is not None or self._chosen is not None:
@@ -281,7 +281,11 @@ class DashboardState:
         if self._shown is not None and self._shown is not self.sample:
             self._held_matches = self.session.match(self._shown)
 
-    def _panel_preset(self) -> PresetFile | None:
+    def known_preset(self, key: str) -> PresetFile | None:
+        """The preset called so: of a file, or derived from a process that is shown."""
+        return self.presets.get(key) or next((found for found in self._matches.values() if found.key == key), None)
+
+    def panel_preset(self) -> PresetFile | None:
         """The panel's preset, with the values of the process that it is set beside."""
         matched = self._visible.predicted.rows() if self._visible is not None else []
         return self._beside(self._chosen_row()[1], matched)[0]
@@ -289,7 +293,7 @@ class DashboardState:
     def _beside(
         self, chosen: ProcessRow | None, matched: list[ProcessRow]
     ) -> tuple[PresetFile | None, ProcessRow | None]:
-        found = self.presets.get(self.panel_key or "")
+        found = self.known_preset(self.panel_key or "")
         if found is None:
             return None, chosen
         row = row_for_panel(found.key, chosen, matched)

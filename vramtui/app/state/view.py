@@ -11,7 +11,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
-from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.preset import DERIVED, PresetFile
 from vramtui.core.schema.settings import ProcessColumn
 from vramtui.core.schema.workload import Workload
 
@@ -50,6 +50,11 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     minutes: int | None = None
     learnt: Peak | None = None
     closely: float | None = None
+
+    @property
+    def is_derived(self) -> bool:
+        """Whether it is predicted by a preset that nobody wrote."""
+        return self.preset is not None and self.preset.startswith(DERIVED)
 
     @property
     def how(self) -> str:

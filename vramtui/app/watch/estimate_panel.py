@@ -161,18 +161,22 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
         words = f"calibrated (K); before: reserved {size_of(before.reserved)}, process {size_of(before.process)}"
         lines += paragraph(words, palette, width)
     lines += paragraph(_when(panel, estimate), palette, width)
-    if panel.process is not None and (panel.preset.said or panel.preset.assumed):
+    if panel.process is not None and (panel.preset.said or panel.preset.assumed or panel.preset.derived):
         lines += paragraph(_read_from(panel), palette, width)
     return lines
 
 
 def _read_from(panel: Panel) -> str:
-    """Which values are the job's own, and whether its batch is only assumed."""
-    read = ", ".join(printable(flag) for _, flag in panel.preset.said)
-    batch = getattr(panel.workload.run, "batch_size", None)
-    told = [f"from the command line: {read}"] if read else []
-    if panel.preset.assumed:
-        told.append(f"batch {batch} assumed from the preset: no alerts")
+    """Where a derived preset is from, which values are the job's own, and what is only assumed."""
+    found, run = panel.preset, panel.workload.run
+    read = ", ".join(printable(flag) for _, flag in found.said)
+    told = [f"derived from {found.derived} (Enter makes it a preset)"] if found.derived else []
+    if read:
+        told.append(f"from the command line: {read}")
+    if found.derived and found.assumed:
+        told.append(f"{', '.join(found.unsaid)} assumed: no alerts")
+    elif found.assumed:
+        told.append(f"batch {getattr(run, 'batch_size', None)} assumed from the preset: no alerts")
     return "; ".join(told)
 
 

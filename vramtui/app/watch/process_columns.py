@@ -189,7 +189,8 @@ def _peak(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 
 def _predicted(row: ProcessRow, palette: Palette, on: str) -> _Made:
-    return (format_gib(row.predicted), palette.ink("prediction", on) if row.predicted is not None else None)
+    mark = "~" if row.is_derived and row.predicted is not None else ""  # nobody wrote a preset for it
+    return (mark + format_gib(row.predicted), palette.ink("prediction", on) if row.predicted is not None else None)
 
 
 def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:

@@ -223,6 +223,16 @@ class Watch(ViewScreen):
             grown = state.history.grown(sample.host.name, chosen.gpu.uuid)
         self.app.push_screen(Details(self.view, reported, grown))
 
+    async def action_enter_row(self) -> None:
+        """Make a preset of what was derived for the selected process; details of every other row."""
+        state, chosen = self._state, self.view.chosen
+        found = state.known_preset(chosen.preset) if chosen is not None and chosen.preset is not None else None
+        if found is None or not found.derived:
+            self.action_details()
+            return
+        state.panel_key = found.key
+        await self.run_action("app.edit")
+
     def action_explain(self) -> None:
         """The panel's estimate, part by part."""
         from vramtui.app.watch.explain import Explain  # noqa: PLC0415 - as above

@@ -17,6 +17,7 @@ from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer, run_experiment
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.settings import CONFIG, Settings
+from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.run_writer import HistoryRunWriter
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
         run_writer=HistoryRunWriter(run_history) if is_real else None,
         experiment=run_experiment,
         jobs=ProbeClient("dashboard").jobs if is_real else opened.jobs,
+        derived=DerivedPresets() if is_real else None,
     )
 
 

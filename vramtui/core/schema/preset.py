@@ -9,8 +9,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
-from vramtui.core.schema.workload import Run, Workload
+from vramtui.core.schema.workload import Run, ServeRun, Workload
 
+DERIVED = "derived:"  # what the key of a preset begins with that was made from a running process
 Peak = Annotated[int, Meta(extra={"unit": "bytes"})]
 
 
@@ -77,7 +78,8 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     """A preset as found: `key` is the name commands use, `path` the file, `bundled` whether it came with us.
 
     Where a running job was matched to it, `said` has the keys whose values are the job's own, each with the flag of
-    its command line; `assumed` is whether the batch is the preset's for want of such a flag.
+    its command line; `assumed` is whether the batch is the preset's for want of such a flag. `derived` is what a preset
+    was made from that nobody wrote: the model that a running process names, and where it is; empty for all others.
     """
 
     key: str
@@ -86,3 +88,20 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     preset: Preset
     said: tuple[tuple[str, str], ...] = ()
     assumed: bool = False
+    derived: str = ""
+
+    @property
+    def unsaid(self) -> tuple[str, ...]:
+        """What the run's memory depends on most and the job's command line does not say, in words. A vLLM server takes
+        its share of the card whatever that is.
+        """
+        said, run = dict(self.said), self.preset.run
+        if isinstance(run, ServeRun):
+            is_open = run.engine != "vllm" and "run.max_model_len" not in said
+            return (f"context {run.max_model_len}",) if is_open else ()
+        sizes = {"batch_size": "batch", "sequence_length": "sequence", "precision": "precision"}
+        return tuple(
+            f"{word} {getattr(run, name)}"
+            for name, word in sizes.items()
+            if getattr(run, name, None) is not None and f"run.{name}" not in said
+        )

@@ -81,8 +81,8 @@ class Draft:
         Raises:
             UserError: the file cannot be read.
         """
-        if is_model_file(found.path):
-            name = name_for(found.key)
+        if found.derived or is_model_file(found.path):
+            name = name_for(found.preset.name if found.derived else found.key)
             return cls.new(as_toml(found.preset), name, try_out=try_out, user_folder=user_folder)
         return cls.at(Path(found.path), bundled=found.bundled, try_out=try_out, user_folder=user_folder)
 

@@ -20,7 +20,8 @@ from vramtui.presets.model_stores.local_models import is_model_file
 
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
-_LLAMA_CPP = re.compile(r"(^|[/\s])llama-(server|cli|run|bench)\b")
+# Ollama's runner is llama.cpp's server with options of the same names.
+_LLAMA_CPP = re.compile(r"(^|[/\s])(llama-(server|cli|run|bench)|ollama(_llama_server)? runner)\b")
 _TORCHTUNE = re.compile(r"(^|[/\s])tune run\b")
 _RUN_WORDS = {"lora", "qlora", "full", "fsdp", "infer", "serve", "server", "train", "llama-server", "mlm", "classify"}
 _PARTS = re.compile(r"\d+(?:\.\d+)?(?:[bm](?![a-z]))?|[a-z]+")
@@ -57,17 +58,17 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     files = tuple(files)
     line = with_models_of(read_command_line(command), files)
     family = family_of(line)
-    kind = _run_kind(line, family) or next((_training(file) for file in files), None)
+    kind = run_kind(line, family) or next((_training(file) for file in files), None)
     said = {offer.key: offer for file in files for offer in offers_of_file(file)}
     said |= {offer.key: offer for offer in said_by(line, family)}
     said |= _with_master(said, files)
     if kind is not None:
         said = {kind.key: kind} | said
-    named = _model(line, family)
+    named = model_named(line, family)
     if family == "llama.cpp":
         said |= {offer.key: offer for offer in _llama_cpp(line, named)}
     begin = tuple(_beginning(line, named, library, {key: offer.value for key, offer in said.items()}))
-    return (*begin, *said.values(), *_match(line, named))
+    return (*begin, *said.values(), *match_offer(line, named))
 
 
 def draft_from_file(file: JobFile, library: PresetLibrary) -> tuple[Offer, ...]:
@@ -172,7 +173,7 @@ def _spread(line: CommandLine, family: str) -> Iterator[Offer]:
         yield _offer("parallel.strategy", "zero", stage)
 
 
-def _run_kind(line: CommandLine, family: str) -> Offer | None:
+def run_kind(line: CommandLine, family: str) -> Offer | None:
     if family in {"vllm", "sglang", "llama.cpp"}:
         return Offer(key="run.kind", value="serve", flag=printable(line.script))
     if family in {"megatron", "nanogpt", "torchtune"} or _TRAINS.search(" ".join((line.script, *line.words[:3]))):
@@ -219,7 +220,7 @@ def _exists(name: str) -> bool:
         return False
 
 
-def _model(line: CommandLine, family: str) -> Option | None:
+def model_named(line: CommandLine, family: str) -> Option | None:
     """The model's name or path: of an option, or the word that `vllm serve` takes."""
     if family == "vllm" and "serve" in line.words:
         place = line.words.index("serve") + 1
@@ -275,7 +276,7 @@ def _agree(found: PresetFile, said: Mapping[str, str]) -> int:
     )
 
 
-def _match(line: CommandLine, named: Option | None) -> Iterator[Offer]:
+def match_offer(line: CommandLine, named: Option | None) -> Iterator[Offer]:
     """The script's name, and behind it the model's where the script alone is everybody's."""
     if not line.script:
         return

@@ -1,0 +1,62 @@
+"""A process that no preset matches and whose model is known all the same."""
+
+import msgspec
+
+from tests.app import moments
+from tests.app.driving import dashboard, give, settle
+from tests.app.stand_ins import PRESETS
+from vramtui.app.editor.screen import EditorScreen
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import TrainRun
+from vramtui.monitor.derived_presets import DerivedPresets
+
+
+def derive(pid: int, command: str) -> PresetFile | None:
+    """The notebook trains a model that lies beside it."""
+    del pid
+    if command != "jupyter lab":
+        return None
+    run = TrainRun(batch_size=2, sequence_length=1024)
+    preset = msgspec.structs.replace(PRESETS[0].preset, name="my model", run=run)
+    return PresetFile(
+        key="derived:my model",
+        path="/work/my-model",
+        bundled=False,
+        preset=preset,
+        said=(("run.sequence_length", "--max_length 1024"),),
+        assumed=True,
+        derived="/work/my-model",
+    )
+
+
+async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
+    async with dashboard(derived=DerivedPresets(derive, wait=True)) as (app, pilot):
+        await give(app, pilot, moments.usual())
+        row = next(row for row in app.state.view().rows if row.process is not None and row.process.pid == 977)
+        assert row.preset == "derived:my model"
+        app.state.choose(row.id, hold=True)
+        await settle(app, pilot)
+        shown = str(app.export_screenshot()).replace("&#160;", " ")
+        assert "Estimate · derived:my model" in shown
+        assert "~" in shown
+        for words in ("derived from /work/my-model", "--max_length 1024", "batch 2, precision bf16-mixed assumed"):
+            assert words.split()[0] in shown
+        await pilot.press("right_square_bracket")
+        await settle(app, pilot)
+        panel = app.state.view().panel
+        assert panel is not None
+        assert panel.matched is not None, "what is tried out stands beside a derived estimate, too"
+        await pilot.press("u", "enter")
+        await settle(app, pilot)
+        assert isinstance(app.screen, EditorScreen)
+        draft = app.screen.draft
+        assert (draft.name, draft.path) == ("my-model", None)
+        assert draft.preset is not None
+        assert draft.preset.run == TrainRun(batch_size=2, sequence_length=1024)
+
+
+async def test_enter_still_shows_details_of_every_other_row() -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert type(app.screen).__name__ == "Details"

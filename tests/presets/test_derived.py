@@ -1,0 +1,161 @@
+"""Presets for processes that nobody wrote one for, from what their command lines name."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tests.presets.test_model_stores import CONFIG, cached, gguf_bytes
+from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
+from vramtui.presets.importers.derived import derive
+
+
+class Host:
+    """Processes as /proc shows them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.proc = folder / "proc"
+        self.work = folder / "work"
+        self.work.mkdir()
+
+    def start(self, pid: int, *words: str, parent: int = 1, environ: Mapping[str, str] | None = None) -> str:
+        """A process with this command line in the working directory; its command line as a source tells it."""
+        place = self.proc / str(pid)
+        place.mkdir(parents=True)
+        (place / "cmdline").write_bytes("\0".join(words).encode() + b"\0")
+        pairs = (f"{name}={value}\0" for name, value in (environ or {}).items())
+        (place / "environ").write_bytes("".join(pairs).encode())
+        (place / "status").write_text(f"Name:\t{words[0]}\nPPid:\t{parent}\n")
+        (place / "root").symlink_to("/")
+        (place / "cwd").symlink_to(self.work)
+        return " ".join(words)
+
+    def derived(self, *words: str, environ: Mapping[str, str] | None = None) -> PresetFile | None:
+        """What one process amounts to."""
+        return derive(100, self.start(100, *words, environ=environ), self.proc)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "OLLAMA_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+    return Host(tmp_path)
+
+
+def config_in(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(CONFIG))
+
+
+def test_a_trainers_model_is_read_from_a_relative_path(host: Host) -> None:
+    config_in(host.work / "models" / "mine")
+    words = (
+        "python finetune.py --model_name_or_path models/mine --per_device_train_batch_size 8 --max_length 512 --bf16"
+    )
+    found = host.derived(*words.split())
+    assert found is not None
+    assert found.key == "derived:mine"
+    assert found.preset.model.num_hidden_layers == 2  # type: ignore[union-attr]  # a decoder
+    run = found.preset.run
+    assert isinstance(run, TrainRun)
+    assert (run.batch_size, run.sequence_length) == (8, 512)
+    assert dict(found.said)["run.batch_size"] == "--per_device_train_batch_size 8"
+    assert not found.assumed
+    assert derive(101, host.start(101, *words.replace(" --bf16", "").split()), host.proc).assumed  # type: ignore[union-attr]  # found as before
+    assert not found.bundled
+    assert found.derived == str(host.work / "models" / "mine")
+    assert found.preset.match is not None
+    assert found.preset.match.command == r"finetune\.py.*mine"
+
+
+def test_sizes_that_nobody_said_are_assumed(host: Host) -> None:
+    config_in(host.work / "mine")
+    found = host.derived("python", "chat.py", "mine")
+    assert found is None, "a bare word is no path"
+    found = derive(101, host.start(101, "python", "chat.py", "./mine"), host.proc)
+    assert found is not None
+    assert isinstance(found.preset.run, InferRun)
+    assert found.assumed
+    assert found.unsaid == ("batch 1", "sequence 2048", "precision bf16")
+
+
+def test_a_server_of_vllm_names_a_model_in_its_own_users_cache(host: Host, tmp_path: Path) -> None:
+    cached(tmp_path / "hub", "acme/Tiny-1B", {"config.json": json.dumps(CONFIG).encode()})
+    words = [
+        "vllm",
+        "serve",
+        "acme/Tiny-1B",
+        "--max-model-len",
+        "4096",
+        "--gpu-memory-utilization",
+        "0.8",
+        "--tensor-parallel-size",
+        "2",
+    ]
+    assert host.derived(*words) is None, "it is not in the cache that this process uses"
+    command = host.start(200, *words, environ={"HF_HUB_CACHE": str(tmp_path / "hub")})
+    found = derive(200, command, host.proc)
+    assert found is not None
+    run, parallel = found.preset.run, found.preset.parallel
+    assert isinstance(run, ServeRun)
+    assert (run.engine, run.max_model_len, run.gpu_memory_utilization) == ("vllm", 4096, 0.8)
+    assert parallel is not None
+    assert parallel.tensor == 2
+    assert found.derived == "acme/Tiny-1B in the Hugging Face cache"
+    assert not found.assumed
+    # The process on the GPU is a child that says nothing of the model.
+    worker = host.start(201, "VLLM::EngineCore", parent=200)
+    assert derive(201, worker, host.proc) == found
+    shell = host.start(202, "bash", parent=200)
+    assert derive(202, shell, host.proc) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "context", "assumed"),
+    [
+        ("llama-server -m tiny-Q4_K_M.gguf -c 4096 -ngl 99", 4096, False),
+        ("llama-server -m tiny-Q4_K_M.gguf", 8192, True),
+        ("/usr/bin/ollama runner --model sha256-{digest} --ctx-size 2048 --batch-size 512 --parallel 2", 2048, False),
+        ("/usr/bin/ollama runner --ollama-engine --model sha256-{digest} --port 4001", 8192, True),
+    ],
+)
+def test_servers_of_gguf_files_need_no_file_of_ours(host: Host, words: str, context: int, *, assumed: bool) -> None:
+    digest = "0" * 64
+    for name in ("tiny-Q4_K_M.gguf", f"sha256-{digest}"):
+        (host.work / name).write_bytes(gguf_bytes())
+    found = host.derived(*words.format(digest=digest).split())
+    assert found is not None
+    run = found.preset.run
+    assert isinstance(run, ServeRun)
+    assert (run.engine, run.max_model_len, found.assumed) == ("llama.cpp", context, assumed)
+    assert run.stored is not None
+
+
+def test_a_config_beside_the_script_is_its_model(host: Host) -> None:
+    config_in(host.work)
+    found = host.derived("python", "train.py", "--batch-size", "2")
+    assert found is not None
+    assert isinstance(found.preset.run, TrainRun)
+    assert found.preset.run.batch_size == 2
+    assert found.preset.match is None, "train.py alone is everybody's"
+    assert derive(101, host.start(101, "jupyter", "lab"), host.proc) is None
+
+
+def test_nothing_is_made_of_what_is_no_model(host: Host) -> None:
+    (host.work / "broken.gguf").write_bytes(b"GGUF" + b"\xff" * 64)
+    (host.work / "list.json").write_text("[1, 2]")
+    (host.work / "folder").mkdir()
+    assert host.derived("llama-server", "-m", "broken.gguf") is None
+    for pid, word in enumerate(("./list.json", "./folder", "/dev/zero", "./gone.gguf", "\udcff/x"), 300):
+        command = host.start(pid, "python", "chat.py", word.encode(errors="replace").decode())
+        assert derive(pid, command, host.proc) is None
+
+
+def test_another_process_of_that_pid_is_not_looked_into(host: Host) -> None:
+    config_in(host.work / "mine")
+    host.start(100, "python", "serve.py", "--model", "./mine")
+    assert derive(100, "python other.py --model ./mine", host.proc) is None
+    assert derive(999, "python serve.py --model ./mine", host.proc) is None

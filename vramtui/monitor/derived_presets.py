@@ -1,0 +1,108 @@
+"""Presets for processes that none matches, derived from the models they name; on a thread of its own, once for each."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
+from operator import attrgetter
+from queue import Empty, SimpleQueue
+
+from vramtui.core.observation.readings import Process, ProcessKey, Sample
+from vramtui.core.schema.preset import PresetFile
+
+Derive = Callable[[int, str], PresetFile | None]
+_Job = tuple[int, float | None, str | None]
+_job: Callable[[Process], _Job] = attrgetter("pid", "started_at", "command")
+# A host may have thousands of processes; of many new ones the rest is looked for with the next samples.
+KEPT, MOST_WAITING = 1 << 15, 64
+IDLE = 1.0  # seconds that the thread waits for more
+
+
+def derive_here(pid: int, command: str) -> PresetFile | None:
+    """What a process of this host amounts to."""
+    from vramtui.presets.importers.derived import derive  # noqa: PLC0415 - not for the first paint
+
+    return derive(pid, command)
+
+
+class DerivedPresets:
+    """Answers with what is known by now; what is not is looked for in the background.
+
+    Args:
+        derive: the preset of a pid with a command line; None where it names no model. It may take its time.
+        wait: answer only when it is looked for: for a command that reads one sample.
+    """
+
+    def __init__(self, derive: Derive = derive_here, *, wait: bool = False) -> None:
+        self._derive = derive
+        self._wait = wait
+        self._known: OrderedDict[_Job, PresetFile | None] = OrderedDict()
+        self._asked: set[_Job] = set()
+        self._queue: SimpleQueue[_Job] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._is_running = False
+        self._settled: AbstractSet[ProcessKey] = frozenset()
+        self._seen: dict[tuple[str, str], tuple[list[_Job], dict[ProcessKey, PresetFile]]] = {}
+
+    def of(self, sample: Sample, settled: AbstractSet[ProcessKey]) -> Mapping[ProcessKey, PresetFile]:
+        """The derived preset of each process in `sample` that has one and is not `settled` otherwise."""
+        if settled != self._settled:
+            self._settled, self._seen = settled, {}
+        found: dict[ProcessKey, PresetFile] = {}
+        host = sample.host.name
+        for gpu in sample.gpus:
+            # Compared in one go, as the Matcher does: on most cards nobody comes or goes.
+            jobs = list(map(_job, gpu.processes))
+            seen = self._seen.get((host, gpu.uuid))
+            if seen is None or seen[0] != jobs:
+                keys = {ProcessKey(host, gpu.uuid, job[0], job[1]): job for job in jobs if job[2]}
+                wanted = {key: job for key, job in keys.items() if key not in settled}
+                unknown = sum(not self._is_known(job) for job in wanted.values())
+                answers = {key: preset for key, job in wanted.items() if (preset := self._known.get(job)) is not None}
+                seen = (jobs, answers)
+                if not unknown:
+                    self._seen[host, gpu.uuid] = seen
+            found.update(seen[1])
+        return found
+
+    def _is_known(self, job: _Job) -> bool:
+        if job not in self._known:
+            if self._wait:
+                self._look(job)
+            else:
+                self._ask(job)
+        return job in self._known
+
+    def _ask(self, job: _Job) -> None:
+        with self._lock:
+            if job in self._asked or len(self._asked) >= MOST_WAITING:
+                return
+            self._asked.add(job)
+            self._queue.put(job)
+            if not self._is_running:
+                self._is_running = True
+                threading.Thread(target=self._work, name="derive presets", daemon=True).start()
+
+    def _work(self) -> None:
+        """Until there is nothing to look for. A folder that hangs holds up this thread alone."""
+        while True:
+            try:
+                job = self._queue.get(timeout=IDLE)
+            except Empty:
+                with self._lock:
+                    if self._queue.empty():
+                        self._is_running = False
+                        return
+                continue
+            self._look(job)
+            with self._lock:
+                self._asked.discard(job)
+
+    def _look(self, job: _Job) -> None:
+        pid, _, command = job
+        try:
+            self._known[job] = self._derive(pid, command or "")
+        except Exception:  # noqa: BLE001 - files of any program: one that cannot be read names no model
+            self._known[job] = None
+        while len(self._known) > KEPT:
+            self._known.popitem(last=False)

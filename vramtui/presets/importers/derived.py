@@ -1,0 +1,121 @@
+"""A preset for a process that none was written for: derived from the model that its command line or folder names.
+
+Files are read as far as the reader of model files goes, and only those that this user may read; nothing is executed.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+from vramtui.core.schema.preset import DERIVED, Match, PresetFile
+from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun
+from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
+from vramtui.presets.importers.command_values import with_command
+from vramtui.presets.importers.file_offers import files_of, with_models_of
+from vramtui.presets.importers.process_files import PROC, JobPlace, place_of, starters_of
+from vramtui.presets.importers.process_offers import (
+    family_of,
+    match_offer,
+    model_named,
+    run_kind,
+    said_by,
+)
+from vramtui.presets.model_files.as_preset import preset_of
+from vramtui.presets.model_stores.local_models import LocalModel, find_model
+
+MOST_WORDS = 64  # of a command line that are tried as a model's path
+_SUFFIXES = (".gguf", ".safetensors", "config.json")
+
+
+def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
+    """The preset that a running process amounts to; None where nothing that it names is a model this user may read.
+
+    Args:
+        pid: of the process, on this host.
+        command: its command line.
+        proc: where the system keeps its processes.
+    """
+    for one, said in ((pid, command), *starters_of(pid, command, proc)):
+        place = place_of(one, said, proc)
+        found = derived_preset(said, place) if place is not None else None
+        if found is not None:
+            return found
+    return None
+
+
+def derived_preset(command: str, place: JobPlace) -> PresetFile | None:
+    """The preset of a process that was started so, in that place: its model from the first of its files that is one,
+    its run from its flags.
+    """
+    files, _ = files_of(command, place.find)
+    line = with_models_of(read_command_line(command), files)
+    family = family_of(line)
+    kind = run_kind(line, family)
+    for named in _candidates(line, family):
+        try:
+            model = _found(named.value, place)
+            preset = None if model is None else preset_of(model.path, model.name)
+        except (UserError, OSError):
+            continue
+        if model is not None and preset is not None:
+            title = (model.name or preset.name).rpartition("/")[2]
+            others = [file for file in files if file.name != named.value]
+            run = _run(preset.run, kind.value if kind else "train" if others else "infer", family)
+            preset = msgspec.structs.replace(preset, name=title, run=run, match=_rule(line, named))
+            found = PresetFile(key=f"{DERIVED}{printable(title)}", path=str(model.path), bundled=True, preset=preset)
+            return _described(with_command(found, command), line, model, named)
+    return None
+
+
+def _found(name: str, place: JobPlace) -> LocalModel | None:
+    path = place.find(name)
+    if path.exists():
+        return find_model(str(path))
+    return None if name.startswith(("/", ".", "~")) else find_model(name, place.environ or None, place.folder)
+
+
+def _candidates(line: CommandLine, family: str) -> Iterator[Option]:
+    """What may name the model, the surest first: its option, a word that is a model's file or folder, the folder."""
+    named = model_named(line, family)
+    if named is not None:
+        yield named
+    for word in line.words[1:MOST_WORDS]:
+        if word.endswith(_SUFFIXES) or ("/" in word and not word.startswith("-") and not word.endswith((".py", ".sh"))):
+            yield Option("", word, word)
+    if line.script.endswith(".py"):
+        yield Option("", "config.json", "config.json in its folder")
+
+
+def _rule(line: CommandLine, named: Option) -> Match | None:
+    """How to know the job again; `train.py` without its model's name is everybody's, and says nothing."""
+    patterns = (offer.value for offer in match_offer(line, named)) if named.value in line.words else ()
+    return next((Match(command=pattern) for pattern in patterns), None)
+
+
+def _run(run: Run, kind: str, family: str) -> Run:
+    """A run of the kind that the process is, for the model of `run`, before its flags."""
+    quantization = getattr(run, "quantization", None)
+    if kind == "serve":
+        engine: Literal["vllm", "llama.cpp"] = "llama.cpp" if family == "llama.cpp" else "vllm"
+        if isinstance(run, ServeRun):
+            return msgspec.structs.replace(run, engine=engine)
+        return ServeRun(engine=engine, precision=run.precision, quantization=quantization)
+    if isinstance(run, ServeRun):
+        run = InferRun(precision=run.precision, quantization=quantization, sequence_length=run.max_model_len)
+    if kind == "train":
+        return TrainRun(sequence_length=getattr(run, "sequence_length", None))
+    return run
+
+
+def _described(found: PresetFile, line: CommandLine, model: LocalModel, named: Option) -> PresetFile:
+    """`found`, whose values are those of the command line, with where it is from and what of it is only assumed."""
+    place = f"{model.path}" if not model.store else f"{model.name} in {model.store}"
+    derived = printable(place if named.value in place else f"{named.value}: {place}")
+    # A precision that agrees with the run's changes nothing, and is said all the same.
+    agreed = [(offer.key, offer.flag) for offer in said_by(line, family_of(line)) if offer.key == "run.precision"]
+    found = msgspec.structs.replace(found, said=tuple(dict((*agreed, *found.said)).items()), derived=derived)
+    return msgspec.structs.replace(found, bundled=False, assumed=bool(found.unsaid))
