@@ -20,12 +20,12 @@ def derive(pid: int, command: str) -> PresetFile | None:
     preset = msgspec.structs.replace(PRESETS[0].preset, name="my model", run=run)
     return PresetFile(
         key="derived:my model",
-        path="/work/my-model",
+        path="/srv/my-model",
         bundled=False,
         preset=preset,
         said=(("run.sequence_length", "--max_length 1024"),),
         assumed=True,
-        derived="/work/my-model",
+        derived="/srv/my-model",
     )
 
 
@@ -39,7 +39,7 @@ async def test_enter_makes_a_preset_of_a_derived_estimate() -> None:
         shown = str(app.export_screenshot()).replace("&#160;", " ")
         assert "Estimate · derived:my model" in shown
         assert "~" in shown
-        for words in ("derived from /work/my-model", "--max_length 1024", "batch 2, precision bf16-mixed assumed"):
+        for words in ("derived from /srv/my-model", "--max_length 1024", "batch 2, precision bf16-mixed assumed"):
             assert words.split()[0] in shown
         await pilot.press("right_square_bracket")
         await settle(app, pilot)
