@@ -53,21 +53,30 @@ class EditorController:
 
     def edit(self) -> None:
         """Edit the panel's preset."""
+        opened = self._opened()
+        if opened is not None:
+            found, draft, estimator = opened
+            if found.derived:
+                self._app.notify(f"Derived from {found.derived}; Ctrl+S saves it as a preset.", markup=False)
+            self._carry_over(draft, found)
+            self._open(draft, estimator)
+
+    def _opened(self) -> "tuple[PresetFile, Draft, DraftEstimator] | None":
+        """The panel's preset, a draft of it and what estimates that; None, and said why, where there is none."""
         from vramtui.presets.draft.draft import Draft  # noqa: PLC0415 - not needed for the first paint
 
         found = self._panel_preset()
         if found is None:
-            return
+            return None
         estimator = self._estimator()
         try:
-            draft = Draft.open(found, try_out=estimator)
+            return found, Draft.open(found, try_out=estimator), estimator
         except UserError as error:
-            self._app.notify(str(error), title="Preset", severity="error", markup=False)
-            return
-        if found.derived:
-            self._app.notify(f"Derived from {found.derived}; Ctrl+S saves it as a preset.", markup=False)
-        self._carry_over(draft, found)
-        self._open(draft, estimator)
+            self._refuse(error)
+            return None
+
+    def _refuse(self, error: UserError) -> None:
+        self._app.notify(str(error), title="Preset", severity="error", markup=False)
 
     def _carry_over(self, draft: "Draft", found: PresetFile) -> None:
         """What was stepped in the panel comes along, unsaved; not at all where the text cannot say it."""
@@ -89,18 +98,17 @@ class EditorController:
         from vramtui.presets.draft.draft import Draft  # noqa: PLC0415 - as above
         from vramtui.presets.draft.external_editor import run_editor  # noqa: PLC0415 - as above
 
-        found = self._panel_preset()
-        if found is None:
+        opened = self._opened()
+        if opened is None:
             return
-        estimator = self._estimator()
+        found, draft, estimator = opened
         try:
-            draft = Draft.open(found, try_out=estimator)
             path = draft.save() if draft.bundled or draft.path is None else draft.path
             with self._app.suspend():
                 run_editor(path)
             after = Draft.at(path, try_out=estimator)
         except UserError as error:
-            self._app.notify(str(error), title="Preset", severity="error", markup=False)
+            self._refuse(error)
             return
         except SuspendNotSupported:
             self._app.notify("This terminal cannot run another program in its place.", severity="error", markup=False)
@@ -210,7 +218,6 @@ class EditorController:
         return stored if now is None else (now, *(run for run in stored if run.key != now.key))
 
     def _run_now(self, key: str) -> Run | None:
-
         state = self._state
         sample, row = state.sample, state.view().chosen
         if sample is None or row is None or not isinstance(row.id, ProcessKey) or row.preset != key:

@@ -8,9 +8,9 @@ from textual.strip import Strip
 
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, fit, right, strip
+from vramtui.core.estimate.fits import USUAL_ERROR
 
 Name = TypeVar("Name", bound=str)
-TOLERANCE = 0.08
 
 
 class Column(msgspec.Struct, Generic[Name], frozen=True):
@@ -64,6 +64,6 @@ def under_cursor(pieces: list[Piece], cursor: str | None) -> list[Piece]:
 
 def delta_colour(fraction: float) -> str:
     """Red beyond the prediction, green near it, quiet while there is still room to grow."""
-    if fraction > TOLERANCE:
+    if fraction > USUAL_ERROR:
         return "error"
-    return "success" if fraction >= -TOLERANCE else "muted"
+    return "success" if fraction >= -USUAL_ERROR else "muted"

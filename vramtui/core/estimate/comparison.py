@@ -6,10 +6,10 @@ import msgspec
 
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
+from vramtui.core.estimate.fits import USUAL_ERROR
 from vramtui.core.estimate.ledger import CATEGORIES, LINES, Ledger, Line
 
 Verdict = Literal["unknown", "below", "as predicted", "over"]
-DEFAULT_ERROR = 0.08
 
 
 class ComparisonRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) 
     """Set `estimate` beside `observed`, whose process line is the peak seen so far."""
     rows = compare_ledgers(estimate.ledger, observed)
     total = _row("process", estimate.process, observed.process)
-    allowed = DEFAULT_ERROR if estimate.error is None else estimate.error
+    allowed = USUAL_ERROR if estimate.error is None else estimate.error
     verdict = _verdict(total.fraction, allowed)
     return Comparison(
         preset=preset,

@@ -11,7 +11,7 @@ import msgspec
 from vramtui.core.base.units import GIB, format_bytes
 
 FitVerdict = Literal["fits", "tight", "does not fit"]
-# For estimates whose error was never measured: that of the analytic method, which is measured.
+# The analytic method's, as the README's accuracy table has it; also taken for estimates whose error was never measured.
 USUAL_ERROR = 0.08
 # From here on a difference is written in GiB like the two sizes it stands beside; "0.0 GiB" would say nothing.
 SMALLEST_IN_GIB = 0.05 * GIB

@@ -8,6 +8,7 @@ from msgspec import Meta
 
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
+from vramtui.core.estimate.fits import USUAL_ERROR
 from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.trend import Trend, trend_of
@@ -15,7 +16,6 @@ from vramtui.core.observation.trend import Trend, trend_of
 Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost"]
 KINDS: tuple[Kind, ...] = ("will_not_fit", "growth", "over", "held_by_exited", "lost")
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
-DEFAULT_ERROR = 0.08
 GROWTH_EVERY = 5.0  # seconds
 
 
@@ -180,7 +180,7 @@ def _against_prediction(gpu: Gpu, key: ProcessKey, track: Track, estimate: Estim
     used, free = track.last_used, gpu.memory.free
     if estimate is None or not estimate.process or used is None:
         return
-    allowed = DEFAULT_ERROR if estimate.error is None else estimate.error
+    allowed = USUAL_ERROR if estimate.error is None else estimate.error
     peak = _most(track)
     if peak > estimate.process * (1 + allowed):
         sentence = f"pid {key.pid} holds {format_bytes(peak - estimate.process)} more than predicted"

@@ -5,6 +5,7 @@ import msgspec
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Moment, Part, Phase
+from vramtui.core.estimate.fits import USUAL_ERROR
 from vramtui.core.estimate.ledger import CATEGORIES, Line, ledger_from_parts
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
@@ -95,7 +96,7 @@ def assemble(
         peak_step=step,
         timeline=timeline,
         assumptions=assumptions,
-        error=0.08,
+        error=USUAL_ERROR,
     )
 
 
