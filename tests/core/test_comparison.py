@@ -4,8 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.comparison import DEFAULT_ERROR, compare, compare_ledgers
+from vramtui.core.estimate.comparison import compare, compare_ledgers
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.fits import USUAL_ERROR
 from vramtui.core.estimate.ledger import LINES, Category, Ledger, ledger_from_parts
 from vramtui.core.observation.snapshot import observed_ledger
 
@@ -50,7 +51,7 @@ def test_difference_fraction_and_verdict_agree(predicted: int, seen: int) -> Non
     assert compared.fraction == row.fraction
     assert compared.fraction is not None
     assert (compared.fraction > 0) == (seen > predicted)
-    over, below = compared.fraction > DEFAULT_ERROR, compared.fraction < -DEFAULT_ERROR
+    over, below = compared.fraction > USUAL_ERROR, compared.fraction < -USUAL_ERROR
     assert compared.verdict == ("over" if over else "below" if below else "as predicted")
 
 
