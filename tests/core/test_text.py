@@ -21,7 +21,13 @@ def test_ordinary_text_is_left_alone(text: str) -> None:
     assert printable(text) == text
 
 
-@given(st.text())
+def test_a_flood_of_marks_ends() -> None:
+    assert printable("a" + "\u0301" * 1200) == "a" + "\u0301" * 4 + "\ufffd" * 1196
+    for word in ("ế", "e\u0302\u0301", "שִׁ֣", "น้ำ"):
+        assert printable(word) == word
+
+
+@given(st.text() | st.text(alphabet=st.sampled_from("ab\u0301\u20dd\u202e")))
 def test_what_comes_out_can_be_shown_and_shows_the_same_again(text: str) -> None:
     safe = printable(text)
     assert len(safe) == len(text)

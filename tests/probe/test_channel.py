@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from vramtui.probe import channel as channels
+from vramtui.probe import place
 from vramtui.probe.channel import Channel
 from vramtui.probe.place import SOCKET, listeners_folder, private
 
@@ -141,6 +142,23 @@ def test_a_folder_that_is_a_link_is_not_looked_into(folder: Path) -> None:
     link.symlink_to(folder)
     assert private(str(folder))
     assert not private(str(link))
+
+
+def test_a_folder_in_tmp_that_somebody_else_made_is_passed_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HOME", "/people/anna")
+    taken = tmp_path / "taken"
+    monkeypatch.setattr(place, "_shared", lambda: str(taken))
+    for runtime in ("", str(folder / "none"), f"/{'long/' * 20}"):
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        assert listeners_folder() == str(taken)
+    taken.mkdir(mode=0o700)
+    assert listeners_folder() == str(taken)
+    taken.chmod(0o755)  # as one that another user made looks to `private`
+    assert listeners_folder() == "/people/anna/.vramtui-probes"
+    monkeypatch.setenv("HOME", f"/people/{'long/' * 20}")
+    assert listeners_folder() == str(taken)
 
 
 def test_a_listener_of_another_user_is_told_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

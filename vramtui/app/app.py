@@ -96,6 +96,7 @@ class Dashboard(App[None]):
         self.redraw = RedrawThrottle(self, self.draw, now)
         self.screens = ScreenRouter(self, self.draw)
         services = services or Services()
+        self._vanish = services.leave
         traces = TraceJobs(self, services.tracer, self.redraw)
         self.session = _session(source, services, Predictor(estimator, traced=traces.estimate), self.settings)
         self.state = DashboardState(self.session, hint, self.settings.columns)
@@ -150,6 +151,8 @@ class Dashboard(App[None]):
     def stop_reading(self) -> None:
         """End what goes on; only what is on its way to a disk is waited for, a second at most."""
         self.poller.stop()
+        if self._vanish is not None:
+            self._vanish()
         self.session.close()
         self.session.finish_runs(LEAVING)
         self.parts.close()

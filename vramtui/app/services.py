@@ -31,6 +31,7 @@ class Services:
         run_writer: writes runs into the history.
         sampler: looks at processes between samples, in place of one for the source.
         jobs: what jobs report of themselves now.
+        leave: puts away what this process has made for others; takes no time.
         experiment: runs one of the lab's experiments; may take seconds.
         derived: finds presets for processes that none matches.
     """
@@ -44,6 +45,7 @@ class Services:
     recorder: "RecordingFactory | None" = None
     run_writer: "RunWriter | None" = None
     sampler: "FastSampler | None" = None
+    leave: "Callable[[], None] | None" = None
     experiment: "RunExperiment | None" = None
     jobs: "Callable[[], Sequence[ObservedJob]] | None" = None
     derived: "DerivedPresets | None" = None

@@ -1,7 +1,6 @@
 """A preset file, from bytes to a Preset, with a sentence for everything that can be wrong with it."""
 
 import re
-import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
+from vramtui.presets.model_files.bounded import open_plain
 from vramtui.presets.patterns import pattern_fault
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
 from vramtui.presets.toml import reader as toml
@@ -90,15 +90,11 @@ def read_text(path: Path) -> str:
         UserError: there is none, it is not a plain file, too large, not readable or not UTF-8.
     """
     try:
-        status = path.stat()
-        if stat.S_ISDIR(status.st_mode):
+        if path.is_dir():
             raise UserError(f"{shown(path)} is a folder with no config.json in it: name a .toml or a .gguf file")
-        if not stat.S_ISREG(status.st_mode):
-            raise UserError(f"{shown(path)} is not a plain file")
-        with path.open("rb") as file:
-            content = file.read(LARGEST + 1)
-    except FileNotFoundError:
-        raise UserError(f"{shown(path)} does not exist") from None
+        file, _ = open_plain(path, shown(path))
+        with file:
+            content = file.read(LARGEST + 1) or b""
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UserError(f"{shown(path)} cannot be read: {reason}") from None

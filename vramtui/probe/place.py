@@ -8,11 +8,24 @@ RUN = "VRAMTUI_RUN"  # and for what tells that run's processes from any other's
 SUFFIX = ".sock"
 
 
+LONGEST = 60  # characters of a folder: of 107 that a socket's path may have, its name takes up to 47
+
+
 def listeners_folder() -> str:
-    """`$XDG_RUNTIME_DIR/vramtui`, or a folder of this user's own in /tmp."""
+    """`$XDG_RUNTIME_DIR/vramtui`; else a folder of this user's own in /tmp, or in the home folder where another user
+    made that one first. Jobs and listeners ask the same questions, so both arrive at the same folder.
+    """
     runtime = os.environ.get("XDG_RUNTIME_DIR", "")
-    if runtime and os.path.isdir(runtime):
+    if runtime and len(runtime) <= LONGEST and os.path.isdir(runtime):
         return runtime + "/vramtui"
+    shared = _shared()
+    if private(shared) or not os.path.lexists(shared):
+        return shared
+    home = os.path.expanduser("~/.vramtui-probes")
+    return home if os.path.isabs(home) and len(home) <= LONGEST else shared
+
+
+def _shared() -> str:
     return f"/tmp/vramtui-{os.getuid()}"  # noqa: S108 - who else could have made it is looked at in `private`
 
 

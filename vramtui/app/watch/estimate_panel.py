@@ -187,12 +187,12 @@ def _formulas(estimate: Estimate, palette: Palette, width: int, height: int) -> 
         strip([(" calculation", palette.ink("muted", bold=True))], width, palette.text),
     ]
     for part in sorted(estimate.parts, key=lambda part: -part.at_peak):
-        text = f"{size_of(part.bytes)} = {part.formula}{_alive(part)}"
+        text = f"{size_of(part.bytes)} = {printable(part.formula)}{_alive(part)}"
         told = [strip([(f"   {line}", palette.dim)], width, palette.text) for line in wrap(text, width - 4)]
         if len(lines) + 1 + len(told) > height:
             break
         ink = palette.ink(part.line.replace("_", "-"))
-        lines += [strip([(f" {part.name}", ink)], width, palette.text), *told]
+        lines += [strip([(f" {printable(part.name)}", ink)], width, palette.text), *told]
     return lines if len(lines) > 2 else []
 
 

@@ -58,3 +58,8 @@ class ProbeClient:
         """Listen no longer; what was told can still be asked for."""
         if self._listener is not None:
             self._listener.close()
+
+    def vanish(self) -> None:
+        """The process ends: remove the socket's name, which takes no time."""
+        if self._listener is not None:
+            self._listener.path.unlink(missing_ok=True)

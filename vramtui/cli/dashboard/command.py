@@ -95,6 +95,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     folder = Path(settings.recording.folder).expanduser() if settings.recording.folder else data_dir() / "recordings"
     is_real = not opened.banner
+    probes = ProbeClient("dashboard")
     signaller, refusal = signaller_for(
         opened, read_only=read_only or settings.dashboard.read_only, from_command_line=read_only
     )
@@ -108,7 +109,8 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
         recorder=FileRecorder(folder) if opened.recording is None else None,
         run_writer=HistoryRunWriter(run_history) if is_real else None,
         experiment=run_experiment,
-        jobs=ProbeClient("dashboard").jobs if is_real else opened.jobs,
+        jobs=probes.jobs if is_real else opened.jobs,
+        leave=probes.vanish,
         derived=DerivedPresets() if is_real else None,
     )
 

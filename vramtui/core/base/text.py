@@ -3,6 +3,10 @@
 import unicodedata
 
 _UNSAFE = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+_MARKS = {"Mn", "Me"}
+# Marks on one character: Vietnamese and Hebrew have up to three, and Tibetan four. A terminal puts any number into one
+# cell, or none of them where it should.
+MOST_MARKS = 4
 _REPLACEMENT = "\ufffd"
 
 
@@ -10,11 +14,17 @@ def printable(text: str) -> str:
     """`text` with every character that a terminal could obey replaced by one it only shows.
 
     Control characters become their pictures (ESC is ␛), so that a reader still sees what was there; invisible
-    formatting, bidirectional overrides and lone surrogates become the replacement character.
+    formatting, bidirectional overrides, lone surrogates and the fifth and every further mark on one character become
+    the replacement character.
     """
-    if text.isprintable():
+    if text.isascii() and text.isprintable():
         return text
-    return "".join(_safe(character) for character in text)
+    made: list[str] = []
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character) in _MARKS else 0
+        made.append(_safe(character) if marks <= MOST_MARKS else _REPLACEMENT)
+    return "".join(made)
 
 
 def _safe(character: str) -> str:

@@ -17,11 +17,12 @@ from vramtui.presets.model_files.bounded import Cursor, Damaged, open_plain, sho
 
 MAGIC = b"GGUF"
 MOST_KEYS = 1 << 16
-MOST_TENSORS = 1 << 20
+MOST_TENSORS = 1 << 17
 MOST_DIMENSIONS = 4
 LONGEST_NAME = 1 << 16
 KEPT = 4096
 MOST_ITEMS = 1 << 22
+MOST_LISTS = 1 << 12  # within another; llama.cpp writes none
 DEEPEST = 4
 _STRING, _ARRAY = 8, 9
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
@@ -145,13 +146,15 @@ class _Reader:
         if self.items > MOST_ITEMS:
             raise Damaged(f"is damaged: lists of more than {MOST_ITEMS:,} values")
         if kind == _STRING:
-            for _ in range(length):
-                self.cursor.skip(self.cursor.number(8))
+            self.cursor.skip_strings(length)
         elif kind == _ARRAY:
+            if length > MOST_LISTS:
+                raise Damaged(f"is damaged: {length:,} lists in a list")
             for _ in range(length):
                 self._array(depth + 1)
         elif length <= KEPT:
-            return tuple(self._number(kind) for _ in range(length))
+            layout = f"<{length}{self._layout(kind)[1:]}"
+            return struct.unpack(layout, self.cursor.take(struct.calcsize(layout)))
         else:
             self.cursor.skip(struct.calcsize(self._layout(kind)) * length)
         return Passed(length)

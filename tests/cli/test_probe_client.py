@@ -1,0 +1,35 @@
+"""The command line's ear for probes: made when it is first asked, gone from the folder when its process ends."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from tests.app.stand_ins import FixedPresets, Still
+from vramtui.app.services import Services
+from vramtui.cli.common.probe_client import ProbeClient
+from vramtui.core.observation.readings import Sample
+
+
+class Silent:
+    name = "silent"
+
+    def read(self) -> Sample:
+        raise AssertionError
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_a_dashboard_that_is_left_leaves_no_socket(monkeypatch: pytest.MonkeyPatch) -> None:
+    with tempfile.TemporaryDirectory(prefix="vt") as runtime:  # pytest's own folder is too long for a socket
+        monkeypatch.setenv("XDG_RUNTIME_DIR", runtime)
+        client = ProbeClient("dashboard")
+        client.vanish()  # nothing was made yet
+        assert list(client.jobs()) == []
+        (socket,) = (Path(runtime) / "vramtui").iterdir()
+        assert socket.name == f"dashboard-{os.getpid()}.sock"
+        Still(Silent(), FixedPresets(), services=Services(leave=client.vanish)).stop_reading()
+        assert not socket.exists()
+        client.close()
