@@ -1,5 +1,7 @@
 """Which columns the process table has, and what stands in them."""
 
+import re
+
 import msgspec
 import pytest
 
@@ -16,7 +18,7 @@ from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Sample, process_key
 from vramtui.core.schema.settings import ColumnSettings, Settings
 
-PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "muted": "#888888"})
+PALETTE = Palette(DARK | {"foreground": "#ffffff", "background": "#000000", "muted": "#888888", "cursor": "#222222"})
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -29,6 +31,17 @@ def test_an_exact_peak_is_marked_and_no_column_moves(width: int, how: str, shown
     plain, marked = (row_strip(columns_for(width, width), each, PALETTE, width, None).text for each in (row, learnt))
     assert shown in marked.split()
     assert marked.replace("=", " ") == plain
+
+
+@pytest.mark.parametrize("width", range(60, 200, 7))
+def test_the_largest_pid_there_is_stands_whole(width: int) -> None:
+    """pid_max is 4,194,304 on 64-bit systems (proc(5))."""
+    process = moments.process(4_194_302, GIB, "python x.py")
+    card = moments.gpu(0, process)
+    row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
+    for cursor in (None, "cursor"):
+        text = row_strip(columns_for(width, width), row, PALETTE, width, cursor).text
+        assert re.search(r"(?<!\d)4194302(?!\d)", text), text
 
 
 LONG = "torchrun --nproc-per-node=8 finetune.py --config " + "configs/a/very/long/path/" * 9

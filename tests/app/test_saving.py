@@ -1,5 +1,6 @@
 """Formats and folder of snapshots are chosen once, in a window."""
 
+import re
 from pathlib import Path
 
 from textual.widgets import Input
@@ -69,3 +70,14 @@ async def test_where_nothing_can_be_saved_there_is_nothing_to_choose() -> None:
         await pilot.press("S")
         await settle(app, pilot)
         assert "Saving is not available here." in screen_text(app)
+
+
+async def test_a_picture_asks_no_site_for_anything() -> None:
+    async with dashboard([moments.usual()]) as (app, _):
+        svg = app.parts.export.picture()
+    assert "@font-face" not in svg
+    assert "url(http" not in svg
+    assert set(re.findall(r"https?://[^\"'\s<)]+", svg)) <= {
+        "http://www.w3.org/2000/svg",
+        "https://www.textualize.io",
+    }

@@ -1,8 +1,11 @@
 """`vramtui presets list|show|check`, as a program would call them."""
 
 import json
+import os
 import re
 import shutil
+import subprocess
+import sys
 from os import terminal_size
 from pathlib import Path
 
@@ -61,6 +64,22 @@ def test_the_list_for_people(own_folder: Path) -> None:
     assert done.exit_code == 0
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("mine ")]
     assert line.strip().split(maxsplit=4) == ["mine", "transformer", "infer", "yours", "Mine [red]x[/]"]
+
+
+def test_a_name_that_is_not_utf_8_is_listed_and_estimated(own_folder: Path) -> None:
+    name = os.fsdecode(b"gr\xf6\xdfe")
+    (own_folder / f"{name}.toml").write_text(PRESET)
+    # As a program's own output is: strict UTF-8, which a name with lone surrogates is not.
+    for arguments in (["presets", "list", "--json"], ["estimate", f"{own_folder}/{name}.toml", "--json"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "vramtui", *arguments],
+            capture_output=True,
+            check=False,
+            env=os.environ | {"PYTHONIOENCODING": "utf-8:strict"},
+        )
+        assert done.returncode == 0, done.stderr
+        json.loads(done.stdout)
+        assert b"gr\xef\xbf\xbd" in done.stdout or b"gr\\ud" in done.stdout
 
 
 def test_showing_one(own_folder: Path) -> None:
