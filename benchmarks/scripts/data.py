@@ -45,12 +45,19 @@ def text_file(folder: Path) -> None:
     )
 
 
+def ddp_text(folder: Path) -> None:
+    """The text of minGPT-ddp's own configuration."""
+    letters = random.Random(0)
+    text = "".join(letters.choice(string.ascii_letters) for _ in range(100_000))
+    (folder / "distributed" / "minGPT-ddp" / "mingpt" / "data" / "input.txt").write_text(text, encoding="utf-8")
+
+
 def wikitext(folder: Path) -> None:
     """word_language_model's data/wikitext-2: lines of words out of 2,000."""
     made = folder / "word_language_model" / "data" / "wikitext-2"
     made.mkdir(parents=True, exist_ok=True)
     words = random.Random(0)
-    for name, lines in (("train", 3000), ("valid", 300), ("test", 300)):
+    for name, lines in (("train", 1000), ("valid", 100), ("test", 100)):
         text = "\n".join(" ".join(f"w{words.randrange(2000)}" for _ in range(25)) for _ in range(lines))
         (made / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
 
@@ -154,6 +161,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "token_bins": token_bins,
     "llmc_bins": llmc_bins,
     "text_file": text_file,
+    "ddp_text": ddp_text,
     "wikitext": wikitext,
     "mnist": mnist,
     "image_folder": image_folder,

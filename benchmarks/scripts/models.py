@@ -95,11 +95,12 @@ def language_models(folder: Path) -> None:
         num_hidden_layers=12, num_attention_heads=12, num_key_value_heads=4, vocab_size=32000,
     )  # fmt: skip
     words = random.Random(0)
-    rows: dict[str, list[dict[str, Any]]] = {"text": [], "chat": [], "preference": []}
+    rows: dict[str, list[dict[str, Any]]] = {"text": [], "chat": [], "preference": [], "tasks": []}
     for _ in range(512):
         asked, good, bad = (sentence(words, length) for length in (40, 300, 300))
         rows["text"].append({"text": sentence(words, 300)})
         rows["chat"].append({"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": good}]})
+        rows["tasks"].append({"instruction": asked, "input": "", "output": good})
         rows["preference"].append({"prompt": asked, "chosen": good, "rejected": bad})
     for name, lines in rows.items():
         for split, part in (("train", lines[:448]), ("test", lines[448:])):

@@ -1,15 +1,17 @@
 """Code as people have it: workers, samplers, printed losses, checkpoints, `torch.cuda`, compilers, masks."""
 
-import textwrap
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.estimators.traced.forks import ASKED, traced_in_forks
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
-from vramtui.estimators.traced.process.run import TraceFailed, trace
+from vramtui.estimators.traced.process.results import ChildLine, TraceRequest, TraceResult
+from vramtui.estimators.traced.process.run import trace
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(300)]
 
 LOADER = """
 import torch
@@ -145,73 +147,55 @@ assert net._orig_mod.weight is net.weight
 """
 
 
-def traced(folder: Path, text: str, share: float = 1.0, *arguments: str) -> TraceResult:
-    path = folder / "script.py"
-    path.write_text(textwrap.dedent(text), encoding="utf-8")
-    return trace(TraceRequest(path=str(path), arguments=arguments, device=card("H200"), share=share), timeout=240)
+BY_HAND = """
+import torch
+net = torch.nn.Linear(64, 64).cuda()
+for step in range(10 ** 9):
+    net.zero_grad()
+    net(torch.randn(8 if step < 20 else 64, 64, device="cuda")).sum().backward()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.add_(p.grad, alpha=-0.1)
+"""
 
+LOSSES = """
+import torch
+x, y = (torch.randn(1000, 1000, device="cuda", requires_grad=first) for first in (True, False))
+seen = []
+def note():
+    seen.append((torch.cuda.memory_allocated(), torch.cuda.max_memory_allocated()))
+    torch.cuda.reset_peak_memory_stats()
+loss = torch.nn.functional.soft_margin_loss(x, y)
+note()
+loss.backward()
+note()
+del loss
+loss = torch.nn.functional.soft_margin_loss(x, y, reduction="none")
+note()
+# The real PyTorch 2.13 CUDA build on a stubbed driver.
+assert seen == [(12000768, 12002304), (16001024, 24972288), (16001024, 16001024)], seen
+"""
 
-def test_workers_and_a_shuffle_of_a_million_samples(tmp_path: Path) -> None:
-    result = traced(tmp_path, LOADER)
-    assert any("DataLoader" in sentence for sentence in result.warnings)
-    assert (result.peak_allocated, result.peak_reserved) == LOADER_PEAKS
-
-
-@pytest.mark.parametrize("text", [NUMBERS, API, PEAKS], ids=["numbers", "torch.cuda", "peaks"])
-def test_what_the_code_reads(tmp_path: Path, text: str) -> None:
-    traced(tmp_path, text)
-
-
-def test_shapes_that_follow_from_data_are_bounded_and_told_with_their_lines(tmp_path: Path) -> None:
-    whole = traced(tmp_path, SHAPES.replace("SHARE", "64"))
-    assert whole.bounded
-    assert any("index at" in sentence and "script.py:6" in sentence for sentence in whole.warnings)
-    assert not any("script.py:10" in sentence for sentence in whole.warnings)
-    assert traced(tmp_path, SHAPES.replace("SHARE", "16"), 0.25).bounded
-
-
-def test_compiled_code_runs_as_it_is_written_and_says_so(tmp_path: Path) -> None:
-    result = traced(tmp_path, COMPILED)
-    assert sum("torch.compile at" in sentence for sentence in result.warnings) == 3
-
-
-def test_a_pretrained_model_is_moved_and_trained(tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    sizes = {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 256}
-    transformers.BertForSequenceClassification(transformers.BertConfig(vocab_size=1000, **sizes)).save_pretrained(
-        tmp_path / "model"
-    )
-    text = """
-    import sys, torch, transformers
-    model = transformers.BertForSequenceClassification.from_pretrained(sys.argv[1], dtype=torch.float32)
-    model.to("cuda").to("cuda").cuda()
-    assert all(isinstance(p, torch.nn.Parameter) and p.is_cuda for p in model.parameters())
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    for _ in range(2):
-        ids = torch.randint(0, 1000, (4, 64)).cuda()
-        model(input_ids=ids, labels=torch.zeros(4, dtype=torch.long).cuda()).loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-    half = transformers.BertModel.from_pretrained(sys.argv[1], dtype=torch.bfloat16).to("cuda")
-    half(torch.zeros(1, 8, dtype=torch.long, device="cuda")).last_hidden_state.sum().backward()
-    assert next(half.parameters()).dtype is torch.bfloat16
-    """
-    assert traced(tmp_path, text, 1.0, str(tmp_path / "model")).peak_allocated > 64 << 20
-
-
-def test_no_module_comes_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here").mkdir()
-    for name in ("msgspec", "runpy", "torch"):
-        (tmp_path / "here" / f"{name}.py").write_text("raise SystemExit('from the current folder')", encoding="utf-8")
-    monkeypatch.chdir(tmp_path / "here")
-    assert traced(tmp_path, "import torch\nx = torch.zeros(1, device='cuda')").peak_allocated == 512
-
-
-def test_a_kernel_of_the_codes_own_is_refused_with_what_would_go_on(tmp_path: Path) -> None:
-    text = "import torch.utils.cpp_extension as c\nc.load_inline('mine', '')\n"
-    with pytest.raises(TraceFailed, match=r"built at .*script\.py:2: a trace cannot run it, so switch"):
-        traced(tmp_path, text)
-
+SAVED = """
+import sys, transformers
+sizes = dict(num_hidden_layers=2, hidden_size=128, num_attention_heads=2, intermediate_size=256, vocab_size=1000)
+transformers.BertForSequenceClassification(transformers.BertConfig(**sizes)).save_pretrained(FOLDER)
+"""
+PRETRAINED = """
+import sys, torch, transformers
+model = transformers.BertForSequenceClassification.from_pretrained(sys.argv[1], dtype=torch.float32)
+model.to("cuda").to("cuda").cuda()
+assert all(isinstance(p, torch.nn.Parameter) and p.is_cuda for p in model.parameters())
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+for _ in range(2):
+    ids = torch.randint(0, 1000, (4, 64)).cuda()
+    model(input_ids=ids, labels=torch.zeros(4, dtype=torch.long).cuda()).loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+half = transformers.BertModel.from_pretrained(sys.argv[1], dtype=torch.bfloat16).to("cuda")
+half(torch.zeros(1, 8, dtype=torch.long, device="cuda")).last_hidden_state.sum().backward()
+assert next(half.parameters()).dtype is torch.bfloat16
+"""
 
 DATA_PARALLEL = """
 import os, torch
@@ -242,9 +226,115 @@ dist.destroy_process_group()
 """
 
 
-@pytest.mark.parametrize("as_view", [False, True])
-def test_a_rank_of_eight_keeps_its_buckets_of_gradients(tmp_path: Path, as_view: bool) -> None:
+THREADS = """
+import sys, torch
+from concurrent.futures import ThreadPoolExecutor
+sys.setswitchinterval(1e-6)
+def load(size):
+    made = [torch.zeros(size, 64).to("cuda") for _ in range(20)]
+    assert all(tensor.device.type == "cuda" for tensor in made)
+    return sum(tensor.nbytes for tensor in made)
+with ThreadPoolExecutor(4) as pool:
+    sizes = list(pool.map(load, range(64, 96)))
+assert sum(sizes) == sum(20 * size * 256 for size in range(64, 96))
+weight = torch.nn.Linear(64, 64).cuda().weight
+made = type(weight)(torch.zeros(64, 64), requires_grad=False).to("cuda")
+assert isinstance(type(weight)(torch.zeros(64, 64)), torch.nn.Parameter) and made.is_cuda and not made.requires_grad
+"""
+
+KERNEL = "import torch.utils.cpp_extension as c\nc.load_inline('mine', '')\n"
+# Name to what runs before the trace, the script, and what differs from a plain request.
+SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "loader": ("", LOADER, {}),
+    "numbers": ("", NUMBERS, {}),
+    "torch.cuda": ("", API, {}),
+    "peaks": ("", PEAKS, {}),
+    "losses": ("", LOSSES, {}),
+    "all places": ("", SHAPES.replace("SHARE", "64"), {}),
+    "a share": ("", SHAPES.replace("SHARE", "16"), {"share": 0.25}),
+    "compiled": ("", COMPILED, {}),
+    "by hand": ("", BY_HAND, {}),
+    "pretrained": (SAVED, PRETRAINED, {}),
+    "threads": ("", THREADS, {}),
+    "kernel": ("", KERNEL, {}),
+    "rank": ("", DATA_PARALLEL.replace("AS_VIEW", "False"), {"ranks": 8}),
+    "rank, views": ("", DATA_PARALLEL.replace("AS_VIEW", "True"), {"ranks": 8}),
+}
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ChildLine]:
+    """What a trace of each of SCRIPTS answers."""
+    folder = tmp_path_factory.mktemp("as_it_is")
+    model = str(folder / "model")
+    asked: ASKED = []
+    for number, (before, text, settings) in enumerate(SCRIPTS.values()):
+        path = folder / f"{number}" / "script.py"
+        path.parent.mkdir()
+        path.write_text(text, encoding="utf-8")
+        request = TraceRequest(path=str(path), arguments=(model,), device=card("H200"), **settings)
+        asked.append((before.replace("FOLDER", repr(model)), request))
+    return dict(zip(SCRIPTS, traced_in_forks(folder, asked), strict=True))
+
+
+def result_of(answers: dict[str, ChildLine], name: str) -> TraceResult:
+    line = answers[name]
+    if line.error and line.error.startswith("ModuleNotFoundError: No module named 'transformers'"):
+        pytest.skip("transformers is not installed")
+    assert line.result is not None, line.error
+    return line.result
+
+
+def test_workers_and_a_shuffle_of_a_million_samples(answers: dict[str, ChildLine]) -> None:
+    result = result_of(answers, "loader")
+    assert any("DataLoader" in sentence for sentence in result.warnings)
+    assert (result.peak_allocated, result.peak_reserved) == LOADER_PEAKS
+
+
+@pytest.mark.parametrize("name", ["numbers", "torch.cuda", "peaks", "losses", "threads"])
+def test_what_the_code_reads(answers: dict[str, ChildLine], name: str) -> None:
+    result_of(answers, name)
+
+
+def test_shapes_that_follow_from_data_are_bounded_and_told_with_their_lines(answers: dict[str, ChildLine]) -> None:
+    whole = result_of(answers, "all places")
+    assert whole.bounded
+    assert any("index at" in sentence and "script.py:6" in sentence for sentence in whole.warnings)
+    assert not any("script.py:10" in sentence for sentence in whole.warnings)
+    assert result_of(answers, "a share").bounded
+
+
+def test_compiled_code_runs_as_it_is_written_and_says_so(answers: dict[str, ChildLine]) -> None:
+    result = result_of(answers, "compiled")
+    assert sum("torch.compile at" in sentence for sentence in result.warnings) == 3
+
+
+def test_a_loop_that_updates_its_weights_by_hand_ends_when_its_passes_are_alike(answers: dict[str, ChildLine]) -> None:
+    result = result_of(answers, "by hand")
+    assert any(sentence.startswith("no optimizer of torch.optim is used") for sentence in result.warnings)
+    # the later passes, of eight times the batch, are still in it
+    assert result.peak_allocated > (64 << 20) + 64 * 64 * 4 * 2
+
+
+def test_a_pretrained_model_is_moved_and_trained(answers: dict[str, ChildLine]) -> None:
+    assert result_of(answers, "pretrained").peak_allocated > 64 << 20
+
+
+def test_a_kernel_of_the_codes_own_is_refused_with_what_would_go_on(answers: dict[str, ChildLine]) -> None:
+    error = answers["kernel"].error or ""
+    assert re.search(r"built at .*script\.py:2: a trace cannot run it, so switch", error), error
+
+
+@pytest.mark.parametrize("name", ["rank", "rank, views"])
+def test_a_rank_of_eight_keeps_its_buckets_of_gradients(answers: dict[str, ChildLine], name: str) -> None:
+    assert any(sentence.startswith("rank 0 of 8") for sentence in result_of(answers, name).warnings)
+
+
+def test_no_module_comes_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    for name in ("msgspec", "runpy", "torch"):
+        (tmp_path / "here" / f"{name}.py").write_text("raise SystemExit('from the current folder')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path / "here")
     path = tmp_path / "script.py"
-    path.write_text(DATA_PARALLEL.replace("AS_VIEW", str(as_view)), encoding="utf-8")
-    result = trace(TraceRequest(path=str(path), device=card("H200"), ranks=8), timeout=240)
-    assert any(sentence.startswith("rank 0 of 8") for sentence in result.warnings)
+    path.write_text("import torch\nx = torch.zeros(1, device='cuda')", encoding="utf-8")
+    assert trace(TraceRequest(path=str(path), device=card("H200")), timeout=240).peak_allocated == 512

@@ -95,6 +95,8 @@ class TraceSession:
         self.where.install()
         self.phases.install(self._patches)
         self.where.warn = self.memory.warn
+        self.phases.highest = lambda: (self.memory.peak, self.memory.allocator.stats.reserved)
+        self.phases.warn = self.memory.warn
         self.memory.user_line = self.where.user_line
         self.memory.locate = self.where.locate
         self.memory.phase = lambda: self.phases.now

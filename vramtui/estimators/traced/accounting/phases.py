@@ -16,6 +16,13 @@ import torch.optim.optimizer as optimizer_hooks
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.device.patches import Patches
 
+# Backward passes without a new peak, after which a loop that has no optimizer is taken to go on as it does.
+_STEADY_PASSES = 16
+STEADY_NOTE = (
+    f"no optimizer of torch.optim is used, so no steps are counted: the trace ended after {_STEADY_PASSES} backward "
+    "passes without a new peak"
+)
+
 
 class TraceFinished(BaseException):
     """Enough steps have been seen. No `except Exception` of the code is to catch it."""
@@ -43,6 +50,11 @@ class PhaseTracker:
         self._busy = 0
         self._stepped = False
         self._handles: list[Any] = []
+        # What no longer changes once passes are alike, and who is told of it; the session says both.
+        self.highest: Callable[[], object] = object
+        self.warn: Callable[[str], None] = lambda _sentence: None
+        self._last_highest: object = None
+        self._alike = 0
 
     def install(self, patches: Patches) -> None:
         """Watch modules, backward and optimizers."""
@@ -187,8 +199,12 @@ class PhaseTracker:
     def _around_backward(self, plain: Any) -> Any:
         @functools.wraps(plain)
         def backward(*args: Any, **kwargs: Any) -> Any:
-            if self._busy or self.now == "model":
+            if self._busy:
                 return plain(*args, **kwargs)
+            if self.now == "model":
+                out = plain(*args, **kwargs)
+                self._passed()
+                return out
             if self.now in {"input", "zero_grad"}:
                 if self._enough():
                     raise TraceFinished
@@ -202,9 +218,21 @@ class PhaseTracker:
                 self._busy -= 1
             self._end("backward")
             self.now = "input"
+            self._passed()
             return out
 
         return backward
+
+    def _passed(self) -> None:
+        """Code that updates its weights by hand has no steps to count: it ends when its passes set no new peak."""
+        if self._trains:
+            return
+        highest = self.highest()
+        self._alike = self._alike + 1 if highest == self._last_highest else 0
+        self._last_highest = highest
+        if self._alike >= _STEADY_PASSES:
+            self.warn(STEADY_NOTE)
+            raise TraceFinished
 
 
 def _all_subclasses(kind: type) -> list[type]:

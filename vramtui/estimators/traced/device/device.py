@@ -6,6 +6,7 @@ which tells torch's own kernels (they run while `inside` is held) the true one.
 """
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,10 +19,13 @@ CUDA_DEVICE = torch.device("cuda", 0)
 _FAKE_FACTS = ("_fake_device", "fake_mode", "constant", "pytype", "dispatch_keys", "real_tensor")
 
 
-class _Depth:
-    """How many dispatches are under way; above 0 torch's own code is reading, at 0 the user's."""
+class _Depth(threading.local):
+    """How many dispatches this thread is in; above 0 torch's own code is reading, at 0 the user's."""
 
     value = 0
+
+
+_depth = _Depth()
 
 
 class _BackendModule:
@@ -98,11 +102,11 @@ def is_sim(tensor: Any) -> bool:
 @contextlib.contextmanager
 def inside() -> Iterator[None]:
     """While held, fake tensors tell their true device: torch's kernels are reading."""
-    _Depth.value += 1
+    _depth.value += 1
     try:
         yield
     finally:
-        _Depth.value -= 1
+        _depth.value -= 1
 
 
 def move_in_place(target: torch.Tensor, source: torch.Tensor) -> None:
@@ -137,10 +141,10 @@ def _exchange_kinds(target: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def _shown_device(tensor: FakeTensor) -> torch.device:
-    if tensor.fake_mode.in_kernel_invocation:
+    if tensor.fake_mode.in_kernel_invocation and _depth.value:
         return torch.device("meta")
     device: torch.device = tensor._fake_device
-    return CUDA_DEVICE if device.type == SIM and not _Depth.value else device
+    return CUDA_DEVICE if device.type == SIM and not _depth.value else device
 
 
 def _refuse(_tensor: FakeTensor, _device: torch.device) -> None:

@@ -21,6 +21,7 @@ def install(patches: Patches) -> None:
     _tensor_moves(patches)
     _tensor_facts(patches)
     _data(patches)
+    _parameters(patches)
     patches.set(torch.nn.Module, "_apply", _apply)
     patches.set(torch._subclasses, "FakeTensor", _NoTensor)  # libraries ask it whether they are being compiled
     for types in (optimizer_types, foreach_types):
@@ -68,6 +69,18 @@ def _data(patches: Patches) -> None:
             plain.__set__(self, value)
 
     patches.set(torch.Tensor, "data", property(plain.__get__, assign))
+
+
+def _parameters(patches: Patches) -> None:
+    """`type(parameter)(tensor, requires_grad=...)`, as libraries that load weights say it, is a Parameter."""
+    plain: Any = FakeTensor.__new__
+
+    def make(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        if len(args) == 1 and isinstance(args[0], torch.Tensor) and kwargs.keys() <= {"requires_grad"}:
+            return torch.nn.Parameter(args[0], **kwargs)
+        return plain(kind, *args, **kwargs)
+
+    patches.set(FakeTensor, "__new__", staticmethod(make))
 
 
 def _apply(module: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -102,6 +103,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         self._escape = escape
         self._where = where
         self._accumulation = accumulation
+        self._one_at_a_time = threading.RLock()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -120,7 +122,8 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         if made_by is not None:
             with self:
                 return func._op_dk(made_by, *args, **kwargs)
-        with inside():
+        # Threads that load weights side by side share one fake mode, whose flags are the process's.
+        with self._one_at_a_time, inside():
             try:
                 return self._dispatch(func, args, kwargs)
             except BaseException as error:

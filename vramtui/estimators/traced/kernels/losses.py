@@ -40,9 +40,9 @@ def shrunk(call: Any) -> Any:
     return out
 
 
-@kernel("binary_cross_entropy")
+@kernel("binary_cross_entropy", "soft_margin_loss")
 def copied_back(call: Any) -> Any:
-    """The unreduced loss itself is resized, and the mean copied into it (ATen/native/cuda/Loss.cu)."""
+    """The unreduced loss itself is resized, and the mean copied into it (ATen/native/cuda/Loss.cu, native/Loss.cpp)."""
     out = call.untracked()
     if not _reduced(call):
         return call.take(out)
@@ -51,3 +51,14 @@ def copied_back(call: Any) -> Any:
     call.scratch(_NUMBER)
     partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
     return out
+
+
+@kernel("soft_margin_loss_backward")
+def soft_margin_backward(call: Any) -> Any:
+    """args: grad, input, target, reduction; exp(-target * input) is made in three tensors, and then the gradient
+    beside the last of them (ATen/native/Loss.cpp, soft_margin_loss_backward_out).
+    """
+    whole = _whole(call, call.args[1])
+    negated, product, _exponent = (call.scratch(whole) for _ in range(3))
+    call.drop(negated, product)
+    return call.run()
