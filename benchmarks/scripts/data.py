@@ -76,9 +76,9 @@ def mnist(folder: Path) -> None:
 
 
 def _mnist_at(raw: Path, pixels: np.random.Generator) -> None:
-    if raw.exists():
+    if (raw / "t10k-labels-idx1-ubyte").exists():
         return
-    raw.mkdir(parents=True)
+    raw.mkdir(parents=True, exist_ok=True)
     for name, count in (("train", 60000), ("t10k", 10000)):
         images = pixels.integers(0, 255, (count, 28, 28), dtype=np.uint8)
         labels = pixels.integers(0, 10, count, dtype=np.uint8)

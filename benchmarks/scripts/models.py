@@ -83,8 +83,9 @@ def bert(folder: Path) -> None:
         f"configs:\n- config_name: mrpc\n  data_files:\n{files}---\n",
         encoding="utf-8",
     )
-    (folder / "glue").mkdir(exist_ok=True)
-    (folder / "glue" / "glue.py").write_text(METRIC, encoding="utf-8")
+    for metric in ("glue", "accuracy"):
+        (folder / metric).mkdir(exist_ok=True)
+        (folder / metric / f"{metric}.py").write_text(METRIC, encoding="utf-8")
 
 
 def language_models(folder: Path) -> None:

@@ -242,6 +242,12 @@ made = type(weight)(torch.zeros(64, 64), requires_grad=False).to("cuda")
 assert isinstance(type(weight)(torch.zeros(64, 64)), torch.nn.Parameter) and made.is_cuda and not made.requires_grad
 """
 
+CONVOLUTION = """
+import torch
+net = torch.nn.Conv2d(3, 8, 3).cuda()
+net(torch.randn(4, 3, 32, 32, device="cuda")).sum().backward()
+"""
+
 KERNEL = "import torch.utils.cpp_extension as c\nc.load_inline('mine', '')\n"
 # Name to what runs before the trace, the script, and what differs from a plain request.
 SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -255,6 +261,7 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "compiled": ("", COMPILED, {}),
     "by hand": ("", BY_HAND, {}),
     "pretrained": (SAVED, PRETRAINED, {}),
+    "convolution": ("", CONVOLUTION, {}),
     "threads": ("", THREADS, {}),
     "kernel": ("", KERNEL, {}),
     "rank": ("", DATA_PARALLEL.replace("AS_VIEW", "False"), {"ranks": 8}),
@@ -314,6 +321,13 @@ def test_a_loop_that_updates_its_weights_by_hand_ends_when_its_passes_are_alike(
     assert any(sentence.startswith("no optimizer of torch.optim is used") for sentence in result.warnings)
     # the later passes, of eight times the batch, are still in it
     assert result.peak_allocated > (64 << 20) + 64 * 64 * 4 * 2
+
+
+def test_what_cudnn_takes_is_bounded_by_the_largest_difference_measured(answers: dict[str, ChildLine]) -> None:
+    result = result_of(answers, "convolution")
+    assert result.unseen == result.peak_reserved // 4 > 0
+    assert any(sentence.startswith("cuDNN chooses") for sentence in result.warnings)
+    assert result_of(answers, "loader").unseen == 0
 
 
 def test_a_pretrained_model_is_moved_and_trained(answers: dict[str, ChildLine]) -> None:

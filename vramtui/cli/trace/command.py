@@ -104,8 +104,9 @@ def _answer(result: "TraceResult", *, json: bool) -> None:
 
 
 def fit_of(result: "TraceResult") -> Fit:
-    """The verdict on a trace that came to its end: only the size of the CUDA context is uncertain in it."""
-    return Fit(needs=result.process, has=result.total_memory, error=CONTEXT_ERROR / max(result.process, 1))
+    """The verdict on a trace that came to its end: uncertain are the CUDA context and what is not seen of cuDNN."""
+    uncertain = CONTEXT_ERROR + result.unseen
+    return Fit(needs=result.process, has=result.total_memory, error=uncertain / max(result.process, 1))
 
 
 def verdict_line(result: "TraceResult") -> str:

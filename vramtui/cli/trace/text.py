@@ -86,7 +86,8 @@ def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
         if size:
             share = f"{100 * size / result.peak_allocated:.0f} %"
             print(f"  {bars.mark(category)} {NAMES[category]:<12}{format_bytes(size, 2):>12}{share:>7}")
-    print(f"Peak reserved {format_bytes(result.peak_reserved, 2)}")
+    more = f", up to {format_bytes(result.unseen)} more with cuDNN's workspaces" if result.unseen else ""
+    print(f"Peak reserved {format_bytes(result.peak_reserved, 2)}{more}")
     print(
         f"Process {format_bytes(result.process, 2)}, a CUDA context of about {format_bytes(result.context)} included\n"
     )

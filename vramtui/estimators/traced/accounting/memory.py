@@ -38,6 +38,7 @@ class SimulatedMemory:
         self.events = 0
         self.peak_event = 0
         self.peak = 0
+        self.unseen_share = 0.0  # of reserved, what libraries may hold beyond it
         self.phase: Callable[[], str] = lambda: "model"
         self.operator: Any = None
         self.stream = 0

@@ -78,6 +78,7 @@ class TraceRecorder:
             peak_phase=peak_row.phase if peak_row else "",
             peak_step=peak_row.step if peak_row else -1,
             process=peak_reserved + context,
+            unseen=int(peak_reserved * memory.unseen_share),
             context=context,
             peak_categories=self.categories.sums(at_peak),
             largest=tuple(_held(entry) for entry in sorted(at_peak, key=lambda e: -e.size)[:_LARGEST]),

@@ -7,7 +7,12 @@ import torch
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
-CUDNN_NOTE = "cuDNN chooses its convolution algorithms on the card itself, so their workspaces are not in these figures"
+# The largest shortfall measured beside the real CUDA build: ResNet-50 on an A100 reserves a quarter more than traced.
+CUDNN_SHARE = 0.25
+CUDNN_NOTE = (
+    "cuDNN chooses its convolution algorithms on the card itself, so their workspaces are not in these figures: "
+    "allocated was up to 5 % higher on the runs measured, reserved up to 25 %"
+)
 
 
 def _uses_cudnn(tensor: torch.Tensor) -> bool:
@@ -17,6 +22,11 @@ def _uses_cudnn(tensor: torch.Tensor) -> bool:
         torch.float32,
         torch.float64,
     )
+
+
+def _leave_out_workspace(memory: Any) -> None:
+    memory.warn(CUDNN_NOTE)
+    memory.unseen_share = CUDNN_SHARE
 
 
 def _depthwise(tensor: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
@@ -45,7 +55,7 @@ def convolution(call: Any) -> Any:
     tensor, weight, _, stride, padding, dilation, transposed, _, groups = call.args
     out = call.run()
     if _uses_cudnn(tensor):
-        call.memory.warn(CUDNN_NOTE)
+        _leave_out_workspace(call.memory)
         return out
     if _depthwise(tensor, weight, groups):
         return out
@@ -65,7 +75,7 @@ def convolution_backward(call: Any) -> Any:
     out = call.untracked()
     if _uses_cudnn(tensor) or _depthwise(tensor, weight, groups):
         if _uses_cudnn(tensor):
-            call.memory.warn(CUDNN_NOTE)
+            _leave_out_workspace(call.memory)
         for value in out:
             if isinstance(value, torch.Tensor):
                 call.take(value)

@@ -31,8 +31,8 @@ def _compile_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabou
 
     def tell() -> None:
         memory.warn(
-            f"torch.compile at {where.user_line()} is run as eager code; compiled code keeps and makes fewer tensors, "
-            "so its peak is usually lower"
+            f"torch.compile at {where.user_line()} is run as eager code; what compiled code keeps and makes differs, "
+            "and by how much is not known here"
         )
 
     def eager(model: Any) -> Any:

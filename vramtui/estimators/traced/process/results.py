@@ -90,6 +90,8 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
         peak_phase: the phase in which allocated peaks, `peak_step` its step.
         process: what nvidia-smi would show at most: peak of reserved, and the CUDA context.
         context: the CUDA context alone.
+        unseen: how much higher the peak of reserved may be by workspaces that are not in it (cuDNN's); the largest
+            difference that was measured.
         peak_categories: what the bytes alive at the peak of allocated are.
         largest: the ten largest of them.
         warnings: what the figures leave out, a sentence each.
@@ -111,6 +113,7 @@ class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
     peak_step: int
     process: int
     context: int
+    unseen: int = 0
     peak_categories: dict[str, int]
     largest: tuple[LiveAllocation, ...]
     warnings: tuple[str, ...]
