@@ -100,7 +100,7 @@ class Dashboard(App[None]):
         traces = TraceJobs(self, services.tracer, self.redraw)
         self.session = _session(source, services, Predictor(estimator, traced=traces.estimate), self.settings)
         self.state = DashboardState(self.session, hint, self.settings.columns)
-        self.notices = NoticeLine(self)
+        self.notices = NoticeLine(self, now)
         self.shared = AppContext(self, self.state, self.redraw, self.screens, now, interval, self.notices)
         self.parts = Features(
             self.shared,

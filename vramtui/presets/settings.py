@@ -28,6 +28,7 @@ EXAMPLE = """\
 [columns]
 # processes = ["pid", "gpu", "user", "now", "peak", "command"]  # by default as many as the width allows; all of them:
 #             pid gpu user type now peak predicted delta cpu host time command
+# group = "none"          # or job, user, gpu: one row for each, which opens (b in the dashboard)
 # bookkeeping = false     # true: what drivers keep and small remainders have rows of their own
 
 [snapshot]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from vramtui.app.state.grouped_rows import GroupChoice
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.silence import silent
@@ -43,6 +44,7 @@ class DashboardState:
         self._settings = columns or ColumnSettings()
         self.columns: tuple[SortColumn, ...] = self._settings.processes or ()
         self._predicts = False
+        self.groups = GroupChoice(self._settings.group)
         # The order that rows keep while somebody looks at one of them.
         self._held: FrozenOrder | None = None
         self._shown: Sample | None = None
@@ -227,6 +229,7 @@ class DashboardState:
             return View(panel=self._panel(None, []), hint=self.hint)
         predicted = RowPredictions(listing, self._matches, self.session.estimate)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
+        grouped = self.groups.take(rows, largest_first=self.sort == "now" and not self.reverse and self._held is None)
         at, chosen = self._follow()
         matched = predicted.rows()
         self._predicts = self._predicts or any(row.predicted is not None for row in matched)
@@ -234,10 +237,11 @@ class DashboardState:
         expected = chosen.predicted if chosen is not None else None
         return View(
             sample=sample,
-            rows=rows,
+            rows=rows if grouped is None else grouped,
             total=sum(len(gpu.processes) for gpu in sample.gpus),
             totals=self._totals,
             columns=self.columns,
+            group=self.groups.by,
             predicts=self._predicts,
             bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,
@@ -269,8 +273,10 @@ class DashboardState:
         """Which of the visible rows is the chosen one, and the row; (0, None) where there is none."""
         if not self._visible:
             return 0, None
-        at = self._visible.chosen(self._chosen if self._chosen is not None else self._followed)
-        return at, self._visible[at]
+        wanted = self._chosen if self._chosen is not None else self._followed
+        at = self._visible.chosen(wanted)
+        found = self.groups.find(wanted, self._visible[at].id)
+        return (at, self._visible[at]) if found is None else found
 
     @property
     def _matches(self) -> Mapping[ProcessKey, PresetFile]:

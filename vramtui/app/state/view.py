@@ -12,13 +12,13 @@ from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.schema.preset import DERIVED, PresetFile
-from vramtui.core.schema.settings import ProcessColumn
+from vramtui.core.schema.settings import Grouping, ProcessColumn
 from vramtui.core.schema.workload import Workload
 
 if TYPE_CHECKING:
     from vramtui.monitor.predictor import MaxBatchSearch
 
-RowKind = Literal["process", "exited", "instances", "unattributed", "reserved", "note"]
+RowKind = Literal["group", "process", "exited", "instances", "unattributed", "reserved", "note"]
 SortColumn = ProcessColumn
 SORT_COLUMNS: tuple[SortColumn, ...] = get_args(SortColumn)
 RowId = ProcessKey | tuple[str, str]
@@ -27,8 +27,8 @@ RowId = ProcessKey | tuple[str, str]
 class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     """One line of the process table; bytes. `fraction` is peak over predicted, less one.
 
-    `kind`: a process; one that has exited; what a card's MIG instances hold; what a GPU holds that nobody accounts for;
-    what its driver keeps; a `note` about a GPU whose processes cannot be told.
+    `kind`: several under one row; a process; one that has exited; what a card's MIG instances hold; what a GPU holds
+    that nobody accounts for; what its driver keeps; a `note` about a GPU whose processes cannot be told.
     `age` is how many seconds old a row is whose GPU does not answer now.
     `minutes` is how long its process has run, in whole minutes.
     `learnt` is the peak with what it was learnt by, and `closely` since when its process is looked at between samples
@@ -180,6 +180,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     total: int = 0
     totals: HeldTotals = HeldTotals()
     columns: tuple[SortColumn, ...] = ()
+    group: Grouping = "none"
     predicts: bool = False
     bars: tuple[GpuBar, ...] = ()
     chosen: ProcessRow | None = None

@@ -4,8 +4,8 @@ Textual shows notifications as toasts, which lie over the table and the graph fo
 stands in the last line until its time is over, and all of them among the alerts and errors (`!`).
 """
 
-import time
 from collections import deque
+from collections.abc import Callable
 
 from textual.app import App
 from textual.notifications import Notification
@@ -28,22 +28,26 @@ class NoticeLine:
 
     Args:
         app: whose they are.
+        clock: seconds since the epoch.
 
     Attributes:
         said: the latest, the newest last: seconds since the epoch, and what was said.
     """
 
-    def __init__(self, app: App[None]) -> None:
+    def __init__(self, app: App[None], clock: Callable[[], float]) -> None:
         self._app = app
+        self._clock = clock
         self._newest: Notification | None = None
         self.said: deque[tuple[float, str]] = deque(maxlen=KEPT)
 
     def refresh(self) -> None:
         """Show the newest that is not over, in every key bar there is; the keys again where there is none."""
+        if self._app._disable_notifications:  # noqa: SLF001 - as below
+            return
         notes = list(self._app._notifications)  # noqa: SLF001 - Textual has no public list of them
         newest = max(notes, key=lambda note: note.raised_at, default=None)
         if newest is not None and newest is not self._newest:
-            self.said.append((time.time(), one_line(newest)))
+            self.said.append((self._clock(), one_line(newest)))
             call_after(self._app, newest.time_left + 0.1, self.refresh)
         self._newest = newest
         for screen in self._app.screen_stack:

@@ -92,7 +92,8 @@ def row_strip(
 ) -> Strip:
     """One row; `cursor` is the colour under it when it is the chosen one."""
     on = cursor or "background"
-    faded = row.kind != "process" or row.age is not None or (row.process is not None and row.process.state == "exited")
+    exited = row.process is not None and row.process.state == "exited"
+    faded = row.kind not in ("process", "group") or row.age is not None or exited
     base = palette.ink("muted" if faded else "foreground", on)
     pieces: list[Piece] = []
     spilt = 0
@@ -178,7 +179,7 @@ def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:
         return ("N/A", palette.ink("warning", on))
     return (
         format_gib(row.now),
-        palette.ink("foreground", on, bold=True) if row.kind == "process" and row.age is None else None,
+        palette.ink("foreground", on, bold=True) if row.kind in ("process", "group") and row.age is None else None,
     )
 
 
@@ -202,7 +203,7 @@ def _delta(row: ProcessRow, palette: Palette, on: str) -> _Made:
 def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
     process = row.process
     if process is None:
-        text = printable(row.note) if row.kind == "note" else _remainder(row)
+        text = printable(row.note) if row.kind in ("note", "group") else _remainder(row)
         return (_aged(row) + text, palette.ink("warning", on) if worth_a_row(row) else None)
     state = "(exited) " if row.kind == "exited" else _STATES.get(process.state, "")
     return (_aged(row) + state + printable(process.command or process.name or ""), None)

@@ -20,6 +20,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib
 
 NAME_MOST = 10
+GROUP_TITLES = {"job": "job", "user": "user", "gpu": "GPU"}
 
 
 class Heading(SortHeading[View, SortColumn]):
@@ -149,7 +150,7 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
         """How many processes; what the filter is, and whether the order is held."""
         count = sum(row.kind == "process" for row in view.rows) if view.filter else view.total
         title = f"Processes · {count} of {view.total}" if view.filter else f"Processes · {view.total}"
-        states = []
+        states = [] if view.group == "none" else [f"by {GROUP_TITLES[view.group]} · b changes · Enter opens"]
         if view.filter:
             states.append(f"filter: {view.filter}")
         if view.held:

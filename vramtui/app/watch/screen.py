@@ -213,6 +213,17 @@ class Watch(ViewScreen):
 
     # --- what only tells -----------------------------------------------------------------------------------------
 
+    def action_group(self) -> None:
+        """Group the rows by job, user or GPU, or no more."""
+        self._state.groups.next()
+        self._shared.redraw.now()
+
+    def action_fold(self, opened: bool) -> None:
+        """Open the selected group, or close it."""
+        chosen = self._state.view().chosen
+        if chosen is not None and self._state.groups.toggle(chosen.id, opened=opened):
+            self._shared.redraw.now()
+
     def action_details(self) -> None:
         """Details of the selected process and its GPU."""
         from vramtui.app.watch.details import Details  # noqa: PLC0415 - not needed for the first paint
@@ -224,7 +235,11 @@ class Watch(ViewScreen):
         self.app.push_screen(Details(self.view, reported, grown))
 
     async def action_enter_row(self) -> None:
-        """Make a preset of what was derived for the selected process; details of every other row."""
+        """Open or close the selected group; make a preset of what was derived for a process; else details."""
+        chosen = self._state.view().chosen
+        if chosen is not None and self._state.groups.toggle(chosen.id):
+            self._shared.redraw.now()
+            return
         state, chosen = self._state, self.view.chosen
         found = state.known_preset(chosen.preset) if chosen is not None and chosen.preset is not None else None
         if found is None or not found.derived:

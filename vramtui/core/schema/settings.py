@@ -20,6 +20,7 @@ Format = Literal["json", "csv", "md", "svg", "html"]
 ProcessColumn = Literal[
     "pid", "gpu", "user", "type", "now", "peak", "predicted", "delta", "cpu", "host", "time", "command"
 ]
+Grouping = Literal["none", "job", "user", "gpu"]
 CONFIG = "config.toml"
 FORMATS: tuple[Format, ...] = ("json", "csv", "md", "svg", "html")
 
@@ -47,10 +48,12 @@ class ColumnSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     Attributes:
         processes: the columns of the process table, from left to right; as many as its width allows when absent.
+        group: what the processes have in common that stand under one row, from the beginning.
         bookkeeping: what drivers keep and small unattributed remainders have rows of their own.
     """
 
     processes: Annotated[tuple[ProcessColumn, ...], Meta(min_length=1)] | None = None
+    group: Grouping = "none"
     bookkeeping: bool = False
 
 

@@ -1,0 +1,114 @@
+"""Rows under one row for each job, user or GPU."""
+
+import pytest
+
+from tests.app import moments
+from tests.app.driving import dashboard, screen_text, settle
+from vramtui.app.state.grouped_rows import RowGroups, job_of
+from vramtui.app.state.process_rows import ProcessRows
+from vramtui.app.state.view import ProcessRow
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.history import History
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.settings import ColumnSettings, Grouping, Settings
+
+RANK = "python -u train.py --lr 1e-4 --local-rank={}"
+
+
+def host() -> Sample:
+    """A job of four ranks on two GPUs, the same command an hour later, two workers of a server, and a notebook."""
+    start = moments.START - 7200
+    ranks = [
+        moments.process(100 + rank, (rank + 1) * GIB, RANK.format(rank), started_at=start + rank) for rank in range(4)
+    ]
+    later = moments.process(200, 5 * GIB, RANK.format(0), started_at=start + 3600)
+    workers = [moments.process(300 + at, 7 * GIB, f"VLLM::Worker_TP{at}", user="bo") for at in range(2)]
+    notebook = moments.process(400, GIB, "jupyter lab", user="dora")
+    return moments.sample(
+        moments.gpu(0, *ranks[:2], later, workers[0]),
+        moments.gpu(1, *ranks[2:], workers[1], notebook, unattributed=3 * GIB),
+    )
+
+
+def rows() -> list[ProcessRow]:
+    seen = History()
+    seen.add(host())
+    return list(ProcessRows(host(), seen, {}))
+
+
+def told(by: Grouping, *opened: int) -> list[tuple[int | None, int | None]]:
+    """Of each row that is shown: pid (None for a group) and GiB."""
+    closed = RowGroups(rows(), by, ())
+    groups = [row.id for row in closed if row.kind == "group"]
+    shown = RowGroups(rows(), by, [groups[at] for at in opened])
+    return [(row.process.pid if row.process else None, (row.now or 0) // GIB) for row in shown]
+
+
+def test_the_ranks_of_a_job_are_one_row_that_opens() -> None:
+    assert told("job") == [(None, 10), (200, 5), (None, 14), (400, 1), (None, 3)]
+    assert told("job", 0)[:6] == [(None, 10), (100, 1), (101, 2), (102, 3), (103, 4), (200, 5)]
+
+
+def test_users_and_gpus_are_groups_of_all_they_hold() -> None:
+    assert told("user") == [(None, 15), (None, 14), (None, 1), (None, 3)]
+    assert told("gpu") == [(None, 15), (None, 18)]
+    groupings: tuple[Grouping, ...] = ("job", "user", "gpu")
+    for by in groupings:
+        assert sum(held or 0 for _, held in told(by)) == 33
+
+
+def test_every_row_has_a_place_be_it_its_groups() -> None:
+    every = rows()
+    shown = RowGroups(every, "user", ())
+    assert all(shown[shown.places[row.id]].kind == "group" for row in every)
+    largest = RowGroups(every, "user", (), largest_first=True)
+    held = [row.now for row in largest]
+    assert held == sorted(held, reverse=True)  # type: ignore[type-var]  # known
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("python t.py --local_rank 0", "python t.py --local_rank 7", True),
+        ("VLLM::Worker_TP0_EP0", "VLLM::Worker_TP1_EP1", True),
+        ("python t.py --lr 1", "python t.py --lr 2", False),
+        ("python t.py --layers 12", "python t.py --layers 13", False),
+    ],
+)
+def test_only_what_tells_ranks_apart_is_left_out(one: str, other: str, same: bool) -> None:
+    def row(command: str) -> ProcessRow:
+        process = moments.process(1, GIB, command)
+        return ProcessRow("process", ("x", command), moments.gpu(0, process), GIB, process=process)
+
+    assert (job_of(row(one)) == job_of(row(other))) == same
+
+
+async def test_b_groups_and_enter_opens() -> None:
+    async with dashboard([host()]) as (app, pilot):
+        await pilot.press("b")
+        await settle(app, pilot)
+        text = screen_text(app)
+        assert "▸ 4 processes on GPU 0, 1: python -u train.py" in text
+        assert "by job" in text
+        await pilot.press("home", "enter")
+        await settle(app, pilot)
+        assert "▾ 2 processes on GPU 0, 1" in screen_text(app)
+        assert app.screen.view.rows[1].process.pid == 300  # type: ignore[attr-defined]  # Watch
+        await pilot.press("down", "b")
+        await settle(app, pilot)
+        view = app.screen.view  # type: ignore[attr-defined]  # Watch
+        assert "by user" in screen_text(app)
+        assert view.rows[view.chosen_at].id == ("group", "bo")  # where the process is that had the cursor
+        await pilot.press("right")
+        await settle(app, pilot)
+        assert app.screen.view.chosen.process.pid == 300  # type: ignore[attr-defined]  # it is shown again
+        await pilot.press("left", "b", "b")
+        await settle(app, pilot)
+        assert app.screen.view.group == "none"  # type: ignore[attr-defined]  # Watch
+
+
+async def test_the_settings_group_from_the_beginning() -> None:
+    settings = Settings(columns=ColumnSettings(group="user"))
+    async with dashboard([host()], settings=settings) as (app, _):
+        assert "6 processes on GPU 0, 1: anna" not in screen_text(app)
+        assert "5 processes on GPU 0, 1: anna" in screen_text(app)

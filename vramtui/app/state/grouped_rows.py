@@ -1,0 +1,170 @@
+"""Rows under one row for each user, job or GPU: what it holds altogether, and its processes when it is opened."""
+
+import re
+from collections.abc import Collection, Sequence
+from typing import overload
+
+from vramtui.app.state.view import ProcessRow, RowId
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN
+from vramtui.core.observation.readings import ProcessKey
+from vramtui.core.schema.settings import Grouping
+
+GROUPINGS: tuple[Grouping, ...] = ("none", "job", "user", "gpu")
+OPEN, CLOSED = "▾", "▸"
+# The ranks of a job are started together; the same command minutes later is another job.
+TOGETHER = 60.0
+# What tells one rank of a job from another: the launcher's own argument, and the number in a worker's name.
+_RANK = re.compile(r"\s*--(?:local|node)[-_]rank[= ]\d+|(?<=[_:])(?:TP|PP|DP|EP)\d+|(?<=[Ww]orker[-_ ])\d+")
+
+
+class RowGroups(Sequence[ProcessRow]):
+    """Rows in groups, each where the first of its rows stands. A job of a single process is that process's row.
+
+    Args:
+        rows: in order.
+        by: what they have in common.
+        opened: the groups whose rows are shown.
+        largest_first: groups are in the order of what they hold.
+    """
+
+    def __init__(
+        self, rows: Sequence[ProcessRow], by: Grouping, opened: Collection[RowId], *, largest_first: bool = False
+    ) -> None:
+        self.places: dict[RowId, int] = {}
+        self._rows: list[ProcessRow] = []
+        groups = _groups(rows, by)
+        if largest_first:
+            groups.sort(key=lambda group: -sum(row.now or 0 for row in group[1]))
+        for identity, members in groups:
+            self._take(identity, members, by, is_open=identity in opened)
+
+    def _take(self, identity: RowId, members: list[ProcessRow], by: Grouping, *, is_open: bool) -> None:
+        start = len(self._rows)
+        alone = by == "job" and len(members) == 1
+        if not alone:
+            self._rows.append(_heading(identity, members, by, is_open=is_open))
+            self.places[identity] = start
+        shown = alone or is_open
+        for row in members:
+            self.places[row.id] = len(self._rows) if shown else start
+            if shown:
+                self._rows.append(row)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, index: int) -> ProcessRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[ProcessRow]: ...
+
+    def __getitem__(self, index: int | slice) -> ProcessRow | Sequence[ProcessRow]:
+        return self._rows[index]
+
+
+class GroupChoice:
+    """What a person chose to group by, and which groups are open.
+
+    Args:
+        by: what is grouped by from the beginning.
+
+    Attributes:
+        by: what is grouped by now.
+    """
+
+    def __init__(self, by: Grouping) -> None:
+        self.by: Grouping = by
+        self._opened: set[RowId] = set()
+        self._rows: RowGroups | None = None
+
+    def take(self, rows: Sequence[ProcessRow], *, largest_first: bool) -> RowGroups | None:
+        """The rows in their groups; None where they are not grouped."""
+        self._rows = None
+        if self.by != "none":
+            self._rows = RowGroups(rows, self.by, self._opened, largest_first=largest_first)
+        return self._rows
+
+    def find(self, wanted: RowId | None, otherwise: RowId) -> tuple[int, ProcessRow] | None:
+        """The place and row of `wanted` or, where there is no such row, of the other; a closed group stands for its
+        rows. None where they are not grouped.
+        """
+        if self._rows is None:
+            return None
+        places = self._rows.places
+        at = places[wanted] if wanted is not None and wanted in places else places.get(otherwise, 0)
+        return at, self._rows[at]
+
+    def next(self) -> None:
+        """Group by the next of job, user and GPU, or no more."""
+        self.by = GROUPINGS[(GROUPINGS.index(self.by) + 1) % len(GROUPINGS)]
+
+    def toggle(self, row: RowId, *, opened: bool | None = None) -> bool:
+        """Open a group or close it; with `opened` it becomes that. False where it is no group, or is so already."""
+        groups = self._rows.places if self._rows is not None else {}
+        if isinstance(row, ProcessKey) or row not in groups or opened == (row in self._opened):
+            return False
+        self._opened ^= {row}
+        return True
+
+
+def job_of(row: ProcessRow) -> str:
+    """What the processes of one job have in common: user and command, without what tells its ranks apart."""
+    process = row.process
+    if process is None:
+        return ""
+    return f"{process.user or ''} {_RANK.sub('', process.command or process.name or str(process.pid))}"
+
+
+def _groups(rows: Sequence[ProcessRow], by: Grouping) -> list[tuple[RowId, list[ProcessRow]]]:
+    groups: dict[RowId, list[ProcessRow]] = {}
+    for row in rows:
+        identity = _identity(row, by)
+        if by == "job" and row.process is not None:
+            number = 0
+            while identity in groups and not _started_together(groups[identity][0], row):
+                number += 1
+                identity = (f"group {number}", identity[1])
+        groups.setdefault(identity, []).append(row)
+    return list(groups.items())
+
+
+def _identity(row: ProcessRow, by: Grouping) -> tuple[str, str]:
+    if by == "gpu":
+        return ("group", row.gpu.uuid)
+    if row.process is None:
+        return ("group", "no process")
+    return ("group", row.process.user or UNKNOWN if by == "user" else job_of(row))
+
+
+def _started_together(one: ProcessRow, other: ProcessRow) -> bool:
+    starts = [row.process.started_at for row in (one, other) if row.process is not None]
+    if len(starts) < 2 or None in starts:
+        return True
+    return abs((starts[0] or 0) - (starts[1] or 0)) <= TOGETHER
+
+
+def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_open: bool) -> ProcessRow:
+    first = members[0]
+    processes = [row for row in members if row.process is not None]
+    gpus = sorted({row.gpu.index for row in members})
+    count = f"{len(processes)} process{'' if len(processes) == 1 else 'es'}"
+    where = f"GPU {', '.join(map(str, gpus))}"
+    if by == "gpu":
+        title = printable(first.gpu.name)
+    elif first.process is None:
+        title = "no process"
+    elif by == "user":
+        title = printable(first.process.user or UNKNOWN)
+    else:
+        title = printable(first.process.command or first.process.name or "")
+    told = [row.predicted for row in processes if row.predicted is not None]
+    return ProcessRow(
+        "group",
+        identity,
+        first.gpu,
+        sum(row.now or 0 for row in members),
+        predicted=sum(told) if told and len(told) == len(processes) else None,
+        note=f"{OPEN if is_open else CLOSED} {count} on {where}: {title}",
+    )
