@@ -25,6 +25,7 @@ from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.probes import reported_ledger
 from vramtui.monitor.session import JobMatcher, MonitorSession
 
 TRAINER = ProcessKey("gpu01", "GPU-0", 4213, moments.START - 600)
@@ -233,3 +234,31 @@ def test_no_process_is_looked_into_before_presets_are_known() -> None:
     session = MonitorSession(derived=DerivedPresets(derives, wait=True))
     session.ingest(moments.usual())
     assert not session.matched
+
+
+def reporting(pid: int, *devices: ProbeDevice) -> ObservedJob:
+    """A job that tells its peaks of each of its devices."""
+    job = ObservedJob(pid=pid).heard(Hello(v=1, pid=pid, at=1.0, torch="2.0.1", devices=devices))
+    counters = tuple(MemoryCounters(index=one.index, allocated_peak=9 * GIB, reserved_peak=9 * GIB) for one in devices)
+    return job.heard(Beat(v=1, pid=pid, at=2.0, step=1, devices=counters))
+
+
+def test_a_uuid_that_no_card_has_falls_back_to_pid_and_index() -> None:
+    sample = moments.usual(trained=58 * GIB)
+    card, other = sample.gpus
+    unknown = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
+    hidden = msgspec.structs.replace(unknown, uuid="b0b0b0b0-0000-0000-0000-000000000000")
+    for device in (unknown, hidden):  # an old PyTorch; another driver's name for it
+        job = reporting(5120, device)
+        session = session_with(jobs=lambda job=job: (job,))
+        assert session.jobs() == (job,), "nothing is known of the cards yet"
+        session.ingest(sample)
+        server = other.processes[0]
+        assert reported_ledger(session.jobs, other, server), "its only device is the one card that shows its pid"
+        assert reported_ledger(session.jobs, card, server) is None
+    both = msgspec.structs.replace(other, processes=(*other.processes, *card.processes[:1]))
+    several = session_with(jobs=lambda: (reporting(4213, unknown, msgspec.structs.replace(unknown, index=1)),))
+    several.ingest(msgspec.structs.replace(sample, gpus=(card, both)))
+    (job,) = several.jobs()
+    assert job.hello is not None
+    assert [device.uuid for device in job.hello.devices] == [card.uuid, other.uuid], "of several by their index"

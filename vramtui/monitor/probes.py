@@ -1,11 +1,14 @@
 """What the jobs' own probes report, beside the process and the card that the driver shows."""
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from vramtui.core.estimate.estimate import Moment
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.readings import Gpu, Process
+from vramtui.core.observation.readings import Gpu, Process, Sample
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
@@ -16,6 +19,41 @@ Jobs = Callable[[], Sequence["ObservedJob"]]
 def no_jobs() -> "Sequence[ObservedJob]":
     """No job reports anything."""
     return ()
+
+
+def on_known_cards(jobs: "Sequence[ObservedJob]", sample: Sample | None) -> "Sequence[ObservedJob]":
+    """The jobs; a device whose uuid no card of `sample` has is the card that the driver shows the process on, by its
+    index where there are several. Old versions of PyTorch tell no uuid, and MIG instances another one.
+    """
+    if not jobs or sample is None:
+        return jobs
+    known = {_bare(gpu.uuid) for gpu in sample.gpus}
+    return tuple(job if _is_placed(job, known) else _placed(job, sample, known) for job in jobs)
+
+
+def _is_placed(job: "ObservedJob", known: AbstractSet[str]) -> bool:
+    devices = () if job.hello is None else job.hello.devices
+    return all(device.uuid is not None and _bare(device.uuid) in known for device in devices)
+
+
+def _placed(job: "ObservedJob", sample: Sample, known: AbstractSet[str]) -> "ObservedJob":
+    hello = job.hello
+    if hello is None:
+        return job
+    cards = [gpu for gpu in sample.gpus if any(process.pid == job.pid for process in gpu.processes)]
+    only = cards[0].uuid if len(cards) == len(hello.devices) == 1 else None
+    by_index = {gpu.index: gpu.uuid for gpu in cards if gpu.mig_parent is None}
+    devices = tuple(
+        device
+        if device.uuid is not None and _bare(device.uuid) in known
+        else msgspec.structs.replace(device, uuid=only or by_index.get(device.index))
+        for device in hello.devices
+    )
+    return msgspec.structs.replace(job, hello=msgspec.structs.replace(hello, devices=devices))
+
+
+def _bare(uuid: str) -> str:
+    return uuid.removeprefix("GPU-").removeprefix("MIG-")
 
 
 def reported_ledger(jobs: Jobs, gpu: Gpu, process: Process) -> Ledger | None:
@@ -50,6 +88,6 @@ def find_job(jobs: Jobs, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None
     for job in jobs():
         if job.pid == pid and job.hello is not None:
             for device in job.hello.devices:
-                if device.uuid is not None and device.uuid.removeprefix("GPU-") == uuid.removeprefix("GPU-"):
+                if device.uuid is not None and _bare(device.uuid) == _bare(uuid):
                     return job, device.index
     return None

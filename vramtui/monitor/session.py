@@ -17,7 +17,7 @@ from vramtui.core.schema.workload import Workload
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import Jobs, find_job, no_jobs, reported_ledger
+from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger
 from vramtui.monitor.recorder import RecordedTick
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class MonitorSession:
         derived: DerivedPresets | None = None,
     ) -> None:
         self.predictor = predictor or Predictor()
-        self.jobs = jobs
+        self.jobs: Jobs = lambda: on_known_cards(jobs(), self.sample)
         self.run_writer = run_writer
         self.sample: Sample | None = None
         self.history = History()

@@ -1,7 +1,8 @@
 """Past runs as the dashboard's History screen asks for them: those of the history, or the demo's."""
 
+import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -56,6 +57,14 @@ def _written(path: Path) -> tuple[int, int] | None:
     return stat.st_mtime_ns, stat.st_size
 
 
+def still_running(kept: "Iterable[StoredRun]") -> "tuple[StoredRun, ...]":
+    """The runs, those of this host whose process is gone no longer `running`."""
+    from vramtui.core.runs.run_list import with_gone  # noqa: PLC0415 - not for the first paint
+    from vramtui.sources.host.processes import process_is_gone  # noqa: PLC0415 - as above
+
+    return with_gone(kept, platform.node(), process_is_gone)
+
+
 class PastRuns:
     """The history's.
 
@@ -78,7 +87,7 @@ class PastRuns:
 
     def runs(self) -> "tuple[StoredRun, ...]":
         """The latest of them."""
-        return self._open_history().runs(limit=MOST)
+        return still_running(self._open_history().runs(limit=MOST))
 
     def forget(self, number: int) -> None:
         """Remove one for good."""

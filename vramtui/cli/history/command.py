@@ -57,6 +57,7 @@ def history(
     """Past runs: what was predicted, what was observed, and how far they were apart."""
     with exit_on_user_error():
         from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
+        from vramtui.cli.dashboard.past_runs import still_running  # noqa: PLC0415 - as below
         from vramtui.cli.history import text as history_text  # noqa: PLC0415 - only here
 
         kept_in = run_history()
@@ -72,10 +73,12 @@ def history(
             _print_calibration(kept_in.runs(limit=ALL), host or platform.node(), json=json)
             return
         if run is not None:
-            kept = [kept_in.run(run)]
+            kept = list(still_running([kept_in.run(run)]))
         else:
             wanted = RunFilter(preset=preset, gpu=gpu, host=host, since=_moment(since), failed=failed)
-            kept = in_order(filtered(kept_in.runs(limit=ALL), wanted), _column(sort), reverse=reverse)[:limit]
+            kept = in_order(filtered(still_running(kept_in.runs(limit=ALL)), wanted), _column(sort), reverse=reverse)[
+                :limit
+            ]
         _tell_damaged(kept_in)
         if share is not None:
             from vramtui.cli.history.sharing import share as write_shared  # noqa: PLC0415 - as above

@@ -97,12 +97,19 @@ class GpuWatch:
         with self._lock:
             return max(self._tracks(uuid, pid), key=lambda track: track.last_seen, default=None)
 
-    def gpu(self, uuid: str | None, index: int) -> Gpu | None:
-        """The card that a job calls `index` and the driver calls `uuid`, as it was seen last."""
+    def gpu(self, uuid: str | None, index: int, pid: int | None = None) -> Gpu | None:
+        """The card that a job calls `index` and the driver calls `uuid`, as it was seen last; where the driver knows no
+        such card, the one that showed `pid`.
+        """
         gpus = () if self.last is None else self.last.gpus
         if uuid is not None:
-            return next((gpu for gpu in gpus if gpu.uuid.endswith(uuid)), None)
-        return next((gpu for gpu in gpus if gpu.index == index), None)
+            found = next((gpu for gpu in gpus if gpu.uuid.endswith(uuid)), None)
+            if found is not None or pid is None:
+                return found
+        shown = [gpu for gpu in gpus if pid is not None and self._tracks(gpu.uuid, pid)]
+        if len(shown) == 1:
+            return shown[0]
+        return next((gpu for gpu in shown or gpus if gpu.index == index), None)
 
     def others(self, uuid: str, pids: frozenset[int]) -> tuple[Process, ...]:
         """Who else was on that card in the last sample, the largest first."""

@@ -2,7 +2,7 @@
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import redirect_stdout
 
 from vramtui.cli.common.console import print_table
@@ -35,10 +35,10 @@ def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: Gp
     with redirect_stdout(sys.stderr):
         print(f"\nvramtui: {_ending(finished)}")
         if not seen:
-            print(f"vramtui: {NOTHING}")
+            print(f"vramtui: {NOTHING}{'' if watch is not None else _without_gpu(finished.command)}")
         if len(seen) > 1:
-            print_table(
-                ("PROCESS", "ALLOCATED", "RESERVED", "PROCESS PEAK", "PEAKED IN"), [*map(_row, seen)], right=(1, 2, 3)
+            _print_known(
+                ("PROCESS", "ALLOCATED", "RESERVED", "PROCESS PEAK", "PEAKED IN"), [*map(_row, seen)], (1, 2, 3)
             )
         for one in _telling(seen):
             _print_one(one, finished)
@@ -47,6 +47,23 @@ def print_report(finished: CompletedRun, seen: tuple[RankResult, ...], watch: Gp
                 print(line)
         if watch is not None and watch.problem and seen:
             print(f"note: {printable(watch.problem)}")
+
+
+def _print_known(headings: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int]) -> None:
+    """A table without the columns in which nothing is known."""
+    kept = [at for at in range(len(headings)) if any(row[at] != UNKNOWN for row in rows)]
+    numbers = [kept.index(at) for at in right if at in kept]
+    print_table([headings[at] for at in kept], [[row[at] for at in kept] for row in rows], right=numbers)
+
+
+def _without_gpu(command: Sequence[str]) -> str:
+    """What shows the job's memory on a machine without a GPU: the command to type, where it runs a Python file."""
+    at = next((at for at, word in enumerate(command) if word.endswith(".py")), None)
+    if at is None:
+        return "; without a GPU, `vramtui trace SCRIPT.py` shows what one would hold"
+    behind = f" -- {shlex.join(command[at + 1 :])}" if command[at + 1 :] else ""
+    traced = printable(f"vramtui trace {shlex.quote(command[at])}{behind}")
+    return f"; without a GPU, `{traced}` shows what one would hold"
 
 
 def _ending(finished: CompletedRun) -> str:
@@ -88,11 +105,11 @@ def _print_one(one: RankResult, finished: CompletedRun) -> None:
     estimate = one.estimate
     against = f" against {printable(finished.preset.key)}" if finished.preset is not None else ""
     print(f"\n{printable(one.title)}{against}")
-    print_table(("PEAK", "PREDICTED", "OBSERVED", "Δ"), list(_parts(one.ledger, estimate)), right=(1, 2, 3))
+    _print_known(("PEAK", "PREDICTED", "OBSERVED", "Δ"), list(_parts(one.ledger, estimate)), (1, 2, 3))
     rows = list(_phases(one, estimate))
     if rows:
         headings = ("PHASE", "STEP", "ITS END: PREDICTED", "OBSERVED", "Δ", "ITS PEAK: PREDICTED", "OBSERVED", "Δ")
-        print_table(headings, rows, right=range(1, 8))
+        _print_known(headings, rows, range(1, 8))
     print(_peak_sentence(one, estimate))
     if finished.preset is not None and estimate is None:
         print(f"note: {printable(finished.preset.key)} cannot be estimated for this card")

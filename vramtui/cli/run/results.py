@@ -88,7 +88,7 @@ def _seen(finished: CompletedRun, job: ObservedJob, counters: MemoryCounters, wa
     told = next((device for device in devices if device.index == counters.index), None)
     gpu = None
     if watch is not None:
-        gpu = watch.gpu(None if told is None else told.uuid, counters.index)
+        gpu = watch.gpu(None if told is None else told.uuid, counters.index, job.pid)
     device = _device(told, gpu)
     process = None if watch is None or gpu is None else watch.peak(gpu.uuid, job.pid)
     ledger = job.ledger(counters.index)

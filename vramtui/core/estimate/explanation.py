@@ -120,13 +120,52 @@ TREE = (
 )
 
 
+# What is otherwise where nothing is trained.
+WORDS_OF_INFERENCE: dict[Line, Words] = {
+    "weights": Words(
+        WORDS["weights"].what,
+        "Fewer bytes for each (bf16, or quantised), or each card only its share (tensor parallel).",
+        WORDS["weights"].sure,
+    ),
+    "activations": Words(
+        "What one forward pass holds between its operators: inputs and results of the one under way. Nothing is kept"
+        " for a backward pass, so each layer reuses the room of the one before.",
+        "Fewer tokens in one pass (batch, prompt, or chunked prefill), flash attention (no table of scores).",
+        "Operator by operator, as PyTorch frees them.",
+    ),
+    "workspaces": Words(
+        "Room that cuBLAS is given once for each thread and stream that multiplies matrices. It is PyTorch's own memory"
+        " and stays.",
+        WORDS["workspaces"].lever,
+        WORDS["workspaces"].sure,
+    ),
+    "temporaries": Words(
+        "What lives for one operator: results on their way, scores of attention where they are spelt out, weights that"
+        " are unpacked for a product.",
+        "Smaller batches, fewer tokens in one pass.",
+        WORDS["temporaries"].sure,
+    ),
+}
+TRAINS: tuple[Line, ...] = ("gradients", "optimizer", "master_weights")
+
+
+def _words(estimate: Estimate, line: Line) -> Words:
+    """What there is to say of a line in an estimate of this kind; a rule is as sure as whoever published it."""
+    phases = {estimate.peak_phase, *(moment.phase for moment in estimate.timeline)}
+    trains = "backward" in phases or "step" in phases or any(part.line in TRAINS for part in estimate.parts)
+    words = WORDS[line] if trains else WORDS_OF_INFERENCE.get(line, WORDS[line])
+    if not estimate.method.startswith("rules:"):
+        return words
+    return msgspec.structs.replace(words, sure="As the rule has it; how far off it may be is not known.")
+
+
 def chapters(estimate: Estimate) -> tuple[Chapter, ...]:
     """The lines that the estimate has parts for, in the Ledger's order."""
     found = []
     for line in ORDER:
         parts = tuple(part for part in estimate.parts if part.line == line)
         if parts:
-            found.append(Chapter(line, WORDS[line], sum(part.at_peak for part in parts), parts))
+            found.append(Chapter(line, _words(estimate, line), sum(part.at_peak for part in parts), parts))
     return tuple(found)
 
 

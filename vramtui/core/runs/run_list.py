@@ -88,6 +88,24 @@ def ending_words(run: Run, now: float) -> str:
     return f"{word} ({run.exit_code})" if run.exit_code else word
 
 
+def with_gone(kept: Iterable[StoredRun], host: str, is_gone: Callable[[int, float], bool]) -> tuple[StoredRun, ...]:
+    """The runs, those of `host` whose process is gone no longer `running`: nobody saw when and how they ended.
+
+    Args:
+        kept: runs as they are stored.
+        host: where `is_gone` can tell.
+        is_gone: whether the process of a pid that ran at a time (seconds since the epoch) is there no more.
+    """
+
+    def settled(one: StoredRun) -> StoredRun:
+        run = one.run
+        if run.ending != "running" or run.host != host or not is_gone(run.pid, run.started_at):
+            return one
+        return StoredRun(one.id, msgspec.structs.replace(run, ending="exited"))
+
+    return tuple(map(settled, kept))
+
+
 def lasted_words(run: Run) -> str:
     """How long it ran; unknown of one that nobody saw end."""
     return UNKNOWN if run.ended_at is None else format_duration(run.ended_at - run.started_at)

@@ -11,6 +11,7 @@ import psutil
 
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Process, ProcessState, ProcessType
+from vramtui.core.runs.run_identity import CLOCKS_APART
 from vramtui.sources.host import pid_namespace
 
 if TYPE_CHECKING:
@@ -237,6 +238,20 @@ def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
     rest = text[closed + 2 :].split()
     name = printable(text[opened + 1 : closed].decode(errors="surrogateescape"))
     return name, rest[0], (int(rest[11]) + int(rest[12])) / CLOCK_TICKS, int(rest[19]), int(rest[21])
+
+
+def process_is_gone(pid: int, ran_at: float) -> bool:
+    """Whether the process that had `pid` at a time (seconds since the epoch) is there no more."""
+    try:
+        os.kill(pid, 0)  # asks whether it exists; sends nothing
+    except (ProcessLookupError, OverflowError):
+        return True
+    except PermissionError:
+        pass
+    stat = read_stat(pid)
+    if stat is None:
+        return False  # it is there, and says nothing of itself
+    return stat[1] in _STATES or psutil.boot_time() + stat[3] / CLOCK_TICKS > ran_at + CLOCKS_APART
 
 
 def _gone(pid: int, last: ProcessFacts, *, outside: bool) -> ProcessFacts:

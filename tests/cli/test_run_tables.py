@@ -1,0 +1,33 @@
+"""What `vramtui run` leaves out of its report, and what it names in its place."""
+
+import pytest
+
+from vramtui.cli.run.report import print_report
+from vramtui.cli.run.results import CompletedRun, seen_in
+from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
+
+GIB = 1 << 30
+
+
+def completed(*command: str, jobs: tuple[ObservedJob, ...] = ()) -> CompletedRun:
+    return CompletedRun(command=command, code=0, started_at=0.0, ended_at=9.0, jobs=jobs)
+
+
+def test_without_a_gpu_it_names_the_trace_of_the_same_script(capsys: pytest.CaptureFixture[str]) -> None:
+    print_report(completed("python", "train.py", "--batch", "8"), (), None)
+    assert "`vramtui trace train.py -- --batch 8`" in capsys.readouterr().err
+    print_report(completed("./train.sh"), (), None)
+    assert "`vramtui trace SCRIPT.py`" in capsys.readouterr().err
+
+
+def test_columns_in_which_nothing_is_known_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
+    job = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(device,)))
+    job = job.heard(Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),)))
+    finished = completed("python", "train.py", jobs=(job,))
+    print_report(finished, seen_in(finished, None), None)
+    said = capsys.readouterr().err
+    assert "OBSERVED" in said
+    assert "9.00 GiB" in said
+    assert "PREDICTED" not in said
+    assert "Δ" not in said
