@@ -5,6 +5,7 @@ import re
 import shutil
 import sys
 import time
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -57,7 +58,6 @@ def history(
     """Past runs: what was predicted, what was observed, and how far they were apart."""
     with exit_on_user_error():
         from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
-        from vramtui.cli.dashboard.past_runs import still_running  # noqa: PLC0415 - as below
         from vramtui.cli.history import text as history_text  # noqa: PLC0415 - only here
 
         kept_in = run_history()
@@ -73,12 +73,11 @@ def history(
             _print_calibration(kept_in.runs(limit=ALL), host or platform.node(), json=json)
             return
         if run is not None:
-            kept = list(still_running([kept_in.run(run)]))
+            kept = _as_they_stand([kept_in.run(run)])
         else:
             wanted = RunFilter(preset=preset, gpu=gpu, host=host, since=_moment(since), failed=failed)
-            kept = in_order(filtered(still_running(kept_in.runs(limit=ALL)), wanted), _column(sort), reverse=reverse)[
-                :limit
-            ]
+            every = _as_they_stand(kept_in.runs(limit=ALL))
+            kept = in_order(filtered(every, wanted), _column(sort), reverse=reverse)[:limit]
         _tell_damaged(kept_in)
         if share is not None:
             from vramtui.cli.history.sharing import share as write_shared  # noqa: PLC0415 - as above
@@ -92,6 +91,13 @@ def history(
             history_text.print_list(kept, some_kept=bool(kept) or bool(kept_in.runs(limit=1)))
             if plot and kept:
                 _print_plots(kept)
+
+
+def _as_they_stand(kept: Iterable[StoredRun]) -> list[StoredRun]:
+    """The runs; one whose process is gone is not running, whoever did not see it end."""
+    from vramtui.cli.dashboard.past_runs import still_running  # noqa: PLC0415 - only here
+
+    return list(still_running(kept))
 
 
 def document(kept: list[StoredRun]) -> dict[str, object]:
