@@ -30,9 +30,9 @@ FILES = [
     (
         "config.json",
         b'{"architectures": ["LlamaForCasualLM"]}',
-        'kind = "huggingface"',
+        "config.json --trace` runs it",
     ),
-    ("config.json", b'{"model_type": "lama"}', "not known; a preset whose"),
+    ("config.json", b'{"model_type": "lama"}', "not known; `vramtui estimate"),
     ("config.json", b"{", "is no config.json"),
     ("model.gguf", b"GGUF" + struct.pack("<I", 3), "is cut short"),
     ("model.gguf", b"", "is cut short"),

@@ -91,6 +91,25 @@ class PresetLibrary:
             raise read
         return read
 
+    def to_trace(self, name_or_path: str) -> PresetFile:
+        """The preset called so; of a model's config the model that transformers builds from it, whose sizes need not be
+        known here.
+
+        Raises:
+            UserError: as `get`.
+        """
+        if name_or_path not in self._found():
+            from vramtui.presets.model_stores.local_models import find_model  # noqa: PLC0415 - as in `_of_model_file`
+
+            found = find_model(name_or_path)
+            path = None if found is None else found.path / "config.json" if found.path.is_dir() else found.path
+            if found is not None and path is not None and path.suffix == ".json":
+                from vramtui.presets.model_files.as_preset import preset_to_trace  # noqa: PLC0415 - as above
+
+                preset = preset_to_trace(path, found.name)
+                return PresetFile(key=found.name or path.stem, path=str(path.absolute()), bundled=False, preset=preset)
+        return self.get(name_or_path)
+
     def candidates(self) -> tuple[Candidate, ...]:
         """The presets that can know their process by themselves. Of the bundled ones, which are known to be good,
         only `[match]` is read.

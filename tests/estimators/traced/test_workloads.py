@@ -204,3 +204,26 @@ def test_a_type_that_transformers_does_not_know_is_told() -> None:
     text = f'name = "a"\n[model]\nkind = "huggingface"\nconfig = {{ model_type = "lama" }}\n{RUN}'
     with pytest.raises(UserError, match=r"model\.config: transformers cannot read it"):
         trace(request_of(parse_preset(text, "inline").workload, card("A100")))
+
+
+SINKS = {"model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 16,
+         "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 2, "vocab_size": 500}  # fmt: skip
+
+
+def test_a_model_that_refuses_the_usual_kernel_of_attention_is_traced_by_its_config(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(SINKS), encoding="utf-8")
+    found = PresetLibrary().to_trace(str(tmp_path))
+    run = InferRun(sequence_length=32, precision="bf16", new_tokens=2)
+    result = trace(request_of(msgspec.structs.replace(found.preset.workload, run=run), card("H100")))
+    # Keys and values of two layers; those that slide keep all of 32 tokens.
+    assert result.timeline[-1].categories["kv_cache"] > 0
+
+
+def test_transformers_own_reason_is_told() -> None:
+    told = "{ model_type = 'llama', hidden_size = 130, num_attention_heads = 4 }"
+    text = f'name = "a"\n[model]\nkind = "huggingface"\nconfig = {told}\n{RUN}'
+    with pytest.raises(UserError, match=r"transformers cannot (read|build) it: .*hidden.size"):
+        trace(request_of(parse_preset(text, "inline").workload, card("A100")))
+    text = f'name = "a"\n[model]\nkind = "huggingface"\nconfig = {{ model_type = "vit" }}\n{RUN}'
+    with pytest.raises(UserError, match="transformers has no causal language model of the type 'vit'"):
+        trace(request_of(parse_preset(text, "inline").workload, card("A100")))

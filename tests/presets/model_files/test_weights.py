@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic import parameter_count
+from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.presets.model_files.as_preset import preset_of
 
 HIDDEN, LAYERS, HEADS, KV, FFN, VOCAB = 64, 2, 4, 2, 128, 256
@@ -53,7 +54,7 @@ def llama_shapes() -> dict[str, tuple[int, ...]]:
 
 
 def numel(shape: tuple[int, ...]) -> int:
-    return shape[0] * (shape[1] if len(shape) > 1 else 1)
+    return math.prod(shape)
 
 
 PARAMETERS = sum(map(numel, llama_shapes().values()))
@@ -170,6 +171,46 @@ def test_a_gguf_file_tells_its_shapes_and_true_sizes(tmp_path: Path) -> None:
     assert run.stored.embedding == 256 * VOCAB * 144 // 256
     assert run.stored.blocks == (4 * 256 * 256 + 2 * 256 * 512) * 144 // 256 + 256 * 512 * 210 // 256 + 2 * 256 * 4
     assert run.stored.output == 256 * VOCAB * 210 // 256 + 256 * 4
+
+
+def test_a_gguf_of_an_architecture_that_is_not_described(tmp_path: Path) -> None:
+    metadata: dict[str, str | int] = {
+        "general.architecture": "gpt-oss",
+        "gpt-oss.embedding_length": 256,
+        "gpt-oss.block_count": 5,
+        "gpt-oss.attention.head_count": 8,
+        "gpt-oss.attention.head_count_kv": 2,
+        "gpt-oss.attention.key_length": 32,
+        "gpt-oss.attention.sliding_window": 128,
+        "gpt-oss.expert_feed_forward_length": 256,
+        "gpt-oss.expert_count": 4,
+        "gpt-oss.context_length": 4096,
+        "gpt-oss.ssm.conv_kernel": 4,
+        "gpt-oss.ssm.inner_size": 512,
+        "gpt-oss.ssm.group_count": 1,
+        "gpt-oss.ssm.state_size": 16,
+    }
+    layer = {"attn_q": (256, 256), "attn_k": (256, 64), "attn_v": (256, 64), "ffn_up_exps": (256, 256, 4)}
+    tensors = {f"blk.{n}.{name}.weight": (shape, Q4_K) for n in range(4) for name, shape in layer.items()}
+    tensors["blk.4.ssm_conv1d.weight"] = ((4, 544), F32)
+    path = tmp_path / "any-name.gguf"
+    path.write_bytes(gguf(metadata, {"token_embd.weight": ((256, VOCAB), Q4_K), **tensors}))
+    preset = preset_of(path)
+    assert preset.notes.startswith("Generic: gpt-oss, read from a GGUF header")
+    assert isinstance(preset.model, TransformerModel)
+    assert preset.model.basis == "generic"
+    assert parameter_count(preset.model) == 256 * VOCAB + 4 * (256 * (256 + 64 + 64) + 256 * 256 * 4) + 4 * 544
+    # Every second layer slides over 128 tokens; keys and values of 2 heads of 32 numbers each. The last keeps a state.
+    kept = {(kind.layers, kind.per_token, kind.window, kind.state_fp32) for kind in preset.model.caches}
+    state = 3 * (512 + 2 * 16) + 512 * 16
+    assert kept == {(2, 128, 128, 0), (2, 128, None, 0), (1, 0, None, state)}
+    estimate = ANALYTIC.estimate(preset.workload, card("H100"))
+    stored = preset.run.stored if isinstance(preset.run, ServeRun) else None
+    assert stored is not None
+    assert next(part.bytes for part in estimate.parts if part.name == "weights") == stored.blocks + stored.output
+    # llama.cpp keeps a micro-batch of 512 tokens beside a window, in steps of 256.
+    cache = 2 * 768 * 128 * 2 + 2 * 4096 * 128 * 2 + 4 * state
+    assert next(part.bytes for part in estimate.parts if part.name == "kv cache") == cache
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "model.gguf"])

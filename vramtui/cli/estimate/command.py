@@ -42,6 +42,9 @@ def estimate(
     method: Annotated[
         str | None, typer.Option(help="analytic (the default), rules, rules:ID, traced (runs it), or all but traced.")
     ] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Build and run it on fake tensors: --method traced; of a config, the model.")
+    ] = False,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Correct by calibration from this host's finished runs.")
     ] = False,
@@ -52,7 +55,10 @@ def estimate(
 ) -> None:
     """What a preset should need, and whether a card holds it. Exit code 1 when --gpu or --memory cannot."""
     with exit_on_user_error():
-        found = changed_preset(preset, settings or [])
+        if trace and method not in {None, "traced"}:
+            raise UserError(f"--trace is --method traced; it does not go with --method {method}")
+        method = "traced" if trace else method
+        found = changed_preset(preset, settings or [], traced=trace)
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None
         made = _made(found, device, method, calibrated=calibrated)
@@ -79,15 +85,16 @@ def _made(found: PresetFile, device: Device, method: str | None, *, calibrated: 
     return corrected(estimates, found, device)
 
 
-def changed_preset(name_or_path: str, settings: list[str]) -> PresetFile:
-    """The preset called so, with `--set` applied.
+def changed_preset(name_or_path: str, settings: list[str], *, traced: bool = False) -> PresetFile:
+    """The preset called so, with `--set` applied; of a model's config, where it is to be `traced`, the model itself.
 
     Raises:
         UserError: there is no such preset, it is broken, or a setting is wrong.
     """
     from vramtui.presets import PresetLibrary, apply_overrides  # noqa: PLC0415 - takes time to load
 
-    found = PresetLibrary().get(name_or_path)
+    library = PresetLibrary()
+    found = library.to_trace(name_or_path) if traced else library.get(name_or_path)
     return msgspec.structs.replace(found, preset=apply_overrides(found.preset, settings))
 
 

@@ -189,7 +189,9 @@ def _assumptions(workload: Workload) -> tuple[str, ...]:
     said = []
     if isinstance(run, TrainRun):
         said.append("A plain loop: batch, forward, backward, step, zero_grad; the old batch lives until the new one.")
-    if run_attention(workload) == "flash":
+    if run_attention(workload) == "flash" and isinstance(model, HuggingFaceModel):
+        said.append("Attention is as transformers picks it for this model: a fused kernel where it has one.")
+    elif run_attention(workload) == "flash":
         said.append("Attention is whichever fused kernel PyTorch picks on this card for these types.")
     return tuple(said)
 

@@ -6,11 +6,13 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import Quantization
 from vramtui.presets.model_files.bounded import shown
 from vramtui.presets.model_files.config import ConfigFile
 from vramtui.presets.model_files.gguf_model import GgufHeader
+from vramtui.presets.model_files.merge import filled
 from vramtui.presets.model_files.safetensors import CheckpointWeights
 from vramtui.presets.model_files.search import (
     PRECISIONS,
@@ -41,6 +43,19 @@ def preset_of(path: Path, name: str = "") -> Preset:
     return _preset(path, tables_of_config(name or _title(path), *read_hugging_face(path)))
 
 
+def preset_to_trace(path: Path, name: str = "") -> Preset:
+    """The model of the config at `path` as transformers builds it, for a trace: a prompt and the first word after it.
+
+    Raises:
+        UserError: it cannot be read, or names no `model_type`.
+    """
+    run: dict[str, Any] = {"kind": "infer", "precision": "bf16", "sequence_length": PROMPT, "new_tokens": 2}
+    model = {"kind": "huggingface", "config": str(path.absolute())}
+    notes = "Built by transformers from its config; words alone, also of a model that takes images or sound."
+    tables = {"name": name or _title(path), "notes": notes, "model": model, "run": run}
+    return _preset(path, filled(tables, None))
+
+
 def _gguf_tables(path: Path, header: GgufHeader, name: str) -> dict[str, Any]:
     model = gguf_table(path, header)
     main = header.main_type()
@@ -56,7 +71,8 @@ def _gguf_tables(path: Path, header: GgufHeader, name: str) -> dict[str, Any]:
     if main in Quantization.__args__:  # type: ignore[attr-defined] # a Literal's values
         run["quantization"] = main
     said = f"{header.parameters:,} parameters, most of them in {main}; every tensor counted as the file holds it"
-    return {"name": name, "notes": f"Read from a GGUF header: {said}.", "model": model, "run": run}
+    start = "Read from" if header.is_known else f"Generic: {printable(header.kind[:40])}, read from"
+    return {"name": name, "notes": f"{start} a GGUF header: {said}.", "model": model, "run": run}
 
 
 def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights | None = None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """A Hugging Face config.json as the `[model]` table of a preset, by the architecture it names."""
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from vramtui.presets.model_files import moe as mixtures
 from vramtui.presets.model_files.architectures.reading import read_any
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
+from vramtui.presets.model_stores.folders import WEIGHTS
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
     "BartForConditionalGeneration": encoders.bart,
@@ -107,8 +109,11 @@ BY_TYPE: dict[str, str] = {
     "whisper": "WhisperForConditionalGeneration",
     "xlm-roberta": "XLMRobertaModel",
 }
-TRACE = 'a preset whose [model] has kind = "huggingface" and names this file as its config is estimated by tracing it'
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
+
+
+class UnknownSizes(Damaged):
+    """A sound config that does not say the sizes of its tensors."""
 
 
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -142,8 +147,16 @@ def read_config(path: Path) -> ConfigFile:
         if path.name == diffusers.INDEX:
             return read_config(diffusers.part_of(path, values))
         return parse_config(values)
+    except UnknownSizes as error:
+        raise UserError(f"{shown(path)} {error}; {_what_answers(path)}") from None
     except Damaged as error:
         raise UserError(f"{shown(path)} {error}") from None
+
+
+def _what_answers(path: Path) -> str:
+    """The two commands that answer for a model whose config does not."""
+    config, weights = (shlex.quote(shown(one)) for one in (path, path.with_name(WEIGHTS)))
+    return f"`vramtui estimate {config} --trace` runs it, `vramtui estimate {weights}` reads its weights' header"
 
 
 def _decoded(path: Path) -> dict[str, object]:
@@ -207,7 +220,7 @@ def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
     try:
         found = read_any(dict(config.values))
     except Damaged as error:
-        raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}; {TRACE}") from None
+        raise UnknownSizes(f"is of the architecture {printable(name[:60])!r} but {error}") from None
     return name, config, found.table, LANGUAGE if found.partial else "", found.basis
 
 

@@ -1,10 +1,10 @@
 """The header of a GGUF file as the `[model]` table of a preset: sizes from its metadata, the rest from its tensors."""
 
-from vramtui.core.base.errors import nearest
 from vramtui.core.base.text import printable
 from vramtui.presets.model_files.bounded import Damaged
 from vramtui.presets.model_files.fields import Table
 from vramtui.presets.model_files.gguf import Gguf, Passed, TensorInfo
+from vramtui.presets.model_files.gguf_layers import generic_tables
 
 KNOWN = (
     "deepseek2", "gemma", "gemma2", "gemma3", "gpt2", "gptneox", "granite", "llama", "phi2", "phi3",
@@ -35,12 +35,12 @@ class GgufHeader:
         kind = file.metadata.get("general.architecture")
         if not isinstance(kind, str) or not kind:
             raise Damaged("does not say which architecture it holds")
-        if kind not in KNOWN:
-            said = printable(kind[:40])
-            raise Damaged(
-                f"is of the architecture {said!r}{nearest(kind[:40], KNOWN)}; known are: {', '.join(sorted(KNOWN))}"
-            )
         self.kind = kind
+
+    @property
+    def is_known(self) -> bool:
+        """Whether its metadata and tensors say all that its operators are; of others, sizes and caches alone."""
+        return self.kind in KNOWN
 
     @property
     def parameters(self) -> int:
@@ -54,17 +54,18 @@ class GgufHeader:
             Damaged: a value that is needed is missing or is no whole number.
         """
         hidden = self.whole("embedding_length")
+        layers = self.whole("block_count")
         embedding = self.tensors.get(EMBEDDING)
         if embedding is None or len(embedding.shape) != 2:
             raise Damaged("has no embedding of words, token_embd.weight")
         table = {
             "kind": "transformer",
             "hidden_size": hidden,
-            "num_hidden_layers": self.whole("block_count"),
-            "num_attention_heads": self.whole("attention.head_count"),
+            "num_hidden_layers": layers,
+            "num_attention_heads": self.heads(),
             "num_key_value_heads": self.optional("attention.head_count_kv"),
             "head_dim": self.optional("attention.key_length"),
-            "intermediate_size": self.whole("feed_forward_length"),
+            "intermediate_size": self.width(),
             "vocab_size": embedding.shape[1],
             "max_position_embeddings": self.optional("context_length"),
             "hidden_act": ACTIVATIONS.get(self.kind, "silu"),
@@ -78,6 +79,8 @@ class GgufHeader:
             **(self._experts() if self.optional("expert_count") else {}),
             **(self._latent() if self.kind == "deepseek2" else {}),
         }
+        if not self.is_known:
+            table |= generic_tables(self.optional, self.metadata, self.tensors, self.kind)
         return {key: value for key, value in table.items() if value is not None}
 
     def stored(self) -> dict[str, int]:
@@ -117,6 +120,17 @@ class GgufHeader:
             raise Damaged(f"has no {self.kind}.{key}, which its architecture needs")
         return value
 
+    def heads(self) -> int:
+        """Heads of a layer that has the most; a model without attention has one for form's sake."""
+        return self.whole("attention.head_count") if self.is_known else self.optional("attention.head_count") or 1
+
+    def width(self) -> int:
+        """Width of an MLP: the experts' where every layer has experts."""
+        if self.is_known:
+            return self.whole("feed_forward_length")
+        found = self.optional("feed_forward_length") or self.optional("expert_feed_forward_length")
+        return found or 2 * self.whole("embedding_length")
+
     def _there(self, *names: str) -> bool:
         """Whether the last layer, which has experts if any has, holds any of these tensors."""
         last = self.whole("block_count") - 1
@@ -136,7 +150,7 @@ class GgufHeader:
     def _linears(self) -> Table:
         fused = self._there("attn_qkv.weight")
         up = self.tensors.get(f"blk.{self.whole('block_count') - 1}.ffn_up.weight")
-        doubled = up is not None and len(up.shape) == 2 and up.shape[1] == 2 * self.whole("feed_forward_length")
+        doubled = up is not None and len(up.shape) == 2 and up.shape[1] == 2 * self.width()
         positions = "position_embd.weight" in self.tensors
         return {
             "fused_qkv": fused,

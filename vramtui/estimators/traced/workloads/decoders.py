@@ -11,6 +11,8 @@ from torch.utils.checkpoint import checkpoint
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 
+LONGEST = 400
+
 
 class Attention(nn.Module):
     """Causal self-attention, fused or with its scores spelled out."""
@@ -97,27 +99,39 @@ class PlainGPT(nn.Module):
 
 
 def build_from_config(config: dict[str, Any], *, attention: str, again: bool) -> Any:
-    """The causal language model of transformers with this config, on the CPU and without values.
+    """The language model of transformers with this config, on the CPU and without values; one that reads images too is
+    run with words alone. Unless it is to be `eager`, its kernel of attention is transformers' own choice: not every
+    model takes every one.
 
     Raises:
-        UserError: transformers knows no such config.
+        UserError: transformers knows no such config, or refuses to build it; the sentence is its own.
     """
     import transformers  # noqa: PLC0415 - it takes seconds to load, and most traces need none of it
 
-    kind = config["model_type"]
     try:
         made = transformers.AutoConfig.for_model(**config)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"model.config: transformers cannot read it: {str(error).splitlines()[0]}") from None
-    made._attn_implementation = "eager" if attention == "eager" else "sdpa"
+    except Exception as error:  # noqa: BLE001 - a config's own checks raise what they like
+        raise UserError(f"model.config: transformers cannot read it: {_sentence(error)}") from None
+    if attention == "eager":
+        made._attn_implementation = "eager"
+    builders: list[Any] = [transformers.AutoModelForCausalLM, transformers.AutoModelForImageTextToText]
+    fitting = [one for one in builders if type(made) in one._model_mapping]
+    if not fitting:
+        kind = config["model_type"]
+        raise UserError(f"model.config: transformers has no causal language model of the type {kind!r}")
     try:
-        build: Any = transformers.AutoModelForCausalLM.from_config
+        build: Any = fitting[0].from_config
         model = build(made)
-    except ValueError:
-        raise UserError(f"model.config: transformers has no causal language model of the type {kind!r}") from None
+    except Exception as error:  # noqa: BLE001 - as above, and a model's code does the same
+        raise UserError(f"model.config: transformers cannot build it: {_sentence(error)}") from None
     if again:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     return model
+
+
+def _sentence(error: Exception) -> str:
+    """What the library says, in one line."""
+    return " ".join(str(error).split())[:LONGEST] or type(error).__name__
 
 
 def decoded(config: str) -> dict[str, Any]:
