@@ -207,7 +207,7 @@ def test_a_type_that_transformers_does_not_know_is_told() -> None:
 
 
 SINKS = {"model_type": "gpt_oss", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "head_dim": 16,
-         "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 2, "vocab_size": 500}  # fmt: skip
+         "num_attention_heads": 4, "num_key_value_heads": 2, "num_local_experts": 4, "vocab_size": 500}  # fmt: skip
 
 
 def test_a_model_that_refuses_the_usual_kernel_of_attention_is_traced_by_its_config(tmp_path: Path) -> None:
