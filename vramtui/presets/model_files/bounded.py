@@ -16,7 +16,16 @@ _LENGTH = struct.Struct("<Q")
 
 
 class Damaged(Exception):
-    """The bytes are not what their format says; the message goes on after the file's name."""
+    """The bytes are not what their format says; the message goes on after the file's name.
+
+    Args:
+        message: the rest of the sentence.
+        is_sound: nothing is wrong with the file: it only does not say the sizes of its model.
+    """
+
+    def __init__(self, message: str, *, is_sound: bool = False) -> None:
+        super().__init__(message)
+        self.is_sound = is_sound
 
 
 class Unmodelled(Exception):

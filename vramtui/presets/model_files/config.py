@@ -112,10 +112,6 @@ BY_TYPE: dict[str, str] = {
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
-class UnknownSizes(Damaged):
-    """A sound config that does not say the sizes of its tensors."""
-
-
 class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     """What a config.json says.
 
@@ -147,10 +143,9 @@ def read_config(path: Path) -> ConfigFile:
         if path.name == diffusers.INDEX:
             return read_config(diffusers.part_of(path, values))
         return parse_config(values)
-    except UnknownSizes as error:
-        raise UserError(f"{shown(path)} {error}; {_what_answers(path)}") from None
     except Damaged as error:
-        raise UserError(f"{shown(path)} {error}") from None
+        instead = f"; {_what_answers(path)}" if error.is_sound else ""
+        raise UserError(f"{shown(path)} {error}{instead}") from None
 
 
 def _what_answers(path: Path) -> str:
@@ -220,7 +215,7 @@ def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
     try:
         found = read_any(dict(config.values))
     except Damaged as error:
-        raise UnknownSizes(f"is of the architecture {printable(name[:60])!r} but {error}") from None
+        raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=True) from None
     return name, config, found.table, LANGUAGE if found.partial else "", found.basis
 
 
