@@ -39,6 +39,23 @@ def test_folders_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "/somewhere/history.sqlite3" in say("files")[1]
 
 
+def test_number_formats_are_told_bit_by_bit() -> None:
+    code, text = say("precisions")
+    assert code == 0
+    rows = {line[:10].strip(): line[10:].split() for line in text.splitlines()[1:8]}
+    # Bits of sign, exponent and mantissa; bytes in memory; and torch.finfo's max, with the smallest subnormal number.
+    assert rows == {
+        "fp64": ["1", "11", "52", "8", "1.7977e+308", "4.9e-324"],
+        "fp32": ["1", "8", "23", "4", "3.4028e+38", "1.4e-45"],
+        "tf32": ["1", "8", "10", "4", "3.4012e+38", "1.1e-41"],
+        "bf16": ["1", "8", "7", "2", "3.3895e+38", "9.2e-41"],
+        "fp16": ["1", "5", "10", "2", "65504", "6e-08"],
+        "fp8 e5m2": ["1", "5", "2", "1", "57344", "1.5e-05"],
+        "fp8 e4m3": ["1", "4", "3", "1", "448", "0.002"],
+    }
+    assert "19 of their 32 bits" in " ".join(text.split())
+
+
 @pytest.mark.parametrize("words", [["estimting"], ["keys", "gpt2-124m"], ["estimating", "no-such-preset"]])
 def test_what_is_not_there_is_one_sentence(words: list[str]) -> None:
     code, text = say(*words)
