@@ -14,7 +14,6 @@ import msgspec
 import pytest
 
 from tests.examples import a_run
-from vramtui.records import run_history
 from vramtui.records.run_history import RunHistory
 
 RUN = a_run(key="gpu01|GPU-0|4213|100.0", started_at=100.0, run_kind="train", workload={"run": {"batch_size": 8}})
@@ -50,7 +49,7 @@ class Disk:
             database.set_trace_callback(lambda _statement: self.look())
             return database
 
-        monkeypatch.setattr(run_history.sqlite3, "connect", connected)
+        monkeypatch.setattr(sqlite3, "connect", connected)
 
     def look(self) -> None:
         log = self.path.with_name(f"{self.path.name}-wal")
