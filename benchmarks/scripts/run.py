@@ -136,7 +136,8 @@ def table(rows: list[dict[str, Any]]) -> str:
             size, truth = row.get(figure), row.get(f"true_{figure}")
             cells.append("" if size is None else f"{size / 2**20:,.1f}")
             cells.append("" if size is None or truth is None else f"{100 * (size - truth) / truth:+.2f} %")
-        cells.append(row.get("refusal") or ("bounded" if row.get("bounded") else ""))
+        note = row.get("refusal") or ("bounded" if row.get("bounded") else "")
+        cells.append("; ".join(filter(None, (note, row.get("note", "")))))
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -184,7 +185,8 @@ def main() -> int:
         store.write_text(json.dumps(list(rows.values()), indent=1), encoding="utf-8")
     if options.table:
         rows = known()
-        made = table([rows[script["name"]] for script in scripts if script["name"] in rows])
+        measured_ones = [script for script in scripts if "seconds" in rows.get(script["name"], {})]
+        made = table([rows[script["name"]] | {"note": script.get("note", "")} for script in measured_ones])
         options.table.write_text(with_table(options.table.read_text(encoding="utf-8"), made), encoding="utf-8")
     return 0
 
