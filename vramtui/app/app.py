@@ -149,7 +149,7 @@ class Dashboard(App[None]):
             self.poller.start()
 
     def stop_reading(self) -> None:
-        """End what goes on; only what is on its way to a disk is waited for, a second at most."""
+        """Stop all work; wait a second at most for what is being written to a disk."""
         self.poller.stop()
         if self._vanish is not None:
             self._vanish()

@@ -130,6 +130,6 @@ class Features:
         return any(feature.busy for feature in self.in_order)
 
     def close(self) -> None:
-        """End what goes on; only what is on its way to a disk is waited for."""
+        """Stop all work; wait only for what is being written to a disk."""
         for feature in self.in_order:
             feature.close()

@@ -41,7 +41,7 @@ class CalibrationSwitch:
         return self.on and self._known is not None and self._known.usable > 0
 
     def toggle(self) -> None:
-        """On, or off again: a person asked for it, and is told what came of it."""
+        """Turn it on or off; whether that could be done is shown."""
         self.on = self._asked = not self.on
 
     def take(self, calibration: "Calibration | None") -> None:
@@ -52,7 +52,7 @@ class CalibrationSwitch:
             self.notify()
 
     def fail(self, problem: str) -> None:
-        """The history cannot be read. Who asked for it is told; the History screen says it by itself."""
+        """The history cannot be read: say so where it was turned on; the History screen shows it anyway."""
         if self._asked and not self.applies:
             self.on = self._asked = False
             self._shared.app.notify(problem, title="Calibration", severity="error", markup=False)
