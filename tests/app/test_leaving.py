@@ -92,6 +92,10 @@ def restored(terminal: Terminal) -> None:
     for on, off in MODES.items():
         if on in terminal.output:
             assert terminal.output.rindex(off) > terminal.output.rindex(on), (on, terminal.output[-400:])
+    # The other screen is empty when it is left (tmux would keep lines of it), and this one is not emptied.
+    wiped = terminal.output.rindex(b"\x1b[H\x1b[2J")
+    assert b"\x1b[?1049l" in terminal.output[wiped:]
+    assert b"\x1b[?1049l" not in terminal.output[:wiped]
 
 
 @pytest.mark.parametrize(("keys", "code"), [(b"q", 0), (b"\x03", 130)])

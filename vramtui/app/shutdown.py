@@ -17,6 +17,8 @@ from vramtui.app.app import Dashboard
 PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host whose jobs leave it little time
 GARBAGE = 20_000
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+# tmux (3.3a) puts lines of the alternate screen above those that it restores, where it was resized meanwhile.
+WIPE = "\x1b[H\x1b[2J"
 # Mouse, focus and paste reports off, keyboard protocol and line wrap as they were, main screen, cursor shown.
 RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1004l\x1b[?2004l\x1b[?2048l\x1b[?2026l"
@@ -46,6 +48,18 @@ def run_dashboard(app: Dashboard) -> int:
 
 class _Driver(LinuxDriver):
     """Stops and continues between two turns of the loop: a signal may come while a lock of the writer's is held."""
+
+    _is_shown = False
+
+    def start_application_mode(self) -> None:
+        super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
+        self._is_shown = True
+
+    def stop_application_mode(self) -> None:
+        if self._is_shown:  # never what was on the terminal before
+            self.write(WIPE)
+        self._is_shown = False
+        super().stop_application_mode()
 
     def _sigtstp_application(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(super()._sigtstp_application)
