@@ -91,6 +91,22 @@ class PresetLibrary:
             raise read
         return read
 
+    def from_hub(self, name: str) -> PresetFile:
+        """The preset called so, or the model of that name on this machine; or else its config and headers from the
+        Hugging Face Hub, over the network.
+
+        Raises:
+            UserError: as `get`, or the network fails.
+        """
+        from vramtui.presets.model_stores.local_models import find_model  # noqa: PLC0415 - as in `_of_model_file`
+
+        if name in self._found() or not is_repository(name) or find_model(name) is not None:
+            return self.get(name)
+        from vramtui.presets.model_stores.hub import preset_from_hub  # noqa: PLC0415 - only where it is asked for
+
+        address, preset = preset_from_hub(name)
+        return PresetFile(key=name, path=address, bundled=False, preset=preset)
+
     def to_trace(self, name_or_path: str) -> PresetFile:
         """The preset called so; of a model's config the model that transformers builds from it, whose sizes need not be
         known here.

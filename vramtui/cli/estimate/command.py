@@ -45,6 +45,7 @@ def estimate(
     trace: Annotated[
         bool, typer.Option("--trace", help="Build and run it on fake tensors: --method traced; of a config, the model.")
     ] = False,
+    hub: Annotated[bool, typer.Option("--hub", help="Ask huggingface.co for a model's config and headers.")] = False,
     calibrated: Annotated[
         bool, typer.Option("--calibrated", help="Correct by calibration from this host's finished runs.")
     ] = False,
@@ -57,8 +58,10 @@ def estimate(
     with exit_on_user_error():
         if trace and method not in {None, "traced"}:
             raise UserError(f"--trace is --method traced; it does not go with --method {method}")
+        if trace and hub:
+            raise UserError("--trace takes a config on this machine, and --hub keeps none: use one of them")
         method = "traced" if trace else method
-        found = changed_preset(preset, settings or [], traced=trace)
+        found = changed_preset(preset, settings or [], traced=trace, hub=hub)
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None
         made = _made(found, device, method, calibrated=calibrated)
@@ -85,8 +88,10 @@ def _made(found: PresetFile, device: Device, method: str | None, *, calibrated: 
     return corrected(estimates, found, device)
 
 
-def changed_preset(name_or_path: str, settings: list[str], *, traced: bool = False) -> PresetFile:
+def changed_preset(name_or_path: str, settings: list[str], *, traced: bool = False, hub: bool = False) -> PresetFile:
     """The preset called so, with `--set` applied; of a model's config, where it is to be `traced`, the model itself.
+
+    With `hub` the network is asked for a model that is not on this machine.
 
     Raises:
         UserError: there is no such preset, it is broken, or a setting is wrong.
@@ -94,7 +99,8 @@ def changed_preset(name_or_path: str, settings: list[str], *, traced: bool = Fal
     from vramtui.presets import PresetLibrary, apply_overrides  # noqa: PLC0415 - takes time to load
 
     library = PresetLibrary()
-    found = library.to_trace(name_or_path) if traced else library.get(name_or_path)
+    read = library.to_trace if traced else library.from_hub if hub else library.get
+    found = read(name_or_path)
     return msgspec.structs.replace(found, preset=apply_overrides(found.preset, settings))
 
 

@@ -68,13 +68,14 @@ def check(
 def new(
     name: Annotated[str, typer.Argument(help="Its name.")],
     source: Annotated[str, typer.Option("--from", metavar="SOURCE", help="A model's path or name, or another preset.")],
+    hub: Annotated[bool, typer.Option("--hub", help="Ask huggingface.co for the model's config and headers.")] = False,
 ) -> None:
     """A preset of your own from a model's file or another preset; never over one that is there."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
     from vramtui.presets.draft.creation import create_preset  # noqa: PLC0415 - only this command writes one
 
     with exit_on_user_error():
-        typer.echo(printable(str(create_preset(PresetLibrary(), name, source))))
+        typer.echo(printable(str(create_preset(PresetLibrary(), name, source, hub=hub))))
 
 
 @presets.command()

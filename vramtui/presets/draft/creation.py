@@ -17,9 +17,9 @@ from vramtui.presets.toml.writer import write_preset_text
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def create_preset(library: PresetLibrary, name: str, source: str) -> Path:
+def create_preset(library: PresetLibrary, name: str, source: str, *, hub: bool = False) -> Path:
     """Write the preset `name` from `source`, a model's path or name in a local store, or the name or path of a preset;
-    another preset's text is copied with its comments.
+    another preset's text is copied with its comments. With `hub` the network may be asked for it.
 
     Raises:
         UserError: the name cannot be a file's or is taken, or the source cannot be read.
@@ -30,8 +30,9 @@ def create_preset(library: PresetLibrary, name: str, source: str) -> Path:
         raise UserError(f"{shown(path)} exists already; choose another name")
     if name in set(library.keys()):
         raise UserError(f"a preset is called {name!r} already; choose another name")
-    found = library.get(source)
-    text = as_toml(found.preset) if is_model_file(found.path) else Path(found.path).read_text(encoding="utf-8-sig")
+    found = library.from_hub(source) if hub else library.get(source)
+    is_model = is_model_file(found.path) or found.path.startswith(("http://", "https://"))
+    text = as_toml(found.preset) if is_model else Path(found.path).read_text(encoding="utf-8-sig")
     write_preset_text(path, text)
     return path
 
@@ -65,6 +66,8 @@ def _said(part: msgspec.Struct) -> dict[str, Any]:
             continue
         if isinstance(value, msgspec.Struct):
             tables[field.encode_name] = _said(value)
+        elif isinstance(value, tuple) and value and isinstance(value[0], msgspec.Struct):
+            said[field.encode_name] = [_said(part) for part in value]
         else:
             plain = msgspec.to_builtins(value)
             (tables if isinstance(plain, Mapping) else said)[field.encode_name] = plain

@@ -116,8 +116,17 @@ def _title(path: Path) -> str:
 
 
 def _preset(path: Path, tables: dict[str, Any]) -> Preset:
+    return checked_preset(shown(path), tables)
+
+
+def checked_preset(where: str, tables: dict[str, Any]) -> Preset:
+    """The preset that these tables say.
+
+    Raises:
+        UserError: a value of them cannot be; the sentence begins with `where`.
+    """
     try:
         return msgspec.convert(tables, Preset)
     except msgspec.ValidationError as error:
         faults = find_faults(tables)
-        raise UserError(f"{shown(path)}: {faults[0].sentence if faults else error}") from None
+        raise UserError(f"{where}: {faults[0].sentence if faults else error}") from None

@@ -84,7 +84,7 @@ def read_safetensors(path: Path) -> CheckpointWeights:
     file, size = open_plain(path)
     with file:
         try:
-            return _read(Cursor(file, size), size)
+            return tensors_in(Cursor(file, size), size)
         except Damaged as error:
             raise UserError(f"{shown(path)} {error}") from None
 
@@ -119,11 +119,29 @@ def read_index(path: Path) -> CheckpointWeights:
     return whole
 
 
+def shards_of(index: bytes) -> list[str] | None:
+    """The files that an index names, which stand beside it; None where it is no index."""
+    try:
+        names = sorted(set(msgspec.json.decode(index, type=_Index).weight_map.values()))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if any("/" in name or "\\" in name or not name.endswith(".safetensors") for name in names) else names
+
+
 class _Index(msgspec.Struct, frozen=True):
     weight_map: dict[str, str]
 
 
-def _read(cursor: Cursor, size: int) -> CheckpointWeights:
+def tensors_in(cursor: Cursor, size: int) -> CheckpointWeights:
+    """The tensors that a safetensors header names.
+
+    Args:
+        cursor: at the file's beginning; it need not hold more than the header.
+        size: of the whole file in bytes.
+
+    Raises:
+        Damaged: it is no header of such a file.
+    """
     length = cursor.number(8)
     if length > MOST_HEADER:
         raise Damaged("is no safetensors file: its header would be larger than 100 MB")

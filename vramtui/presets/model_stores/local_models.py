@@ -92,8 +92,8 @@ def not_found(name: str) -> str:
     """A sentence for a name that no preset has and no store knows, with what to do next."""
     places = ", ".join(store for store, _, _ in STORES)
     return (
-        f"{printable(name[:LONGEST])} is no preset, no file or folder, and not in {places}; download its config.json, "
-        "or name a preset: `vramtui presets list`"
+        f"{printable(name[:LONGEST])} is no preset, no file or folder, and not in {places}; "
+        "`vramtui estimate --hub` asks huggingface.co for its config and headers, `vramtui presets list` names presets"
     )
 
 
