@@ -1,10 +1,11 @@
 """Prediction beside observation: differences, verdicts, and nothing made up where nothing is known."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.core.base.units import GIB
-from vramtui.core.estimate.comparison import compare, compare_ledgers
+from vramtui.core.estimate.comparison import compare, compare_ledgers, shown_rows
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.fits import USUAL_ERROR
 from vramtui.core.estimate.ledger import LINES, Category, Ledger, ledger_from_parts
@@ -94,3 +95,21 @@ def test_other_libraries_are_seen_with_the_context() -> None:
 def test_a_peak_below_reserved_says_nothing_about_the_context() -> None:
     assert observed_ledger(4 * GIB, Ledger(reserved=5 * GIB)) == Ledger(reserved=5 * GIB, process=4 * GIB)
     assert observed_ledger(None, Ledger(reserved=5 * GIB)).context is None
+
+
+def test_lines_that_are_observed_together_have_one_subtotal() -> None:
+    """The Δ stands beside the two figures that it is of."""
+    predicted = Ledger(weights=10, activations=50, workspaces=2, temporaries=5, allocated=67, context=4, process=71)
+    observed = Ledger(weights=10, activations=58, allocated=68, process=73)
+    shown = {row.title: row for row in shown_rows(compare_ledgers(predicted, observed))}
+    together = shown["activations, workspaces and temporaries"]
+    assert (together.predicted, together.observed, together.difference, together.is_subtotal) == (57, 58, 1, True)
+    assert together.fraction == pytest.approx(58 / 57 - 1)
+    for part in ("activations", "workspaces", "temporaries"):
+        assert shown[part].is_part
+        assert (shown[part].observed, shown[part].difference, shown[part].fraction) == (None, None, None)
+    for row in shown.values():
+        if row.difference is not None and row.predicted is not None and row.observed is not None:
+            assert row.difference == row.observed - row.predicted, "a row never contradicts itself"
+    assert [row.title for row in shown_rows(compare_ledgers(predicted, Ledger(process=73)))][-1] == "process"
+    assert not any(row.is_subtotal for row in shown_rows(compare_ledgers(predicted, Ledger(process=73))))

@@ -11,12 +11,12 @@ from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Framed, Piece, fit, right, strip, wrap
-from vramtui.app.ui.parts_tree import seen_of, size_of
+from vramtui.app.ui.parts_tree import size_of, title_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_percent
-from vramtui.core.estimate.comparison import ComparisonRow, compare_ledgers
+from vramtui.core.estimate.comparison import ShownRow, compare_ledgers, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES
-from vramtui.core.estimate.ledger import TITLES, TOTALS
+from vramtui.core.estimate.ledger import TOTALS
 from vramtui.core.runs.run import Run
 from vramtui.core.runs.run_list import ending_words, lasted_words, preset_values
 
@@ -106,20 +106,20 @@ class RunLedger(_Still):
         """A heading and a line each."""
         name = max(8, width - 2 * SIDE - DELTA - 1)
         text = " " * (name + 1) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
-        rows = compare_ledgers(self._run.predicted, self._run.observed)
+        rows = shown_rows(compare_ledgers(self._run.predicted, self._run.observed))
         return [strip([(text, palette.dim)], width, palette.text), *(_row(row, palette, width, name) for row in rows)]
 
 
-def _row(row: ComparisonRow, palette: Palette, width: int, name: int) -> Strip:
+def _row(row: ShownRow, palette: Palette, width: int, name: int) -> Strip:
     total = row.line in TOTALS
     style = palette.strong if total else palette.text
-    title = f"── {TITLES[row.line]}" if total else TITLES[row.line]
+    title = f"── {row.title}" if total else title_of(row)
     ink = style if total else palette.ink(row.line.replace("_", "-"))
     delta = palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction))
     pieces: list[Piece] = [
         (" " + fit(title, name), ink),
         (right(size_of(row.predicted), SIDE), style),
-        (right(seen_of(row), SIDE), style if row.observed is not None else palette.dim),
+        (right("" if row.is_part else size_of(row.observed), SIDE), style if row.observed is not None else palette.dim),
         (right(format_percent(row.fraction) if row.fraction is not None else "", DELTA), delta),
     ]
     return strip(pieces, width, palette.text)

@@ -9,9 +9,9 @@ from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Piece, fit, right, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_gib, format_percent, format_short
-from vramtui.core.estimate.comparison import Comparison, ComparisonRow
+from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import CATEGORIES, LINES, TITLES, TOTALS, Line
+from vramtui.core.estimate.ledger import CATEGORIES, LINES, TOTALS, Line
 
 NAME, SIDE, DELTA = 15, 9, 8
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -26,8 +26,8 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
     prediction's, the trace only where there is room; Δ is always between what was predicted and what is observed.
     """
     more = _columns(panel, width)
-    rows = _fitting(_with_lines_of(comparison.rows, panel), height - 1)
-    largest = max((row.predicted or 0 for row in rows if row.line not in TOTALS), default=0)
+    rows = _fitting(shown_rows(_with_lines_of(comparison.rows, panel)), height - 1)
+    largest = max((row.predicted or 0 for row in rows if _is_leaf(row)), default=0)
     return [_titles_line(more, palette, width), *(_row(row, largest, more, palette, width) for row in rows)]
 
 
@@ -72,23 +72,32 @@ def _titles_line(more: Columns, palette: Palette, width: int) -> Strip:
     return strip([*pieces, (right("observed", SIDE) + right("Δ", DELTA), palette.dim)], width, palette.text)
 
 
-def _fitting(rows: tuple[ComparisonRow, ...], height: int) -> list[ComparisonRow]:
+def _is_leaf(row: ShownRow) -> bool:
+    return row.line not in TOTALS and not row.is_subtotal
+
+
+def title_of(row: ShownRow) -> str:
+    """A line's name in a narrow table."""
+    return "└ together" if row.is_subtotal else row.title
+
+
+def _fitting(rows: tuple[ShownRow, ...], height: int) -> list[ShownRow]:
     """The rows, without the smallest parts where there are too many lines; totals are never left out."""
     kept = list(rows)
     while len(kept) > max(3, height):
-        parts = [row for row in kept if row.line not in TOTALS]
+        parts = [row for row in kept if _is_leaf(row)]
         if not parts:
             break
         kept.remove(min(parts, key=lambda row: row.predicted or 0))
     return kept
 
 
-def _row(row: ComparisonRow, largest: int, more: Columns, palette: Palette, width: int) -> Strip:
+def _row(row: ShownRow, largest: int, more: Columns, palette: Palette, width: int) -> Strip:
     total = row.line in TOTALS
     bar = _bar_width(more, width)
-    name = f"── {TITLES[row.line]}" if total else TITLES[row.line]
+    name = f"── {row.title}" if total else title_of(row)
     style = palette.strong if total else palette.text
-    filled = "" if total else _mini_bar(row.predicted or 0, largest, bar)
+    filled = "" if not _is_leaf(row) else _mini_bar(row.predicted or 0, largest, bar)
     pieces: list[Piece] = [
         (" " + fit(name, _name_width(more, width)), style),
         (fit(filled, bar), palette.ink(row.line.replace("_", "-"))),
@@ -96,8 +105,10 @@ def _row(row: ComparisonRow, largest: int, more: Columns, palette: Palette, widt
     ]
     for title, estimate in more:
         ink = palette.ink("accent", bold=total) if title == "what if" else style
-        pieces.append((right(size_of(estimate.ledger.bytes_of(row.line)), SIDE), ink))
-    pieces.append((right(seen_of(row), SIDE), style if row.observed is not None else palette.dim))
+        size = "" if row.is_subtotal else size_of(estimate.ledger.bytes_of(row.line))
+        pieces.append((right(size, SIDE), ink))
+    observed = "" if row.is_part else size_of(row.observed)
+    pieces.append((right(observed, SIDE), style if row.observed is not None else palette.dim))
     pieces.append(_delta(row.fraction, palette))
     return strip(pieces, width, palette.text)
 
@@ -110,11 +121,6 @@ def _delta(fraction: float | None, palette: Palette) -> Piece:
 def apart(fraction: float) -> str:
     """How far apart two figures are; from twice as much on, a tenth of a percent says nothing."""
     return format_percent(fraction, 0 if fraction >= 1 else 1)
-
-
-def seen_of(row: ComparisonRow) -> str:
-    """The observed side of a line; one whose bytes are part of a line above it says so."""
-    return "above" if row.within is not None and row.observed is None else size_of(row.observed)
 
 
 def size_of(count: int | None) -> str:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from vramtui.cli.common.console import print_table
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_gib, format_percent
-from vramtui.core.estimate.comparison import ComparisonRow, compare_ledgers
-from vramtui.core.estimate.ledger import TITLES
+from vramtui.core.estimate.comparison import ShownRow, compare_ledgers, shown_rows
 from vramtui.core.runs.calibration import ENOUGH, Calibration, Learned
 from vramtui.core.runs.run import Run, Spread, StoredRun, spreads
 from vramtui.core.runs.run_list import BARS, ending_words, errors_of, histogram, preset_values
@@ -52,7 +51,7 @@ def print_run(entry: StoredRun) -> None:
     }
     for name, text in facts.items():
         sys.stdout.write(f"{name:<8} {text}\n")
-    rows = [_sides(row) for row in compare_ledgers(run.predicted, run.observed)]
+    rows = [_sides(row) for row in shown_rows(compare_ledgers(run.predicted, run.observed))]
     print_table(("PART", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
     for table, told in preset_values(run):
         sys.stdout.write(f"{table}: {printable(told)}\n")
@@ -124,9 +123,11 @@ def _row(entry: StoredRun) -> tuple[str, ...]:
     )
 
 
-def _sides(row: ComparisonRow) -> tuple[str, str, str, str]:
-    observed = f"with {TITLES[row.within]}" if row.within else format_bytes(row.observed, 2)
-    return TITLES[row.line], format_bytes(row.predicted, 2), observed, format_percent(row.fraction)
+def _sides(row: ShownRow) -> tuple[str, str, str, str]:
+    title, predicted = f"= {row.title}" if row.is_subtotal else row.title, format_bytes(row.predicted, 2)
+    if row.is_part:
+        return title, predicted, "", ""
+    return title, predicted, format_bytes(row.observed, 2), format_percent(row.fraction)
 
 
 def _bytes_of(seen: Learned) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """One process, one estimate: two Ledgers side by side, the difference, and what it means."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import USUAL_ERROR
-from vramtui.core.estimate.ledger import CATEGORIES, LINES, Ledger, Line
+from vramtui.core.estimate.ledger import CATEGORIES, LINES, TITLES, Ledger, Line
 
 Verdict = Literal["unknown", "below", "as predicted", "over"]
 
@@ -84,6 +85,65 @@ def compare_ledgers(predicted: Ledger, observed: Ledger) -> tuple[ComparisonRow,
         )
         for line in LINES
         if predicted.bytes_of(line) or observed.bytes_of(line) is not None
+    )
+
+
+class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A line as it is shown, in bytes.
+
+    Attributes:
+        line: whose it is; of a subtotal the first of those that it is of.
+        title: `activations`; of a subtotal the names of its lines.
+        is_part: it is observed only together with other lines, of which the subtotal tells.
+        is_subtotal: the sum of lines above it.
+    """
+
+    line: Line
+    title: str
+    predicted: int | None
+    observed: int | None = None
+    difference: int | None = None
+    fraction: float | None = None
+    is_part: bool = False
+    is_subtotal: bool = False
+
+
+def shown_rows(rows: Iterable[ComparisonRow]) -> tuple[ShownRow, ...]:
+    """The lines for a table: those that are observed together have one subtotal, with the only Δ that there is."""
+    every = tuple(rows)
+    groups: dict[Line, list[ComparisonRow]] = {}
+    for row in every:
+        if row.within is not None and row.observed is None:
+            groups.setdefault(row.within, []).append(row)
+    group_of = {row.line: outer for outer, inner in groups.items() for row in inner} | {
+        outer: outer for outer in groups
+    }
+    shown = []
+    for at, row in enumerate(every):
+        outer = group_of.get(row.line)
+        if outer is None:
+            shown.append(ShownRow(title=TITLES[row.line], **{name: getattr(row, name) for name in _SAME}))
+            continue
+        shown.append(ShownRow(line=row.line, title=TITLES[row.line], predicted=row.predicted, is_part=True))
+        if not any(group_of.get(later.line) == outer for later in every[at + 1 :]):
+            shown.append(_subtotal([one for one in every if group_of.get(one.line) == outer], outer))
+    return tuple(shown)
+
+
+_SAME = ("line", "predicted", "observed", "difference", "fraction")
+
+
+def _subtotal(rows: list[ComparisonRow], outer: Line) -> ShownRow:
+    seen = next(row for row in rows if row.line == outer)
+    *names, last = (TITLES[row.line] for row in rows)
+    return ShownRow(
+        line=outer,
+        title=f"{', '.join(names)} and {last}",
+        predicted=sum(row.predicted or 0 for row in rows),
+        observed=seen.observed,
+        difference=seen.difference,
+        fraction=seen.fraction,
+        is_subtotal=True,
     )
 
 

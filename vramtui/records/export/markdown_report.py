@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib, format_percent
-from vramtui.core.estimate.comparison import Comparison, ComparisonRow
+from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
-from vramtui.core.estimate.ledger import TITLES, TOTALS
+from vramtui.core.estimate.ledger import TOTALS
 from vramtui.core.observation.readings import Gpu, Host, Sample
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.markdown import code, prose, table
@@ -137,18 +137,17 @@ def _comparison_lines(comparison: Comparison, estimate: Estimate) -> Iterator[st
 def ledger_table(rows: Iterable[ComparisonRow]) -> list[str]:
     """The lines of a table with both sides of a comparison."""
     headings = ("Part", "Predicted", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
-    return table(headings, map(_ledger_row, rows), numbers=range(1, 6))
+    return table(headings, map(_ledger_row, shown_rows(rows)), numbers=range(1, 6))
 
 
-def _ledger_row(row: ComparisonRow) -> tuple[str, ...]:
-    title = TITLES[row.line]
+def _ledger_row(row: ShownRow) -> tuple[str, ...]:
     return (
-        f"**{title}**" if row.line in TOTALS else title,
+        f"**{row.title}**" if row.line in TOTALS else f"= {row.title}" if row.is_subtotal else row.title,
         format_bytes(row.predicted),
         _count(row.predicted),
-        f"with {TITLES[row.within]}" if row.within else _count(row.observed),
-        _count(row.difference),
-        format_percent(row.fraction),
+        "" if row.is_part else _count(row.observed),
+        "" if row.is_part else _count(row.difference),
+        "" if row.is_part else format_percent(row.fraction),
     )
 
 

@@ -19,7 +19,7 @@ from vramtui.records.export.html.drawings import over_time
 from vramtui.records.export.html.parts import (
     categories,
     document,
-    ledger_row,
+    ledger_rows,
     legend,
     listed,
     phase_title,
@@ -178,7 +178,7 @@ def _body(report: RunReport) -> Iterator[str]:
     yield tag("h2", "Predicted and observed")
     yield sides(run.predicted, report.rows, run.observed.process)
     yield legend([*categories(run.predicted), ("observed", "used")])
-    yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), map(ledger_row, report.rows), range(1, 5))
+    yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), ledger_rows(report.rows), range(1, 5))
     if run.times:
         yield tag("h2", "Memory over time")
         times, values = (*run.times, run.last_known - run.started_at), (*run.values, run.values[-1])

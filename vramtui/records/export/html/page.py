@@ -6,7 +6,7 @@ from vramtui.core.base.units import format_bytes, format_gib, format_percent
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.html.drawings import BarDrawing, BarPiece, over_time, stacked
-from vramtui.records.export.html.parts import categories, count, document, ledger_row, legend, listed, sides, timeline
+from vramtui.records.export.html.parts import categories, count, document, ledger_rows, legend, listed, sides, timeline
 from vramtui.records.export.html.text import table, tag, text
 from vramtui.records.export.sanitize import iso_time
 
@@ -106,7 +106,7 @@ def _predicted(holding: Holding) -> Iterator[str]:
     yield tag("p", f"{text(comparison.sentence)}. By {text(comparison.method)}.", class_=mood)
     yield sides(estimate.ledger, comparison.rows, comparison.peak)
     yield legend(categories(estimate.ledger))
-    yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), map(ledger_row, comparison.rows), range(1, 5))
+    yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), ledger_rows(comparison.rows), range(1, 5))
     if holding.times and holding.times[-1] > holding.times[0]:
         yield tag("h3", "Memory over time")
         yield over_time(holding.times, holding.values, estimate.process)

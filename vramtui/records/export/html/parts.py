@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_percent
-from vramtui.core.estimate.comparison import ComparisonRow
+from vramtui.core.estimate.comparison import ComparisonRow, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
 from vramtui.core.estimate.ledger import CATEGORIES, TITLES, TOTALS, Ledger, Line
 from vramtui.records.export.html.drawings import BarDrawing, BarPiece, stacked
@@ -88,16 +88,17 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     return tag("p", *keys, class_="dim keys")
 
 
-def ledger_row(row: ComparisonRow) -> tuple[str, ...]:
-    """One line of the tree on both sides."""
-    title = text(TITLES[row.line])
-    return (
-        tag("strong", title) if row.line in TOTALS else title,
-        format_bytes(row.predicted, 2),
-        text(f"with {TITLES[row.within]}") if row.within else format_bytes(row.observed, 2),
-        count(row.difference),
-        format_percent(row.fraction),
-    )
+def ledger_rows(rows: Iterable[ComparisonRow]) -> Iterator[tuple[str, ...]]:
+    """The lines of the tree on both sides."""
+    for row in shown_rows(rows):
+        title = text(f"= {row.title}" if row.is_subtotal else row.title)
+        yield (
+            tag("strong", title) if row.line in TOTALS else title,
+            format_bytes(row.predicted, 2),
+            "" if row.is_part else format_bytes(row.observed, 2),
+            "" if row.is_part else count(row.difference),
+            "" if row.is_part else format_percent(row.fraction),
+        )
 
 
 def listed(title: str, entries: Iterable[str], level: int = 2) -> list[str]:
