@@ -85,6 +85,9 @@ assert "PyTorch CUDA memory summary" in cuda.memory_summary(device=device, abbre
 assert sum(part["allocated_size"] for part in cuda.memory_snapshot()) == before
 assert torch.zeros(8).pin_memory().cuda().is_cuda and torch.zeros(4, pin_memory=True).shape == (4,)
 assert isinstance(cuda.FloatTensor([1, 2]), cuda.FloatTensor) and cuda.LongTensor(2, 3).shape == (2, 3)
+halves = torch.zeros(3).type(cuda.HalfTensor)
+assert halves.is_cuda and halves.type() == "torch.cuda.HalfTensor" and halves.type("torch.cuda.LongTensor").is_cuda
+assert torch.zeros(3).type(torch.float64).dtype is torch.float64 and torch.zeros(3).type() == "torch.FloatTensor"
 small.data_ptr(), small.untyped_storage().data_ptr()
 with cuda.nvtx.range("name"), cuda.profiler.profile(), torch.autograd.profiler.profile(use_cuda=True):
     small + 1

@@ -18,6 +18,7 @@ _TYPES = {
     "LongTensor": torch.int64,
     "BoolTensor": torch.bool,
 }
+_NAMES = {dtype: name for name, dtype in _TYPES.items()}
 
 
 class _OfCard(type):
@@ -35,15 +36,13 @@ class _OfCard(type):
 
 
 def install(patches: Patches) -> None:
-    """Give `torch.cuda` these names, and let them be the default type."""
+    """Give `torch.cuda` these names, and let them be the default type and what `Tensor.type` takes and tells."""
     for name, dtype in _TYPES.items():
         patches.set(torch.cuda, name, _OfCard(name, (), {"dtype": dtype, "is_cuda": True}))
     plain = torch.set_default_tensor_type
 
     def set_default_tensor_type(kind: Any) -> None:
-        name = kind.removeprefix("torch.cuda.") if isinstance(kind, str) else ""
-        if name in _TYPES:
-            kind = getattr(torch.cuda, name)
+        kind = _by_name(kind)
         if isinstance(kind, _OfCard):
             torch.set_default_dtype(kind.dtype)
             torch.set_default_device("cuda")
@@ -52,3 +51,20 @@ def install(patches: Patches) -> None:
             plain(kind)
 
     patches.set(torch, "set_default_tensor_type", set_default_tensor_type)
+    plain_type: Any = torch.Tensor.type
+
+    def type_of(tensor: torch.Tensor, dtype: Any = None, non_blocking: bool = False, **kwargs: Any) -> Any:
+        kind = _by_name(dtype)
+        if isinstance(kind, _OfCard):
+            return tensor.to("cuda", kind.dtype, non_blocking=non_blocking)
+        if kind is None and tensor.is_cuda and tensor.dtype in _NAMES:
+            return f"torch.cuda.{_NAMES[tensor.dtype]}"
+        return plain_type(tensor, kind, non_blocking, **kwargs)
+
+    patches.set(torch.Tensor, "type", type_of)
+
+
+def _by_name(kind: Any) -> Any:
+    """The stand-in that a string such as "torch.cuda.FloatTensor" names; anything else as it is."""
+    name = kind.removeprefix("torch.cuda.") if isinstance(kind, str) and kind.startswith("torch.cuda.") else ""
+    return getattr(torch.cuda, name) if name in _TYPES else kind
