@@ -4,7 +4,8 @@ import pytest
 
 from vramtui.cli.run.report import print_report
 from vramtui.cli.run.results import CompletedRun, seen_in
-from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, ProbeDevice
+from vramtui.core.observation.oom_text import OomReport
+from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, OutOfMemory, ProbeDevice
 
 GIB = 1 << 30
 
@@ -31,3 +32,19 @@ def test_columns_in_which_nothing_is_known_are_left_out(capsys: pytest.CaptureFi
     assert "9.00 GiB" in said
     assert "PREDICTED" not in said
     assert "Δ" not in said
+
+
+def test_running_out_of_memory_is_told_in_the_words_of_the_oom_command(capsys: pytest.CaptureFixture[str]) -> None:
+    device = ProbeDevice(index=0, name="A100", total_memory=80 * GIB, capability=(8, 0))
+    job = ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, devices=(device,)))
+    job = job.heard(Beat(v=1, pid=7, at=1.0, step=1, devices=(MemoryCounters(index=0, reserved_peak=9 * GIB),)))
+    failed = OutOfMemory(
+        v=1, pid=7, at=2.0, device=0, asked=2 * GIB, free=GIB, allocated=70 * GIB, reserved=75 * GIB, step=3
+    )
+    finished = completed("python", "train.py", jobs=(job.heard(failed),))
+    print_report(finished, seen_in(finished, None), None)
+    said = capsys.readouterr().err
+    report = OomReport(asked=2 * GIB, total=80 * GIB, free=GIB, allocated=70 * GIB, unallocated=5 * GIB)
+    assert report.cause == "fragmentation"
+    for sentence in report.sentences():
+        assert sentence in said

@@ -1,6 +1,5 @@
 """Why a job ran out of memory, and what would have been small enough."""
 
-import re
 from collections.abc import Iterator
 
 import msgspec
@@ -9,17 +8,12 @@ from vramtui.cli.run.monitor import GpuWatch
 from vramtui.cli.run.results import CompletedRun, RankResult
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes, parse_size
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import PHASE_TITLES
+from vramtui.core.observation.oom_text import OomReport, read_oom
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import Process
 
-# PyTorch's own sentence, for builds that tell a watcher nothing when they give up.
-_SIZE = r"([\d.]+ (?:[KMGT]iB|bytes))"
-_ASKED = re.compile(rf"Tried to allocate {_SIZE}")
-_FREE = re.compile(rf"of which {_SIZE} is free")
-_ALLOCATED = re.compile(rf"{_SIZE} is allocated by PyTorch")
-_CACHED = re.compile(rf"{_SIZE} is reserved by PyTorch but unallocated")
 MOST_OTHERS = 5
 
 
@@ -50,13 +44,14 @@ def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -
     failure = failure_of(one)
     if failure is None:
         return
+    pids = frozenset(job.pid for job in finished.jobs)
+    others = () if watch is None or one.gpu is None else watch.others(one.gpu.uuid, pids)
     yield f"\n{printable(one.title)} ran out of memory{failure.when}"
+    yield from (f"  {sentence}" for sentence in _report_of(failure, one, others).sentences())
     yield f"  asked for                  {format_bytes(failure.asked, 2)}"
     yield f"  free on the card           {format_bytes(failure.free, 2)}"
     yield f"  allocated                  {format_bytes(failure.allocated, 2)}"
-    yield f"  cached but unusable        {format_bytes(failure.cached, 2)}{_fragmented(failure)}"
-    pids = frozenset(job.pid for job in finished.jobs)
-    others = () if watch is None or one.gpu is None else watch.others(one.gpu.uuid, pids)
+    yield f"  cached but unusable        {format_bytes(failure.cached, 2)}"
     for other in others[:MOST_OTHERS]:
         yield f"  also on the card           {_other(other)}"
     if len(others) > MOST_OTHERS:
@@ -64,10 +59,16 @@ def oom_lines(one: RankResult, finished: CompletedRun, watch: GpuWatch | None) -
     yield from _advice(one, finished, others)
 
 
-def _fragmented(failure: Failure) -> str:
-    if not failure.cached or failure.asked is None or failure.cached + (failure.free or 0) < failure.asked:
-        return ""
-    return "  (enough, but fragmented: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True may help)"
+def _report_of(failure: Failure, one: RankResult, others: tuple[Process, ...]) -> OomReport:
+    """The failure as `vramtui oom` reads it from a log, so that both tell its cause in the same words."""
+    return OomReport(
+        asked=failure.asked,
+        total=one.device.total_memory,
+        free=failure.free,
+        allocated=failure.allocated,
+        unallocated=failure.cached,
+        others={other.pid: other.used_memory for other in others if other.used_memory},
+    )
 
 
 def _other(process: Process) -> str:
@@ -122,19 +123,8 @@ def _from_message(job: ObservedJob, device: int) -> Failure | None:
     text = job.end.message
     if f"GPU {device} " not in text and len(job.peaks) > 1:
         return None
-    return Failure(
-        asked=_size(_ASKED, text),
-        free=_size(_FREE, text),
-        allocated=_size(_ALLOCATED, text),
-        cached=_size(_CACHED, text),
-    )
-
-
-def _size(pattern: "re.Pattern[str]", text: str) -> int | None:
-    found = pattern.search(text)
-    if found is None:
-        return None
     try:
-        return parse_size(found[1].replace(" bytes", ""))
+        report = read_oom(text)
     except UserError:
-        return None
+        return Failure()
+    return Failure(asked=report.asked, free=report.free, allocated=report.allocated, cached=report.unallocated)
