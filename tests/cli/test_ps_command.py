@@ -1,5 +1,7 @@
 """`vramtui ps` as scripts and people read it."""
 
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -63,3 +65,56 @@ def test_a_recording_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "none.jsonl" in result.stderr
     assert len(result.stderr.strip().splitlines()) == 1
+
+
+def printed(*options: str) -> list[str]:
+    result = run(program(), ["ps", "--demo", *options])
+    assert result.exit_code == 0, result.output
+    return [line for line in result.stdout.splitlines() if not line.startswith("─")]
+
+
+def test_the_processes_that_hold_the_most_come_first_and_no_more_than_asked_for() -> None:
+    lines = printed("--sort", "now", "--top", "2")
+    assert lines[0].split()[:2] == ["GPU", "PID"]
+    held = [float(line.split()[4]) for line in lines[1:]]
+    assert len(held) == 2
+    assert held == sorted(held, reverse=True)
+
+
+def test_a_filter_is_that_of_the_dashboard() -> None:
+    lines = printed("--filter", "user:anna gpu:0")
+    assert len(lines) > 1
+    assert all("anna" in line and line.split()[0] == "0" for line in lines[1:])
+
+
+@pytest.mark.parametrize("by", ["user", "job"])
+def test_what_users_and_jobs_hold_is_added_up(by: str) -> None:
+    every = [line.split() for line in printed("--sort", "now")[1:]]
+    groups = [line.split() for line in printed("--by", by)[1:]]
+    assert sum(int(group[2]) for group in groups) == len(every)
+    assert sum(float(group[0]) for group in groups) == pytest.approx(sum(float(row[4]) for row in every), abs=0.5)
+    held = [float(group[0]) for group in groups]
+    assert held == sorted(held, reverse=True)
+    if by == "user":
+        assert len({group[4] for group in groups}) == len(groups) < len(every)
+
+
+def test_comma_separated_values_are_bytes() -> None:
+    found = list(csv.DictReader(io.StringIO("\n".join(printed("--csv", "--sort", "now")))))
+    assert int(found[0]["used_bytes"]) > 1 << 30
+    assert {"gpu", "pid", "user", "peak_bytes", "predicted_bytes", "command"} <= set(found[0])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--sort", "memory"], "there is no column 'memory'"),
+        (["--filter", "pid:abc"], "a pid is a number"),
+        (["--json", "--top", "1"], "--json has every process"),
+    ],
+)
+def test_what_cannot_be_picked_is_said_in_a_sentence(options: list[str], words: str) -> None:
+    result = run(program(), ["ps", "--demo", *options])
+    assert result.exit_code == 2
+    assert words in result.output
+    assert "Traceback" not in result.output

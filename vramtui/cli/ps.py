@@ -3,13 +3,14 @@
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import open_source, say_overdue
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
 from vramtui.core.observation.attribution import causes, overlap
@@ -17,6 +18,10 @@ from vramtui.core.observation.readings import Absence, Gpu, Host
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.core.schema.preset import DERIVED
 
+if TYPE_CHECKING:
+    from vramtui.cli.ps_selection import Selection
+
+By = Literal["user", "job"]
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
 NUMBERS = (1, 4, 5, 6, 7)
 STATES = {
@@ -33,19 +38,45 @@ def ps(
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0,
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
+    sort: Annotated[str, typer.Option(help="Sort by a column, as now, peak, user or time; numbers fall.")] = "",
+    top: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
+    filter: Annotated[  # noqa: A002 - the option's name
+        str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")
+    ] = "",
+    by: Annotated[By | None, typer.Option(help="Add up the processes of each user or job.")] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Comma-separated values, sizes in bytes.")] = False,
 ) -> None:
-    """Processes on the GPUs with their memory now, at its peak, and as predicted."""
+    """Processes on the GPUs with their memory now, at its peak, and as predicted.
+
+    Example: vramtui ps --by user · vramtui ps --sort now --top 5 · vramtui ps --filter "train gpu:0" --csv
+    """
     with exit_on_user_error():
-        _show(json=json, watch=watch, interval=interval, demo=demo, replay=replay)
+        if json and (sort or top or filter or by or csv):
+            raise UserError("--json has every process; --sort, --top, --filter, --by and --csv choose what is printed")
+        asked = Asked(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
+        _show(asked, json=json, watch=watch, interval=interval, demo=demo, replay=replay)
 
 
-def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
+class Asked(NamedTuple):
+    """The options that choose what is printed; plain values, so that `--help` waits for nothing."""
+
+    sort: str
+    top: int | None
+    words: str
+    by: By | None
+    as_csv: bool
+
+
+def _show(asked: Asked, *, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
+    from vramtui.cli.ps_selection import Selection, check  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
+    selection = Selection(**asked._asdict())
+    check(selection)
     opened = open_source(demo=demo, replay=replay)
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
@@ -55,18 +86,22 @@ def _show(*, json: bool, watch: bool, interval: float, demo: bool, replay: Path 
     with closing(ReadQueue(opened.source, interval)) as reads:
         while True:
             session.ingest(reads.sample(say_overdue))
-            _print(session.snapshot(), json=json, watch=watch)
+            _print(session.snapshot(), selection, json=json, watch=watch)
             if not watch:
                 return
 
 
-def _print(snapshot: Snapshot, *, json: bool, watch: bool) -> None:
-    if json:
+def _print(snapshot: Snapshot, selection: "Selection", *, json: bool, watch: bool) -> None:
+    if selection.as_csv:
+        from vramtui.cli.ps_selection import csv_of  # noqa: PLC0415 - as above
+
+        sys.stdout.write(csv_of(snapshot, selection))
+    elif json:
         _print_document(snapshot, single=not watch)
     else:
         if watch and sys.stdout.isatty():
             sys.stdout.write(CLEAR_SCREEN)
-        _print_tables(snapshot)
+        _print_tables(snapshot, selection)
     sys.stdout.flush()
 
 
@@ -81,7 +116,13 @@ def _print_document(snapshot: Snapshot, *, single: bool) -> None:
     sys.stdout.write(msgspec.json.encode(ps_document(snapshot)).decode() + "\n")
 
 
-def _print_tables(snapshot: Snapshot) -> None:
+def _print_tables(snapshot: Snapshot, selection: "Selection") -> None:
+    if not selection.is_empty:
+        from vramtui.cli.ps_selection import table  # noqa: PLC0415 - as above
+
+        headings, picked, numbers = table(snapshot, selection)
+        print_table(headings, picked, right=numbers)
+        return
     held: dict[str, list[Holding]] = {}
     for holding in snapshot.holdings:
         held.setdefault(holding.key.gpu_uuid, []).append(holding)

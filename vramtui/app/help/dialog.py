@@ -1,14 +1,15 @@
 """Every key, taken from the bindings themselves: those of the panel that has the keys now come first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from textual.binding import Binding
 from textual.content import Content
 
 from vramtui.app.help.sections import SECTIONS, Section
 from vramtui.app.ui.dialog import TextWindow
+from vramtui.app.ui.lines import fit, wrap
 
-Piece = Content | str | tuple[str, str]
+Line = tuple[str, str] | str  # a key and what it does, or a heading
 MOUSE = (
     ("click", "a row, a GPU, a column's heading, ‹ and › of a field, a key in the last line"),
     ("wheel", "scrolls the table and the GPUs"),
@@ -19,6 +20,18 @@ READING = (
     "A category of memory has one colour everywhere. Sizes are in GiB (1024³ bytes), as nvidia-smi's MiB are.",
     "`vramtui help estimating` explains the estimate part by part; `vramtui help keys` lists the keys of all screens.",
 )
+# The long list of Watch by task; what is in none of them stands under the screen's own title.
+TASKS = {
+    "watch.": (
+        ("Rows", ("filter", "sort_before", "sort_next", "reverse", "group", "unfold", "fold", "let_go", "pause")),
+        ("Estimate", ("presets", "edit", "edit_outside", "match", "explain", "undo", "apply")),
+        ("Try a change", ("batch_less", "batch_more", "seq_less", "seq_more")),
+        ("Save, copy, signal", ("snapshot", "snapshot_options", "copy_pid", "copy_command", "signal")),
+    )
+}
+TWO_COLUMNS = 100  # columns of the terminal from which there are two of keys
+WIDEST = 120
+KEY, GAP = 9, 3
 
 
 class Help(TextWindow):
@@ -29,39 +42,80 @@ class Help(TextWindow):
         focused: what the ids of the bindings begin with that belong to the panel with the keys.
     """
 
+    DEFAULT_CSS = f"Help > #window {{ width: {WIDEST}; }}"
+
     def __init__(self, bindings: Sequence[tuple[str, Binding]], focused: str = "") -> None:
         super().__init__("Help", "arrows scroll · Esc close")
         self._keys = bindings
         self._focused = focused
 
     def text(self) -> Content:
-        """The focused panel, then the other keys, the mouse, and how the screen is read."""
+        """The focused panel and how it is read, then the other keys, the mouse, and how the screen is read."""
+        # Frame, padding and scroll bar.
+        width = min(WIDEST, self.app.size.width * 95 // 100) - 5
+        columns = 2 if self.app.size.width >= TWO_COLUMNS else 1
         first = [section for section in SECTIONS if section.prefix == self._focused]
         rest = [section for section in SECTIONS if section.prefix != self._focused]
-        pieces: list[Piece] = []
-        for section in (*first, *rest):
-            pieces += self._section(section)
-        pieces.append(("Mouse and palette\n", "bold $primary"))
-        pieces += [_line(key, what) for key, what in MOUSE]
-        pieces.append(("\nHow to read the screen\n", "bold $primary"))
-        pieces += [(f"{sentence}\n", "$muted") for sentence in READING]
-        return Content.assemble(*pieces)
+        pieces: list[Content] = []
+        for section in first:
+            pieces += _columns(list(self._blocks(section)), columns, width)
+            pieces += [Content.styled(line, "$muted") for line in _paragraphs(section.about, width)]
+            pieces.append(Content(""))
+        blocks = [block for section in rest for block in self._blocks(section)]
+        pieces += _columns([*blocks, ["Mouse and palette", *MOUSE]], columns, width)
+        pieces += [Content.styled("How to read the screen", "bold $primary")]
+        pieces += [Content.styled(line, "$muted") for line in _paragraphs("\n".join(READING), width)]
+        return Content("\n").join(pieces)
 
-    def _section(self, section: Section) -> list[Piece]:
-        group = [(key, binding) for key, binding in self._keys if (binding.id or "").startswith(section.prefix)]
-        if not group:
-            return []
-        here = section.prefix == self._focused
-        elsewhere = f"{section.title} (when focused; Tab switches)" if section.about else section.title
-        title = f"{section.title} (focused)" if here else elsewhere
-        about = [(f"{section.about}\n", "$muted")] if here and section.about else []
-        return [
-            (f"{title}\n", "bold $primary"),
-            *about,
-            *(_line(key, binding.tooltip or binding.description) for key, binding in group),
-            "\n",
-        ]
+    def _blocks(self, section: Section) -> Iterator[list[Line]]:
+        """The keys of a section under its title, or under one for each task."""
+        group = {
+            (binding.id or "").removeprefix(section.prefix): (key, binding.tooltip or binding.description)
+            for key, binding in self._keys
+            if (binding.id or "").startswith(section.prefix)
+        }
+        tasks = TASKS.get(section.prefix, ())
+        for title, names in tasks:
+            if any(name in group for name in names):
+                yield [title, *(group.pop(name) for name in names if name in group)]
+        if group:
+            elsewhere = f"{section.title} (when focused; Tab switches)" if section.about else section.title
+            title = f"{section.title} (focused)" if section.prefix == self._focused else elsewhere
+            yield [title, *group.values()]
 
 
-def _line(key: str, what: str) -> Content:
-    return Content.assemble((f"  {key:<12}", "bold"), f" {what[:1].upper()}{what[1:]}\n")
+def _paragraphs(text: str, width: int) -> list[str]:
+    return [line for sentence in text.split("\n") for line in wrap(sentence, width)]
+
+
+def _columns(blocks: list[list[Line]], columns: int, width: int) -> list[Content]:
+    """Blocks one below the other, in columns of about the same height; none is broken but a single one."""
+    lines: list[Line] = [line for block in blocks for line in (*block, "")]
+    if columns == 1 or not lines:
+        return [_line(line, width) for line in lines]
+    half = (len(lines) + 1) // 2
+    if len(blocks) == 1:
+        title, *keys = blocks[0]
+        at = (len(keys) + 1) // 2
+        left, right = [title, *keys[:at], ""], ["", *keys[at:], ""]
+    else:
+        left = []
+        for block in blocks:
+            if len(left) + len(block) // 2 > half:
+                break
+            left += [*block, ""]
+        right = lines[len(left) :]
+    each = (width - GAP) // 2
+    rows = max(len(left), len(right))
+    left, right = ([*side, *[""] * (rows - len(side))] for side in (left, right))
+    return [
+        Content.assemble(_line(one, each), " " * GAP, _line(other, each))
+        for one, other in zip(left, right, strict=True)
+    ]
+
+
+def _line(line: Line, width: int) -> Content:
+    if isinstance(line, str):
+        return Content.styled(fit(line, width), "bold $primary")
+    key, what = line
+    return Content.assemble((f"  {key:<{KEY}}", "bold"), fit(f" {what[:1].upper()}{what[1:]}", width - KEY - 2))

@@ -1,0 +1,166 @@
+"""What the options of `vramtui ps` pick and print: the sorting, filter and groups of the dashboard."""
+
+import csv
+import io
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+
+from vramtui.app.state.grouped_rows import RowGroups
+from vramtui.app.state.process_filter import conditions, doubt, holds
+from vramtui.app.state.row import SORT_KEYS
+from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
+from vramtui.app.state.view import ProcessRow
+from vramtui.core.base.errors import UserError, nearest
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
+from vramtui.core.observation.readings import Gpu
+from vramtui.core.observation.snapshot import Holding, Snapshot
+from vramtui.records.export.csv_table import safe_cell
+
+By = Literal["user", "job"]
+GROUP_HEADINGS = ("NOW", "PREDICTED", "PROCESSES", "GPUS", "USER", "COMMAND")
+GROUP_NUMBERS = (0, 1, 2)
+CSV_COLUMNS = ("gpu", "pid", "type", "user", "used_bytes", "peak_bytes", "predicted_bytes", "difference", "command")
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked for.
+
+    Attributes:
+        sort: the column of the process table that rows are sorted by, numbers from the largest; empty: by GPU.
+        top: how many rows at most; None: all.
+        words: a filter as in the dashboard.
+        by: what is added up; empty: every process is a row.
+        as_csv: comma-separated, in bytes.
+    """
+
+    sort: str = ""
+    top: int | None = None
+    words: str = ""
+    by: By | None = None
+    as_csv: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is asked for."""
+        return self == Selection()
+
+
+def check(selection: Selection) -> None:
+    """See that it can be answered.
+
+    Raises:
+        UserError: there is no such column, or the filter cannot mean anything.
+    """
+    if selection.sort and selection.sort not in SORT_KEYS:
+        names = ", ".join(SORT_KEYS)
+        near = nearest(selection.sort, SORT_KEYS)
+        raise UserError(f"there is no column {selection.sort!r}{near}; --sort takes {names}")
+    why = doubt(selection.words)
+    if why:
+        raise UserError(f"--filter: {why[:1].lower()}{why[1:].rstrip('.')}")
+
+
+def table(snapshot: Snapshot, selection: Selection) -> tuple[tuple[str, ...], list[tuple[str, ...]], Sequence[int]]:
+    """Headings, rows and which columns are numbers."""
+    rows = picked(snapshot, selection)
+    if selection.by is not None:
+        return GROUP_HEADINGS, [_group_row(members) for members in grouped(rows, selection)], GROUP_NUMBERS
+    headings = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
+    return headings, [_row(row) for row in rows], (1, 4, 5, 6, 7)
+
+
+def csv_of(snapshot: Snapshot, selection: Selection) -> str:
+    """The processes as comma-separated values with a heading; an empty cell is an unknown value, never a zero."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for row in picked(snapshot, selection):
+        process = row.process
+        if process is not None:
+            held = (row.now, row.peak, row.predicted, row.fraction)
+            cells = (row.gpu.index, process.pid, process.type, process.user, *held, process.command or process.name)
+            writer.writerow("" if cell is None else safe_cell(cell) for cell in cells)
+    return out.getvalue()
+
+
+def picked(snapshot: Snapshot, selection: Selection) -> list[ProcessRow]:
+    """The processes that are asked for, in order; what is not known comes last."""
+    gpus = {gpu.uuid: gpu for gpu in snapshot.sample.gpus}
+    now = snapshot.sample.taken_at
+    rows = [
+        _process(holding, gpus[holding.key.gpu_uuid], now) for holding in snapshot.holdings if holding.gone_at is None
+    ]
+    words = conditions(selection.words)
+    rows = [row for row in rows if holds(row, words)]
+    if selection.sort:
+        key = SORT_KEYS[selection.sort]  # type: ignore[index]  # checked
+        known = sorted((row for row in rows if key(row) is not None), key=key, reverse=_falls(selection.sort))
+        rows = known + [row for row in rows if key(row) is None]
+    return rows if selection.by is not None else rows[: selection.top]
+
+
+def grouped(rows: Sequence[ProcessRow], selection: Selection) -> list[list[ProcessRow]]:
+    """The rows of each user or job, the one that holds the most first."""
+    by = selection.by or "user"
+    groups = RowGroups(rows, by, ())
+    members: dict[int, list[ProcessRow]] = {}
+    for row in rows:
+        members.setdefault(groups.places[row.id], []).append(row)
+    largest = sorted(members.values(), key=lambda group: -sum(row.now or 0 for row in group))
+    return largest[: selection.top]
+
+
+def _falls(column: str) -> bool:
+    return column not in FROM_THE_SMALLEST
+
+
+def _process(holding: Holding, gpu: Gpu, now: float) -> ProcessRow:
+    process, comparison = holding.process, holding.comparison
+    started = process.started_at
+    return ProcessRow(
+        "process",
+        holding.key,
+        gpu,
+        process.used_memory,
+        holding.peak.bytes if holding.peak else None,
+        process,
+        predicted=comparison.predicted if comparison else None,
+        fraction=comparison.fraction if comparison else None,
+        preset=holding.preset,
+        minutes=None if started is None else max(0, int(now - started) // 60),
+    )
+
+
+def _row(row: ProcessRow) -> tuple[str, ...]:
+    process = row.process
+    if process is None:
+        raise TypeError("only processes are picked")
+    return (
+        str(row.gpu.index),
+        str(process.pid),
+        process.type,
+        printable(process.user or UNKNOWN),
+        "N/A" if row.now is None else format_gib(row.now),
+        format_gib(row.peak),
+        format_gib(row.predicted),
+        format_percent(row.fraction),
+        printable(process.command or process.name or UNKNOWN),
+    )
+
+
+def _group_row(members: Sequence[ProcessRow]) -> tuple[str, ...]:
+    processes = [row.process for row in members if row.process is not None]
+    told = [row.predicted for row in members if row.predicted is not None]
+    commands = dict.fromkeys(printable(process.command or process.name or UNKNOWN) for process in processes)
+    first, *others = commands
+    return (
+        format_gib(sum(row.now or 0 for row in members)),
+        format_gib(sum(told)) if len(told) == len(members) else UNKNOWN,
+        str(len(processes)),
+        ",".join(str(index) for index in sorted({row.gpu.index for row in members})),
+        printable(processes[0].user or UNKNOWN),
+        f"{first} and {len(others)} more" if others else first,
+    )
