@@ -116,8 +116,8 @@ def _print_document(snapshot: Snapshot, *, single: bool) -> None:
     sys.stdout.write(msgspec.json.encode(ps_document(snapshot)).decode() + "\n")
 
 
-def _print_tables(snapshot: Snapshot, selection: "Selection") -> None:
-    if not selection.is_empty:
+def _print_tables(snapshot: Snapshot, selection: "Selection | None" = None) -> None:
+    if selection is not None and not selection.is_empty:
         from vramtui.cli.ps_selection import table  # noqa: PLC0415 - as above
 
         headings, picked, numbers = table(snapshot, selection)
