@@ -53,11 +53,11 @@ def ps(
     with exit_on_user_error():
         if json and (sort or top or filter or by or csv):
             raise UserError("--json has every process; --sort, --top, --filter, --by and --csv choose what is printed")
-        asked = Asked(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
+        asked = PsOptions(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
         _show(asked, json=json, watch=watch, interval=interval, demo=demo, replay=replay)
 
 
-class Asked(NamedTuple):
+class PsOptions(NamedTuple):
     """The options that choose what is printed; plain values, so that `--help` waits for nothing."""
 
     sort: str
@@ -67,7 +67,7 @@ class Asked(NamedTuple):
     as_csv: bool
 
 
-def _show(asked: Asked, *, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
+def _show(asked: PsOptions, *, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
     from vramtui.cli.ps_selection import Selection, check  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
