@@ -39,7 +39,7 @@ def ps(
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
     sort: Annotated[str, typer.Option(help="Sort by a column, as now, peak, user or time; numbers fall.")] = "",
-    top: Annotated[int | None, typer.Option(min=1, help="At most so many rows.")] = None,
+    top: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
     filter: Annotated[  # noqa: A002 - the option's name
         str, typer.Option(help="Only processes with these words: train, or user:anna gpu:0.")
     ] = "",
