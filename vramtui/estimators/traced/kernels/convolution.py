@@ -7,11 +7,11 @@ import torch
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
-# The largest shortfall measured beside the real CUDA build: ResNet-50 on an A100 reserves a quarter more than traced.
-CUDNN_SHARE = 0.25
+# The largest shortfall measured beside the real CUDA build: PyTorch-GAN's acgan.py reserves 28 % more than traced.
+CUDNN_SHARE = 0.3
 CUDNN_NOTE = (
     "cuDNN chooses its convolution algorithms on the card itself, so their workspaces are not in these figures: "
-    "allocated was up to 5 % higher on the runs measured, reserved up to 25 %"
+    "allocated was up to 20 % higher on the runs measured, reserved up to 28 %"
 )
 
 
