@@ -1,6 +1,6 @@
 """Trace the public scripts of corpus.toml as they are: `python benchmarks/scripts/run.py CHECKOUTS [--only TEXT]`.
 
-CHECKOUTS is a folder that holds, or gets, a clone of each repository at its commit. `--judge COMMAND` runs each script
+CHECKOUTS is a folder that holds, or gets, a clone of each repository at its commit. `--truth COMMAND` runs each script
 a second time under something that prints one JSON object with the true peaks: `allocated` and `reserved` in bytes, and
 `why` it ended ("3 steps" where all is well). `--table FILE` writes what is known so far as Markdown.
 """
@@ -106,16 +106,20 @@ def measured(script: dict[str, Any], checkouts: Path) -> dict[str, Any]:
     return row
 
 
-def truth(script: dict[str, Any], checkouts: Path, judge: list[str]) -> dict[str, Any]:
+def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str]) -> dict[str, Any]:
     """The true peaks of the script, or why there are none."""
     root = checkout(script, checkouts)
-    command = [*judge, str(root / script["file"]), *script.get("judge_arguments", script.get("arguments", []))]
+    command = [
+        *command_of_truth,
+        str(root / script["file"]),
+        *script.get("truth_arguments", script.get("arguments", [])),
+    ]
     _, out, said = run(
-        command, root / script.get("folder", "."), environment(script, root) | script.get("judge_env", {})
+        command, root / script.get("folder", "."), environment(script, root) | script.get("truth_env", {})
     )
     found = last_json(out)
-    row = {"judge": found.get("why", said)[:200]}
-    if row["judge"] in GOOD:
+    row = {"truth": found.get("why", said)[:200]}
+    if row["truth"] in GOOD:
         row |= {"true_allocated": found["allocated"], "true_reserved": found["reserved"]}
     return row
 
@@ -157,7 +161,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkouts", type=Path)
     parser.add_argument("--only", default="", help="scripts whose name has this in it")
-    parser.add_argument("--judge", default="", help="a command that takes the script and its arguments")
+    parser.add_argument("--truth", default="", help="a command that takes the script and its arguments")
     parser.add_argument("--missing", action="store_true", help="leave out what results.json already has")
     parser.add_argument("--table", type=Path, help="put the table of all results so far into this page")
     options = parser.parse_args()
@@ -169,17 +173,17 @@ def main() -> int:
         return {row["name"]: row for row in (json.loads(store.read_text()) if store.exists() else [])}
 
     for script in () if options.table else scripts:
-        name, wanted = script["name"], "judge" if options.judge else "seconds"
+        name, wanted = script["name"], "truth" if options.truth else "seconds"
         if options.only not in name or (options.missing and wanted in known().get(name, {})):
             continue
         MAKERS[script.get("data", "")](checkout(script, checkouts))
-        found = truth(script, checkouts, shlex.split(options.judge)) if options.judge else measured(script, checkouts)
+        found = truth(script, checkouts, shlex.split(options.truth)) if options.truth else measured(script, checkouts)
         print(json.dumps({"name": name} | found), flush=True)
         rows = known()  # the other of the two may have written meanwhile
         kept = {
             key: at
             for key, at in rows.get(name, {}).items()
-            if key.startswith(("judge", "true_")) != bool(options.judge)
+            if key.startswith(("truth", "true_")) != bool(options.truth)
         }
         rows[name] = kept | found | {"name": name}
         store.write_text(json.dumps(list(rows.values()), indent=1), encoding="utf-8")
