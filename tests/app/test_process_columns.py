@@ -9,6 +9,7 @@ from tests.app import moments
 from tests.app.driving import dashboard, give, screen_text
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.themes import Palette
+from vramtui.app.ui.columns import delta_colour
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.process_columns import columns_for, row_strip, running_time
 from vramtui.app.watch.process_table import ProcessTable
@@ -111,3 +112,8 @@ async def test_below_the_rows_stands_what_each_user_holds_and_what_has_no_row() 
 def test_how_long_a_process_runs_is_said_in_seven_columns(minutes: int, shown: str) -> None:
     assert running_time(minutes) == shown
     assert len(shown) <= 7
+
+
+@pytest.mark.parametrize("fraction", [-0.9, -0.5, -0.181, -0.08, 0.0, 0.05, 0.3])
+def test_no_difference_is_dimmer_than_a_smaller_one(fraction: float) -> None:
+    assert delta_colour(fraction) in {"success", "foreground", "error"}

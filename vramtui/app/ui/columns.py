@@ -63,7 +63,7 @@ def under_cursor(pieces: list[Piece], cursor: str | None) -> list[Piece]:
 
 
 def delta_colour(fraction: float) -> str:
-    """Red beyond the prediction, green near it, quiet while there is still room to grow."""
+    """Red beyond the prediction, green near it, plain below: a larger miss is never dimmer than a smaller one."""
     if fraction > USUAL_ERROR:
         return "error"
-    return "success" if fraction >= -USUAL_ERROR else "muted"
+    return "success" if fraction >= -USUAL_ERROR else "foreground"
