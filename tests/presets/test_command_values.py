@@ -53,6 +53,36 @@ def test_what_is_not_said_stays_and_is_assumed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "rank", "assumed", "words"),
+    [
+        ("--lora_r 32 --lora_target_modules q_proj,k_proj,v_proj", 32, False, ()),
+        ("--lora_r 32", 32, True, ("adapters on q_proj, v_proj",)),
+        ("--lora", 8, True, ("rank 8", "adapters on q_proj, v_proj")),
+        ("--use_peft=True", 8, True, ("rank 8", "adapters on q_proj, v_proj")),
+        ("--use_peft=False", None, False, ()),
+        ("", None, False, ()),
+    ],
+)
+def test_adapters_count_where_the_preset_has_none(
+    flags: str, rank: int | None, assumed: bool, words: tuple[str, ...]
+) -> None:
+    full = LIBRARY.get("llama-3.1-8b-full")
+    found = with_command(full, f"python train.py --per_device_train_batch_size 2 {flags}")
+    lora = getattr(found.preset.run, "lora", None)
+    assert (lora.rank if lora is not None else None) == rank
+    assert found.assumed == assumed
+    assert found.unsaid_adapters == words
+    own = msgspec.structs.replace(full, bundled=False)
+    assert getattr(with_command(own, f"python train.py {flags}").preset.run, "lora", None) is None
+
+
+def test_adapters_of_layers_with_other_names_are_said_not_to_be_counted() -> None:
+    found = with_command(LIBRARY.get("gpt2-124m"), "python train.py --batch 4 --lora")
+    assert found.assumed
+    assert found.unsaid_adapters == ("no adapters",)
+
+
+@pytest.mark.parametrize(
     "command", ["", "--batch", "python x --batch -1 --batch 0 --seq-len 99999999999999", "'", "a=b" * 999]
 )
 def test_odd_command_lines_change_nothing(command: str) -> None:

@@ -176,7 +176,8 @@ def _read_from(panel: Panel) -> str:
     if found.derived and found.assumed:
         told.append(f"{', '.join(found.unsaid)} assumed: no alerts")
     elif found.assumed:
-        told.append(f"batch {getattr(run, 'batch_size', None)} assumed from the preset: no alerts")
+        batch = () if "run.batch_size" in dict(found.said) else (f"batch {getattr(run, 'batch_size', None)}",)
+        told.append(f"{', '.join((*batch, *found.unsaid_adapters))} assumed from the preset: no alerts")
     return "; ".join(told)
 
 

@@ -9,7 +9,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
-from vramtui.core.schema.workload import Run, ServeRun, Workload
+from vramtui.core.schema.workload import Run, ServeRun, TrainRun, Workload
 
 DERIVED = "derived:"  # what the key of a preset begins with that was made from a running process
 Peak = Annotated[int, Meta(extra={"unit": "bytes"})]
@@ -100,8 +100,21 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
             is_open = run.engine != "vllm" and "run.max_model_len" not in said
             return (f"context {run.max_model_len}",) if is_open else ()
         sizes = {"batch_size": "batch", "sequence_length": "sequence", "precision": "precision"}
-        return tuple(
+        open_sizes = tuple(
             f"{word} {getattr(run, name)}"
             for name, word in sizes.items()
             if getattr(run, name, None) is not None and f"run.{name}" not in said
         )
+        return (*open_sizes, *self.unsaid_adapters)
+
+    @property
+    def unsaid_adapters(self) -> tuple[str, ...]:
+        """What the command line does not say of the adapters that it asks for, in words; empty without adapters."""
+        said, run = dict(self.said), self.preset.run
+        if "run.lora" in said and getattr(run, "lora", None) is None:
+            return ("no adapters",)
+        if not isinstance(run, TrainRun) or run.lora is None:
+            return ()
+        rank = () if "run.lora.rank" in said else (f"rank {run.lora.rank}",)
+        layers = () if "run.lora.target_modules" in said else (f"adapters on {', '.join(run.lora.target_modules)}",)
+        return (*rank, *layers)

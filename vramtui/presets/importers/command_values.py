@@ -1,12 +1,13 @@
 """A preset with the values that a running job's own command line has, each with the flag it was read from."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.workload import ServeRun, Workload
+from vramtui.core.schema.workload import Lora, ServeRun, TrainRun, Workload
 from vramtui.presets.importers.command_lines import CommandLine, read_command_line
 from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.flags import whole
@@ -18,6 +19,12 @@ _OWN = {
     **dict.fromkeys(("batch", "bs", "b", "mini_batch_size"), "run.batch_size"),
     **dict.fromkeys(("seq", "block", "max_len", "ctx_len"), "run.sequence_length"),
 }
+# Switches that give a job adapters, of libraries and of scripts of people's own.
+_ADAPTERS = ("lora", "use_lora", "qlora", "use_qlora", "use_peft", "peft", "dora", "use_dora")
+_OFF = {"false", "no", "none", "0", "off"}
+# What peft's LoraConfig has where nothing is said: rank 8, and of the usual decoders these layers
+# (peft/tuners/lora/config.py and peft/utils/constants.py, 0.17).
+USUAL_RANK, USUAL_MODULES = 8, ("q_proj", "v_proj")
 # The shape is the preset's: a command line that names another one names another model.
 _HEADS = ("run", "parallel")
 
@@ -26,19 +33,50 @@ def with_command(found: PresetFile, command: str) -> PresetFile:
     """`found` with its run's values as `command` says them; `said` names the flags.
 
     What the command line does not say stays as the preset has it. That is `assumed` of a bundled preset whose batch
-    is not said: somebody's own preset is taken at its word. A value that the run does not have is left out.
+    is not said, or whose adapters are not said in full: somebody's own preset is taken at its word. A value that the
+    run does not have is left out.
     """
     line = read_command_line(command)
+    offers = tuple(_offers(line))
     workload, said = found.preset.workload, dict[str, str]()
-    for offer in _offers(line):
+    adapters = _adapters(line, offers, workload) if found.bundled else ""
+    if adapters:
+        workload = _with_adapters(workload)
+    for offer in offers:
         changed = _changed(workload, offer)
         if changed is not None:
             workload, said[offer.key] = changed, offer.flag
     assumed = found.bundled and not isinstance(workload.run, ServeRun) and "run.batch_size" not in said
+    if adapters and not any(key.startswith("run.lora") for key in said):
+        said["run.lora"] = adapters
+    # Which layers have adapters is seldom said; the rank decides how large they are.
+    assumed = assumed or bool(adapters and not {"run.lora.rank", "run.lora.target_modules"} <= said.keys())
     if not said and not assumed:
         return found
     preset = msgspec.structs.replace(found.preset, run=workload.run, parallel=workload.parallel)
     return msgspec.structs.replace(found, preset=preset, said=tuple(said.items()), assumed=assumed)
+
+
+def _adapters(line: CommandLine, offers: Iterable[Offer], workload: Workload) -> str:
+    """The flag that gives the job adapters which the preset does not have; empty where there is none."""
+    run = workload.run
+    if not isinstance(run, TrainRun) or run.lora is not None:
+        return ""
+    switch = line.find(*_ADAPTERS)
+    if switch is not None:
+        return "" if switch.value.lower() in _OFF else switch.flag
+    return next((offer.flag for offer in offers if offer.key.startswith("run.lora.")), "")
+
+
+def _with_adapters(workload: Workload) -> Workload:
+    """`workload` with peft's usual adapters; as it is where its layers have other names."""
+    model, run = workload.model, workload.run
+    if not isinstance(run, TrainRun) or not isinstance(model, TransformerModel):
+        return workload
+    if model.fused_qkv or model.kv_lora_rank is not None:
+        return workload
+    adapted = msgspec.structs.replace(run, lora=Lora(rank=USUAL_RANK, target_modules=USUAL_MODULES))
+    return msgspec.structs.replace(workload, run=adapted)
 
 
 def _offers(line: CommandLine) -> Iterator[Offer]:
