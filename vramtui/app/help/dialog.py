@@ -90,6 +90,8 @@ def _paragraphs(text: str, width: int) -> list[str]:
 
 def _columns(blocks: list[list[Line]], columns: int, width: int) -> list[Content]:
     """Blocks one below the other, in columns of about the same height; none is broken but a single one."""
+    each = width if columns == 1 else (width - GAP) // 2
+    blocks = [[part for line in block for part in _wrapped(line, each)] for block in blocks]
     lines: list[Line] = [line for block in blocks for line in (*block, "")]
     if columns == 1 or not lines:
         return [_line(line, width) for line in lines]
@@ -105,7 +107,6 @@ def _columns(blocks: list[list[Line]], columns: int, width: int) -> list[Content
                 break
             left += [*block, ""]
         right = lines[len(left) :]
-    each = (width - GAP) // 2
     rows = max(len(left), len(right))
     left, right = ([*side, *[""] * (rows - len(side))] for side in (left, right))
     return [
@@ -114,8 +115,18 @@ def _columns(blocks: list[list[Line]], columns: int, width: int) -> list[Content
     ]
 
 
+def _wrapped(line: Line, width: int) -> Iterator[Line]:
+    """A key and what it does, in as many lines as that takes."""
+    if isinstance(line, str):
+        yield line
+        return
+    key, what = line
+    for number, part in enumerate(wrap(what[:1].upper() + what[1:], width - KEY - 3)):
+        yield (key if number == 0 else "", part)
+
+
 def _line(line: Line, width: int) -> Content:
     if isinstance(line, str):
         return Content.styled(fit(line, width), "bold $primary")
     key, what = line
-    return Content.assemble((f"  {key:<{KEY}}", "bold"), fit(f" {what[:1].upper()}{what[1:]}", width - KEY - 2))
+    return Content.assemble((f"  {key:<{KEY}}", "bold"), fit(f" {what}", width - KEY - 2))
