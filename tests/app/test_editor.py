@@ -236,7 +236,7 @@ async def test_tab_goes_through_the_panels_and_the_page_follows(tmp_path: Path) 
 
 
 async def test_every_key_is_in_the_help_and_in_the_palette(tmp_path: Path) -> None:
-    async with editor(tmp_path, (120, 200)) as (app, pilot, screen):
+    async with editor(tmp_path, (99, 200)) as (app, pilot, screen):  # the help has one column
         titles = {command.title for command in app.get_system_commands(screen)}
         for binding in screen.BINDINGS:
             assert binding.tooltip in titles  # type: ignore[union-attr]  # all of them are bindings

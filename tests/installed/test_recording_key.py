@@ -23,15 +23,18 @@ def _recording(folder: Path) -> Path:
     return path
 
 
-def _wait_for_words(terminal: Terminal, *words: str) -> None:
-    """Wait until a notification says all of this, wherever the length of a path breaks its lines."""
+def _wait_for_words(terminal: Terminal, title: str, *words: str) -> None:
+    """Wait until the last line begins so, and `!` has all of it, wherever the length of a path breaks its lines."""
+    terminal.wait(lambda screen: bool(screen.strip()) and title in screen.rstrip().splitlines()[-1], title)
+    terminal.send("!")
 
     def said(screen: str) -> bool:
-        beside = " ".join(line.partition("▌")[2].rstrip("│─╮╯ ") for line in screen.splitlines())
-        told = " ".join(beside.split())
-        return all(text in told for text in words)
+        told = " ".join(" ".join(line.strip("│╭╮╰╯─ ") for line in screen.splitlines()).split())
+        return "Said lately" in told and all(text in told for text in words)
 
-    terminal.wait(said, f"{words} in a notification")
+    terminal.wait(said, f"{words} in what was said lately")
+    terminal.send("\x1b")
+    terminal.wait(lambda screen: "Said lately" not in screen, "the window to close")
 
 
 def _wait_for_samples(folder: Path, count: int, terminal: Terminal) -> Recording:

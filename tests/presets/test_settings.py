@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual.theme import BUILTIN_THEMES
 
 from vramtui.app.themes import THEMES
 from vramtui.core.base.errors import UserError
@@ -35,7 +36,7 @@ def test_the_example_says_what_holds(tmp_path: Path) -> None:
 
 
 def test_the_themes_are_those_that_there_are() -> None:
-    assert set(get_args(ThemeName)) == {theme.name for theme in THEMES}
+    assert set(get_args(ThemeName)) == {theme.name for theme in THEMES} | set(BUILTIN_THEMES)
 
 
 @pytest.mark.parametrize(

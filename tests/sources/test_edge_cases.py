@@ -35,11 +35,11 @@ CARD = 1
 
 
 def rows_of(*samples: Sample) -> list[ProcessRow]:
-    """The rows of card 1, as the table has them."""
+    """The rows of card 1, all that nobody accounts for among them."""
     history = History()
     for sample in samples:
         history.add(sample)
-    every = RowPredictions(ProcessRows(samples[-1], history, {}), {}, lambda *_: None)
+    every = RowPredictions(ProcessRows(samples[-1], history, {}, whole=True), {}, lambda *_: None)
     found = arranged(every, "", "now", None, reverse=False)
     return [row for row in found if row.gpu.index == CARD]
 

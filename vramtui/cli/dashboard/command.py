@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WELCOMED = "welcomed"
 HINT = (
-    "New here? p chooses a preset to predict, x explains it, 1 to 4 are the screens, ? lists all keys; Esc hides this."
+    "New here? p chooses a preset to predict, x explains it, 1 to 5 are the screens, ? lists all keys; Esc hides this."
 )
 
 
