@@ -87,3 +87,12 @@ def _fast(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def _spread(group: list[pytest.Item]) -> list[pytest.Item]:
     return [group[round(number * (len(group) - 1) / (CASES - 1))] for number in range(CASES)]
+
+
+@pytest.fixture
+def warm_traces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traces of presets and experiments are forks of one process that has loaded torch."""
+    from tests.warm_traces import WARM  # noqa: PLC0415 - for those alone that ask for it
+
+    for module in ("vramtui.estimators.lab.runner", "vramtui.estimators.traced.estimator"):
+        monkeypatch.setattr(f"{module}.trace", WARM.trace)

@@ -3,10 +3,11 @@
 python warm_traces.py     requests as JSON lines on standard input, a ChildLine for each on standard output
 """
 
+import atexit
+import contextlib
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -18,25 +19,37 @@ ROOT = Path(__file__).parents[1]
 QUIET = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore"}
 
 
-def trace_all(requests: Sequence[TraceRequest]) -> list[TraceResult]:
-    """What the traces answer, in the order they are asked for.
+class WarmTraces:
+    """Answers as `traced.process.run.trace` does, from a process that is started once."""
 
-    Raises:
-        UserError: one of them failed.
-    """
-    done = subprocess.run(
-        [sys.executable, str(Path(__file__).resolve())],
-        input=b"".join(msgspec.json.encode(request) + b"\n" for request in requests),
-        env={**os.environ, **QUIET, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        check=True,
-        timeout=280,
-    )
-    lines = [msgspec.json.decode(line, type=ChildLine) for line in done.stdout.splitlines()]
-    for line in lines:
-        if line.error is not None:
-            raise UserError(line.error)
-    return [line.result for line in lines if line.result is not None]
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def trace(self, request: TraceRequest, **_how: object) -> TraceResult:
+        """What the trace answers.
+
+        Raises:
+            UserError: the code cannot be traced.
+        """
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).resolve())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, **QUIET, "PYTHONPATH": str(ROOT)},
+            )
+            atexit.register(self._process.kill)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+        self._process.stdin.flush()
+        answer = msgspec.json.decode(self._process.stdout.readline(), type=ChildLine)
+        if answer.result is None:
+            raise UserError(answer.error or "no answer")
+        return answer.result
+
+
+WARM = WarmTraces()
 
 
 def _answered(request: TraceRequest) -> bytes:
@@ -49,7 +62,7 @@ def _answered(request: TraceRequest) -> bytes:
         try:
             answer = ChildLine(result=trace_here(request, lambda _progress: None))
         except BaseException as error:  # noqa: BLE001 - it is the answer
-            answer = ChildLine(error=f"{type(error).__name__}: {error}")
+            answer = ChildLine(error=str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
         with os.fdopen(writer, "wb") as pipe:
             pipe.write(msgspec.json.encode(answer))
         os._exit(0)
@@ -61,11 +74,19 @@ def _answered(request: TraceRequest) -> bytes:
 
 
 def main() -> None:
-    """Load torch, then answer."""
-    import vramtui.estimators.traced.session  # noqa: F401,PLC0415 - loaded once for all forks
+    """Load torch, then answer until nobody asks any more."""
+    # Loaded once for all forks: torch, what fake tensors and checkpointing bring along, and transformers' own.
+    import torch._dynamo  # noqa: PLC0415
+    import torch._inductor.config  # noqa: PLC0415
+    import torch.utils.checkpoint  # noqa: F401,PLC0415
 
-    asked = [msgspec.json.decode(line, type=TraceRequest) for line in sys.stdin.buffer]
-    for request in asked:
+    import vramtui.estimators.traced.session  # noqa: F401,PLC0415
+
+    with contextlib.suppress(ImportError):
+        import transformers.models.llama.modeling_llama  # noqa: F401,PLC0415
+
+    for line in iter(sys.stdin.buffer.readline, b""):
+        request = msgspec.json.decode(line, type=TraceRequest)
         sys.stdout.buffer.write(_answered(request) + b"\n")
         sys.stdout.buffer.flush()
 

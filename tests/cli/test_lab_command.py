@@ -22,7 +22,7 @@ LINEAR = {
     "A100": [257024, 258048, 8778752, 17555456, 17039360, 0],
     "H200": [257024, 258048, 33813504, 67624960, 67108864, 0],
 }
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_traces")]
 
 
 @pytest.fixture(autouse=True)

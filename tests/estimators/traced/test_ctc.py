@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
-from vramtui.estimators.traced.process.run import trace
 
 pytestmark = pytest.mark.torch
 TIME, BATCH, CLASSES, LONGEST = 50, 4, 32, 10
@@ -30,7 +30,7 @@ def in_a_row(): run(torch.ones(25, dtype=torch.int32), tuple(steps.tolist()), (3
 def traced(folder: Path, function: str) -> TraceResult:
     path = folder / "job.py"
     path.write_text(textwrap.dedent(CODE), encoding="utf-8")
-    return trace(TraceRequest(path=str(path), function=function, device=card("H200")))
+    return WARM.trace(TraceRequest(path=str(path), function=function, device=card("H200")))
 
 
 @pytest.mark.parametrize("function", ["on_the_cpu", "on_the_card", "in_a_row"])

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from benchmarks.trace_accuracy import FIGURES, GOLDEN, recorded, request_for
-from tests.warm_traces import trace_all
+from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import Device, card
 from vramtui.estimators.torch_facts.context import cuda_context_bytes
 from vramtui.estimators.traced.process.results import TraceRequest, TraceResult
@@ -35,7 +35,7 @@ RUNS = (
 @pytest.fixture(scope="module")
 def traces() -> dict[str, TraceResult]:
     requests = [request_for(name, folder) for folder, name in (run.split("/") for run in RUNS)]
-    return dict(zip(RUNS, trace_all(requests), strict=True))
+    return dict(zip(RUNS, map(WARM.trace, requests), strict=True))
 
 
 @pytest.mark.parametrize("run", RUNS)

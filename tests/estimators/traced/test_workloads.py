@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from benchmarks.golden_workloads import WORKLOADS
-from tests.warm_traces import trace_all
+from tests.warm_traces import WARM
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -15,13 +15,13 @@ from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.traced.estimator import TRACED, estimate_of, request_of
 from vramtui.estimators.traced.process.results import TraceResult
-from vramtui.estimators.traced.process.run import trace
 from vramtui.estimators.traced.workloads.configs import config_of
 from vramtui.estimators.traced.workloads.limits import check
 from vramtui.presets import PresetLibrary
 from vramtui.presets.reading import load_preset, parse_preset
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_traces")]
+trace = WARM.trace
 RECORDED = Path(__file__).parents[2] / "golden" / "training" / "h200"
 # One of each kind; benchmarks compare them all.
 SOME = (
@@ -43,7 +43,7 @@ LLAMA = TransformerModel(
 
 @pytest.fixture(scope="module")
 def traces() -> dict[str, TraceResult]:
-    return dict(zip(SOME, trace_all([request_of(WORKLOADS[name], card("H200")) for name in SOME]), strict=True))
+    return dict(zip(SOME, [WARM.trace(request_of(WORKLOADS[name], card("H200"))) for name in SOME], strict=True))
 
 
 @pytest.mark.parametrize("name", SOME)
