@@ -399,7 +399,7 @@ def test_while_it_works_others_get_their_turn_sooner_and_estimates_set_off_no_se
     assert (sys.getswitchinterval(), gc.get_threshold()) == before
 
 
-def test_advice_that_is_asked_for_anew_goes_on_where_it_was_left() -> None:
+def test_advice_that_was_left_and_is_asked_for_anew_says_nothing_twice() -> None:
     advice = Advice(TRAIN, card("RTX4090"), 1)
     for _ in zip(range(3), advice.find(ANALYTIC), strict=False):
         pass  # another cell is looked at meanwhile

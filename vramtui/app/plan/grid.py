@@ -104,15 +104,10 @@ class Advice:
         self.cards: tuple[Holds, ...] = ()
         self.effects: tuple[Effect, ...] = ()
         self.is_whole = False
-        self._finding: Iterator[None] | None = None
 
     def find(self, estimator: Estimator) -> Iterator[None]:
-        """Find out one thing at each step; from where it was left, where it was begun before."""
-        if self._finding is None:
-            self._finding = self._find(estimator)
-        return self._finding
-
-    def _find(self, estimator: Estimator) -> Iterator[None]:
+        """Find out one thing at each step; all of it anew where it was left before its end."""
+        self.edges, self.cards, self.effects = (), (), ()
         planner = Planner(estimator, self.workload, self.device, self.gpus)
         now = answer_for(estimator, self.workload, self.device)
         self.fits = now.fits
