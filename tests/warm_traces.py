@@ -76,14 +76,14 @@ def _answered(request: TraceRequest) -> bytes:
 def main() -> None:
     """Load torch, then answer until nobody asks any more."""
     # Loaded once for all forks: torch, what fake tensors and checkpointing bring along, and transformers' own.
-    import torch._dynamo  # noqa: PLC0415
-    import torch._inductor.config  # noqa: PLC0415
-    import torch.utils.checkpoint  # noqa: F401,PLC0415
+    import torch._dynamo  # noqa: PLC0415 - for the warm process alone
+    import torch._inductor.config  # noqa: PLC0415 - as above
+    import torch.utils.checkpoint  # noqa: F401,PLC0415 - as above
 
-    import vramtui.estimators.traced.session  # noqa: F401,PLC0415
+    import vramtui.estimators.traced.session  # noqa: F401,PLC0415 - as above
 
     with contextlib.suppress(ImportError):
-        import transformers.models.llama.modeling_llama  # noqa: F401,PLC0415
+        import transformers.models.llama.modeling_llama  # noqa: F401,PLC0415 - as above
 
     for line in iter(sys.stdin.buffer.readline, b""):
         request = msgspec.json.decode(line, type=TraceRequest)
