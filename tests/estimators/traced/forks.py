@@ -59,6 +59,10 @@ def answer(code: str, request: TraceRequest) -> ChildLine:
 
 def main(source: str, target: str) -> None:
     """Answer all requests of a file."""
+    # What every trace loads is loaded once, before the forks.
+    import torch._dynamo  # noqa: PLC0415 - as above
+    import torch._inductor.config  # noqa: F401,PLC0415 - as above
+
     import vramtui.estimators.traced.session  # noqa: F401,PLC0415 - as above
 
     asked = msgspec.json.decode(Path(source).read_bytes(), type=ASKED)
