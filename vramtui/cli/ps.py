@@ -3,7 +3,7 @@
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -17,9 +17,6 @@ from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.readings import Absence, Gpu, Host
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.core.schema.preset import DERIVED
-
-if TYPE_CHECKING:
-    from vramtui.cli.ps_selection import Selection
 
 By = Literal["user", "job"]
 HEADINGS = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
@@ -53,29 +50,36 @@ def ps(
     with exit_on_user_error():
         if json and (sort or top or filter or by or csv):
             raise UserError("--json has every process; --sort, --top, --filter, --by and --csv choose what is printed")
-        asked = PsOptions(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
+        asked = Selection(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
         _show(asked, json=json, watch=watch, interval=interval, demo=demo, replay=replay)
 
 
-class PsOptions(NamedTuple):
-    """The options that choose what is printed; plain values, so that `--help` waits for nothing."""
+class Selection(NamedTuple):
+    """What is asked for; plain values, so that `--help` waits for nothing.
 
-    sort: str
-    top: int | None
-    words: str
-    by: By | None
-    as_csv: bool
+    Attributes:
+        sort: the column of the process table that rows are sorted by, numbers from the largest; empty: by GPU.
+        top: how many rows at most; None: all.
+        words: a filter as in the dashboard.
+        by: what is added up; None: every process is a row.
+        as_csv: comma-separated, in bytes.
+    """
+
+    sort: str = ""
+    top: int | None = None
+    words: str = ""
+    by: By | None = None
+    as_csv: bool = False
 
 
-def _show(asked: PsOptions, *, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
-    from vramtui.cli.ps_selection import Selection, check  # noqa: PLC0415 - `--help` would wait for it
+def _show(selection: Selection, *, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
+    from vramtui.cli.ps_selection import check  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
-    selection = Selection(**asked._asdict())
     check(selection)
     opened = open_source(demo=demo, replay=replay)
     if opened.banner:
@@ -91,7 +95,7 @@ def _show(asked: PsOptions, *, json: bool, watch: bool, interval: float, demo: b
                 return
 
 
-def _print(snapshot: Snapshot, selection: "Selection", *, json: bool, watch: bool) -> None:
+def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool) -> None:
     if selection.as_csv:
         from vramtui.cli.ps_selection import csv_of  # noqa: PLC0415 - as above
 
@@ -116,8 +120,8 @@ def _print_document(snapshot: Snapshot, *, single: bool) -> None:
     sys.stdout.write(msgspec.json.encode(ps_document(snapshot)).decode() + "\n")
 
 
-def _print_tables(snapshot: Snapshot, selection: "Selection | None" = None) -> None:
-    if selection is not None and not selection.is_empty:
+def _print_tables(snapshot: Snapshot, selection: Selection) -> None:
+    if selection != Selection():
         from vramtui.cli.ps_selection import table  # noqa: PLC0415 - as above
 
         headings, picked, numbers = table(snapshot, selection)
@@ -140,7 +144,7 @@ def _gpu_rows(gpu: Gpu, host: Host, holdings: list[Holding]) -> list[tuple[str, 
     index, memory = str(gpu.index), gpu.memory
     if gpu.state != "ok":
         return [_bare_row(index, None, printable(f"{gpu.name}: {gpu.reason}"))]
-    rows = [_process_row(index, holding) for holding in holdings]
+    rows = [process_row(index, holding) for holding in holdings]
     rows.append(_bare_row(index, gpu.unattributed, f"unattributed ({_whose(gpu, host)})"))
     if memory.reserved is not None:
         rows.append(_bare_row(index, memory.reserved, "reserved by the driver"))
@@ -164,7 +168,8 @@ def _free_of(gpu: Gpu) -> str:
     return f"free of {format_gib(gpu.memory.total)} on"
 
 
-def _process_row(index: str, holding: Holding) -> tuple[str, ...]:
+def process_row(index: str, holding: Holding) -> tuple[str, ...]:
+    """The cells of a process on the GPU called `index`."""
     process, comparison = holding.process, holding.comparison
     return (
         index,

@@ -3,49 +3,23 @@
 import csv
 import io
 from collections.abc import Sequence
-from typing import Literal
 
-import msgspec
-
-from vramtui.app.state.grouped_rows import RowGroups
+from vramtui.app.state.grouped_rows import groups_of, together
 from vramtui.app.state.process_filter import conditions, doubt, holds
 from vramtui.app.state.row import SORT_KEYS
 from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
 from vramtui.app.state.view import ProcessRow
+from vramtui.cli.ps import HEADINGS, NUMBERS, Selection, process_row
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
+from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.csv_table import safe_cell
 
-By = Literal["user", "job"]
 GROUP_HEADINGS = ("NOW", "PREDICTED", "PROCESSES", "GPUS", "USER", "COMMAND")
 GROUP_NUMBERS = (0, 1, 2)
 CSV_COLUMNS = ("gpu", "pid", "type", "user", "used_bytes", "peak_bytes", "predicted_bytes", "difference", "command")
-
-
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for.
-
-    Attributes:
-        sort: the column of the process table that rows are sorted by, numbers from the largest; empty: by GPU.
-        top: how many rows at most; None: all.
-        words: a filter as in the dashboard.
-        by: what is added up; empty: every process is a row.
-        as_csv: comma-separated, in bytes.
-    """
-
-    sort: str = ""
-    top: int | None = None
-    words: str = ""
-    by: By | None = None
-    as_csv: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is asked for."""
-        return self == Selection()
 
 
 def check(selection: Selection) -> None:
@@ -68,8 +42,8 @@ def table(snapshot: Snapshot, selection: Selection) -> tuple[tuple[str, ...], li
     rows = picked(snapshot, selection)
     if selection.by is not None:
         return GROUP_HEADINGS, [_group_row(members) for members in grouped(rows, selection)], GROUP_NUMBERS
-    headings = ("GPU", "PID", "TYPE", "USER", "NOW", "PEAK", "PREDICTED", "Δ", "COMMAND")
-    return headings, [_row(row) for row in rows], (1, 4, 5, 6, 7)
+    holdings: dict[object, Holding] = {holding.key: holding for holding in snapshot.holdings}
+    return HEADINGS, [process_row(str(row.gpu.index), holdings[row.id]) for row in rows], NUMBERS
 
 
 def csv_of(snapshot: Snapshot, selection: Selection) -> str:
@@ -97,24 +71,15 @@ def picked(snapshot: Snapshot, selection: Selection) -> list[ProcessRow]:
     rows = [row for row in rows if holds(row, words)]
     if selection.sort:
         key = SORT_KEYS[selection.sort]  # type: ignore[index]  # checked
-        known = sorted((row for row in rows if key(row) is not None), key=key, reverse=_falls(selection.sort))
+        falls = selection.sort not in FROM_THE_SMALLEST
+        known = sorted((row for row in rows if key(row) is not None), key=key, reverse=falls)
         rows = known + [row for row in rows if key(row) is None]
     return rows if selection.by is not None else rows[: selection.top]
 
 
 def grouped(rows: Sequence[ProcessRow], selection: Selection) -> list[list[ProcessRow]]:
     """The rows of each user or job, the one that holds the most first."""
-    by = selection.by or "user"
-    groups = RowGroups(rows, by, ())
-    members: dict[int, list[ProcessRow]] = {}
-    for row in rows:
-        members.setdefault(groups.places[row.id], []).append(row)
-    largest = sorted(members.values(), key=lambda group: -sum(row.now or 0 for row in group))
-    return largest[: selection.top]
-
-
-def _falls(column: str) -> bool:
-    return column not in FROM_THE_SMALLEST
+    return [members for _, members in groups_of(rows, selection.by or "user", largest_first=True)][: selection.top]
 
 
 def _process(holding: Holding, gpu: Gpu, now: float) -> ProcessRow:
@@ -134,31 +99,14 @@ def _process(holding: Holding, gpu: Gpu, now: float) -> ProcessRow:
     )
 
 
-def _row(row: ProcessRow) -> tuple[str, ...]:
-    process = row.process
-    if process is None:
-        raise TypeError("only processes are picked")
-    return (
-        str(row.gpu.index),
-        str(process.pid),
-        process.type,
-        printable(process.user or UNKNOWN),
-        "N/A" if row.now is None else format_gib(row.now),
-        format_gib(row.peak),
-        format_gib(row.predicted),
-        format_percent(row.fraction),
-        printable(process.command or process.name or UNKNOWN),
-    )
-
-
 def _group_row(members: Sequence[ProcessRow]) -> tuple[str, ...]:
     processes = [row.process for row in members if row.process is not None]
-    told = [row.predicted for row in members if row.predicted is not None]
+    held, predicted = together(members)
     commands = dict.fromkeys(printable(process.command or process.name or UNKNOWN) for process in processes)
     first, *others = commands
     return (
-        format_gib(sum(row.now or 0 for row in members)),
-        format_gib(sum(told)) if len(told) == len(members) else UNKNOWN,
+        format_gib(held),
+        format_gib(predicted),
         str(len(processes)),
         ",".join(str(index) for index in sorted({row.gpu.index for row in members})),
         printable(processes[0].user or UNKNOWN),

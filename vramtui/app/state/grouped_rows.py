@@ -33,10 +33,7 @@ class RowGroups(Sequence[ProcessRow]):
     ) -> None:
         self.places: dict[RowId, int] = {}
         self._rows: list[ProcessRow] = []
-        groups = _groups(rows, by)
-        if largest_first:
-            groups.sort(key=lambda group: -sum(row.now or 0 for row in group[1]))
-        for identity, members in groups:
+        for identity, members in groups_of(rows, by, largest_first=largest_first):
             self._take(identity, members, by, is_open=identity in opened)
 
     def _take(self, identity: RowId, members: list[ProcessRow], by: Grouping, *, is_open: bool) -> None:
@@ -117,7 +114,10 @@ def job_of(row: ProcessRow) -> str:
     return f"{process.user or ''} {_RANK.sub('', process.command or process.name or str(process.pid))}"
 
 
-def _groups(rows: Sequence[ProcessRow], by: Grouping) -> list[tuple[RowId, list[ProcessRow]]]:
+def groups_of(
+    rows: Sequence[ProcessRow], by: Grouping, *, largest_first: bool = False
+) -> list[tuple[RowId, list[ProcessRow]]]:
+    """What tells each group from the others, and its rows; in the order of the rows, or of what the groups hold."""
     groups: dict[RowId, list[ProcessRow]] = {}
     for row in rows:
         identity = _identity(row, by)
@@ -127,7 +127,17 @@ def _groups(rows: Sequence[ProcessRow], by: Grouping) -> list[tuple[RowId, list[
                 number += 1
                 identity = (f"group {number}", identity[1])
         groups.setdefault(identity, []).append(row)
+    if largest_first:
+        return sorted(groups.items(), key=lambda group: -together(group[1])[0])
     return list(groups.items())
+
+
+def together(rows: Sequence[ProcessRow]) -> tuple[int, int | None]:
+    """Bytes that rows hold, and those that their processes are predicted to; None unless all of them are."""
+    processes = [row for row in rows if row.process is not None]
+    told = [row.predicted for row in processes if row.predicted is not None]
+    predicted = sum(told) if told and len(told) == len(processes) else None
+    return sum(row.now or 0 for row in rows), predicted
 
 
 def _identity(row: ProcessRow, by: Grouping) -> tuple[str, str]:
@@ -159,12 +169,12 @@ def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_ope
         title = printable(first.process.user or UNKNOWN)
     else:
         title = printable(first.process.command or first.process.name or "")
-    told = [row.predicted for row in processes if row.predicted is not None]
+    held, predicted = together(members)
     return ProcessRow(
         "group",
         identity,
         first.gpu,
-        sum(row.now or 0 for row in members),
-        predicted=sum(told) if told and len(told) == len(processes) else None,
+        held,
+        predicted=predicted,
         note=f"{OPEN if is_open else CLOSED} {count} on {where}: {title}",
     )
