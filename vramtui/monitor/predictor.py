@@ -13,8 +13,7 @@ from vramtui.core.estimate.estimate import Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fit_beside_others, fits_in
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
-from vramtui.core.schema.rule_inputs import RuleInputs
-from vramtui.core.schema.workload import Run, Workload
+from vramtui.core.schema.workload import Workload
 
 Correct = Callable[[Estimate, Workload, Device], Estimate]
 
@@ -190,9 +189,9 @@ class Predictor:
         """The search for the largest batch whose process fits the empty card, at its end where that takes no time to
         speak of; None when there is no telling.
         """
-        if not hasattr(_batched(workload), "batch_size") or self.ask(workload, device).estimate is None:
+        if not hasattr(workload.inputs, "batch_size") or self.ask(workload, device).estimate is None:
             return None
-        one = _with_batch(workload, 1)  # of whatever size the batch is now: the answer is the same
+        one = workload.with_inputs(batch_size=1)  # of whatever size the batch is now: the answer is the same
         search = self._batches.get((one, device))
         if search is None:
             search = self._batches[one, device] = MaxBatchSearch(lambda batch: self._fits(one, device, batch))
@@ -213,19 +212,8 @@ class Predictor:
         return self._correct(estimate, workload, device)
 
     def _fits(self, workload: Workload, device: Device, batch: int) -> bool:
-        estimate = self._fresh(_with_batch(workload, batch), device)
+        estimate = self._fresh(workload.with_inputs(batch_size=batch), device)
         return estimate is not None and fits_in(estimate.process, device.total_memory)
-
-
-def _batched(workload: Workload) -> Run | RuleInputs | None:
-    """What holds the batch: the run, or the inputs of the rule that a preset is about."""
-    return workload.rule if isinstance(workload.model, RuleModel) else workload.run
-
-
-def _with_batch(workload: Workload, batch: int) -> Workload:
-    table = "rule" if isinstance(workload.model, RuleModel) else "run"
-    changed: Any = msgspec.structs.replace(_batched(workload), batch_size=batch)  # type: ignore[type-var]  # who calls has seen that it has one
-    return msgspec.structs.replace(workload, **{table: changed})
 
 
 def _rules(workload: Workload, device: Device) -> tuple[Estimate, ...]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from rich.cells import cell_len
 from textual.app import SystemCommand
 from textual.content import Content
-from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.choosers.chooser import Chooser
@@ -29,15 +28,9 @@ class ActionChooser(Chooser):
 
     def fill(self, wanted: str) -> None:
         """List what is called so, in the order of the help where several are."""
-        options = self.query_one(OptionList)
-        options.clear_options()
         found = ranked(wanted, self._actions.items(), lambda one: (one[1].title, one[1].help), lambda one: one[0])
-        # Frame, padding and scroll bar; a narrow terminal leaves less than the window wants.
-        room = min(WIDTH, self.app.size.width * 95 // 100) - 5
-        options.add_options(Option(_line(action, room), str(at)) for at, action in found)
-        if not found:
-            options.add_option(Option(Content("no action is called so"), disabled=True))
-        options.highlighted = 0
+        room = self.room(WIDTH)
+        self.list_options((Option(_line(action, room), str(at)) for at, action in found), "no action is called so")
 
 
 def _line(action: SystemCommand, room: int) -> Content:

@@ -1,8 +1,12 @@
 """A list with a line above it in which words are typed that narrow it down."""
 
+from collections.abc import Iterable
+
 from textual.app import ComposeResult
 from textual.binding import Binding
+from textual.content import Content
 from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
 
 from vramtui.app.ui.dialog import Window
 
@@ -31,6 +35,19 @@ class Chooser(Window[str]):
     def fill(self, wanted: str) -> None:
         """List what holds every word of `wanted`."""
         raise NotImplementedError
+
+    def list_options(self, options: Iterable[Option], none: str, at: str | None = None) -> None:
+        """List these, with the cursor on the one whose id is `at`, or else on the first that can be chosen; `none` says
+        that there are none.
+        """
+        shown = self.query_one(OptionList)
+        shown.clear_options()
+        shown.add_options(options)
+        if not shown.option_count:
+            shown.add_option(Option(Content(none), disabled=True))
+        places = [place for place, option in enumerate(shown.options) if not option.disabled]
+        wanted = (place for place in places if at is not None and shown.options[place].id == at)
+        shown.highlighted = next(wanted, places[0] if places else 0)
 
     def inside(self) -> ComposeResult:
         """The filter over the list."""

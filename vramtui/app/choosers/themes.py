@@ -39,17 +39,12 @@ class ThemeChooser(Chooser):
         def order(theme: Theme) -> tuple[bool, bool, str]:
             return (not theme.name.startswith(OURS), not theme.dark, theme.name)
 
-        options = self.query_one(OptionList)
-        options.clear_options()
         found = ranked(wanted, self._themes.values(), lambda theme: (theme.name, _kind(theme)), order)
-        options.add_options(
+        options = [
             Option(Content.assemble((f"{theme.name:<28}", "bold"), (_kind(theme), "$muted")), theme.name)
             for theme in found
-        )
-        if not found:
-            options.add_option(Option(Content("no theme is called so"), disabled=True))
-        names = [theme.name for theme in found]
-        options.highlighted = names.index(self._present) if not wanted and self._present in names else 0
+        ]
+        self.list_options(options, "no theme is called so", None if wanted else self._present)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Show what the cursor is on."""

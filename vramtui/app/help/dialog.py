@@ -51,8 +51,7 @@ class Help(TextWindow):
 
     def text(self) -> Content:
         """The focused panel and how it is read, then the other keys, the mouse, and how the screen is read."""
-        # Frame, padding and scroll bar.
-        width = min(WIDEST, self.app.size.width * 95 // 100) - 5
+        width = self.room(WIDEST)
         columns = 2 if self.app.size.width >= TWO_COLUMNS else 1
         first = [section for section in SECTIONS if section.prefix == self._focused]
         rest = [section for section in SECTIONS if section.prefix != self._focused]

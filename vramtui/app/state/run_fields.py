@@ -89,11 +89,6 @@ def _rule_fields(rule: RuleInputs | None) -> tuple[RunField, ...]:
     return sizes + tuple(RunField(name, name, get_args(types[name])) for name in chosen)
 
 
-def _table(workload: Workload) -> Any:  # noqa: ANN401 - a run or a rule's inputs
-    """What the fields are fields of."""
-    return workload.rule if isinstance(workload.model, RuleModel) else workload.run
-
-
 def first_of(workload: Workload, names: tuple[str, ...]) -> str | None:
     """The first of these fields that the run has; None where it has none."""
     known = {field.name for field in fields_of(workload)}
@@ -102,7 +97,7 @@ def first_of(workload: Workload, names: tuple[str, ...]) -> str | None:
 
 def value_of(workload: Workload, field: RunField) -> Any:  # noqa: ANN401 - a number or one of the choices
     """What the field holds: a number, one of its choices, or None where the preset leaves it open."""
-    return getattr(_table(workload), field.name)
+    return getattr(workload.inputs, field.name)
 
 
 def step(workload: Workload, name: str, direction: int) -> Workload:
@@ -115,11 +110,9 @@ def step(workload: Workload, name: str, direction: int) -> Workload:
         return workload
     value = _next(field, value_of(workload, field), direction)
     try:
-        changed = msgspec.structs.replace(_table(workload), **{name: value})
+        return workload.with_inputs(**{name: value})
     except UserError:  # a rule that does not go with the value
         return workload
-    table = "rule" if isinstance(workload.model, RuleModel) else "run"
-    return msgspec.structs.replace(workload, **{table: changed})
 
 
 def _next(field: RunField, value: Any, direction: int) -> Any:  # noqa: ANN401 - as value_of

@@ -49,6 +49,10 @@ class Window(CurrentSize, ModalScreen[Result]):
         """What the window holds."""
         raise NotImplementedError
 
+    def room(self, widest: int) -> int:
+        """Columns for text in a window that is at most `widest` wide: frame, padding and a scroll bar are left out."""
+        return min(widest, self.app.size.width * 95 // 100) - 5
+
     def action_close(self) -> None:
         """Close without a result."""
         self.dismiss(None)

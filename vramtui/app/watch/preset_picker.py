@@ -24,8 +24,7 @@ from vramtui.core.schema.preset import PresetFile
 NONE = "/none"
 AUTOMATIC = "/automatic"
 NAME_MOST = 31
-YOURS = "yours"
-_FIRST = (YOURS, "running now", "")
+YOURS, RUNNING = "yours", "running now"
 # A card for each usual size: the one of its size that has the least memory for a process.
 SIZES = {
     size: CARDS[name]
@@ -77,30 +76,31 @@ class PresetChooser(Chooser):
         self.watch(self.query_one(OptionList), "scroll_y", self._fill, init=False)
 
     def fill(self, wanted: str) -> None:
-        """List what holds every word; totals follow for the lines that are seen."""
-        options = self.query_one(OptionList)
-        options.clear_options()
+        """List what holds every word, under headings until one is typed; totals follow for the lines that are seen."""
+        options: list[Option] = []
         if self._matching and not wanted:
-            options.add_option(Option(Content("automatic: matched by the presets' [match]"), AUTOMATIC))
-            options.add_option(Option(Content("none: no preset"), NONE))
+            options.append(Option(Content("automatic: matched by the presets' [match]"), AUTOMATIC))
+            options.append(Option(Content("none: no preset"), NONE))
+        words = wanted.lower().split()
         running = {found.key for found in self._desk.session.matched.values()}
 
+        def place(preset: PresetFile) -> tuple[int, str]:
+            if not preset.bundled:
+                return 0, YOURS
+            return (1, RUNNING) if preset.key in running else (2, _family(preset))
+
         def order(preset: PresetFile) -> tuple[int, str, str]:
-            place = _FIRST.index(YOURS) if not preset.bundled else 1 if preset.key in running else 2
-            return (place, "" if wanted.strip() or place < 2 else _family(preset), preset.key)
+            first, title = place(preset)
+            return first, "" if words else title, preset.key
 
         found = ranked(wanted, self._desk.presets.values(), _text, order)
         self._waiting = {preset.key for preset in found if not self._is_known(preset)}
-        groups = groupby(found, lambda preset: _FIRST[order(preset)[0]] or _family(preset))
-        grouped = [(title, list(presets)) for title, presets in groups]
-        for title, presets in grouped:
-            if not wanted.strip() and len(grouped) > 1:
-                options.add_option(Option(Content.styled(title, "$muted"), disabled=True))
-            options.add_options(Option(self._line(preset), preset.key) for preset in presets)
-        options.add_options(self._downloaded(wanted, wanted.lower().split()))
-        if not options.option_count:
-            options.add_option(Option(Content("no preset matches"), disabled=True))
-        options.highlighted = next((at for at, option in enumerate(options.options) if not option.disabled), 0)
+        titled = not words and len({place(preset) for preset in found}) > 1
+        for (_, title), presets in groupby(found, place):
+            if titled:
+                options.append(Option(Content.styled(title, "$muted"), disabled=True))
+            options += [Option(self._line(preset), preset.key) for preset in presets]
+        self.list_options([*options, *self._downloaded(wanted, words)], "no preset matches")
         self.call_after_refresh(self._fill)
 
     def _downloaded(self, wanted: str, words: list[str]) -> list[Option]:

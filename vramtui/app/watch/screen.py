@@ -236,11 +236,11 @@ class Watch(ViewScreen):
 
     async def action_enter_row(self) -> None:
         """Open or close the selected group; make a preset of what was derived for a process; else details."""
-        chosen = self._state.view().chosen
-        if chosen is not None and self._state.groups.toggle(chosen.id):
+        state = self._state
+        chosen = state.view().chosen
+        if chosen is not None and state.groups.toggle(chosen.id):
             self._shared.redraw.now()
             return
-        state, chosen = self._state, self.view.chosen
         found = state.known_preset(chosen.preset) if chosen is not None and chosen.preset is not None else None
         if found is None or not found.derived:
             self.action_details()

@@ -1,12 +1,12 @@
 """A Workload: everything an estimator may look at. These Structs are also the schema of a preset's tables."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from vramtui.core.schema.common_types import Tokens
-from vramtui.core.schema.decoder_models import Model
+from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
 from vramtui.core.schema.stored_weights import Stored
@@ -186,3 +186,18 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     run: Run
     parallel: Parallel | None = None
     rule: RuleInputs | None = None
+
+    @property
+    def inputs(self) -> Run | RuleInputs | None:
+        """What holds the batch and the like: the run, or the inputs of the rule that a preset is about."""
+        return self.rule if isinstance(self.model, RuleModel) else self.run
+
+    def with_inputs(self, **values: Any) -> "Workload":  # noqa: ANN401 - values of any field of `inputs`
+        """The same with other values of `inputs`, which are there and have these fields.
+
+        Raises:
+            UserError: a rule does not go with a value.
+        """
+        table = "rule" if isinstance(self.model, RuleModel) else "run"
+        changed: Any = msgspec.structs.replace(self.inputs, **values)  # type: ignore[type-var]  # it is there
+        return msgspec.structs.replace(self, **{table: changed})

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from textual.content import Content
-from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from vramtui.app.choosers.chooser import Chooser
@@ -35,13 +34,8 @@ class PlanChooser(Chooser):
         places = {identity: at for at, (identity, _, _) in enumerate(self._choices)}
         found = ranked(wanted, self._choices, lambda one: (one[1], one[2]), lambda one: places[one[0]])
         width = max((len(name) for _, name, _ in self._choices), default=0) + 2
-        options = self.query_one(OptionList)
-        options.clear_options()
-        options.add_options(
+        options = [
             Option(Content.assemble((f"{name:<{width}}", "bold"), (about, "$muted")), identity)
             for identity, name, about in found
-        )
-        if not found:
-            options.add_option(Option(Content("nothing matches"), disabled=True))
-        names = [identity for identity, _, _ in found]
-        options.highlighted = names.index(self._present) if not wanted.strip() and self._present in names else 0
+        ]
+        self.list_options(options, "nothing matches", None if wanted.strip() else self._present)
