@@ -1,6 +1,8 @@
 """Traces for tests, each in a fork of one process that loads torch once: a child of its own takes seconds to begin.
 
-python warm_traces.py     requests as JSON lines on standard input, a ChildLine for each on standard output
+python warm_traces.py     `[code, request]` as JSON lines on standard input, a ChildLine for each on standard output
+
+The code is Python that runs as it is in the fork, before the trace.
 """
 
 import atexit
@@ -31,6 +33,13 @@ class WarmTraces:
         Raises:
             UserError: the code cannot be traced.
         """
+        answer = self.answer(request)
+        if answer.result is None:
+            raise UserError(answer.error or "no answer")
+        return answer.result
+
+    def answer(self, request: TraceRequest, before: str = "") -> ChildLine:
+        """The trace's last line, after `before` has run."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).resolve())],
@@ -41,18 +50,15 @@ class WarmTraces:
             atexit.register(self._process.kill)
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+        self._process.stdin.write(msgspec.json.encode((before, request)) + b"\n")
         self._process.stdin.flush()
-        answer = msgspec.json.decode(self._process.stdout.readline(), type=ChildLine)
-        if answer.result is None:
-            raise UserError(answer.error or "no answer")
-        return answer.result
+        return msgspec.json.decode(self._process.stdout.readline(), type=ChildLine)
 
 
 WARM = WarmTraces()
 
 
-def _answered(request: TraceRequest) -> bytes:
+def _answered(before: str, request: TraceRequest) -> bytes:
     """A fork's answer, as a line."""
     from vramtui.estimators.traced.process.child import trace_here  # noqa: PLC0415 - for the warm process alone
 
@@ -60,6 +66,7 @@ def _answered(request: TraceRequest) -> bytes:
     if not os.fork():
         os.dup2(2, 1)  # what the code prints is not the answer
         try:
+            exec(compile(before, "before", "exec"), {})  # noqa: S102 - the test's own
             answer = ChildLine(result=trace_here(request, lambda _progress: None))
         except BaseException as error:  # noqa: BLE001 - it is the answer
             answer = ChildLine(error=str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}")
@@ -86,8 +93,8 @@ def main() -> None:
         import transformers.models.llama.modeling_llama  # noqa: F401,PLC0415 - as above
 
     for line in iter(sys.stdin.buffer.readline, b""):
-        request = msgspec.json.decode(line, type=TraceRequest)
-        sys.stdout.buffer.write(_answered(request) + b"\n")
+        before, request = msgspec.json.decode(line, type=tuple[str, TraceRequest])
+        sys.stdout.buffer.write(_answered(before, request) + b"\n")
         sys.stdout.buffer.flush()
 
 

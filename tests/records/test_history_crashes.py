@@ -67,16 +67,22 @@ class Disk:
         return path
 
 
-def test_a_kill_at_any_statement_and_any_place_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = filled(tmp_path / "history.sqlite3")
+def written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Disk:
+    """The moments of a history to which one more run is written."""
+    path = filled(folder / "history.sqlite3")
     with monkeypatch.context() as patched:
-        disk = Disk(path, tmp_path / "left", patched)
+        disk = Disk(path, folder / "left", patched)
         # A reader that stays keeps the log from being copied back, so that all of it can be cut.
         with closing(sqlite3.connect(path)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM runs").fetchone()
             RunHistory(path).keep(AFTER[-1])
             disk.look()
+    return disk
+
+
+def test_a_kill_at_any_statement_and_any_place_of_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = written(tmp_path, monkeypatch)
     database, log = disk.moments[-1]
     assert len(log) > PAGE
     seen = set()
@@ -88,17 +94,10 @@ def test_a_kill_at_any_statement_and_any_place_of_the_log(tmp_path: Path, monkey
 
 
 def test_a_kill_while_the_log_is_copied_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = filled(tmp_path / "history.sqlite3")
-    with monkeypatch.context() as patched:
-        disk = Disk(path, tmp_path / "left", patched)
-        with closing(sqlite3.connect(path)) as reader:
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM runs").fetchone()
-            RunHistory(path).keep(AFTER[-1])
-            disk.look()
+    disk = written(tmp_path, monkeypatch)
     old, log = disk.moments[-1]
-    RunHistory(path).runs()  # the last one to close copies it back
-    new = path.read_bytes()
+    RunHistory(disk.path).runs()  # the last one to close copies it back
+    new = disk.path.read_bytes()
     assert len(new) % PAGE == 0
     for copied in range(0, len(new) + 1, PAGE // 2):  # in the middle of a page too
         assert keys(disk.left(new[:copied] + old[copied:], log)) == NEW

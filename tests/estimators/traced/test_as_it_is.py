@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.estimators.traced.forks import ASKED, traced_in_forks
+from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.traced.process.results import ChildLine, TraceRequest, TraceResult
 from vramtui.estimators.traced.process.run import trace
@@ -277,14 +277,14 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ChildLine]:
     """What a trace of each of SCRIPTS answers."""
     folder = tmp_path_factory.mktemp("as_it_is")
     model = str(folder / "model")
-    asked: ASKED = []
-    for number, (before, text, settings) in enumerate(SCRIPTS.values()):
+    found: dict[str, ChildLine] = {}
+    for number, (name, (before, text, settings)) in enumerate(SCRIPTS.items()):
         path = folder / f"{number}" / "script.py"
         path.parent.mkdir()
         path.write_text(text, encoding="utf-8")
         request = TraceRequest(path=str(path), arguments=(model,), device=card("H200"), **settings)
-        asked.append((before.replace("FOLDER", repr(model)), request))
-    return dict(zip(SCRIPTS, traced_in_forks(folder, asked), strict=True))
+        found[name] = WARM.answer(request, before.replace("FOLDER", repr(model)))
+    return found
 
 
 def result_of(answers: dict[str, ChildLine], name: str) -> TraceResult:
