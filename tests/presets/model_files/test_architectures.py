@@ -21,10 +21,6 @@ CAUSAL_REST = {
     "inkling_text": "learned distances and convolutions",
     "phi4_multimodal": "towers for images and sound are not counted",
     "zaya": "convolutions over queries and keys",
-    "fuyu": "the projection of its patches is not counted",
-    "gemma3": "the tower for images is not counted",
-    "git": "the tower for images is not counted",
-    "got_ocr2": "the tower for images is not counted",
     "moss_transcribe_diarize": "the tower for sound is not counted",
 }
 
@@ -37,7 +33,32 @@ def test_causal_models_are_answered_and_equal() -> None:
     assert unequal == set(CAUSAL_REST)
 
 
-@pytest.mark.parametrize(("kind", "answered"), [("image-text", 0.95), ("masked", 0.97)])
+# Not equal, each with what it has that no blueprint describes yet.
+IMAGE_TEXT_REST = {
+    "dots3_note": "towers with experts, and one for sound",
+    "evolla": "an encoder of proteins",
+    "glm5_next": "hyper-connections and keys pooled by the indexer",
+    "inkling2": "learned distances and convolutions",
+    "inkling_mm_model": "learned distances and convolutions",
+    "janus": "a second model, which draws images",
+    "lfm3_vl": "convolutions among the layers of its tower",
+    "mistral_large4": "scales of its scores, and layers without rotary keys",
+    "muse_spark": "experts on a narrower stream, and a tower for sound",
+    "pi0": "an image-text model and one for actions, in a table of its own each",
+    "t5gemma2": "an encoder of words beside the decoder",
+    "udop": "a T5 that reads where words stand",
+}
+
+
+def test_image_text_models_are_answered_and_equal() -> None:
+    found = [one for one in map(checked, recorded("image-text")) if one.verdict != "unbuilt"]
+    verdicts = Counter(one.verdict for one in found)
+    assert (len(found) - verdicts["refused"]) / len(found) >= 0.97
+    assert verdicts["equal"] / len(found) >= 0.80
+    assert {one.model_type for one in found if one.verdict != "equal"} == set(IMAGE_TEXT_REST)
+
+
+@pytest.mark.parametrize(("kind", "answered"), [("masked", 0.97)])
 def test_other_models_are_answered(kind: str, answered: float) -> None:
     assert kind in KINDS
     found = [one for one in map(checked, recorded(kind)) if one.verdict != "unbuilt"]

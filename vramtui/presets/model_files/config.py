@@ -61,14 +61,9 @@ ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
 }
 LANGUAGE = "its language model only"
 VISION = "its vision tower only: read the text tower from a config of CLIPTextModel"
-# Models of several parts, by the part that is read: where it is described, its architecture, and what is told of it.
+# Models of which one part alone is read: where it is described, its architecture, and what is told of it.
 PARTS: dict[str, tuple[str, str, str]] = {
     "CLIPModel": ("vision_config", "CLIPVisionModelWithProjection", VISION),
-    "Gemma3ForConditionalGeneration": ("text_config", "Gemma3ForCausalLM", LANGUAGE),
-    "LlavaForConditionalGeneration": ("text_config", "LlamaForCausalLM", LANGUAGE),
-    "Mistral3ForConditionalGeneration": ("text_config", "MistralForCausalLM", LANGUAGE),
-    "Qwen2VLForConditionalGeneration": ("text_config", "Qwen2ForCausalLM", LANGUAGE),
-    "Qwen2_5_VLForConditionalGeneration": ("text_config", "Qwen2ForCausalLM", LANGUAGE),
 }
 # What a config without `architectures` is taken for.
 BY_TYPE: dict[str, str] = {

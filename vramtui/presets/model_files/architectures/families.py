@@ -5,6 +5,7 @@ from functools import partial
 from vramtui.presets.model_files.architectures.family import Family
 from vramtui.presets.model_files.architectures.family_parts import (
     add_moshi_row,
+    add_rows,
     apertus_activation,
     bamba_kinds,
     beam_gate_bias,
@@ -12,6 +13,7 @@ from vramtui.presets.model_files.architectures.family_parts import (
     cpm_ant_tables,
     diff_lambdas,
     doge_layer,
+    ernie_experts,
     gemma4_attention,
     gemma4_inputs,
     gemma4_layer,
@@ -36,6 +38,7 @@ from vramtui.presets.model_files.architectures.family_parts import (
     no_mlp,
     post_mlp_norm,
     rope_norm,
+    step_keys,
 )
 from vramtui.presets.model_files.architectures.recurrent import (
     bailing_delta,
@@ -191,6 +194,24 @@ FAMILIES: dict[str, Family] = {
         norm=2, bias="use_qkv_bias", output_bias=False, qk_norm="each", qk_norm_if="qk_layernorm",
     ),
     "vaultgemma": Family(tied=True),
+    **dict.fromkeys(("qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text"), Family(bias=True, output_bias=False)),
+    "qwen3_vl_text": Family(qk_norm="head"),
+    **dict.fromkeys(("qwen3_vl_moe_text", "qwen3_omni_moe_text"), Family(qk_norm="head", shared=False)),
+    **dict.fromkeys(
+        ("glm4v_text", "glm46v_text"), Family(bias=("attention_bias", True), output_bias=False, norms=4)
+    ),
+    "glm4v_moe_text": MOE(bias=("attention_bias", True), output_bias=False),
+    "granite_docling_text": LLAMA,
+    "cosmos3_edge_text": Family(gated=False),
+    "glm_ocr_text": Family(norms=4),
+    "molmo2_text": Family(qk_norm="head", bias="qkv_bias", more=add_rows),
+    "muse_glimmer_text": Family(norms=4, gate="full"),
+    "paddleocr_vl_text": Family(bias="use_bias", output_bias="use_bias", mlp_bias="use_bias", tied=True),
+    "step3p5": Family(qk_norm="head", gate="head", prepare=step_keys),
+    "ernie4_5_vl_moe_text": Family(
+        bias="use_bias", mlp_bias="use_bias", tied=True, correction_bias=True, moe=ernie_experts
+    ),
+    "unlimited_ocr_text": LLAMA,
     "xglm": OLD(tied=True),
     "youtu": Family(mla=True, tied=True),
 }  # fmt: skip

@@ -109,6 +109,29 @@ def add_moshi_row(tensors: TensorList, _keys: Keys, sizes: LayerSizes) -> None:
     tensors.add("embed_tokens", 1, sizes.hidden)
 
 
+def add_rows(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
+    """Words of images beside those of the vocabulary."""
+    tensors.add("embed_tokens", keys.whole("additional_vocab_size", default=0), sizes.hidden)
+
+
+def step_keys(keys: Keys) -> Keys:
+    """One expert for all tokens, of a width of its own, and experts under another name."""
+    return keys.changed(
+        num_experts=keys.whole("n_routed_experts"), shared_expert_intermediate_size=keys.maybe("share_expert_dim")
+    )
+
+
+def ernie_experts(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Experts for words and others for images, of a width each, and some for all of them."""
+    words, images = layer.keys.items("moe_intermediate_size") or (layer.sizes.ffn, layer.sizes.ffn)
+    shared = layer.keys.whole("moe_num_shared_experts", default=0)
+    for width in (words, images):
+        own = layer.keys.changed(moe_intermediate_size=width, moe_num_shared_experts=0)
+        experts(tensors, msgspec.structs.replace(layer, keys=own))
+    if shared:
+        dense(tensors, layer, words * shared, "shared_")
+
+
 def lfm2_width(keys: Keys) -> Keys:
     """Two thirds of the width, rounded up to a multiple."""
     width = keys.whole("block_ff_dim", "intermediate_size")

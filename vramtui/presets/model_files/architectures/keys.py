@@ -11,6 +11,7 @@ from vramtui.presets.model_files.fields import Fields
 HIDDEN = ("hidden_size", "n_embd", "d_model", "dim", "emb_dim", "embed_dim", "model_dim")
 LAYERS = (
     "num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers", "num_decoder_layers", "num_blocks",
+    "layers",
 )  # fmt: skip
 HEADS = (
     "num_attention_heads", "n_head", "n_heads", "num_heads", "decoder_attention_heads", "attention_heads",

@@ -13,11 +13,17 @@ from vramtui.presets.model_files.architectures.generic import guess_family
 from vramtui.presets.model_files.architectures.keys import Keys, layer_count
 from vramtui.presets.model_files.architectures.nearest_decoder import listed, nearest_decoder, window_table
 from vramtui.presets.model_files.architectures.older import OLDER
-from vramtui.presets.model_files.architectures.tensor_list import numbers_in
+from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList, numbers_in
+from vramtui.presets.model_files.blueprints.composite import add_parts, joins
+from vramtui.presets.model_files.blueprints.full_config import filled_in, text_type
+from vramtui.presets.model_files.blueprints.whole import WHOLE_FAMILIES
 
-KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC}
+KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC, **WHOLE_FAMILIES}
 # Where models of several parts keep the one that reads words.
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder", "language_model")
+
+# Whose words are read by another model than the type of its text says.
+OTHER_TEXT = {"florence2": "bart_whole"}
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +64,10 @@ def read_any(values: dict[str, object]) -> Found:
     Raises:
         Damaged: it has not even a width and a number of layers.
     """
-    keys = Keys(values)
+    kind = values.get("model_type")
+    keys = Keys(filled_in(values, kind) if isinstance(kind, str) else values)
+    if joins(keys.text("model_type")):
+        return _of_parts(keys)
     family = KNOWN.get(keys.text("model_type"))
     named = " ".join(map(str, keys.items("architectures")))
     if family is not None:
@@ -68,8 +77,28 @@ def read_any(values: dict[str, object]) -> Found:
     return _found(part, family, "generic", partial=part.inside != keys.inside)
 
 
+def _of_parts(keys: Keys) -> Found:
+    """A model of several parts whose towers and what joins them are counted."""
+    name = next((name for name in TEXT_PARTS if isinstance(keys.values.get(name), dict)), "")
+    part = keys.table(name) if name else keys.changed(model_type=text_type(keys.text("model_type")))
+    if keys.values.get("tie_word_embeddings") is not None:
+        part = part.changed(tie_word_embeddings=keys.values["tie_word_embeddings"])
+    kind = OTHER_TEXT.get(keys.text("model_type"), part.text("model_type"))
+    family = KNOWN.get(kind)
+    nearest = family or guess_family(part)
+    tensors, caches = read_decoder(part, nearest)
+    complete = add_parts(tensors, dict(keys.values), name)
+    basis = "family" if family is not None and complete else "generic"
+    return _as_found(part, nearest, basis, tensors, caches, partial=False)
+
+
 def _found(keys: Keys, family: Family, basis: str, *, partial: bool) -> Found:
-    tensors, caches = read_decoder(keys, family)
+    return _as_found(keys, family, basis, *read_decoder(keys, family), partial=partial)
+
+
+def _as_found(
+    keys: Keys, family: Family, basis: str, tensors: TensorList, caches: CacheList, *, partial: bool
+) -> Found:
     groups, kept = tensors.groups(), caches.groups()
     table = nearest_decoder(keys, family) | window_table(kept, layer_count(keys))
     table = {key: value for key, value in table.items() if value is not None}

@@ -1,0 +1,114 @@
+"""A blueprint: the tensors of a part of a model, a line each, with shapes as expressions over its config's keys.
+
+like siglip_vision_model            all lines of another one, with the names of this one where they differ
+width = h * spatial_merge_size**2   a name for what follows
+positions: grid + 1, h              one tensor; a norm's, a linear layer's or a convolution's weight alike
+up: i, h; bias                      and a bias of its first size; `bias=KEY` where a key says so
+gate: h; x 2; if KEY                so many of it, and only where a key or an expression says so
+each n:                             what follows is there in each of n layers; `once:` ends it
+in vision:                          what follows is named by the keys of that part; `in root:` by the whole config's
+kept: 2 * h; x n                    no tensor, but what that many layers keep of each token
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
+from vramtui.presets.model_files.blueprints.scope import Scope
+from vramtui.presets.model_files.bounded import Damaged
+
+
+class TensorLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One line: a tensor's name, its sizes, its bias, how many, on what condition, in each of how many layers, and in
+    which part.
+    """
+
+    name: str
+    sizes: str
+    bias: str = ""
+    count: str = ""
+    condition: str = ""
+    each: str = ""
+    part: str = ""
+
+
+NamedLine = tuple[str, str, str]  # a name, what it stands for, and in which part
+Blueprint = tuple[TensorLine | NamedLine, ...]
+
+
+def parse(text: str, others: Mapping[str, str]) -> Blueprint:
+    """The lines of a blueprint; those of the one it is `like` come after the names that it defines itself."""
+    lines: list[TensorLine | NamedLine] = []
+    names: set[str] = set()
+    each = part = ""
+    for line in filter(None, map(str.strip, text.splitlines())):
+        if line.startswith("like "):
+            other = parse(others[line[5:]], others)
+            lines += [one for one in other if not (isinstance(one, tuple) and one[0] in names)]
+        elif line.startswith("each ") or line == "once:":
+            each = line[5:-1] if line.startswith("each ") else ""
+        elif line.startswith("in "):
+            part = line[3:-1]
+        else:
+            one = _line(line, each, part)
+            if isinstance(one, tuple):
+                names.add(one[0])
+            lines.append(one)
+    return tuple(lines)
+
+
+def _line(line: str, each: str, part: str) -> TensorLine | NamedLine:
+    head, *rest = (piece.strip() for piece in line.split(";"))
+    name, colon, sizes = head.partition(": ")
+    if not colon:
+        name, _, value = head.partition(" = ")
+        return name, value, part
+    said: dict[str, str] = {}
+    for piece in rest:
+        if piece.startswith("x "):
+            said["count"] = piece[2:]
+        elif piece.startswith("if "):
+            said["condition"] = piece[3:]
+        else:
+            said["bias"] = piece.partition("=")[2] or "True"
+    return TensorLine(name=name, sizes=f"({sizes},)", each=each, part=part, **said)
+
+
+def add_tensors(tensors: TensorList, blueprint: Blueprint, scope: Scope, caches: CacheList | None = None) -> None:
+    """Every tensor of it; of a tower all in its place, else those of layers and those beside them apart.
+
+    Raises:
+        Damaged: a key that is needed is missing, or a size is no whole number.
+    """
+    tower = tensors.place == "tower"
+    for line in blueprint:
+        part = line[2] if isinstance(line, tuple) else line.part
+        own = scope if part in {"", "root"} else scope.part(part)
+        if isinstance(line, tuple):
+            own.values[line[0]] = own.evaluate(line[1])
+            continue
+        if line.condition and not own.evaluate(line.condition):
+            continue
+        count = _whole(own.evaluate(line.count), line) if line.count else 1
+        if line.each:
+            count *= _whole(own.evaluate(line.each), line)
+        sizes = [_whole(size, line) for size in own.evaluate(line.sizes)]
+        if line.name == "kept":
+            for _ in range(count if caches is not None else 0):
+                caches.add(per_token=sizes[0])  # type: ignore[union-attr] # the range is empty without it
+            continue
+        if not tower:
+            tensors.place = "layers" if line.each else "outside"
+        tensors.add(line.name, *sizes, count=count)
+        if line.bias and own.evaluate(line.bias):
+            tensors.add(line.name, sizes[0], count=count)
+
+
+def _whole(value: Any, line: TensorLine) -> int:  # noqa: ANN401 - what an expression came to
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise Damaged(f"has keys from which the sizes of {line.name} cannot be worked out")
+    return value

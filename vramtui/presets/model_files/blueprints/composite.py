@@ -1,0 +1,72 @@
+"""Models of several parts: the one that reads words, towers for images and sound, and what joins them."""
+
+from functools import cache
+from typing import Any
+
+from vramtui.presets.model_files.architectures.tensor_list import TensorList
+from vramtui.presets.model_files.blueprints.blueprint import Blueprint, add_tensors, parse
+from vramtui.presets.model_files.blueprints.joints import JOINTS
+from vramtui.presets.model_files.blueprints.scope import Scope
+from vramtui.presets.model_files.blueprints.towers import TOWERS
+
+SUFFIX = "_config"
+
+
+@cache
+def _blueprint(kind: str, *, joint: bool) -> Blueprint:
+    texts = JOINTS if joint else TOWERS
+    return parse(texts[kind], texts)
+
+
+def joins(kind: str) -> bool:
+    """Whether a type of model is one of several parts that is known."""
+    return kind in JOINTS
+
+
+def add_parts(tensors: TensorList, values: dict[str, Any], text: str) -> bool:
+    """Towers and what joins them to the part under the key `text`; whether every part is known.
+
+    Args:
+        tensors: get the tensors, in the place of towers.
+        values: the whole config, filled in.
+        text: the key of the part that reads words; empty where it is the config itself.
+
+    Raises:
+        Damaged: a key that is needed is missing or wrong.
+    """
+    tensors.place = "tower"
+    root = Scope(values)
+    complete = True
+    for key, part in values.items():
+        if not isinstance(part, dict) or not isinstance(part.get("model_type"), str):
+            continue
+        name = key.removesuffix(SUFFIX)
+        scope = root.parts[name] = Scope(part, {"root": root}, f"{key}.")
+        if key == text:
+            root.parts["text"] = scope
+        else:
+            complete &= _add_tower(tensors, scope, name)
+    root.parts.setdefault("text", root)
+    kind = values.get("model_type")
+    tensors.prefix = "projector."
+    if isinstance(kind, str) and kind in JOINTS:
+        add_tensors(tensors, _blueprint(kind, joint=True), root)
+    else:
+        complete = False
+    tensors.prefix = ""
+    return complete
+
+
+def _add_tower(tensors: TensorList, scope: Scope, name: str) -> bool:
+    """A tower and those inside of it; whether all are known."""
+    complete = True
+    for key, part in list(scope.values.items()):
+        if isinstance(part, dict) and isinstance(part.get("model_type"), str):
+            inner = f"{name}.{key.removesuffix(SUFFIX)}"
+            complete &= _add_tower(tensors, Scope(part, scope.parts, f"{scope.inside}{key}."), inner)
+    kind = scope.values["model_type"]
+    if kind not in TOWERS:
+        return False
+    tensors.prefix = f"{name}."
+    add_tensors(tensors, _blueprint(kind, joint=False), scope)
+    return complete
