@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from vramtui.cli.allocator import PLOT_POINTS, PLOT_ROWS, _thinned
 from vramtui.cli.main import program
+from vramtui.records.allocator_traces.trace import read_allocator_trace
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 TRACES = sorted((GOLDEN / "allocator").glob("*.json.gz"))
@@ -130,6 +132,7 @@ def test_a_snapshots_warnings_are_said(tmp_path: Path) -> None:
         (("--memory", "much"), "'much' is not a size"),
         (("--memory", "0"), "--memory 0 leaves nothing to allocate from"),
         (("--gpu", "1"), "--gpu is for memory snapshots"),
+        (("--plot", "--json"), "--plot is for people"),
     ],
 )
 def test_bad_use_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> None:
@@ -138,3 +141,44 @@ def test_bad_use_is_one_sentence(arguments: tuple[str, ...], sentence: str) -> N
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
+
+
+def test_a_plot_over_milliseconds(tmp_path: Path) -> None:
+    """Three blocks of 2 MiB, 10 and 90 ms apart, the first freed at the end; the clock is the snapshot's."""
+    entries = [
+        {"action": "segment_alloc", "addr": 0, "size": 20 * MIB, "time_us": 1_000_000},
+        {"action": "alloc", "addr": 0, "size": 2 * MIB, "time_us": 1_000_100},
+        {"action": "alloc", "addr": 2 * MIB, "size": 2 * MIB, "time_us": 1_010_100},
+        {"action": "alloc", "addr": 4 * MIB, "size": 2 * MIB, "time_us": 1_100_100},
+        {"action": "free_requested", "addr": 0, "size": 2 * MIB, "time_us": 1_200_100},
+        {"action": "free_completed", "addr": 0, "size": 2 * MIB, "time_us": 1_200_100},
+    ]
+    blocks = [
+        {"size": 2 * MIB, "state": "inactive"},
+        {"size": 4 * MIB, "state": "active_allocated"},
+        {"size": 14 * MIB, "state": "inactive"},
+    ]
+    file = tmp_path / "s.pickle"
+    snapshot = {"segments": [{"address": 0, "total_size": 20 * MIB, "blocks": blocks}], "device_traces": [entries]}
+    file.write_bytes(pickle.dumps(snapshot))
+    assert read_allocator_trace(file).milliseconds == (0.0, 10.0, 100.0, 200.0, 200.0)
+    done = _run(file, "--plot")
+    assert done.exit_code == 0
+    assert "default: allocated below reserved, MiB, over milliseconds" in done.stdout
+    assert done.stdout.splitlines()[-1].split() == ["0", "40", "80", "120", "160", "200"]
+    times = [entry.pop("time_us") for entry in entries]
+    entries[0]["time_us"] = times[0]
+    file.write_bytes(pickle.dumps(snapshot))
+    assert read_allocator_trace(file).milliseconds is None
+    assert "over events" in _run(file, "--plot").stdout
+
+
+def test_a_plot_of_a_long_trace_keeps_its_peaks() -> None:
+    values = [0] * 100_000
+    values[54_321] = 7
+    xs, ys = _thinned(range(len(values)), values)
+    assert len(xs) == len(ys) <= PLOT_POINTS
+    assert max(ys) == 7
+    assert xs == sorted(xs)
+    assert (xs[0], xs[-1]) == (0, 99_999)
+    assert _run(TRACES[0], "--plot").stdout.count("\n") > PLOT_ROWS

@@ -17,6 +17,7 @@ from vramtui.estimators.lab.catalogue import EXPERIMENTS
 from vramtui.presets.library import PresetLibrary
 
 ROOT = Path(__file__).parents[2]
+RECORDED = ROOT / "tests/golden/real/forward_memory_snapshot_150.json.gz"
 LIBRARY = PresetLibrary()
 ANSWERS = {one.id: answer(one, LIBRARY, card(CARD)) for one in statements()}
 COMMANDS = sorted({one.command for one in ANSWERS.values()})
@@ -58,6 +59,7 @@ def test_the_command_beside_a_statement_runs(command: str) -> None:
         assert {*EXPERIMENTS, "all"} >= {one for one in arguments if not one.startswith("-")}
         return
     arguments = ["--help"] if verb == "trace" else ["--demo"] if verb == "ps" else arguments
+    arguments = [str(RECORDED) if one == "SNAPSHOT" else one for one in arguments]
     done = CliRunner().invoke(program(), [verb, *arguments])
     assert done.exit_code in {0, 1}, done.output
 

@@ -4,7 +4,7 @@ import re
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from vramtui.core.observation import linear_regex
@@ -52,6 +52,8 @@ patterns = st.tuples(
 ).map("".join)
 
 
+@example(pattern="(?ai)\u00e9", texts=["\u00c9"])
+@example(pattern="(?ai)k", texts=["\u212a"])
 @given(patterns, st.lists(st.text(alphabet="aAbBkK1_ .-\n\u00e9\u00c9", max_size=9), min_size=1, max_size=4))
 @settings(max_examples=250, deadline=None)
 def test_it_finds_what_re_finds(pattern: str, texts: list[str]) -> None:

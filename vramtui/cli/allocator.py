@@ -1,12 +1,13 @@
 """`vramtui allocator`: what another setting of PyTorch's allocator would have done with the same requests."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from vramtui.cli.common.console import print_table
+from vramtui.cli.common.console import print_table, text_width
 from vramtui.cli.common.exit_codes import NO, exit_on_user_error
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, parse_size
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 UNLIMITED = 1 << 50
 """Stands for a device of unknown size: more than any card has, and few enough bytes to stay a sum of segments."""
+
+
+PLOT_ROWS = 20
+PLOT_POINTS = 4000
+"""Two dots a column, each with its first and its largest value: more than any terminal shows."""
+WIDEST_PLOT = 200
+TICKS_IN_WHOLES = 50
 
 
 class SettingColumn(NamedTuple):
@@ -39,34 +47,43 @@ def allocator(
     gpu: Annotated[int | None, typer.Option(min=0, help="Which GPU of a memory snapshot.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
     rows: Annotated[bool, typer.Option("--rows", help="With --json: the counters after every event.")] = False,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Also draw allocated and reserved, over milliseconds where they are known.")
+    ] = False,
 ) -> None:
     """What another allocator setting would have done with the requests of a recorded job.
 
     Ends with 1 where a setting that was asked about refuses more requests than the recording does.
     """
     with exit_on_user_error():
-        refused = _compare(file, alloc_conf or [], memory, gpu, json=json, rows=rows)
+        refused = _compare(file, alloc_conf or [], memory, gpu, json=json, rows=rows, plot=plot)
     if refused:
         raise typer.Exit(NO)
 
 
-def _compare(file: Path, settings: list[str], memory: str | None, gpu: int | None, *, json: bool, rows: bool) -> bool:
+def _compare(
+    file: Path, settings: list[str], memory: str | None, gpu: int | None, *, json: bool, rows: bool, plot: bool
+) -> bool:
     from vramtui.core.base.errors import UserError  # noqa: PLC0415 - beside what it is raised for
     from vramtui.records.allocator_traces.trace import read_allocator_trace  # noqa: PLC0415 - only this command needs it
 
     if rows and not json:
         raise UserError("--rows goes with --json")
+    if plot and json:
+        raise UserError("--plot is for people; --json --rows has the same figures")
     total = None if memory is None else parse_size(memory)
     if total == 0:
         raise UserError("--memory 0 leaves nothing to allocate from")
     trace = read_allocator_trace(file, gpu)
-    columns = _columns(trace, settings, total or trace.total_memory or UNLIMITED, keep_rows=rows)
+    columns = _columns(trace, settings, total or trace.total_memory or UNLIMITED, keep_rows=rows or plot)
     for warning in trace.warnings:
         sys.stderr.write(f"vramtui: {warning}\n")
     if json:
         _print_document(trace, columns, rows=rows, total=total or trace.total_memory)
     else:
         _print_columns(trace, columns, total or trace.total_memory)
+    if plot:
+        _print_plot(trace, columns[0])
     suffered = (trace.recorded.ooms if trace.recorded else None) or 0
     asked = columns[: max(1, len(settings))]
     return any((column.figures.ooms or 0) > suffered for column in asked)
@@ -158,6 +175,48 @@ def _print_columns(trace: "AllocatorTrace", columns: list[SettingColumn], total:
         if column.replay is not None and column.replay.refusals:
             first = column.replay.refusals[0]
             sys.stdout.write(f"{column.title}: event {first.event}: {first.error}\n")
+
+
+def _print_plot(trace: "AllocatorTrace", column: SettingColumn) -> None:
+    """Allocated and reserved bytes after each event of the first column asked for."""
+    from vramtui.cli.common.category_bars import Bars  # noqa: PLC0415 - only where something is drawn
+    from vramtui.cli.common.plotting import drawing, finished  # noqa: PLC0415 - only where something is drawn
+    from vramtui.core.base.units import unit_of  # noqa: PLC0415 - as above
+    from vramtui.estimators.allocator import COLUMNS  # noqa: PLC0415 - as above
+
+    rows = column.replay.rows if column.replay else ()
+    if not rows:
+        sys.stdout.write("There is no event to draw.\n")
+        return
+    allocated, reserved = COLUMNS.index("allocated"), COLUMNS.index("reserved")
+    unit, name = unit_of(max(row[reserved] for row in rows))
+    over = "milliseconds" if trace.milliseconds else "events"
+    places = trace.milliseconds or range(len(rows))
+    colour = Bars().colour
+    title = f"{column.title}: allocated below reserved, {name}, over {over}"
+    figure = drawing(title, min(text_width(), WIDEST_PLOT), PLOT_ROWS, colour=colour)
+    for counter in (reserved, allocated):
+        xs, ys = _thinned(places, [row[counter] for row in rows])
+        curve = figure.signal(xs, [y / unit for y in ys], marker="braille")
+        curve.lines()
+        figure.draw(curve)
+    ticks = [places[0] + (places[-1] - places[0]) * part / 5 for part in range(6)]
+    digits = 0 if ticks[-1] - ticks[0] >= TICKS_IN_WHOLES else 2
+    figure.ruler("x").ticks(ticks, [f"{tick:,.{digits}f}" for tick in ticks])
+    sys.stdout.write(finished(figure, colour=colour) + "\n")
+
+
+def _thinned(places: Sequence[float], values: list[int]) -> tuple[list[float], list[int]]:
+    """At most PLOT_POINTS points as steps; of a stretch that one point stands for, the first and the largest."""
+    size = -(-len(values) // (PLOT_POINTS // 4))
+    xs: list[float] = []
+    ys: list[int] = []
+    for start in range(0, len(values), size):
+        piece = values[start : start + size]
+        for value in (piece[0], max(piece)):
+            xs += [places[start]] * (2 if ys else 1)
+            ys += [ys[-1], value] if ys else [value]
+    return [*xs, places[-1]], [*ys, values[-1]]
 
 
 def _share(fraction: float | None) -> str:

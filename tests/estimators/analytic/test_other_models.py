@@ -20,6 +20,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
+from vramtui.presets import PresetLibrary
 
 RECORDS = json.loads((Path(__file__).parents[2] / "golden" / "other_models.json").read_text())
 # Measured: 2.93 % for FLUX with checkpointing in bf16, 0.34 % in the middle; `benchmarks/other_models_accuracy.py`
@@ -214,3 +215,13 @@ def test_the_loss_of_a_diffusion_model_stays_whole() -> None:
     model = CASES["sd-fp32"].workload.model
     noise = 4 * CASES["sd-fp32"].job["batch"] * 4 * model.sample_size**2  # type: ignore[union-attr] # it is a UNet
     assert f"{noise:,} B that the last mse_loss keeps" in inputs.formula
+
+
+@pytest.mark.parametrize(("inplace", "true_peak"), [(True, 1_665_465_344), (False, 1_667_234_816)])
+def test_activations_in_place_hardly_matter_to_a_resnet(inplace: bool, true_peak: int) -> None:
+    """Torchvision's ResNet-50, batch 16, SGD with momentum, in the CUDA build of PyTorch 2.13.0 on a stubbed A100."""
+    workload = PresetLibrary(user_folder=Path("none")).get("resnet-50-train").preset.workload
+    model = msgspec.structs.replace(workload.model, inplace=inplace)
+    run = msgspec.structs.replace(workload.run, batch_size=16, precision="fp32")
+    found = ANALYTIC.estimate(msgspec.structs.replace(workload, model=model, run=run), card("A100-80GB"))
+    assert found.allocated == pytest.approx(true_peak, rel=0.02)

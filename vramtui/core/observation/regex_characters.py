@@ -27,7 +27,7 @@ def character_test(op: Any, value: Any, flags: int) -> Test:  # noqa: ANN401 - a
             return character == literal
 
     if flags & re.IGNORECASE:
-        test = _in_any_case(test)
+        test = _in_any_case(test, ascii_only=bool(flags & re.ASCII))
     return (lambda character: not test(character)) if negated else test
 
 
@@ -35,8 +35,12 @@ def _any_of(tests: list[Test]) -> Test:
     return lambda character: any(test(character) for test in tests)
 
 
-def _in_any_case(test: Test) -> Test:
+def _in_any_case(test: Test, *, ascii_only: bool) -> Test:
+    """`ascii_only`: as with `(?a)`, letters beyond ASCII have one case, their own."""
+
     def folded(character: str) -> bool:
+        if ascii_only and not character.isascii():
+            return test(character)
         return test(character) or test(character.lower()) or test(character.upper())
 
     return folded

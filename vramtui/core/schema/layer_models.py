@@ -138,6 +138,7 @@ class ConvNetModel(
         image_size: height and width of an image.
         num_channels: channels of an image.
         embedding_size: channels of the first convolution (7x7, stride 2), which a max pooling follows.
+        inplace: each ReLU writes its result over its input, as torchvision's do.
         cudnn: convolutions by cuDNN; without it PyTorch lays the patches of one sample out in a matrix.
         parameters: the exact count; checked against the stages when given.
     """
@@ -148,5 +149,6 @@ class ConvNetModel(
     image_size: Pixels = 224
     num_channels: Count = 3
     embedding_size: Count = 64
+    inplace: bool = True
     cudnn: bool = True
     parameters: Count | None = None

@@ -96,6 +96,7 @@ def read_snapshot(name: str, content: bytes, gpu: int | None) -> AllocatorTrace:
     return AllocatorTrace(
         events=tuple(requests.events),
         placed=tuple(placed),
+        milliseconds=_milliseconds(requests.times),
         alloc_conf=alloc_conf,
         total_memory=total,
         recorded=AllocatorFigures(
@@ -106,6 +107,14 @@ def read_snapshot(name: str, content: bytes, gpu: int | None) -> AllocatorTrace:
         ),
         warnings=tuple(warnings),
     )
+
+
+def _milliseconds(times: Sequence[int | None]) -> tuple[float, ...] | None:
+    """Since the first request; None where a request has no time."""
+    known = [time for time in times if time is not None]
+    if not known or len(known) < len(times):
+        return None
+    return tuple((time - known[0]) / 1000 for time in known)
 
 
 def _remarks(requests: Requests, placed: Sequence[Event], held: int, segments: Sequence[SnapshotSegment]) -> list[str]:

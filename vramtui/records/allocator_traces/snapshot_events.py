@@ -11,7 +11,13 @@ GROWS = {"segment_alloc": 1, "segment_map": 1, "segment_free": -1, "segment_unma
 
 
 class TraceEntry(Struct):
-    """One event. `addr` is missing where a request was refused; `device_free` is only there then."""
+    """One event.
+
+    Attributes:
+        addr: missing where a request was refused.
+        device_free: only there then.
+        time_us: microseconds since the epoch; snapshots of before PyTorch 2.2 have none.
+    """
 
     action: str
     size: Annotated[int, Meta(ge=0, lt=1 << 60)] = 0
@@ -19,6 +25,7 @@ class TraceEntry(Struct):
     stream: int = 0
     device_free: int | None = None
     pool_id: tuple[int, int] = (0, 0)
+    time_us: int | None = None
 
     @property
     def reserved_change(self) -> int:
@@ -36,6 +43,7 @@ class Requests:
 
     Attributes:
         events: the requests.
+        times: when each was made, in microseconds of the snapshot's clock, or None.
         live: the id of the block at each address that is live at the end.
         unborn: (address, id) of blocks that were freed but not allocated in the trace, with their size and stream.
         guessed: how often it could not be told whether `empty_cache` or a lack of memory released segments.
@@ -43,6 +51,7 @@ class Requests:
 
     def __init__(self, *, total_memory: int | None, reserved: int, releases_itself: bool) -> None:
         self.events: list[Event] = []
+        self.times: list[int | None] = []
         self.live: dict[int, int] = {}
         self.unborn: dict[tuple[int, int], tuple[int, int]] = {}
         self._total = total_memory
@@ -65,8 +74,14 @@ class Requests:
                 self._free(entry, entries[number + 1] if number + 1 < len(entries) else None)
             elif entry.action in takes:
                 takes[entry.action](entry)
+            self._note_time(entry)
         if self._releasing:
             self.events.append(Event("empty_cache"))
+            self._note_time(entries[-1])
+
+    def _note_time(self, entry: TraceEntry) -> None:
+        """The requests that came of `entry` were made when it was."""
+        self.times += [entry.time_us] * (len(self.events) - len(self.times))
 
     def next_id(self) -> int:
         """A name that no block has yet."""

@@ -31,6 +31,7 @@ class AllocatorTrace(Struct, frozen=True, kw_only=True):
     Attributes:
         events: what was asked for, in order.
         placed: requests for what was live already when the trace began.
+        milliseconds: when each event was, since the first; None where that is not known.
         alloc_conf: the settings it ran under, as in `PYTORCH_CUDA_ALLOC_CONF`.
         total_memory: bytes that allocator could get, or None when nothing tells.
         recorded: its own figures, or None.
@@ -40,6 +41,7 @@ class AllocatorTrace(Struct, frozen=True, kw_only=True):
 
     events: tuple[Event, ...]
     placed: tuple[Event, ...] = ()
+    milliseconds: tuple[float, ...] | None = None
     alloc_conf: str = ""
     total_memory: int | None = None
     recorded: AllocatorFigures | None = None

@@ -28,7 +28,7 @@ def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device
     writer.shape = (model.num_channels, model.image_size, model.image_size)
     image = rounded(run.batch_size * model.num_channels * model.image_size**2 * precision.stream)
     stem = Conv2d(out_channels=model.embedding_size, kernel_size=7, stride=2, padding=3, bias=False)
-    relu = Act(inplace=True)
+    relu = Act(inplace=model.inplace)
     first = (stem, Norm(norm="batch"), relu, Pool(kernel_size=3, stride=2, padding=1))
     writer.add(first, checkpointed=False)
     for stage in model.stages:
@@ -74,12 +74,12 @@ def _block(
     for number, conv in enumerate(convolutions, 1):
         y, shape = _normed(layers, y, shape, conv)
         if number < len(convolutions):
-            y = layers.activation(y, Act(inplace=True))
+            y = layers.activation(y, Act(inplace=model.inplace))
     if shape != given:
         x, _ = _normed(layers, x, given, Conv2d(out_channels=shape[0], kernel_size=1, stride=stride, bias=False))
     total = tape.view(y)
     tape.op([y, x], [total], flows=[(y, False), (x, False)])
-    total = layers.activation(total, Act(inplace=True))
+    total = layers.activation(total, Act(inplace=model.inplace))
     writer.shape = shape
     tape.close(total)
     writer.buffers += layers.buffers

@@ -213,16 +213,16 @@ def build_layers(model: SequentialModel, *, eager: bool, again: bool) -> tuple[n
 
 
 class Residual(nn.Module):
-    """A residual block with batch norms and activations in place."""
+    """A residual block with batch norms; its activations write over their inputs where `inplace` says so."""
 
-    def __init__(self, before: int, channels: int, stride: int, *, wide: int) -> None:
+    def __init__(self, before: int, channels: int, stride: int, *, wide: int, inplace: bool) -> None:
         super().__init__()
         shapes = [(before, channels, 3, stride), (channels, channels, 3, 1)]
         if wide > 1:
             shapes = [(before, channels, 1, 1), (channels, channels, 3, stride), (channels, wide * channels, 1, 1)]
         self.convs = nn.ModuleList(nn.Conv2d(i, o, size, step, size // 2, bias=False) for i, o, size, step in shapes)
         self.norms = nn.ModuleList(nn.BatchNorm2d(o) for _, o, _, _ in shapes)
-        self.act = nn.ReLU(inplace=True)
+        self.act = nn.ReLU(inplace=inplace)
         self.shortcut: nn.Module | None = None
         if stride > 1 or before != wide * channels:
             conv = nn.Conv2d(before, wide * channels, 1, stride, bias=False)
@@ -249,12 +249,13 @@ def build_convnet(model: ConvNetModel, *, again: bool) -> nn.Module:
     made: list[nn.Module] = [
         nn.Conv2d(model.num_channels, channels, 7, 2, 3, bias=False),
         nn.BatchNorm2d(channels),
-        nn.ReLU(inplace=True),
+        nn.ReLU(inplace=model.inplace),
         nn.MaxPool2d(3, 2, 1),
     ]
     for stage in model.stages:
         for block in range(stage.blocks):
-            residual = Residual(channels, stage.channels, stage.stride if block == 0 else 1, wide=wide)
+            stride = stage.stride if block == 0 else 1
+            residual = Residual(channels, stage.channels, stride, wide=wide, inplace=model.inplace)
             made.append(Stretch([residual], residual=False, again=True) if again else residual)
             channels = wide * stage.channels
     return nn.Sequential(*made, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, model.num_classes))
