@@ -113,3 +113,26 @@ def test_a_number_that_stands_for_nothing_is_said_with_its_line(tmp_path: Path) 
         )
     with pytest.raises(UserError, match="line 3: there is no prediction 3 before it"):
         read_recording(path)
+
+
+def test_what_a_newer_version_adds_to_a_workload_is_passed_over(tmp_path: Path) -> None:
+    """Presets refuse what they do not know; the same tables in a recording were written by a program."""
+    (sample,) = samples(1)
+    one = key_of(sample, sample.gpus[0].processes[0])
+    path = tmp_path / "r"
+    write(path, (sample, {one: predicted()}))
+    newer = path.read_bytes().replace(b'"workload":{"model":{', b'"workload":{"fleet":1,"model":{"rotors":[2],', 1)
+    path.write_bytes(newer.replace(b'"estimate":{', b'"estimate":{"sure":true,'))
+    assert read_recording(path).predictions.at(100.0) == {one: predicted()}
+
+
+def test_a_model_of_a_newer_version_costs_its_prediction_alone(tmp_path: Path) -> None:
+    (sample,) = samples(1)
+    one = key_of(sample, sample.gpus[0].processes[0])
+    path = tmp_path / "r"
+    write(path, (sample, {one: predicted()}))
+    kind = PRESETS[0].preset.model.__struct_config__.tag
+    path.write_bytes(path.read_bytes().replace(f'"kind":"{kind}"'.encode(), b'"kind":"hologram"', 1))
+    recording = read_recording(path)
+    assert (len(recording.samples), recording.predictions.at(100.0)) == (1, {})
+    assert "of a kind that this version does not know" in recording.warnings[0]

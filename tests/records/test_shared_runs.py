@@ -70,9 +70,20 @@ def test_what_was_shared_comes_in_once(tmp_path: Path) -> None:
     assert {run.error for run in kept} == {RUN.error}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"schema":2,"runs":[]}', '{"runs":[{"key":1}]}'])
+@pytest.mark.parametrize("text", ["", "[]", '{"runs":[{"key":1}]}'])
 def test_another_file_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     path = tmp_path / "shared.json"
     path.write_text(text)
     with pytest.raises(UserError, match="holds no shared runs"):
+        read_shared(path)
+
+
+def test_only_a_newer_format_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "shared.json"
+    path.write_text(encoded(shareable([RUN], ())).replace('"schema": 1,', '"schema": 1, "cluster": "a",'))
+    assert len(read_shared(path)) == 1
+    path.write_text('{"schema": 2, "run_list": []}')
+    with pytest.raises(
+        UserError, match=r"shared.json: made by a newer version of vramtui \(format 2, this one reads 1"
+    ):
         read_shared(path)

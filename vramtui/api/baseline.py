@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from vramtui.core.base.compatibility import NewerFormat, check_format
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes, format_percent
 from vramtui.estimators.traced.process.results import TraceResult
@@ -13,6 +14,7 @@ from vramtui.estimators.traced.process.results import TraceResult
 Total = Literal["allocated", "reserved", "process"]
 TOTALS: tuple[Total, ...] = ("allocated", "reserved", "process")
 MOST_LINES = 5
+SCHEMA = 1
 
 
 class BaselineEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +43,12 @@ class BaselineEntry(msgspec.Struct, frozen=True, kw_only=True):
 class BaselineFile(msgspec.Struct, frozen=True, kw_only=True):
     """The file: entries by the name of the test or of what was traced."""
 
-    schema: Literal[1] = 1
+    schema: int = SCHEMA
     entries: dict[str, BaselineEntry]
+
+
+class _Version(msgspec.Struct):
+    schema: int = SCHEMA
 
 
 class Growth(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,9 +89,13 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
         UserError: it is no baseline.
     """
     try:
-        return dict(msgspec.json.decode(path.read_bytes(), type=BaselineFile).entries)
+        data = path.read_bytes()
+        check_format(msgspec.json.decode(data, type=_Version).schema, SCHEMA)
+        return dict(msgspec.json.decode(data, type=BaselineFile).entries)
     except FileNotFoundError:
         return {}
+    except NewerFormat as error:
+        raise UserError(f"{path}: {error}") from None
     except (OSError, msgspec.MsgspecError) as error:
         raise UserError(f"{path} is no baseline of vramtui: {error}") from None
 

@@ -378,7 +378,7 @@ class Dashboard(App[None]):
 
 def _session(source: Source, services: Services, predictor: Predictor, settings: Settings) -> MonitorSession:
     """What is known of the host that `source` shows."""
-    return MonitorSession(
+    session = MonitorSession(
         predictor=predictor,
         jobs=services.jobs or no_jobs,
         sampler=services.sampler or fast_sampler_for(source, "matched"),
@@ -387,3 +387,5 @@ def _session(source: Source, services: Services, predictor: Predictor, settings:
         run_writer=services.run_writer,
         derived=services.derived,
     )
+    session.recorded_peaks = services.peaks
+    return session

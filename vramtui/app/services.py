@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.recorder import RecordingFactory
     from vramtui.monitor.run_writer import RunWriter
+    from vramtui.monitor.session import RecordedPeaks
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Services:
         leave: puts away what this process has made for others; takes no time.
         experiment: runs one of the lab's experiments; may take seconds.
         derived: finds presets for processes that none matches.
+        peaks: peaks up to a time that no sample shows, as another host tells them.
     """
 
     tracer: "Tracer | None" = None
@@ -49,3 +51,4 @@ class Services:
     experiment: "RunExperiment | None" = None
     jobs: "Callable[[], Sequence[ObservedJob]] | None" = None
     derived: "DerivedPresets | None" = None
+    peaks: "RecordedPeaks | None" = None

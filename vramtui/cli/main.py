@@ -19,6 +19,7 @@ COMMANDS = {
     "fit": "fit.command",
     "snapshot": "snapshot",
     "record": "record.command",
+    "stream": "record.stream",
     "convert": "convert",
     "run": "run.command",
     "pick": "pick",
@@ -49,6 +50,9 @@ def _root(
     context: typer.Context,
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None,
+    feed: Annotated[
+        str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui stream` sends; - is standard input.")
+    ] = None,
     interval: Annotated[
         float | None, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs; 1 by default.")
     ] = None,
@@ -66,7 +70,7 @@ def _root(
         return
     from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - only this needs the screen
 
-    open_dashboard(demo=demo, replay=replay, interval=interval, preset=preset, read_only=read_only)
+    open_dashboard(demo=demo, replay=replay, feed=feed, interval=interval, preset=preset, read_only=read_only)
 
 
 def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:

@@ -9,7 +9,7 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.common.open_source import open_source, say_overdue
+from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
@@ -35,6 +35,9 @@ def ps(
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0,
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
+    feed: Annotated[
+        str | None, typer.Option(metavar="PATH|-", help="What `vramtui stream` sends; - is standard input.")
+    ] = None,
     sort: Annotated[str, typer.Option(help="Sort by a column, as now, peak, user or time; numbers fall.")] = "",
     top: Annotated[int | None, typer.Option(min=1, help="Maximum number of rows.")] = None,
     filter: Annotated[  # noqa: A002 - the option's name
@@ -50,8 +53,12 @@ def ps(
     with exit_on_user_error():
         if json and (sort or top or filter or by or csv):
             raise UserError("--json has every process; --sort, --top, --filter, --by and --csv choose what is printed")
+        from vramtui.cli.ps_selection import check  # noqa: PLC0415 - `--help` would wait for it
+
         asked = Selection(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
-        _show(asked, json=json, watch=watch, interval=interval, demo=demo, replay=replay)
+        check(asked)
+        opened = open_source(demo=demo, replay=replay, feed=feed)
+        _show(opened, asked, json=json, watch=watch, interval=interval)
 
 
 class Selection(NamedTuple):
@@ -72,20 +79,18 @@ class Selection(NamedTuple):
     as_csv: bool = False
 
 
-def _show(selection: Selection, *, json: bool, watch: bool, interval: float, demo: bool, replay: Path | None) -> None:
-    from vramtui.cli.ps_selection import check  # noqa: PLC0415 - `--help` would wait for it
+def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool, interval: float) -> None:
     from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
-    check(selection)
-    opened = open_source(demo=demo, replay=replay)
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
     library = PresetLibrary()
-    session = MonitorSession(derived=None if opened.banner or opened.recording else DerivedPresets(wait=not watch))
+    session = MonitorSession(derived=DerivedPresets(wait=not watch) if opened.is_real else None)
+    session.recorded_peaks = opened.peaks
     session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
     with closing(ReadQueue(opened.source, interval)) as reads:
         while True:

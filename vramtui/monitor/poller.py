@@ -1,5 +1,6 @@
 """The thread that asks the source: one read at a time, none of them waited for by anybody."""
 
+import contextlib
 import queue
 import threading
 import time
@@ -14,6 +15,7 @@ from vramtui.core.observation.source import Source
 # A read takes milliseconds, a few hundred of them on a crowded host: one that takes seconds hangs in the driver. Twice
 # the interval is for those who poll so seldom that nothing they see is newer anyway.
 DEADLINE = 3.0
+MOST_WAITING = 120  # results that nobody took yet; of more the oldest are dropped
 
 
 class ReadOverdue(msgspec.Struct, frozen=True):
@@ -114,7 +116,7 @@ class ReadQueue:
 
     def __init__(self, source: Source, interval: float) -> None:
         self._results: queue.SimpleQueue[ReadResult | None] = queue.SimpleQueue()
-        self._poller = Poller(source, interval, self._results.put)
+        self._poller = Poller(source, interval, self._put)
 
     def next(self, timeout: float = DEADLINE) -> ReadResult | None:
         """What came next; None where nothing did for `timeout` seconds, or the end was asked for."""
@@ -145,6 +147,13 @@ class ReadQueue:
                 is_said = True
                 overdue()
         return sample
+
+    def _put(self, result: ReadResult) -> None:
+        # A client may wait for a disk, or for whoever reads its output.
+        while self._results.qsize() >= MOST_WAITING:
+            with contextlib.suppress(queue.Empty):
+                self._results.get_nowait()
+        self._results.put(result)
 
     def wake(self) -> None:
         """Let whoever waits wait no more; to be called from anywhere, also from a signal handler."""

@@ -7,10 +7,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from vramtui.core.base.compatibility import NewerFormat, check_format
 from vramtui.core.base.errors import UserError
 from vramtui.core.runs.run import Run
 
 DAY = 86400.0  # seconds
+SCHEMA = 1
 LARGEST = 64 << 20  # bytes of a file that is read
 HOST = "shared"
 OWN = "a preset of one's own"
@@ -18,12 +20,16 @@ OWN = "a preset of one's own"
 NAMING = ("_name_or_path", "name_or_path", "base_model_name_or_path")
 
 
-class SharedRuns(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SharedRuns(msgspec.Struct, frozen=True, kw_only=True):
     """The file."""
 
-    schema: Literal[1] = 1
+    schema: int = SCHEMA
     kind: Literal["vramtui shared runs"] = "vramtui shared runs"
     runs: tuple[Run, ...]
+
+
+class _Version(msgspec.Struct):
+    schema: int = SCHEMA
 
 
 def shareable(runs: Iterable[Run], bundled: Iterable[str]) -> tuple[Run, ...]:
@@ -87,9 +93,12 @@ def read_shared(path: Path) -> tuple[Run, ...]:
             data = file.read(LARGEST + 1)
         if len(data) > LARGEST:
             raise UserError(f"{path} is larger than {LARGEST >> 20} MiB")
+        check_format(msgspec.json.decode(data, type=_Version).schema, SCHEMA)
         shared = msgspec.json.decode(data, type=SharedRuns)
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
+    except NewerFormat as error:
+        raise UserError(f"{path}: {error}") from None
     except (msgspec.MsgspecError, RecursionError) as error:
         raise UserError(f"{path} holds no shared runs: {error}") from None
     return shareable(shared.runs, {run.preset for run in shared.runs})

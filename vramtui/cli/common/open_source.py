@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.monitor.session import RecordedPeaks
     from vramtui.records.recording.growing_recording import GrowingRecording
     from vramtui.records.recording.writer import Recording
 
@@ -21,29 +22,44 @@ DEMO = "This is the built-in demo, its GPUs are not real"
 
 
 class OpenedSource(msgspec.Struct, frozen=True):
-    """A source, the sentence to show above it, the recording that it plays, and what its jobs tell (each or None)."""
+    """A source, the sentence to show above it, the recording that it plays, what its jobs tell, and the peaks that its
+    samples do not show (each or None). `elsewhere` where its processes are not this machine's.
+    """
 
     source: Source
     banner: str | None = None
     recording: "Recording | GrowingRecording | None" = None
     jobs: "Callable[[], tuple[ObservedJob, ...]] | None" = None
+    peaks: "RecordedPeaks | None" = None
+    elsewhere: bool = False
+
+    @property
+    def is_real(self) -> bool:
+        """Whether it is this machine as it is now."""
+        return not self.banner and self.recording is None and not self.elsewhere
 
 
-def open_source(*, demo: bool, replay: Path | None, fall_back: bool = False, at_once: bool = False) -> OpenedSource:
+def open_source(
+    *, demo: bool, replay: Path | None, feed: str | None = None, fall_back: bool = False, at_once: bool = False
+) -> OpenedSource:
     """The source the options ask for; this machine's GPUs by default.
 
     Args:
         demo: the built-in host.
         replay: a recording.
+        feed: a recording that is still being written: a pipe, a file, or `-` for standard input.
         fall_back: show the demo, and say why, where this machine's GPUs cannot be read.
         at_once: take a long recording as soon as its beginning is read; the rest is then read when somebody asks.
 
     Raises:
-        UserError: both were asked for, or the recording cannot be read.
+        UserError: more than one was asked for, or the recording cannot be read.
         SourceFailed: this machine's GPUs cannot be read and there is no falling back.
     """
-    if demo and replay is not None:
-        raise UserError("--demo and --replay show different things; give one of them")
+    asked = [name for name, wanted in (("--demo", demo), ("--replay", replay), ("--feed", feed)) if wanted]
+    if len(asked) > 1:
+        raise UserError(f"{' and '.join(asked)} show different things; give one of them")
+    if feed is not None:
+        return _open_feed(feed)
     if replay is not None:
         return _open_growing(replay) if at_once else _open_recording(replay)
     if demo:
@@ -74,6 +90,17 @@ def _demo(banner: str) -> OpenedSource:
         return told_by(demo)
 
     return OpenedSource(demo, banner, jobs=jobs)
+
+
+def _open_feed(feed: str) -> OpenedSource:
+    from vramtui.cli.common.feed import open_descriptor  # noqa: PLC0415 - only where it is shown
+    from vramtui.records.recording.live import LiveRecording  # noqa: PLC0415 - as above
+    from vramtui.sources.feed.pipe import PipeSource  # noqa: PLC0415 - as above
+
+    live = LiveRecording()
+    title = "standard input" if feed == "-" else feed
+    source = PipeSource(open_descriptor(feed), title, live)
+    return OpenedSource(source, jobs=live.jobs, peaks=live.peaks, elsewhere=True)
 
 
 def _open_growing(path: Path) -> OpenedSource:

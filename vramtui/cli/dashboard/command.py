@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
+from vramtui.cli.common.feed import STANDARD_INPUT, give_keys
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.common.paths import config_dir, data_dir, run_history
 from vramtui.cli.common.probe_client import ProbeClient
@@ -33,17 +34,26 @@ def open_dashboard(
     *,
     demo: bool = False,
     replay: Path | None = None,
+    feed: str | None = None,
     interval: float | None = None,
     preset: str | None = None,
     read_only: bool = False,
 ) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
     with exit_on_user_error():
-        _open(demo=demo, replay=replay, interval=interval, preset=preset, read_only=read_only)
+        _open(demo=demo, replay=replay, feed=feed, interval=interval, preset=preset, read_only=read_only)
 
 
-def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: str | None, read_only: bool) -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+def _open(
+    *,
+    demo: bool,
+    replay: Path | None,
+    interval: float | None,
+    preset: str | None,
+    read_only: bool,
+    feed: str | None = None,
+) -> None:
+    if not ((sys.stdin.isatty() or feed == STANDARD_INPUT) and sys.stdout.isatty()):
         fail(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
     if os.environ.get("TERM", "") in {"dumb", "unknown"}:
         fail(
@@ -56,7 +66,8 @@ def _open(*, demo: bool, replay: Path | None, interval: float | None, preset: st
         os.environ.pop(name, None)
     settings = _settings()
     preset = preset or settings.dashboard.preset
-    opened = open_source(demo=demo, replay=replay, fall_back=True, at_once=True)
+    opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
+    give_keys(feed)
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     library = PresetLibrary()
@@ -94,7 +105,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
 
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
     folder = Path(settings.recording.folder).expanduser() if settings.recording.folder else data_dir() / "recordings"
-    is_real = not opened.banner
+    is_real = opened.is_real
     probes = ProbeClient("dashboard")
     signaller, refusal = signaller_for(
         opened, read_only=read_only or settings.dashboard.read_only, from_command_line=read_only
@@ -112,6 +123,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
         jobs=probes.jobs if is_real else opened.jobs,
         leave=probes.vanish,
         derived=DerivedPresets() if is_real else None,
+        peaks=opened.peaks,
     )
 
 

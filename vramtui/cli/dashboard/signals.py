@@ -20,6 +20,8 @@ def signaller_for(opened: OpenedSource, *, read_only: bool, from_command_line: b
         return None, "No signals in a replay: its pids may belong to other processes now."
     if opened.banner:
         return None, "No signals from the demo: its processes are not real."
+    if opened.elsewhere:
+        return None, "No signals to another host: its pids are not those of this machine."
     if read_only:
         where = "started with --read-only" if from_command_line else "dashboard.read_only is set in the settings"
         return None, f"Signals are off: {where}."

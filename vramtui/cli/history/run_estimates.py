@@ -3,6 +3,7 @@
 import msgspec
 
 from vramtui import __version__
+from vramtui.core.base.compatibility import with_known_fields
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device, card
 from vramtui.core.estimate.estimate import Estimate
@@ -26,7 +27,7 @@ def _again(run: Run) -> tuple[Estimate | None, str]:
     from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - estimators take time to load
 
     try:
-        workload = msgspec.convert(run.workload, Workload)
+        workload = with_known_fields(msgspec.json.encode(run.workload), Workload)
         return estimates_by(run.method, workload, _device(run))[0], ""
     except (msgspec.ValidationError, UserError) as error:
         return None, f"this version cannot read the stored workload ({error})"

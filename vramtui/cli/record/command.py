@@ -1,33 +1,23 @@
 """`vramtui record`: what this machine's GPUs do, into a file, without a screen."""
 
-import queue
 import signal
 import sys
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source
-from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.core.base.units import format_bytes, format_duration
-from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import Sample
 
 if TYPE_CHECKING:
-    from vramtui.cli.common.probe_client import ProbeClient
     from vramtui.monitor.fast_sampler import FastTargets
-    from vramtui.monitor.poller import ReadQueue
-    from vramtui.monitor.session import MonitorSession
     from vramtui.records.recording.writer import RecordingWriter
-
-SAY_EVERY = 1.0
-OVERDUE = "the driver does not answer; still waiting"
 
 
 def record(
@@ -43,6 +33,9 @@ def record(
         ),
     ] = "auto",
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
+    feed: Annotated[
+        str | None, typer.Option(metavar="PATH|-", help="Record what `vramtui stream` sends; - is standard input.")
+    ] = None,
 ) -> None:
     """Record until Ctrl-C (or for --duration seconds); play it back with `vramtui --replay FILE`.
 
@@ -50,23 +43,8 @@ def record(
     """
     with exit_on_user_error():
         targets = fast_targets(close)
-        opened = open_source(demo=demo, replay=None)
+        opened = open_source(demo=demo, replay=None, feed=feed)
         _record(opened, targets, file, interval, float("inf") if duration is None else duration)
-
-
-def fast_targets(said: str) -> "FastTargets":
-    """What `--close` says: `auto`, `none` or pids.
-
-    Raises:
-        UserError: it is none of those.
-    """
-    words: dict[str, FastTargets] = {"auto": "auto", "none": "none"}
-    if said in words:
-        return words[said]
-    pids = [part.strip() for part in said.split(",")]
-    if not all(pid.isascii() and pid.isdigit() and len(pid) < 10 for pid in pids):
-        raise UserError(f"--close takes auto, none, or pids with commas between them; not {said!r}")
-    return frozenset(map(int, pids))
 
 
 def _record(opened: OpenedSource, targets: "FastTargets", file: Path, interval: float, duration: float) -> None:
@@ -76,42 +54,19 @@ def _record(opened: OpenedSource, targets: "FastTargets", file: Path, interval: 
     progress = _Progress(file)
     with closing(ReadQueue(opened.source, interval)) as reads, closing(ProbeClient("record")) as probes:
         first = reads.sample(lambda: progress.trouble(OVERDUE))
-        session = _session(opened, targets, probes)
+        session = recording_session(opened, targets, probes)
         writer = _open(file, interval, first)
-        following = _Following(reads, session, writer, progress)
+        follower = Follower(reads, session, writer, progress)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # Nothing is broken off: a line that is being written is written whole.
-            signal.signal(number, following.end)
+            signal.signal(number, follower.end)
         try:
-            following.follow(first, duration)
+            follower.follow(first, duration)
         finally:
             writer.close()
             progress.clear()
             session.close()
     sys.stderr.write(f"{progress.summary()}: vramtui --replay {file}\n")
-
-
-def _session(opened: OpenedSource, targets: "FastTargets", probes: "ProbeClient") -> "MonitorSession":
-    from vramtui.monitor.fast_sampler import fast_sampler_for  # noqa: PLC0415 - only where something is recorded
-    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
-
-    sampler = fast_sampler_for(opened.source, targets)
-    if isinstance(targets, frozenset) and sampler is None:
-        sys.stderr.write(f"vramtui: no fast sampling: {opened.source.name} cannot sample single processes\n")
-    session = MonitorSession(jobs=opened.jobs or probes.jobs, sampler=sampler, targets=targets)
-    if opened.jobs is None:
-        probes.listen()
-    if probes.problem:
-        sys.stderr.write(f"vramtui: recording without probes: {probes.problem}\n")
-    return session
-
-
-def _read_presets(matchers: "queue.SimpleQueue[Matcher]") -> None:
-    """Put in one that knows every preset."""
-    from vramtui.monitor.session import of_command  # noqa: PLC0415 - on a thread, which nobody waits for
-    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
-
-    matchers.put(Matcher(PresetLibrary().all(), of_command))
 
 
 def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
@@ -121,48 +76,6 @@ def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
     return RecordingWriter(
         file, RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
     )
-
-
-class _Following:
-    """Writes sample after sample until the time is over or a signal comes."""
-
-    def __init__(
-        self, reads: "ReadQueue", session: "MonitorSession", writer: "RecordingWriter", progress: "_Progress"
-    ) -> None:
-        self._reads = reads
-        self._session = session
-        self._writer = writer
-        self._progress = progress
-        self._is_over = False
-        self._matchers: queue.SimpleQueue[Matcher] = queue.SimpleQueue()
-
-    def follow(self, first: Sample, duration: float) -> None:
-        """Write the first sample and those of the next `duration` seconds."""
-        until = time.monotonic() + duration
-        threading.Thread(target=_read_presets, args=(self._matchers,), name="read presets", daemon=True).start()
-        self._write(first)
-        while (now := time.monotonic()) < until and not self._is_over:
-            result = self._reads.next(min(SAY_EVERY, until - now))
-            if isinstance(result, Sample):
-                self._write(result)
-            elif isinstance(result, SourceFailed):
-                self._progress.trouble(" ".join(filter(None, (result.message, result.hint))))
-            elif result is not None:
-                self._session.rest()
-                self._progress.trouble(OVERDUE)
-
-    def end(self, number: int, frame: FrameType | None) -> None:
-        """A signal asked for the end: whoever waits for what comes next waits no more."""
-        del number, frame
-        self._is_over = True
-        self._reads.wake()
-
-    def _write(self, sample: Sample) -> None:
-        if not self._matchers.empty():
-            self._session.match_by(self._matchers.get())
-        self._session.ingest(sample)
-        self._writer.write(*self._session.recorded_tick())
-        self._progress.took()
 
 
 class _Progress:

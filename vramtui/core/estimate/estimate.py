@@ -33,7 +33,7 @@ PHASE_TITLES: dict[Phase, str] = {
 BESIDE_TOTAL = "beside the total, for comparison"
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Part(msgspec.Struct, frozen=True, kw_only=True):
     """One named piece of memory.
 
     Attributes:
@@ -57,7 +57,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     count: int = 0
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """The end of one phase of one step: what is allocated and reserved then, and the phase's own peaks, in bytes.
 
     A method that does not follow the allocator's segments leaves the reserved figures None.
@@ -72,7 +72,7 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     categories: dict[str, int] = {}
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """A prediction for one process.
 
     Attributes:

@@ -45,7 +45,7 @@ TITLES: dict[Line, str] = {
 }
 
 
-class Ledger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Ledger(msgspec.Struct, frozen=True, kw_only=True):
     """One process's memory in bytes, by part; a part that could not be measured is None, never 0."""
 
     weights: int | None = None

@@ -8,7 +8,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 
 
-class Prediction(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Prediction(msgspec.Struct, frozen=True, kw_only=True):
     """What was predicted for a process.
 
     Attributes:

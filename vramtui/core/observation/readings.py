@@ -19,7 +19,7 @@ class Absence(str, Enum):
     FAILED = "failed"
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """Base of everything read: a field that is None is unknown, and `absent[field]` says why."""
 
     absent: dict[str, Absence] = {}
@@ -31,7 +31,7 @@ Count = Annotated[int, msgspec.Meta(gt=-(1 << 60), lt=1 << 60)]
 Time = Annotated[float, msgspec.Meta(ge=-6e10, le=253_402_300_799.0)]  # the years 68 to 9999
 
 
-class Memory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+class Memory(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One device's memory in bytes, as NVML's memory v2 tells it apart: total = used + reserved + free.
 
     `reserved` is what the driver and firmware keep; on drivers without memory v2 it is None and part of `used`.
@@ -127,7 +127,7 @@ METRICS = tuple(f for f in Gpu.__struct_fields__ if getattr(_BARE, f) is None an
 """What a source says of each GPU or, in its `absent`, why it does not."""
 
 
-class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Host(msgspec.Struct, frozen=True, kw_only=True):
     """The machine the devices are in; memory in bytes.
 
     `private_pids` says that this program runs in a pid namespace of its own, as in a container: processes outside of
@@ -143,7 +143,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     private_pids: bool = False
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """Something a source could not do: `where` names the call or device, `hint` the next step (or is empty)."""
 
     where: str
@@ -154,7 +154,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 _RECORDED = ("pid", "type", "user", "name", "command", "started_at", "used_memory", "peak_memory", "cpu_percent")
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """What one source saw at one moment (`taken_at`, seconds since the epoch) on one host."""
 
     schema: int = SCHEMA

@@ -22,7 +22,7 @@ Changes = dict[str, Any]
 Read = TypeVar("Read", Host, Gpu, Process)
 
 
-class Delta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """See the module's text."""
 
     taken_at: float
@@ -31,7 +31,7 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     gpus: dict[int, Changes] = {}
 
 
-class DeltaLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class DeltaLine(msgspec.Struct, frozen=True):
     """One line of a recording that holds a delta."""
 
     delta: Delta
@@ -119,11 +119,12 @@ def _changes(old: Read, new: Read, left_out: frozenset[str]) -> Changes:
 def _after(reading: Read, changes: Changes) -> Read:
     if not changes:
         return reading
-    types = _types(type(reading))
-    unknown = changes.keys() - types
-    if unknown:
-        raise msgspec.ValidationError(f"no field {min(unknown)!r} in a {type(reading).__name__}")
-    fields = {name: msgspec.convert(value, types[name], strict=False, str_keys=True) for name, value in changes.items()}
+    types = _types(type(reading))  # a newer version may have more
+    fields = {
+        name: msgspec.convert(value, types[name], strict=False, str_keys=True)
+        for name, value in changes.items()
+        if name in types
+    }
     return msgspec.structs.replace(reading, **fields)
 
 

@@ -39,7 +39,7 @@ Changes = dict[str, Any]
 Figures = tuple[int | None, ...]
 
 
-class JobLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class JobLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """See the module's text."""
 
     at: Annotated[float, Meta(ge=0, lt=1e12)]

@@ -16,7 +16,7 @@ from vramtui.core.observation.readings import ProcessKey, Sample
 FORGOTTEN = 4096  # processes that are gone, before they are forgotten
 
 
-class ProcessPeak(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProcessPeak(msgspec.Struct, frozen=True, kw_only=True):
     """A process and its peak."""
 
     host: str
@@ -26,7 +26,7 @@ class ProcessPeak(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     peak: Peak
 
 
-class PeaksLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PeaksLine(msgspec.Struct, frozen=True, kw_only=True):
     """See the module's text."""
 
     at: Annotated[float, Meta(ge=0, lt=1e12)]
@@ -71,3 +71,8 @@ class ReadPeaks:
     def at(self, when: float) -> Sequence[tuple[ProcessKey, Peak]]:
         """What was noted at the sample that was taken at exactly `when`."""
         return self._told.get(when, ())
+
+    def taken(self, until: float) -> Sequence[tuple[ProcessKey, Peak]]:
+        """What was noted at samples up to that time, which is then forgotten."""
+        due = [when for when in list(self._told) if when <= until]
+        return [entry for when in due for entry in self._told.pop(when)]

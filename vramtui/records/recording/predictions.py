@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from vramtui.core.base.compatibility import with_known_fields
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.prediction import Prediction
@@ -25,18 +26,18 @@ MOST_PREDICTIONS = 1000  # so that a day of stepping through batch sizes fits in
 Number = Annotated[int, Meta(ge=0)]
 
 
-class PredictionLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The fields of a Prediction, and the number that it is called by in its recording."""
+class PredictionLine(msgspec.Struct, frozen=True, kw_only=True):
+    """The fields of a Prediction, and the number that it is called by in its recording; `workload` is one as JSON."""
 
     preset: str
     title: str
-    workload: Workload
+    workload: msgspec.Raw
     device: Device
     estimate: Estimate
     number: Number
 
 
-class MatchedProcess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MatchedProcess(msgspec.Struct, frozen=True, kw_only=True):
     """A process, and the number of its prediction; None where it has none from now on."""
 
     host: str
@@ -46,7 +47,7 @@ class MatchedProcess(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     prediction: Number | None
 
 
-class MatchedLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MatchedLine(msgspec.Struct, frozen=True, kw_only=True):
     """See the module's text."""
 
     at: Annotated[float, Meta(ge=0, lt=1e12)]
@@ -100,16 +101,23 @@ class ReadPredictions:
 
     def __init__(self) -> None:
         self._known: dict[int, Prediction] = {}
+        self._unreadable: set[int] = set()
         self._times: dict[ProcessKey, list[float]] = {}
         self._numbers: dict[ProcessKey, list[int | None]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._known)
 
-    def know(self, line: PredictionLine) -> None:
-        """Note one more prediction."""
+    def know(self, line: PredictionLine) -> bool:
+        """Note one more prediction; False where it is of a model or a run that this version does not know."""
         fields = {name: getattr(line, name) for name in Prediction.__struct_fields__}
+        try:
+            fields["workload"] = with_known_fields(bytes(line.workload), Workload)
+        except msgspec.ValidationError:
+            self._unreadable.add(line.number)
+            return False
         self._known[line.number] = Prediction(**fields)
+        return True
 
     def take(self, line: MatchedLine) -> None:
         """Note which processes have which.
@@ -118,13 +126,14 @@ class ReadPredictions:
             msgspec.ValidationError: there is no prediction of that number before this line.
         """
         for process in line.processes:
-            if process.prediction is not None and process.prediction not in self._known:
+            is_known = process.prediction is None or process.prediction in self._known
+            if not is_known and process.prediction not in self._unreadable:
                 raise msgspec.ValidationError(f"there is no prediction {process.prediction} before it")
             key = ProcessKey(process.host, process.gpu_uuid, process.pid, process.started_at)
             times, numbers = self._times.get(key, []), self._numbers.setdefault(key, [])
             place = bisect_right(times, line.at)
             # The number first: somebody may look meanwhile, and looks for times.
-            numbers.insert(place, process.prediction)
+            numbers.insert(place, process.prediction if is_known else None)
             times.insert(place, line.at)
             self._times[key] = times
 
@@ -145,6 +154,7 @@ class ReadPredictions:
 
 def _line(prediction: Prediction, number: int) -> bytes:
     fields = {name: getattr(prediction, name) for name in Prediction.__struct_fields__}
+    fields["workload"] = msgspec.Raw(msgspec.json.encode(prediction.workload))
     return msgspec.json.encode({"prediction": PredictionLine(**fields, number=number)})
 
 

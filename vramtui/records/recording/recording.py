@@ -16,7 +16,7 @@ from vramtui.records.recording.predictions import ReadPredictions
 from vramtui.records.recording.samples import Samples
 
 
-class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class RecordingHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line: the format's version, seconds since the epoch, seconds between samples, and what recorded it."""
 
     vramtui_recording: int = SCHEMA

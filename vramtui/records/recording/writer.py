@@ -1,41 +1,27 @@
-"""Recordings: the samples of a while, one JSON object a line, so that a torn file loses one line and no more.
+"""Recordings as files: one JSON object a line (`vramtui.records.recording.encoder`), so that a torn file loses one line
+and no more.
 
-The first line is the header, `{"vramtui_recording": 1, "started_at": …, "interval": …, "versions": {…}}`; every other
-line is one Sample in its JSON form (`vramtui.core.observation.readings`) or what changed since the one before
-(`vramtui.records.recording.deltas`); a whole sample comes at least once a minute. After a sample come lines about what
-the jobs' own probes told (`vramtui.records.recording.jobs`), what presets predicted for its processes
-(`vramtui.records.recording.predictions`) and peaks that no sample shows (`vramtui.records.recording.peaks`), where
-there is any of it. A file whose name ends in `.gz` is compressed, flushed after each sample; its gzip members may be
-several. The reader goes by what is in the file, not by its name.
+A file whose name ends in `.gz` is compressed, flushed after each sample; its gzip members may be several. The reader
+goes by what is in the file, not by its name.
 """
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from gzip import GzipFile
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO
-
-import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.probe_messages import ObservedJob
-from vramtui.core.observation.readings import ProcessKey, Sample, encode_sample
-from vramtui.records.export.sanitize import clean
-from vramtui.records.recording.deltas import DeltaLine, difference
-from vramtui.records.recording.jobs import WrittenJobs
-from vramtui.records.recording.peaks import WrittenPeaks
-from vramtui.records.recording.predictions import WrittenPredictions
+from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.records.recording.encoder import NO_PEAKS, NOTHING, RecordingEncoder
 from vramtui.records.recording.reader import RecordingReader
 from vramtui.records.recording.recording import Recording, RecordingHeader
 
 __all__ = ["Recording", "RecordingHeader", "RecordingWriter", "read_recording"]
-WHOLE_EVERY = 60.0  # seconds between samples that stand by themselves
-NOTHING: Mapping[ProcessKey, Prediction] = MappingProxyType({})
-NO_PEAKS: Mapping[ProcessKey, Peak] = MappingProxyType({})
 
 
 class RecordingWriter:
@@ -58,12 +44,8 @@ class RecordingWriter:
         except OSError as error:
             raise self._failure(error) from None
         self._zipped = GzipFile(fileobj=self._file, mode="wb", filename="") if path.suffix == ".gz" else None
-        self._last: Sample | None = None
-        self._next_whole = float("-inf")
-        self._jobs = WrittenJobs()
-        self._predictions = WrittenPredictions()
-        self._peaks = WrittenPeaks()
-        self._lines(msgspec.json.encode(header))
+        self._encoder = RecordingEncoder()
+        self._write(self._encoder.header(header))
 
     def write(
         self,
@@ -72,30 +54,8 @@ class RecordingWriter:
         predictions: Mapping[ProcessKey, Prediction] = NOTHING,
         peaks: Mapping[ProcessKey, Peak] = NO_PEAKS,
     ) -> None:
-        """Add one sample: what changed since the last one where that will do.
-
-        Args:
-            sample: what was seen.
-            jobs: what each job with a probe has told so far.
-            predictions: those of the sample's processes that have one.
-            peaks: what the sample's processes held at most in their lives, as far as that is known.
-        """
-        predicted = self._predictions.lines(sample, predictions)
-        told = self._jobs.lines(sample.taken_at, jobs)
-        self._lines(self._sample_line(sample), *predicted, *self._peaks.lines(sample, peaks), *told)
-
-    def _sample_line(self, sample: Sample) -> bytes:
-        last, self._last = self._last, sample
-        delta = None
-        if last is not None and last.taken_at <= sample.taken_at < self._next_whole:
-            delta = difference(last, sample)
-        if delta is None:
-            self._next_whole = sample.taken_at + WHOLE_EVERY
-        try:
-            return encode_sample(sample) if delta is None else msgspec.json.encode(DeltaLine(delta))
-        except UnicodeEncodeError:
-            # A name that is no Unicode at all cannot stand in JSON.
-            return msgspec.json.encode(clean(msgspec.to_builtins(sample if delta is None else DeltaLine(delta))))
+        """Add one sample; the arguments are those of `RecordingEncoder.lines`."""
+        self._write(self._encoder.lines(sample, jobs, predictions, peaks))
 
     def close(self) -> None:
         """End the file."""
@@ -106,8 +66,7 @@ class RecordingWriter:
         except OSError as error:
             raise self._failure(error) from None
 
-    def _lines(self, *lines: bytes) -> None:
-        text = b"".join(line + b"\n" for line in lines)
+    def _write(self, text: bytes) -> None:
         try:
             if self._zipped is not None:
                 self._zipped.write(text)

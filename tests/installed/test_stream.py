@@ -1,0 +1,78 @@
+"""`vramtui stream` sends what `record` writes; other commands watch it, keep it and play it."""
+
+import fcntl
+import itertools
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tests.installed.conftest import Run
+from tests.installed.stand_in import GIB, StandIn
+from tests.installed.terminal import PATIENCE
+from vramtui.core.observation.readings import Sample
+from vramtui.records.recording.live import LiveRecording
+from vramtui.records.recording.writer import read_recording
+from vramtui.sources.feed.line_splitter import LineSplitter
+
+
+def _streamed(program: str, stand_in: StandIn, *more: str) -> "subprocess.Popen[bytes]":
+    command = [program, "stream", "--interval", "0.05", "--close", "none", *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, env=stand_in.whole_environment())
+
+
+def test_a_stream_is_watched_kept_and_played(program: str, stand_in: StandIn, tmp_path: Path, run: Run) -> None:
+    """Through a real pipe, with the stand-in driver at its far end."""
+    file = tmp_path / "kept.jsonl"
+    with _streamed(program, stand_in) as sender:
+        command = [program, "record", str(file), "--feed", "-", "--interval", "0.05", "--duration", "0.6"]
+        env = stand_in.whole_environment()
+        kept = subprocess.run(command, stdin=sender.stdout, env=env, timeout=PATIENCE, check=True, capture_output=True)
+        command = [program, "ps", "--feed", "-", "--json"]
+        seen = subprocess.run(command, stdin=sender.stdout, env=env, timeout=PATIENCE, check=False, capture_output=True)
+        assert sender.stdout is not None
+        sender.stdout.close()
+        assert sender.wait(PATIENCE) == 0
+    assert b"vramtui --replay" in kept.stderr
+    assert seen.returncode == 3  # the header went to the first reader
+    recording = read_recording(file)
+    assert recording.samples[0].gpus[0].memory.used == 40 * GIB
+    played = msgspec.json.decode(run("ps", "--replay", str(file), "--json").stdout)
+    assert [row["pid"] for row in played["gpus"][0]["processes"]] == [stand_in.pids[0], stand_in.pids[2]]
+
+
+def test_a_reader_that_stops_costs_samples_and_no_memory(program: str, stand_in: StandIn) -> None:
+    """A full pipe: the sender waits, goes on with the newest, and ends at once when it is told to."""
+    with _streamed(program, stand_in, "--demo") as sender:
+        assert sender.stdout is not None
+        pipe = sender.stdout.fileno()
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, 4096)
+        live = LiveRecording()
+        times = [found.taken_at for found in _samples(pipe, live, count=3)]
+        time.sleep(2.0)
+        times += [found.taken_at for found in _samples(pipe, live, count=30)]
+        gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert max(gaps) > 0.5  # what did not fit was not kept for later
+        assert times[-1] > time.time() - 0.5
+        time.sleep(0.5)
+        sender.send_signal(signal.SIGTERM)
+        assert sender.wait(PATIENCE) == 0
+
+
+def _samples(pipe: int, live: LiveRecording, count: int) -> Iterator[Sample]:
+    lines = LineSplitter()
+    while count > 0:
+        for line in lines.add(os.read(pipe, 512)):
+            found = live.take(line)
+            if found is not None:
+                count -= 1
+                yield found
+
+
+def test_a_stream_is_for_no_terminal(run: Run) -> None:
+    run("ps", "--feed", "/nowhere", code=2)
+    run("ps", "--feed", "-", "--demo", code=2)

@@ -1,0 +1,152 @@
+"""A recording that goes on is watched: through a pipe, as a file that grows, and however it ends."""
+
+import gzip
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.history import Peak
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample
+from vramtui.records.recording.encoder import RecordingEncoder
+from vramtui.records.recording.live import LiveRecording
+from vramtui.records.recording.recording import RecordingHeader
+from vramtui.sources.feed.latest import LatestSample, silence_limit
+from vramtui.sources.feed.line_splitter import LineSplitter
+from vramtui.sources.feed.pipe import PipeSource
+
+KEY = ProcessKey("far", "GPU-0", 7, 1.0)
+
+
+def sample(at: float, used: int = 5) -> Sample:
+    process = Process(pid=7, type="C", used_memory=used, started_at=1.0)
+    gpu = Gpu(index=0, uuid="GPU-0", name="H200", memory=Memory(total=100, used=used, free=100 - used))
+    return Sample(
+        taken_at=at, source="nvml", host=Host(name="far"), gpus=(msgspec.structs.replace(gpu, processes=(process,)),)
+    )
+
+
+def whole(*samples: Sample) -> bytes:
+    encoder = RecordingEncoder()
+    head = encoder.header(RecordingHeader(interval=0.1))
+    return head + b"".join(encoder.lines(one) for one in samples)
+
+
+def piped(live: LiveRecording | None = None) -> tuple[PipeSource, int]:
+    reader, writer = os.pipe()
+    return PipeSource(reader, "the pipe", live or LiveRecording()), writer
+
+
+def test_what_comes_through_a_pipe_is_seen_as_it_comes() -> None:
+    source, writer = piped()
+    encoder = RecordingEncoder()
+    os.write(writer, encoder.header(RecordingHeader(interval=0.1)))
+    for at in (10.0, 11.0, 12.0):
+        os.write(writer, encoder.lines(sample(at, int(at))))
+        assert source.read() == sample(at, int(at))
+    os.close(writer)
+    with pytest.raises(SourceFailed, match=r"the pipe has ended\."):
+        source.read()
+
+
+def test_of_samples_that_waited_the_newest_is_given_once() -> None:
+    source, writer = piped()
+    os.write(writer, whole(*(sample(float(at)) for at in range(1, 9))))
+    assert source.read().taken_at == 8.0
+    os.close(writer)
+    with pytest.raises(SourceFailed):
+        source.read()
+
+
+def test_a_file_that_grows_is_followed_from_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    text = whole(*(sample(float(at)) for at in range(1, 6)))
+    path.write_bytes(text[:-20])
+    source = PipeSource(os.open(path, os.O_RDONLY), "r.jsonl", LiveRecording())
+    assert source.read().taken_at == 4.0
+    with path.open("ab") as file:
+        file.write(text[-20:])
+    assert source.read().taken_at == 5.0
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"hello\n", "the pipe, line 1: JSON is malformed"),
+        (b'{"vramtui_recording":9}\n', "line 1: made by a newer version of vramtui .format 9"),
+        (whole(sample(1.0)).replace(b"1.0", b"-7e9"), "line 2: taken_at is"),
+        (gzip.compress(whole(sample(1.0))), "the pipe is compressed"),
+    ],
+)
+def test_what_is_no_recording_is_said(content: bytes, sentence: str) -> None:
+    source, writer = piped()
+    os.write(writer, content)
+    with pytest.raises(SourceFailed, match=sentence):
+        source.read()
+    os.close(writer)
+
+
+def test_peaks_between_samples_come_along() -> None:
+    live = LiveRecording()
+    source, writer = piped(live)
+    peak = Peak(bytes=90, at=9.5)
+    os.write(writer, whole() + RecordingEncoder().lines(sample(10.0), peaks={KEY: peak}))
+    assert source.read().taken_at == 10.0
+    _until(lambda: live._decoder.peaks._told)
+    assert list(live.peaks(10.0)) == [(KEY, peak)]
+    assert list(live.peaks(11.0)) == []
+    os.close(writer)
+
+
+def _until(found: Callable[[], object]) -> None:
+    for _ in range(500):
+        if found():
+            return
+        time.sleep(0.01)
+    raise AssertionError
+
+
+class Clock:
+    """Moves when told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_three_intervals_of_silence_are_death_by_our_own_clock() -> None:
+    """However right or wrong the times in the samples are."""
+    clock = Clock()
+    latest = LatestSample("far", clock)
+    latest.deliver(sample(9e9))
+    assert latest.next(6.0, 60.0).taken_at == 9e9
+    clock.now += 7
+    with pytest.raises(SourceFailed, match=r"far has sent nothing for 7 s\."):
+        latest.next(silence_limit(2.0), 60.0)
+    assert latest.age == 7
+    latest.deliver(sample(1.0))
+    assert latest.next(6.0, 60.0).taken_at == 1.0
+
+
+def test_the_first_sample_may_take_longer() -> None:
+    clock = Clock()
+    latest = LatestSample("far", clock)
+    clock.now += 20
+    threading.Timer(0.05, latest.deliver, [sample(1.0)]).start()
+    assert latest.next(3.0, 60.0).taken_at == 1.0
+
+
+def test_lines_come_out_however_they_are_cut() -> None:
+    text = b"one\n\ntwo\nthree"
+    for size in range(1, len(text) + 1):
+        lines = LineSplitter()
+        found = [line for at in range(0, len(text), size) for line in lines.add(text[at : at + size])]
+        assert found == [b"one", b"", b"two"]

@@ -1,0 +1,152 @@
+"""Handing on sample after sample, with what follows from them: what `record` and `stream` both do."""
+
+import queue
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Protocol
+
+from vramtui.cli.common.open_source import OpenedSource
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.readings import Sample
+
+if TYPE_CHECKING:
+    from vramtui.cli.common.probe_client import ProbeClient
+    from vramtui.core.estimate.prediction import Prediction
+    from vramtui.core.observation.history import Peak
+    from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.core.observation.readings import ProcessKey
+    from vramtui.monitor.fast_sampler import FastTargets
+    from vramtui.monitor.poller import ReadQueue
+    from vramtui.monitor.session import MonitorSession
+
+LOOK_EVERY = 1.0
+OVERDUE = "the driver does not answer; still waiting"
+
+
+class TickSink(Protocol):
+    """Where a recording goes."""
+
+    def write(
+        self,
+        sample: Sample,
+        jobs: "Sequence[ObservedJob]",
+        predictions: "Mapping[ProcessKey, Prediction]",
+        peaks: "Mapping[ProcessKey, Peak]",
+    ) -> None:
+        """Take one moment; may wait for whoever reads."""
+        ...
+
+
+class TroubleReport(Protocol):
+    """Where it is said how it goes."""
+
+    def took(self) -> None:
+        """A sample is written."""
+        ...
+
+    def trouble(self, sentence: str) -> None:
+        """Something is wrong; the same may be said again and again."""
+        ...
+
+
+def fast_targets(said: str) -> "FastTargets":
+    """What `--close` says: `auto`, `none` or pids.
+
+    Raises:
+        UserError: it is none of those.
+    """
+    words: dict[str, FastTargets] = {"auto": "auto", "none": "none"}
+    if said in words:
+        return words[said]
+    pids = [part.strip() for part in said.split(",")]
+    if not all(pid.isascii() and pid.isdigit() and len(pid) < 10 for pid in pids):
+        raise UserError(f"--close takes auto, none, or pids with commas between them; not {said!r}")
+    return frozenset(map(int, pids))
+
+
+def recording_session(opened: OpenedSource, targets: "FastTargets", probes: "ProbeClient") -> "MonitorSession":
+    """What is known of the host that is recorded; this user's probes are heard where it is this machine."""
+    from vramtui.monitor.fast_sampler import fast_sampler_for  # noqa: PLC0415 - only where something is recorded
+    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
+
+    sampler = fast_sampler_for(opened.source, targets)
+    if isinstance(targets, frozenset) and sampler is None:
+        sys.stderr.write(f"vramtui: no fast sampling: {opened.source.name} cannot sample single processes\n")
+    session = MonitorSession(jobs=opened.jobs or probes.jobs, sampler=sampler, targets=targets)
+    session.recorded_peaks = opened.peaks
+    if opened.jobs is None:
+        probes.listen()
+    if probes.problem:
+        sys.stderr.write(f"vramtui: recording without probes: {probes.problem}\n")
+    return session
+
+
+def _read_presets(matchers: "queue.SimpleQueue[Matcher]") -> None:
+    """Put in one that knows every preset."""
+    from vramtui.monitor.session import of_command  # noqa: PLC0415 - on a thread, which nobody waits for
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+
+    matchers.put(Matcher(PresetLibrary().all(), of_command))
+
+
+class Follower:
+    """Writes sample after sample until the time is over or a signal comes.
+
+    Args:
+        reads: where samples come from.
+        session: takes each of them.
+        sink: where they go.
+        report: is told how it goes.
+        newest: write only the newest of samples that had to wait; peaks of the others go with it.
+    """
+
+    def __init__(
+        self,
+        reads: "ReadQueue",
+        session: "MonitorSession",
+        sink: TickSink,
+        report: TroubleReport,
+        *,
+        newest: bool = False,
+    ) -> None:
+        self._reads = reads
+        self._session = session
+        self._sink = sink
+        self._report = report
+        self._newest = newest
+        self._is_over = False
+        self._matchers: queue.SimpleQueue[Matcher] = queue.SimpleQueue()
+
+    def follow(self, first: Sample, duration: float) -> None:
+        """Write the first sample and those of the next `duration` seconds."""
+        until = time.monotonic() + duration
+        threading.Thread(target=_read_presets, args=(self._matchers,), name="read presets", daemon=True).start()
+        self._take(first)
+        while (now := time.monotonic()) < until and not self._is_over:
+            result = self._reads.next(min(LOOK_EVERY, until - now))
+            if isinstance(result, Sample):
+                self._take(result)
+            elif isinstance(result, SourceFailed):
+                self._report.trouble(" ".join(filter(None, (result.message, result.hint))))
+            elif result is not None:
+                self._session.rest()
+                self._report.trouble(OVERDUE)
+
+    def end(self, number: int, frame: FrameType | None) -> None:
+        """A signal asked for the end: whoever waits for what comes next waits no more."""
+        del number, frame
+        self._is_over = True
+        self._reads.wake()
+
+    def _take(self, sample: Sample) -> None:
+        if not self._matchers.empty():
+            self._session.match_by(self._matchers.get())
+        self._session.ingest(sample)
+        while self._newest and isinstance(more := self._reads.next(0.0), Sample):
+            self._session.ingest(more)
+        self._sink.write(*self._session.recorded_tick())
+        self._report.took()

@@ -1,0 +1,1 @@
+"""Samples that another program sends, as a recording that goes on."""

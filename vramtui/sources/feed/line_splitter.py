@@ -1,0 +1,30 @@
+"""Lines out of what a pipe gives, piece by piece."""
+
+LONGEST_LINE = 64 << 20  # bytes
+
+
+class LineTooLarge(Exception):
+    """A line of more than LONGEST_LINE bytes: what sends it is no recording."""
+
+
+class LineSplitter:
+    """Keeps what has no newline yet."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+
+    def add(self, piece: bytes) -> list[bytes]:
+        """The lines that `piece` completes, without their newlines.
+
+        Raises:
+            LineTooLarge: one does not end.
+        """
+        if b"\n" not in piece:
+            self._rest += piece
+            if len(self._rest) > LONGEST_LINE:
+                raise LineTooLarge
+            return []
+        first, *lines = piece.split(b"\n")
+        lines.insert(0, bytes(self._rest) + first)
+        self._rest = bytearray(lines.pop())
+        return lines
