@@ -1,10 +1,13 @@
 """vLLM's share of a card, and how many tokens of keys and values fit into it."""
 
+from statistics import median
+
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.vllm_accuracy import errors, rows
 from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import GIB
@@ -32,6 +35,41 @@ def test_the_model_takes_what_vllm_says_it_takes() -> None:
     """It reports "model weights took 14.9888 GB" (GiB) for Llama 3.1 8B in bf16: the rotary table is in it."""
     estimate = serve(LLAMA_8B, ServeRun())
     assert (size(estimate, "weights") + size(estimate, "rotary table")) / GIB == pytest.approx(14.9888, abs=0.0002)
+
+
+def test_31_servers_started_with_what_is_said_of_them() -> None:
+    """Start-up logs of vLLM 0.19 on H100s; graphs and what lies outside torch are fitted to some of them."""
+    found = list(rows())
+    assert len(found) == 31
+    most = {"weights": 0.001, "activation": 0.005, "non_torch": 0.02, "graphs": 0.06, "kv_tokens": 0.0005}
+    for part, bound in most.items():
+        assert median(map(abs, errors(part, found))) <= bound, part
+    counted = [row for row in found if row.counted]
+    assert max(map(abs, errors("weights", counted))) <= 0.003
+    assert max(map(abs, errors("kv_tokens", counted))) <= 0.015
+    halves = [row for row in counted if "float32" not in row.name]
+    assert max(map(abs, errors("activation", halves))) <= 0.05
+
+
+def test_sequences_at_once_go_by_the_card_where_nothing_is_said() -> None:
+    """VLLM's own defaults: 1024 from 70 GiB on but for the A100, else 256; each word's score takes 14 bytes."""
+    large, small = serve(LLAMA_8B, ServeRun(max_model_len=8192)), serve(LLAMA_8B, ServeRun(max_num_seqs=256))
+    assert size(large, "profiled batch") > size(small, "profiled batch")
+    assert any("at most 1024 that run together" in note for note in large.assumptions)
+    a100 = serve(LLAMA_8B, ServeRun(max_model_len=8192), card("A100-80GB"))
+    assert any("at most 256 that run together" in note for note in a100.assumptions)
+
+
+def test_every_tensor_rank_samples_from_all_words() -> None:
+    one, four = (serve(LLAMA_8B, ServeRun(), parallel=Parallel(tensor=ranks)) for ranks in (1, 4))
+    assert size(one, "profiled batch") == size(four, "profiled batch")
+
+
+def test_graphs_lie_in_the_share_or_on_top_of_it() -> None:
+    within, above = (serve(LLAMA_8B, ServeRun(max_model_len=8192, graphs_in_share=kept)) for kept in (True, False))
+    graphs = size(within, "cuda graphs")
+    assert size(above, "kv cache") == pytest.approx(size(within, "kv cache") + graphs, abs=4 << 20)
+    assert above.process == pytest.approx(within.process + graphs, abs=4 << 20)
 
 
 @pytest.mark.parametrize(("tokens", "peak"), [(20000, 17.06), (29000, 17.98)])

@@ -12,7 +12,7 @@ from vramtui.core.schema.workload import Checkpointing, Lora, Optimizer, Precisi
 from vramtui.estimators.planner.mitigations import adapted_modules
 
 MOST, FINE, COARSE = 24, 4, 2
-USUAL_TOKENS, USUAL_CARDS, MOST_CARDS = 4096, 8, 64
+USUAL_TOKENS, USUAL_SEQUENCES, USUAL_CARDS, MOST_CARDS = 4096, 256, 8, 64
 RANKS = (None, 4, 8, 16, 32, 64, 128, 256)
 SHARES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)
 SMALL_QUANTIZATIONS = {"train": ("int8", "nf4", "nf4-double"), "infer": ("int8", "fp8", "int4", "nf4", "nf4-double")}
@@ -68,6 +68,11 @@ def _lengths(workload: Workload, value: Amount) -> tuple[Amount, ...]:
 def _has_sequence(workload: Workload) -> bool:
     length = getattr(workload.run, "sequence_length", 0)
     return (isinstance(length, int) and length > 0) or (length is None and isinstance(workload.model, TransformerModel))
+
+
+def _shares_out(workload: Workload) -> bool:
+    """llama.cpp's context holds all sequences together, however many there are."""
+    return isinstance(workload.run, ServeRun) and workload.run.engine == "vllm"
 
 
 def _image_key(workload: Workload) -> str | None:
@@ -158,9 +163,9 @@ KINDS = (
     Kind(
         "sequences",
         "sequences served at once",
-        _has("max_num_seqs"),
+        _shares_out,
         _read("max_num_seqs"),
-        _around(1, FINE),
+        _around(USUAL_SEQUENCES, FINE),
         _write("max_num_seqs"),
     ),
     Kind(

@@ -30,6 +30,7 @@ class RunField(msgspec.Struct, frozen=True):
         tokens: a number of tokens, which goes up and down a ladder.
         share: a fraction of 1, which goes by twentieths.
         attends: only models with attention have a use for it.
+        usual: where a number begins that the preset leaves open; one above 0 when absent.
     """
 
     name: str
@@ -39,11 +40,12 @@ class RunField(msgspec.Struct, frozen=True):
     tokens: bool = False
     share: bool = False
     attends: bool = False
+    usual: int | None = None
 
 
 FIELDS = (
     RunField("batch_size", "batch"),
-    RunField("max_num_seqs", "sequences"),
+    RunField("max_num_seqs", "sequences", usual=256),
     RunField("sequence_length", "seq", tokens=True, attends=True),
     RunField("max_model_len", "context", tokens=True, attends=True),
     RunField("new_tokens", "new tokens", least=0, tokens=True, attends=True),
@@ -125,6 +127,8 @@ def _next(field: RunField, value: Any, direction: int) -> Any:  # noqa: ANN401 -
         if value is None:
             return USUAL_LENGTH
         return _rung(value, direction, field.least)
+    if value is None and field.usual is not None:
+        return field.usual
     return min(MOST, max(field.least, (value or 0) + direction))
 
 

@@ -148,13 +148,15 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         engine: `vllm` takes a share of the card; `llama.cpp` what model and context need.
         gpu_memory_utilization: the share of the card vLLM takes.
         max_model_len: the longest sequence; llama.cpp's context, over all its sequences.
-        max_num_seqs: sequences at once.
+        max_num_seqs: sequences at once; vLLM's own default for the card when absent (256, or 1024 from 70 GiB on).
         max_num_batched_tokens: tokens in one pass; llama.cpp's micro-batch (512) when absent there.
         precision: what weights and products are kept in.
         quantization: how the weights of linear layers are kept instead.
         kv_cache: what keys and values are kept in; the precision's type when absent.
         block_size: tokens in one page of the cache.
         enforce_eager: no CUDA graphs.
+        graphs_in_share: CUDA graphs are taken out of the share, as vLLM does since 0.21; before, and with
+            VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0, they lie on top of it.
         gpu_layers: blocks on the card, for llama.cpp; all when absent.
         stored: what the model's file really holds, where it was looked at.
     """
@@ -162,13 +164,14 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     engine: Literal["vllm", "llama.cpp"] = "vllm"
     gpu_memory_utilization: PositiveFraction = 0.9
     max_model_len: Tokens | None = None
-    max_num_seqs: Positive = 256
+    max_num_seqs: Positive | None = None
     max_num_batched_tokens: Tokens | None = None
     precision: Precision = "bf16"
     quantization: Quantization | None = None
     kv_cache: CacheType | None = None
     block_size: Tokens = 16
     enforce_eager: bool = False
+    graphs_in_share: bool = True
     gpu_layers: NotNegative | None = None
     stored: Stored | None = None
 

@@ -152,7 +152,7 @@ def _vllm(run: ServeRun) -> Iterator[Mitigation]:
     if run.gpu_memory_utilization > 0.5:
         cost = "room for fewer tokens, so fewer requests at once"
         yield _lever("half of the card", SLOWER + 1, cost, run__gpu_memory_utilization=0.5)
-    if run.max_num_seqs > FEW_SEQUENCES:
+    if run.max_num_seqs is None or run.max_num_seqs > FEW_SEQUENCES:
         cost = f"at most {FEW_SEQUENCES} requests run together"
         yield _lever(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, run__max_num_seqs=FEW_SEQUENCES)
     if run.kv_cache is None and run.precision != "fp32":

@@ -11,31 +11,31 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.serving.parts import ServingPart, TooLarge, context_length, served
 from vramtui.estimators.analytic.serving.vllm_cache import Pages, pages_of
-from vramtui.estimators.analytic.serving.vllm_profiling import (
-    GRAPH_PER_LAYER,
-    Profiled,
-    graph_bytes,
-    graphs_captured,
-    profiled_batch,
-)
+from vramtui.estimators.analytic.serving.vllm_graphs import SOURCE as GRAPH_SOURCE
+from vramtui.estimators.analytic.serving.vllm_graphs import graph_bytes, graphs_captured
+from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch, tuning_buffer
 from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
 from vramtui.estimators.analytic.sizes.kv_cache import cache_bits, cache_source, shape_words
 from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
 from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
 from vramtui.estimators.analytic.sizes.precision import inference_recipe
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
+from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.context import cuda_context_bytes
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
-# Of the context, what the first pass loads counts against the share; what stood there before it does not
-# (0.24 of 0.75 GiB on H100s).
-LOADED_BY_PASS = 3
+# Of the context, what the first pass loads counts against the share; what stood there before it does not: 0.25 of
+# 0.76 GiB on H100s, and 0.07 where the ranks have met before the first look, which loads most of it (vLLM 0.19).
+LOADED_BY_PASS, LOADED_LATER = 0.4, 0.11
 WORKER = "vLLM, vllm/v1/worker/gpu_worker.py, determine_available_memory"
 LARGE_CARD = 70 * GIB
-# What the first pass of tensor ranks takes outside torch beyond what that of one rank does: 2.06-2.21 GiB on H100s
-# with 2 and 4 ranks against 0.24-0.26 GiB alone (vLLM 0.19).
-TENSOR_LINKS = 1900 * MIB
+# What the first pass of tensor ranks takes outside torch beyond that: 2.06-2.21 GiB on H100s with 2 and 4 ranks
+# against 0.07 of pipeline stages (vLLM 0.19). Fitted: buffers of custom and FlashInfer all-reduce are in it, but do not
+# account for it.
+TENSOR_LINKS = 2040 * MIB
+# Sequences at once where nothing is said (vllm/engine/arg_utils.py, get_batch_defaults).
+SEQUENCES, SEQUENCES_LARGE = 256, 1024
 
 
 class VllmWorker(NamedTuple):
@@ -46,6 +46,7 @@ class VllmWorker(NamedTuple):
     profiled: Profiled
     rotary: int
     graphs: int
+    graphs_in_share: bool
     workspace: int
     kernels: int
     links: int
@@ -56,7 +57,8 @@ class VllmWorker(NamedTuple):
         """Everything but keys and values."""
         held = self.weights.held
         outside = self.kernels + self.links
-        return held.bytes + held.tails + self.rotary + self.profiled.bytes + self.graphs + self.workspace + outside
+        graphs = self.graphs if self.graphs_in_share else 0
+        return held.bytes + held.tails + self.rotary + self.profiled.bytes + graphs + self.workspace + outside
 
 
 class Server:
@@ -69,9 +71,11 @@ class Server:
         self.length = context_length(model, run)
         self.budget = int(device.total_memory * run.gpu_memory_utilization)
         links = TENSOR_LINKS if parallel.tensor > 1 else 0
-        workers = [_worker(share, run, device, links) for share in telling_shares(model, parallel)]
-        self.worker = min(workers, key=self._room)
+        shares = telling_shares(model, parallel)
+        self.workers = [_worker(share, run, device, links, model.vocab_size) for share in shares]
+        self.worker = min(self.workers, key=self._room)
         self.blocks = self._room(self.worker)
+        self.sequences = sequences_at_once(run, device)
 
     def _room(self, worker: VllmWorker) -> int:
         """Pages that fit beside everything else."""
@@ -81,7 +85,7 @@ class Server:
         """What the process holds on the fullest card."""
         self._refuse_small()
         worker = self.worker
-        reserved = self.budget - worker.kernels - worker.links
+        reserved = self.budget - worker.kernels - worker.links + (0 if worker.graphs_in_share else worker.graphs)
         pieces, notes = self._pieces(), self._notes()
         return served(pieces, self.device, notes, reserved=reserved, ranks=self.ranks, links=worker.links)
 
@@ -111,7 +115,7 @@ class Server:
         )
 
     def _pieces(self) -> list[ServingPart]:
-        worker, run = self.worker, self.run
+        worker = self.worker
         return [
             *weight_pieces(worker.weights),
             ServingPart(
@@ -136,9 +140,9 @@ class Server:
                 name="cuda graphs",
                 line="workspaces",
                 bytes=worker.graphs,
-                formula=f"{graphs_captured(run.max_num_seqs)} graphs over {worker.share.layers} layers, "
-                f"{GRAPH_PER_LAYER:,} B each",
-                source="vLLM's own reports of captured graphs, within a factor of two",
+                formula=f"{graphs_captured(self.sequences)} graphs over {worker.share.layers} layers"
+                + ("" if worker.graphs_in_share else ", on top of the share"),
+                source=GRAPH_SOURCE,
             ),
             ServingPart(
                 name="workspaces",
@@ -172,7 +176,7 @@ class Server:
         at_once = self.blocks / pages.per_sequence
         room = (
             f"room for {pages.tokens(self.blocks):,} tokens of keys and values: {at_once:.2f} sequences of "
-            f"{self.length:,} tokens at once, of at most {run.max_num_seqs} that run together"
+            f"{self.length:,} tokens at once, of at most {self.sequences} that run together"
         )
         notes = [taken, room]
         if parallel.ranks > 1:
@@ -199,19 +203,29 @@ def _check(run: ServeRun) -> None:
         raise UserError(f"run.kv_cache = {run.kv_cache!r}: vLLM keeps its cache in 16 bits or in fp8")
 
 
-def _worker(share: Share, run: ServeRun, device: Device, links: int) -> VllmWorker:
+def _worker(share: Share, run: ServeRun, device: Device, links: int, vocabulary: int) -> VllmWorker:
     recipe, length = inference_recipe(run.precision), context_length(share.model, run)
-    batch = batched_tokens(run, device)
+    sequences = sequences_at_once(run, device)
+    batch = ProfiledPass(
+        tokens=batched_tokens(run, device),
+        sequences=sequences,
+        itemsize=recipe.compute,
+        vocabulary=vocabulary,
+        multiprocessors=card_limits(device).multiprocessors,
+        tuned=0 if run.enforce_eager else tuning_buffer(device.capability),
+    )
+    loaded = LOADED_LATER if share.stages > 1 or links else LOADED_BY_PASS
     return VllmWorker(
         share=share,
         weights=weights_of(share, run, recipe),
-        profiled=profiled_batch(share, batch, run.max_num_seqs, recipe.compute),
+        profiled=profiled_batch(share, batch),
         rotary=rotary_bytes(share.model, recipe.compute),
-        graphs=0 if run.enforce_eager else graph_bytes(share.layers, run.max_num_seqs),
+        graphs=0 if run.enforce_eager else graph_bytes(share, sequences, recipe.compute, device.capability),
+        graphs_in_share=run.graphs_in_share,
         workspace=workspace_bytes(device.capability),
-        kernels=cuda_context_bytes(device.capability) // LOADED_BY_PASS,
+        kernels=int(cuda_context_bytes(device.capability) * loaded),
         links=links,
-        pages=pages_of(share, cache_bits(run.kv_cache, run.precision), run.block_size, length, batch),
+        pages=pages_of(share, cache_bits(run.kv_cache, run.precision), run.block_size, length, batch.tokens),
     )
 
 
@@ -226,4 +240,13 @@ def batched_tokens(run: ServeRun, device: Device) -> int:
     """Tokens in one pass: vLLM's own default goes by the card, 8192 from 70 GiB on but for the A100, else 2048."""
     if run.max_num_batched_tokens is not None:
         return run.max_num_batched_tokens
-    return 8192 if device.total_memory >= LARGE_CARD and device.capability != (8, 0) else 2048
+    return 8192 if _is_large(device) else 2048
+
+
+def sequences_at_once(run: ServeRun, device: Device) -> int:
+    """Sequences that run together: vLLM's own default goes by the card as the tokens of a pass do."""
+    return run.max_num_seqs or (SEQUENCES_LARGE if _is_large(device) else SEQUENCES)
+
+
+def _is_large(device: Device) -> bool:
+    return device.total_memory >= LARGE_CARD and device.capability != (8, 0)

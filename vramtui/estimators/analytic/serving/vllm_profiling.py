@@ -1,20 +1,47 @@
-"""What vLLM's profiling run needs at its fullest, and its CUDA graphs."""
+"""What vLLM's profiling run needs at its fullest; each part by the code of vLLM 0.19 that allocates it."""
 
 import msgspec
 
-from vramtui.core.base.units import KIB
+from vramtui.core.base.units import MIB
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic.sizes.parameters import latent_dims
 from vramtui.estimators.analytic.sizes.partition import Share
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
-# Bytes the sampler holds for each logit: 16 bits as computed, fp32, fp32 sorted, and their int64 places.
-SAMPLED = 2 + 4 + 4 + 8
-# 0.73 GiB for 51 graphs in pieces and 35 whole ones of some 40 layers (vLLM 0.25's own estimate).
-GRAPH_PER_LAYER = 192 * KIB
-MOST_CAPTURED = 512
-# Tensors of the residual stream alive at once: the residual, what was normed, and what it was normed from.
+# fp32 copies of the logits at once (v1/sample/sampler.py, v1/sample/ops/topk_topp_sampler.py): the logits that are
+# sampled from, their probabilities, and the exponential noise that these are divided by. The logits as computed live
+# on beside them (v1/worker/gpu_model_runner.py, _dummy_sampler_run).
+FP32_COPIES = 3
+# Tensors of the residual stream alive at once while the MLP works: what attention gave, the residual that came in (the
+# caller of a compiled piece holds both), and the residual that goes on.
 STREAMS = 3
+# Residual and hidden states that a pipeline stage receives or hands on, kept for good
+# (v1/worker/gpu_model_runner.py, intermediate_tensors).
+HANDED_ON = 2
+# Inductor times its kernels the first time that they run, and clears the L2 cache with a buffer of its size between
+# runs (torch/_inductor/runtime/benchmarking.py, InductorBenchmarker). MiB of L2 by capability, NVIDIA's whitepapers;
+# of cards not listed the smallest.
+L2_CACHE = {(8, 0): 40, (8, 6): 6, (8, 9): 72, (9, 0): 50, (10, 0): 126, (12, 0): 96}
+
+
+class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
+    """One profiled pass.
+
+    Attributes:
+        tokens: in it.
+        sequences: that are sampled for.
+        itemsize: bytes of one number of the activations.
+        vocabulary: words of the whole model, whose logits every tensor rank gathers.
+        multiprocessors: of the card.
+        tuned: bytes that Inductor holds while it times kernels; 0 in eager mode.
+    """
+
+    tokens: int
+    sequences: int
+    itemsize: int
+    vocabulary: int
+    multiprocessors: int
+    tuned: int = 0
 
 
 class Profiled(msgspec.Struct, frozen=True):
@@ -24,23 +51,57 @@ class Profiled(msgspec.Struct, frozen=True):
     formula: str
 
 
-def profiled_batch(share: Share, tokens: int, sequences: int, itemsize: int) -> Profiled:
-    """The fullest moment of one pass over `tokens` tokens and of sampling for `sequences` sequences."""
-    model, wide = share.model, tokens * share.model.hidden_size * itemsize
-    stream = STREAMS * rounded(wide)
+def tuning_buffer(capability: tuple[int, int]) -> int:
+    """Bytes of the buffer with which Inductor clears the L2 cache."""
+    return L2_CACHE.get(capability, min(L2_CACHE.values())) * MIB
+
+
+def profiled_batch(share: Share, run: ProfiledPass) -> Profiled:
+    """The fullest moment of one pass and of sampling after it (v1/worker/gpu_model_runner.py, profile_run)."""
+    model, wide = share.model, rounded(run.tokens * share.model.hidden_size * run.itemsize)
+    kept = expert_workspace(share, run) + (HANDED_ON * wide if share.stages > 1 else 0)
+    each = f"{run.tokens:,} tokens x {run.itemsize} B x"
     moments = [
-        Profiled(stream + rounded(tokens * numbers * itemsize), f"{tokens:,} tokens x {itemsize} B x ({words})")
+        Profiled(kept + STREAMS * wide + rounded(run.tokens * numbers * run.itemsize) + run.tuned, f"{each} ({words})")
         for numbers, words in (_attention(model), _feed_forward(model, share))
     ]
     if share.ends:
-        vocabulary = share.model.vocab_size
-        sampled = rounded(wide) + rounded(sequences * vocabulary * SAMPLED)
-        words = (
-            f"sampling for {sequences} sequences: {vocabulary:,} logits x {SAMPLED} B, beside {tokens:,} tokens x "
-            f"{model.hidden_size} x {itemsize} B"
-        )
-        moments.append(Profiled(sampled, words))
-    return max(moments, key=lambda moment: moment.bytes)
+        moments.append(_sampling(share, run, kept + wide))
+    fullest = max(moments, key=lambda moment: moment.bytes)
+    if not kept:
+        return fullest
+    return Profiled(fullest.bytes, f"{fullest.formula}; {kept:,} B that experts or the next stage keep")
+
+
+def _sampling(share: Share, run: ProfiledPass, kept: int) -> Profiled:
+    """Sampling for as many sequences as run together, while the hidden states of all tokens are held.
+
+    The top-k kernel keeps a row of logits for each multiprocessor (v1/sample/ops/topk_topp_triton.py, _BUFFER_CACHE);
+    the last hidden states are held twice, as they came and as the random ones that stand in for them. fp32 logits are
+    not copied.
+    """
+    rows, words = min(run.sequences, run.tokens), run.vocabulary
+    copies = (run.itemsize if run.itemsize != 4 else 0) + FP32_COPIES * 4
+    last = 2 * rounded(rows * share.model.hidden_size * run.itemsize)
+    size = kept + last + rounded(rows * words * copies) + rounded(min(run.multiprocessors, rows) * words * 4)
+    formula = (
+        f"sampling for {rows:,} sequences: {words:,} logits x {copies} B, beside {run.tokens:,} tokens x "
+        f"{share.model.hidden_size} x {run.itemsize} B"
+    )
+    return Profiled(size, formula)
+
+
+def expert_workspace(share: Share, run: ProfiledPass) -> int:
+    """The two buffers in which experts work, kept from the first pass on and shared by all layers.
+
+    vllm/model_executor/layers/fused_moe/fused_moe.py, TritonExperts.workspace_shapes, and v1/worker/workspace.py.
+    """
+    model = share.model
+    if model.num_experts is None or share.stop <= model.first_k_dense_replace:
+        return 0
+    rows, inner = run.tokens * (model.num_experts_per_tok or 1), model.expert_size
+    halves = max(inner, model.hidden_size), max((2 if model.gated_mlp else 1) * inner, model.hidden_size)
+    return sum(rounded(rows * width * run.itemsize) for width in halves)
 
 
 def _attention(model: TransformerModel) -> tuple[int, str]:
@@ -55,27 +116,9 @@ def _attention(model: TransformerModel) -> tuple[int, str]:
 
 
 def _feed_forward(model: TransformerModel, share: Share) -> tuple[int, str]:
-    """The same while a layer's MLP or experts work."""
+    """The same while a layer's MLP works, or the shared expert beside the routed ones' workspace."""
     twice = 2 if model.gated_mlp else 1
     stream = f"{STREAMS} x {model.hidden_size} stream"
-    if model.num_experts is None or share.stop <= model.first_k_dense_replace:
-        inner = (twice + 1) * model.ffn_size
-        return inner, f"{stream} + {twice + 1} x {model.ffn_size} MLP"
-    copies = model.num_experts_per_tok or 1
-    numbers = copies * ((twice + 1) * model.expert_size + model.hidden_size)
-    return numbers, f"{stream} + {copies} experts x ({twice + 1} x {model.expert_size} + {model.hidden_size})"
-
-
-def graphs_captured(sequences: int) -> int:
-    """Graphs: of whole passes for batches of up to `sequences`, and in pieces for up to twice as many.
-
-    Sizes are 1, 2, 4, by eights to 256, and by sixteens beyond.
-    """
-    largest = min(2 * sequences, MOST_CAPTURED)
-    sizes = [1, 2, 4, *range(8, 257, 8), *range(272, MOST_CAPTURED + 1, 16)]
-    return sum((size <= largest) + (size <= min(sequences, 256)) for size in sizes)
-
-
-def graph_bytes(layers: int, sequences: int) -> int:
-    """Bytes of all captured graphs."""
-    return GRAPH_PER_LAYER * layers * graphs_captured(sequences)
+    if model.num_experts is None or share.first < model.first_k_dense_replace:
+        return (twice + 1) * model.ffn_size, f"{stream} + {twice + 1} x {model.ffn_size} MLP"
+    return (twice + 1) * model.shared_size, f"{stream} + {twice + 1} x {model.shared_size} shared expert"

@@ -1,14 +1,23 @@
 """A served model's weights: in their own types, and what a quantisation leaves alone."""
 
+from collections.abc import Iterable
+
 import msgspec
 
+from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.serving.parts import ServingPart
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.partition import Share, share_tensors
 from vramtui.estimators.analytic.sizes.precision import Recipe
-from vramtui.estimators.analytic.sizes.quantization import quantized, quantizes, words_for
+from vramtui.estimators.analytic.sizes.quantization import EVERYTHING, quantized, quantizes, words_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+
+# vLLM keeps these as one tensor each: QKVParallelLinear and MergedColumnParallelLinear
+# (vllm/model_executor/layers/linear.py, 0.19).
+MERGED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj"} | dict.fromkeys(
+    ("gate_proj", "up_proj"), "gate_up_proj"
+)
 
 
 class ServedWeights(msgspec.Struct, frozen=True):
@@ -20,7 +29,7 @@ class ServedWeights(msgspec.Struct, frozen=True):
 
 def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
     """The weights that one rank loads."""
-    tensors = share_tensors(share)
+    tensors = share_tensors(share) if run.quantization in EVERYTHING else merged(share_tensors(share), share.model)
     count = sum(tensor.numel * tensor.count for tensor in tensors)
     if run.quantization is None:
         return ServedWeights(held(tensors, recipe.frozen), f"{count:,} parameters x {recipe.frozen} B")
@@ -28,6 +37,20 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
     words = f"{count:,} parameters, {run.quantization}: {words_for(run.quantization)}"
     left = sorted({tensor.module for tensor in tensors if _stays(tensor, run)})
     return ServedWeights(packed, f"{words}; {', '.join(left)} stay as they are" if left else words)
+
+
+def merged(tensors: Iterable[Parameter], model: TransformerModel) -> tuple[Parameter, ...]:
+    """`tensors` with those laid together that vLLM keeps as one: their rows add up."""
+    found: dict[tuple[object, ...], Parameter] = {}
+    for tensor in tensors:
+        module = MERGED.get(tensor.module, tensor.module)
+        if module == tensor.module or not tensor.layer or (module == "gate_up_proj" and not model.gated_mlp):
+            found[(len(found),)] = tensor
+            continue
+        key = (module, tensor.shape[1:], tensor.count)
+        rows = tensor.shape[0] + (found[key].shape[0] if key in found else 0)
+        found[key] = msgspec.structs.replace(tensor, module=module, shape=(rows, *tensor.shape[1:]))
+    return tuple(found.values())
 
 
 def weight_pieces(weights: ServedWeights) -> list[ServingPart]:
