@@ -5,9 +5,9 @@ from array import array
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramtui.app.state.memory_series import ceiling
 from vramtui.app.state.view import Series
-from vramtui.app.state.view_builder import ceiling
-from vramtui.app.ui.braille import DOTS, braille_rows, buckets, levels
+from vramtui.app.ui.graph.braille import DOTS, braille_rows, buckets, levels
 from vramtui.core.base.units import GIB
 
 

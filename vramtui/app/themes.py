@@ -91,13 +91,16 @@ class Palette:
 
     Args:
         variables: the theme's variables as Textual resolves them, and ours.
+        plain: nothing is coloured.
 
     Attributes:
         is_true: no colour is left to the terminal.
+        is_plain: nothing is coloured, so that what colours tell has to be told otherwise.
     """
 
-    def __init__(self, variables: dict[str, str]) -> None:
+    def __init__(self, variables: dict[str, str], *, plain: bool = False) -> None:
         self._variables = variables
+        self.is_plain = plain
         self.is_true = not any("ansi" in colour for colour in variables.values())
         self._made: dict[tuple[str, str, bool], Style] = {}
 

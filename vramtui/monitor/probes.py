@@ -27,13 +27,13 @@ def on_known_cards(jobs: "Sequence[ObservedJob]", sample: Sample | None) -> "Seq
     """
     if not jobs or sample is None:
         return jobs
-    known = {_bare(gpu.uuid) for gpu in sample.gpus}
+    known = {bare_uuid(gpu.uuid) for gpu in sample.gpus}
     return tuple(job if _is_placed(job, known) else _placed(job, sample, known) for job in jobs)
 
 
 def _is_placed(job: "ObservedJob", known: AbstractSet[str]) -> bool:
     devices = () if job.hello is None else job.hello.devices
-    return all(device.uuid is not None and _bare(device.uuid) in known for device in devices)
+    return all(device.uuid is not None and bare_uuid(device.uuid) in known for device in devices)
 
 
 def _placed(job: "ObservedJob", sample: Sample, known: AbstractSet[str]) -> "ObservedJob":
@@ -45,14 +45,15 @@ def _placed(job: "ObservedJob", sample: Sample, known: AbstractSet[str]) -> "Obs
     by_index = {gpu.index: gpu.uuid for gpu in cards if gpu.mig_parent is None}
     devices = tuple(
         device
-        if device.uuid is not None and _bare(device.uuid) in known
+        if device.uuid is not None and bare_uuid(device.uuid) in known
         else msgspec.structs.replace(device, uuid=only or by_index.get(device.index))
         for device in hello.devices
     )
     return msgspec.structs.replace(job, hello=msgspec.structs.replace(hello, devices=devices))
 
 
-def _bare(uuid: str) -> str:
+def bare_uuid(uuid: str) -> str:
+    """A card's uuid without what PyTorch leaves out of it: `GPU-` or `MIG-`."""
     return uuid.removeprefix("GPU-").removeprefix("MIG-")
 
 
@@ -88,6 +89,6 @@ def find_job(jobs: Jobs, pid: int, uuid: str) -> "tuple[ObservedJob, int] | None
     for job in jobs():
         if job.pid == pid and job.hello is not None:
             for device in job.hello.devices:
-                if device.uuid is not None and _bare(device.uuid) == _bare(uuid):
+                if device.uuid is not None and bare_uuid(device.uuid) == bare_uuid(uuid):
                     return job, device.index
     return None

@@ -1,6 +1,6 @@
 """What is known of a watched host: each sample goes through here, whoever reads it and whatever shows it."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +16,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
+from vramtui.monitor.job_memory import JobMemory
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger
 from vramtui.monitor.recorder import RecordedTick
@@ -47,6 +48,18 @@ class Presets(Protocol):
         Raises:
             UserError: there is none of that name.
         """
+        ...
+
+
+class Past(Protocol):
+    """What a source knows of the time before it was opened, as the demo does."""
+
+    def samples(self) -> Iterable[Sample]:
+        """Its samples, the oldest first; the latest is older than any to come."""
+        ...
+
+    def jobs(self) -> "Iterable[tuple[float, Sequence[ObservedJob]]]":
+        """What jobs had told by each of some times (seconds since the epoch), the oldest first."""
         ...
 
 
@@ -101,6 +114,7 @@ class MonitorSession:
     Attributes:
         sample: the latest.
         history: every process seen. It has taken `sample`.
+        job_memory: what jobs told of their memory over time.
         matched: the preset of each process in `sample` that has one.
         presets: those that are known, by key.
         by_hand: the preset that somebody has assigned to a process (None: none).
@@ -127,6 +141,7 @@ class MonitorSession:
         self.run_writer = run_writer
         self.sample: Sample | None = None
         self.history = History()
+        self.job_memory = JobMemory()
         self.matched: Mapping[ProcessKey, PresetFile] = {}
         self.presets: dict[str, PresetFile] = {}
         self.by_hand: dict[ProcessKey, str | None] = {}
@@ -136,6 +151,7 @@ class MonitorSession:
         self.new_alerts: tuple[Alert, ...] = ()
         self._matcher: ProcessMatcher = Matcher(())
         self._derived = derived
+        self._past: Past | None = None
         self._is_matching = False
         self._sampler = sampler
         self._targets = targets
@@ -156,6 +172,8 @@ class MonitorSession:
         self.note_recorded_peaks(self.history, sample.taken_at)
         self.sample = sample
         self.rematch()
+        if self._is_matching:  # the demo's jobs cost it the analytic estimator, which the first paint does without
+            self.job_memory.take(sample.taken_at, self.jobs())
         self.look_closely()
         if self._alerts is not None:
             found = self._alerts.update(sample, self.history, self.stated_estimates())
@@ -185,6 +203,12 @@ class MonitorSession:
         self.new_alerts = ()
         self._is_quiet = True
 
+    def backfill(self, past: Past) -> None:
+        """Know what was seen before the first sample: no alert, run or recording is made of it."""
+        self._past = past
+        for sample in past.samples():
+            self.history.add(sample)
+
     # --- presets -------------------------------------------------------------------------------------------------
 
     def match_by(self, matcher: ProcessMatcher) -> None:
@@ -197,6 +221,9 @@ class MonitorSession:
         """Know these presets from now on, beside one that was chosen by its path."""
         for found in presets:
             self.presets.setdefault(found.key, found)
+        for at, jobs in self._past.jobs() if self._past is not None else ():
+            self.job_memory.take(at, jobs)
+        self._past = None
         self.match_by(Matcher(self.presets.values(), of_command))
 
     def add_preset(self, found: PresetFile) -> None:

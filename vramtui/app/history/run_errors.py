@@ -5,7 +5,7 @@ from textual.strip import Strip
 from vramtui.app.history.model import Errors, HistoryView
 from vramtui.app.history.run_columns import card_name
 from vramtui.app.themes import Palette
-from vramtui.app.ui.braille import DOTS, braille_rows
+from vramtui.app.ui.graph.braille import DOTS, braille_rows
 from vramtui.app.ui.lines import Framed, Piece, between, fit, paragraph, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import MIB, format_percent

@@ -7,11 +7,11 @@ from textual.binding import Binding
 from textual.containers import Container, Vertical, VerticalScroll
 
 from vramtui.app.history.run_parts import RunFacts, RunLedger, RunValues
+from vramtui.app.state.memory_series import ceiling
 from vramtui.app.state.view import Series, View
-from vramtui.app.state.view_builder import ceiling
 from vramtui.app.themes import Palette
 from vramtui.app.ui.dialog import Window
-from vramtui.app.ui.memory_graph import MemoryGraph
+from vramtui.app.ui.graph.memory_graph import MemoryGraph
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
 from vramtui.core.runs.run import Run, StoredRun

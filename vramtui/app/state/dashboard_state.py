@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 from vramtui.app.state.grouped_rows import GroupChoice
+from vramtui.app.state.memory_series import series
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.silence import silent
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, HeldTotals, Panel, ProcessRow, RowId, SortColumn, View
-from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel, series, what_if_of
+from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel
 from vramtui.core.estimate.devices import Device
 from vramtui.core.observation.history import History
 from vramtui.core.observation.readings import ProcessKey, Sample
@@ -234,7 +235,6 @@ class DashboardState:
         matched = predicted.rows()
         self._predicts = self._predicts or any(row.predicted is not None for row in matched)
         shown = self._panel(chosen, matched)
-        expected = chosen.predicted if chosen is not None else None
         return View(
             sample=sample,
             rows=rows if grouped is None else grouped,
@@ -246,7 +246,7 @@ class DashboardState:
             bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,
             chosen_at=at,
-            series=series(sample, self.history, chosen, expected, self.span, what_if=what_if_of(shown, chosen)),
+            series=series(self.session, sample, chosen, shown, self.span),
             panel=shown,
             sort=self.sort,
             reverse=self.reverse,

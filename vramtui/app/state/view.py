@@ -75,10 +75,25 @@ class GpuBar(msgspec.Struct, frozen=True):
     age: float | None = None
 
 
+class Layers(msgspec.Struct, frozen=True, eq=False):
+    """What a process's memory is made of, from below: for each category of `names` its bytes from each of `times` on
+    (seconds since the epoch). What is seen beyond them is `rest`, a colour; `source` says who knows that, in words.
+    """
+
+    names: tuple[str, ...]
+    times: Sequence[float]
+    values: tuple[Sequence[int], ...]
+    rest: str
+    source: str
+
+
 class Series(msgspec.Struct, frozen=True, eq=False):
     """What the graph draws: the chosen process's memory. Point i holds from times[i] until times[i + 1]; the last
     one until `end`. Seconds since the epoch and bytes. `ends` stand below its beginning and its end where that is not
     so long ago and now. `what_if` is the peak with the changes made in the panel, None where there are none.
+
+    `layers` is what the memory is made of, where somebody knows. `expected` is from when on how much was predicted to
+    be held, where the job told when its phases began. `busy` is the GPU's utilisation in per cent over time.
     """
 
     title: str
@@ -90,6 +105,9 @@ class Series(msgspec.Struct, frozen=True, eq=False):
     predicted: int | None
     ends: tuple[str, str] | None = None
     what_if: int | None = None
+    layers: Layers | None = None
+    expected: tuple[tuple[float, int], ...] = ()
+    busy: tuple[Sequence[float], tuple[Sequence[int], ...]] | None = None
 
 
 class Panel(msgspec.Struct, frozen=True, eq=False):

@@ -1,27 +1,18 @@
 """The parts of a View, each made from what is known by a function of nothing else."""
 
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
-from vramtui.app.state.view import GpuBar, Panel, ProcessRow, Series
-from vramtui.core.base.text import printable
-from vramtui.core.base.units import GIB, MIB, format_duration
+from vramtui.app.state.view import GpuBar, Panel, ProcessRow
 from vramtui.core.estimate.comparison import compare
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
-from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
+from vramtui.core.observation.readings import Gpu, Sample
 from vramtui.core.observation.snapshot import device_of, observed_ledger
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import Jobs, no_jobs, reported_ledger
-
-HEADROOM = 1.08
-_CEILINGS = tuple(size * MIB for size in (64, 128, 256, 512, 768)) + tuple(
-    size * GIB for size in (1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
-)
 
 
 def bars(
@@ -67,53 +58,6 @@ def _bar(
         return GpuBar(gpu, predicted, is_chosen)
     at, last = answered[gpu.uuid]
     return GpuBar(gpu, None, is_chosen, last, sample.taken_at - at)
-
-
-def series(
-    sample: Sample,
-    history: History,
-    chosen: ProcessRow | None,
-    predicted: int | None,
-    span: int,
-    *,
-    what_if: int | None = None,
-) -> Series | None:
-    """The chosen process's memory over the last `span` seconds (0: since it was first seen), under its predicted peak
-    and the one of what is tried out.
-    """
-    track = history.tracks.get(chosen.id) if chosen is not None and isinstance(chosen.id, ProcessKey) else None
-    if chosen is None or track is None:
-        return None
-    age = chosen.age or 0.0
-    end = sample.taken_at - age if track.gone_at is None else min(sample.taken_at, track.gone_at)
-    start = end - span if span else track.first_seen
-    first = max(0, bisect_right(track.times, start) - 1)
-    last = bisect_right(track.times, end)
-    highest = max(chosen.peak or 0, predicted or 0, what_if or 0)
-    name = printable(track.process.command or track.process.name or "")
-    return Series(
-        title=f"pid {track.process.pid} · {name}",
-        times=track.times[first:last],
-        values=track.values[first:last],
-        start=start,
-        end=max(end, start + 1),
-        ceiling=ceiling(highest, chosen.gpu.memory.total),
-        predicted=predicted,
-        what_if=what_if,
-        ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
-    )
-
-
-def ceiling(highest: int, total: int | None) -> int:
-    """The top of the graph's scale in bytes: a round size above `highest`, or the card's total where that is near.
-
-    It depends on the peak and the prediction only, so the scale stands still while the memory goes up and down.
-    """
-    wanted = highest * HEADROOM
-    found = next((int(size) for size in _CEILINGS if size >= wanted), int(wanted))
-    if total is not None and highest <= total < found:
-        return total
-    return found
 
 
 def row_for_panel(preset: str, chosen: ProcessRow | None, every: Iterable[ProcessRow]) -> ProcessRow | None:
@@ -172,15 +116,6 @@ def panel(
 def _estimate(predictor: Predictor, workload: Workload, device: Device) -> Estimate | None:
     """What is answered at once, or what a trace said."""
     return predictor.ask(workload, device).estimate or predictor.traced(workload, device)
-
-
-def what_if_of(shown: Panel | None, chosen: ProcessRow | None) -> int | None:
-    """The process's peak with the changes made in the panel, where the chosen row is the process that it is set beside;
-    None where nothing is changed.
-    """
-    if shown is None or shown.matched is None or shown.estimate is None or chosen is None:
-        return None
-    return shown.estimate.process if chosen.preset == shown.preset.key else None
 
 
 def row_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:

@@ -52,7 +52,7 @@ class Colours:
     def follow_theme(self) -> None:
         """Take the theme's colours, now and whenever it changes."""
         self._app.theme_changed_signal.subscribe(self._app, self._on_theme)
-        self.palette = Palette(self._variables)
+        self.palette = Palette(self._variables, plain=self.plain)
 
     def themes(self) -> dict[str, Theme]:
         """Those that there are, by name: ours and Textual's."""
@@ -64,5 +64,5 @@ class Colours:
 
     def _on_theme(self, theme: Theme) -> None:
         del theme
-        self.palette = Palette(self._variables)
+        self.palette = Palette(self._variables, plain=self.plain)
         self._draw()

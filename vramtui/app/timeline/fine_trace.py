@@ -4,9 +4,9 @@ from textual.strip import Strip
 
 from vramtui.app.themes import Palette
 from vramtui.app.timeline.view import TimelineView
-from vramtui.app.ui.braille import DOTS, braille_rows, levels
+from vramtui.app.ui.graph.braille import DOTS, braille_rows, levels
+from vramtui.app.ui.graph.memory_graph import AXIS, ticks
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
-from vramtui.app.ui.memory_graph import AXIS, ticks
 from vramtui.core.base.units import format_bytes
 from vramtui.estimators.traced.process.results import TracePoint, TraceResult
 

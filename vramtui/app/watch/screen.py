@@ -13,9 +13,9 @@ from vramtui.app.state.view import View
 from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.themes import Palette
 from vramtui.app.ui.banner import Banner
+from vramtui.app.ui.graph.memory_graph import MemoryGraph
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
-from vramtui.app.ui.memory_graph import MemoryGraph
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.gpu_panel import GpuPanel

@@ -3,7 +3,7 @@
 from functools import cache
 
 from vramtui.core.estimate.devices import card
-from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.estimate import Estimate, Phase
 from vramtui.core.observation.probe_messages import (
     Beat,
     Hello,
@@ -22,21 +22,23 @@ from vramtui.sources.demo.source import RESERVED, TOTAL, DemoSource
 TELLING: tuple[tuple[DemoJob, str, float], ...] = ((TRAINING, "llama-3.1-8b-lora", 0.991), (SMALL, "gpt2-124m", 0.987))
 SPEAKS_AFTER = 60.0  # seconds of its life after which a job has been through its first steps
 STEP_SECONDS = 1.6
+FULL = 0.9  # of what is reserved while an evaluation runs
+# Seconds of a job's life at which the phases of its first step end.
+FIRST_STEP: dict[Phase, float] = {"build": 36.0, "input": 36.1, "forward": 39.0, "backward": 43.0, "step": 43.4}
 PHASES: tuple[ProbePhase, ...] = ("build", "input", "forward", "backward", "step")
 
 
-def told_by(demo: DemoSource) -> tuple[ObservedJob, ...]:
-    """What those of the demo's jobs have told by now that are through their first steps."""
-    elapsed = demo.elapsed
+def told_by(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
+    """What the demo's jobs have told by now, or `before` so many seconds: those that are through their first steps."""
+    elapsed = demo.elapsed - before
     return tuple(
-        _told(job, _estimate(preset), share, demo)
+        _told(job, _estimate(preset), share, demo, elapsed)
         for job, preset, share in TELLING
         if elapsed - job.started(elapsed) > SPEAKS_AFTER and job.memory(elapsed) is not None
     )
 
 
-def _told(job: DemoJob, estimate: Estimate, share: float, demo: DemoSource) -> ObservedJob:
-    elapsed = demo.elapsed
+def _told(job: DemoJob, estimate: Estimate, share: float, demo: DemoSource, elapsed: float) -> ObservedJob:
     pid, lived = job.pid + job.run(elapsed), elapsed - job.started(elapsed)
     device = ProbeDevice(
         index=0,
@@ -50,17 +52,17 @@ def _told(job: DemoJob, estimate: Estimate, share: float, demo: DemoSource) -> O
     beat = Beat(
         v=1,
         pid=pid,
-        at=lived,
+        at=demo.began + elapsed,
         phase="backward",
         step=int(lived / STEP_SECONDS),
         step_seconds=STEP_SECONDS,
-        devices=(_counters(job, estimate, share),),
+        devices=(_counters(job, estimate, share, elapsed),),
         parts={
             "weights": {"cuda:0": estimate.ledger.weights or 0},
             "gradients": {"cuda:0": _most(estimate, "gradients")},
             "optimizer": {"cuda:0": estimate.ledger.optimizer or 0},
         },
-        moments=_moments(estimate, share),
+        moments=_moments(estimate, share, demo.began + job.started(elapsed)),
     )
     return ObservedJob(pid=pid).heard(hello).heard(beat)
 
@@ -80,16 +82,19 @@ def _near(estimate: Estimate, size: int, share: float) -> int:
     return size if size <= states else states + int((size - states) * share) // 512 * 512
 
 
-def _counters(job: DemoJob, estimate: Estimate, share: float) -> MemoryCounters:
+def _counters(job: DemoJob, estimate: Estimate, share: float, elapsed: float) -> MemoryCounters:
+    """The fullest moment of a step where the cache is full, and less where an evaluation gave it back."""
     peak = _near(estimate, estimate.allocated, share)
     reserved = max(stage.end for stage in job.stages) - CONTEXT
+    now = (job.memory(elapsed) or CONTEXT) - CONTEXT
+    allocated = min(peak, int(now * FULL))
     return MemoryCounters(
         index=0,
-        allocated=peak // 2,
+        allocated=allocated,
         allocated_peak=peak,
-        reserved=reserved,
+        reserved=now,
         reserved_peak=reserved,
-        active=peak // 2,
+        active=allocated,
         active_peak=peak,
         inactive_split=(reserved - peak) // 3,
         inactive_split_peak=(reserved - peak) // 2,
@@ -98,10 +103,11 @@ def _counters(job: DemoJob, estimate: Estimate, share: float) -> MemoryCounters:
     )
 
 
-def _moments(estimate: Estimate, share: float) -> tuple[PhaseEnd, ...]:
+def _moments(estimate: Estimate, share: float, began: float) -> tuple[PhaseEnd, ...]:
+    """The first step takes the time that its stages take, all others the same."""
     return tuple(
         PhaseEnd(
-            at=float(number),
+            at=began + FIRST_STEP.get(moment.phase, 0.0) + moment.step * STEP_SECONDS,
             phase=moment.phase,
             step=moment.step,
             device=0,
@@ -109,6 +115,6 @@ def _moments(estimate: Estimate, share: float) -> tuple[PhaseEnd, ...]:
             reserved=moment.reserved and _near(estimate, moment.reserved, share),
             peak_allocated=_near(estimate, moment.peak_allocated, share),
         )
-        for number, moment in enumerate(estimate.timeline)
+        for moment in estimate.timeline
         if moment.phase in PHASES
     )

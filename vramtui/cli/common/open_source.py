@@ -13,6 +13,7 @@ from vramtui.core.observation.source import Source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from vramtui.cli.common.demo_history import DemoHistory
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.monitor.session import RecordedPeaks
     from vramtui.records.recording.growing_recording import GrowingRecording
@@ -22,8 +23,9 @@ DEMO = "This is the built-in demo, its GPUs are not real"
 
 
 class OpenedSource(msgspec.Struct, frozen=True):
-    """A source, the sentence to show above it, the recording that it plays, what its jobs tell, and the peaks that its
-    samples do not show (each or None). `elsewhere` where its processes are not this machine's.
+    """A source, the sentence to show above it, the recording that it plays, what its jobs tell, the peaks that its
+    samples do not show, and what is known of the time before it was opened (each or None). `elsewhere` where its
+    processes are not this machine's.
     """
 
     source: Source
@@ -32,6 +34,7 @@ class OpenedSource(msgspec.Struct, frozen=True):
     jobs: "Callable[[], tuple[ObservedJob, ...]] | None" = None
     peaks: "RecordedPeaks | None" = None
     elsewhere: bool = False
+    past: "DemoHistory | None" = None
 
     @property
     def is_real(self) -> bool:
@@ -80,7 +83,8 @@ def say_overdue() -> None:
 
 
 def _demo(banner: str) -> OpenedSource:
-    from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - only where it is shown
+    from vramtui.cli.common.demo_history import DemoHistory  # noqa: PLC0415 - only where it is shown
+    from vramtui.sources.demo.source import DemoSource  # noqa: PLC0415 - as above
 
     demo = DemoSource()
 
@@ -89,7 +93,7 @@ def _demo(banner: str) -> OpenedSource:
 
         return told_by(demo)
 
-    return OpenedSource(demo, banner, jobs=jobs)
+    return OpenedSource(demo, banner, jobs=jobs, past=DemoHistory(demo))
 
 
 def _open_feed(feed: str) -> OpenedSource:

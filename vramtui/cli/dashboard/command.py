@@ -92,6 +92,8 @@ def _open(
         services=_services(opened, settings, demo=demo, read_only=read_only),
         hint=first_time_hint(data_dir() / WELCOMED),
     )
+    if opened.past is not None:
+        app.session.backfill(opened.past)
     if opened.recording is not None:
         app.play(opened.recording)
     gc.freeze()

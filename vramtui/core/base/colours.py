@@ -1,15 +1,19 @@
-"""One colour for each category of memory, everywhere it is drawn: on the screen, in pictures and in pages."""
+"""One colour for each category of memory, everywhere it is drawn: on the screen, in pictures and in pages.
+
+Those that lie beside each other in a step of training are told apart without red or green cones, too
+(`tests/core/test_colours.py`).
+"""
 
 DARK = {
     "weights": "#6ea8fe",
     "gradients": "#63d7b0",
-    "optimizer": "#b692f6",
-    "master-weights": "#8f7ae0",
+    "optimizer": "#b8327e",
+    "master-weights": "#d98ec4",
     "activations": "#ff9f5a",
     "kv-cache": "#f5cc4b",
     "inputs": "#7fd4f5",
     "workspaces": "#a3b1c6",
-    "temporaries": "#ff9ac1",
+    "temporaries": "#e85d75",
     "cached": "#6c7f9c",
     "context": "#8b97a8",
     "other": "#767f8c",
@@ -21,13 +25,13 @@ DARK = {
 LIGHT = {
     "weights": "#2563c9",
     "gradients": "#0b8a63",
-    "optimizer": "#7a3fd0",
-    "master-weights": "#5a3fb0",
+    "optimizer": "#7a1f5c",
+    "master-weights": "#b565a0",
     "activations": "#c4580a",
     "kv-cache": "#9a7400",
     "inputs": "#0e7fa8",
     "workspaces": "#5a6677",
-    "temporaries": "#c2336f",
+    "temporaries": "#d1495f",
     "cached": "#6c7f9c",
     "context": "#6b7686",
     "other": "#7c8592",

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
+from vramtui.core.base.curves import Curve
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
 
 SERIES_LIMIT = 3600
@@ -88,8 +89,8 @@ class Track:
         peak, values = self.peak, self.values
         if peak is None or used > peak.bytes:
             self.peak = Peak(bytes=used, at=at, interval=interval)
+        values.append(used)  # before its time: what is no whole number is refused here
         self.times.append(at)
-        values.append(used)
         if len(values) > limit:
             self._thin()
 
@@ -149,9 +150,11 @@ class History:
 
     Attributes:
         answered: each card's latest answer, by uuid, with the time that it is of.
+        utilization: each card's utilisation in per cent over time, by uuid.
     """
 
     def __init__(self) -> None:
+        self.utilization: dict[str, Curve] = {}
         self.answered: dict[str, tuple[float, Gpu]] = {}
         self._tracks: dict[ProcessKey, Track] = {}
         self._here: dict[tuple[str, str], dict[int, Track]] = {}
@@ -198,6 +201,8 @@ class History:
         for gpu in sample.gpus:
             if gpu.state == "ok":
                 self.answered[gpu.uuid] = (sample.taken_at, gpu)
+                if gpu.utilization is not None:
+                    self.utilization.setdefault(gpu.uuid, Curve()).add(sample.taken_at, (gpu.utilization,))
                 if "processes" not in gpu.absent:
                     self._add_gpu(sample, gpu, limit)
         self._forget()

@@ -34,15 +34,20 @@ class DemoSource:
         self._seed = seed
         self._start = clock() - ahead
 
-    def read(self) -> Sample:
-        """The demo's host now."""
-        now = self._clock()
+    def read(self, before: float = 0.0) -> Sample:
+        """The demo's host now, or `before` so many seconds."""
+        now = self._clock() - before
         elapsed = now - self._start
         gpus = tuple(self._gpu(index, elapsed) for index in range(4))
         return Sample(taken_at=now, source=self.name, host=self._host(elapsed), gpus=gpus)
 
     def close(self) -> None:
         """Nothing is held."""
+
+    @property
+    def began(self) -> float:
+        """When the demo began, in seconds since the epoch."""
+        return self._start
 
     @property
     def elapsed(self) -> float:

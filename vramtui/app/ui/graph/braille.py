@@ -14,26 +14,33 @@ DOTS = 4
 
 
 def buckets(series: Series, count: int) -> list[int | None]:
-    """The largest value in each of `count` equal stretches from start to end; None before the first reading.
+    """The largest value in each of `count` equal stretches from start to end; None before the first reading."""
+    values = series.values
+    places = fullest(series.times, values, series.start, series.end, count)
+    return [None if place is None else values[place] for place in places]
+
+
+def fullest(times: Sequence[float], values: Sequence[int], start: float, end: float, count: int) -> list[int | None]:
+    """Which of the points has the largest value in each of `count` equal stretches from `start` to `end` (seconds
+    since the epoch); None before the first point.
 
     Stretches lie on whole multiples of their length, so that the picture moves in steps and never trembles.
     """
-    length = (series.end - series.start) / count
-    last = math.ceil(series.end / length) - 1
+    length = (end - start) / count
+    last = math.ceil(end / length) - 1
     found: list[int | None] = []
-    times, values = series.times, series.values
     points = len(times)
     # The latest point at or before the stretch: in most stretches nothing is added to what that says.
     held = bisect_right(times, (last - count + 1) * length) - 1
     for k in range(last - count + 1, last + 1):
-        end = min((k + 1) * length, series.end)
+        stop_at = min((k + 1) * length, end)
         later = held + 1
-        if later == points or times[later] > end:
-            found.append(values[held] if held >= 0 else None)
+        if later == points or times[later] > stop_at:
+            found.append(held if held >= 0 else None)
             continue
-        stop = bisect_right(times, end, later)
-        inside = values[max(held, 0) : stop if k == last else bisect_left(times, end, later)]
-        found.append(max(inside) if len(inside) else None)
+        stop = bisect_right(times, stop_at, later)
+        inside = range(max(held, 0), stop if k == last else bisect_left(times, stop_at, later))
+        found.append(max(inside, key=values.__getitem__, default=None))
         held = stop - 1
     return found
 

@@ -1,0 +1,150 @@
+"""What the memory graph draws of the chosen process: memory over time, what it is made of, what was predicted."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+
+from vramtui.app.state.view import Layers, Panel, ProcessRow, Series
+from vramtui.core.base.curves import Curve
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import GIB, MIB, format_duration
+from vramtui.core.estimate.estimate import Estimate, Moment
+from vramtui.core.estimate.ledger import Line
+from vramtui.core.observation.history import Track
+from vramtui.core.observation.probe_messages import FIRST_STEPS
+from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.monitor.job_memory import PARTS
+from vramtui.monitor.probes import find_job
+from vramtui.monitor.session import MonitorSession
+
+HEADROOM = 1.08
+_CEILINGS = tuple(size * MIB for size in (64, 128, 256, 512, 768)) + tuple(
+    size * GIB for size in (1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 80, 96, 128, 160, 192, 256, 384, 512)
+)
+# What a process holds from its first step to its end; the rest comes and goes.
+LASTING: tuple[Line, ...] = ("weights", "optimizer", "master_weights", "kv_cache")
+
+
+def series(
+    session: MonitorSession, sample: Sample, chosen: ProcessRow | None, shown: Panel | None, span: int
+) -> Series | None:
+    """The chosen process's memory over the last `span` seconds (0: since it was first seen), under its predicted peak
+    and the one of what is tried out in the panel that is `shown`.
+    """
+    track = session.history.tracks.get(chosen.id) if chosen is not None and isinstance(chosen.id, ProcessKey) else None
+    if chosen is None or track is None:
+        return None
+    age = chosen.age or 0.0
+    end = sample.taken_at - age if track.gone_at is None else min(sample.taken_at, track.gone_at)
+    start = end - span if span else track.first_seen
+    first = max(0, bisect_right(track.times, start) - 1)
+    last = bisect_right(track.times, end)
+    what_if = what_if_of(shown, chosen)
+    estimate = _matched(shown, chosen)
+    busy = session.history.utilization.get(chosen.gpu.uuid)
+    return Series(
+        title=f"pid {track.process.pid} · {printable(track.process.command or track.process.name or '')}",
+        times=track.times[first:last],
+        values=track.values[first:last],
+        start=start,
+        end=max(end, start + 1),
+        ceiling=ceiling(max(chosen.peak or 0, chosen.predicted or 0, what_if or 0), chosen.gpu.memory.total),
+        predicted=chosen.predicted,
+        what_if=what_if,
+        ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
+        layers=_told(session.job_memory.of(track.process, chosen.gpu), track, start, end) or _split(estimate, track),
+        expected=_expected(session, track, chosen, estimate),
+        busy=None if busy is None else _within(busy, start, end),
+    )
+
+
+def ceiling(highest: int, total: int | None) -> int:
+    """The top of the graph's scale in bytes: a round size above `highest`, or the card's total where that is near.
+
+    It depends on the peak and the prediction only, so the scale stands still while the memory goes up and down.
+    """
+    wanted = highest * HEADROOM
+    found = next((int(size) for size in _CEILINGS if size >= wanted), int(wanted))
+    if total is not None and highest <= total < found:
+        return total
+    return found
+
+
+def what_if_of(shown: Panel | None, chosen: ProcessRow | None) -> int | None:
+    """The process's peak with the changes made in the panel, where the chosen row is the process that it is set beside;
+    None where nothing is changed.
+    """
+    if shown is None or shown.matched is None or shown.estimate is None or chosen is None:
+        return None
+    return shown.estimate.process if chosen.preset == shown.preset.key else None
+
+
+def _matched(shown: Panel | None, chosen: ProcessRow) -> Estimate | None:
+    """The estimate of what the chosen process runs, a trace's where there is one; None where it runs something else."""
+    if shown is None or chosen.preset != shown.preset.key:
+        return None
+    return shown.matched or shown.traced or shown.estimate
+
+
+def _within(curve: Curve, start: float, end: float) -> tuple[Sequence[float], tuple[Sequence[int], ...]]:
+    first = max(0, bisect_right(curve.times, start) - 1)
+    last = bisect_right(curve.times, end)
+    return curve.times[first:last], tuple(values[first:last] for values in curve.values)
+
+
+def _told(curve: Curve | None, track: Track, start: float, end: float) -> Layers | None:
+    """What the job itself told of its parts while it was this process: pids come again."""
+    if curve is None:
+        return None
+    times, values = _within(curve, max(start, track.first_seen), end)
+    return Layers(PARTS, times, values, "context", "as the job reports") if len(times) else None
+
+
+def _split(estimate: Estimate | None, track: Track) -> Layers | None:
+    """What lasts as an estimate has it, under whatever else was seen."""
+    if estimate is None:
+        return None
+    sizes = [(line, estimate.ledger.bytes_of(line) or 0) for line in LASTING]
+    held = [(line, size) for line, size in sizes if size]
+    if not held:
+        return None
+    by = "traced" if estimate.method == "traced" else "estimated"
+    return Layers(
+        tuple(line for line, _ in held), (track.first_seen,), tuple((size,) for _, size in held), "used", f"as {by}"
+    )
+
+
+def _expected(
+    session: MonitorSession, track: Track, chosen: ProcessRow, estimate: Estimate | None
+) -> tuple[tuple[float, int], ...]:
+    """From when on how much was predicted to be held, phase by phase of the first steps as the job went through them;
+    empty where it told of no phases.
+    """
+    found = find_job(session.jobs, track.process.pid, chosen.gpu.uuid)
+    if found is None or estimate is None or not estimate.timeline or not estimate.allocated:
+        return ()
+    job, device = found
+    held = _held_by(estimate)
+    began, most, steps = track.first_seen, 0, []
+    for end in job.moments:
+        if end.device != device or end.step >= FIRST_STEPS:
+            continue
+        most = max(most, held.get((end.step, end.phase), 0))
+        steps.append((began, most))
+        began = end.at
+    return (*steps, (began, estimate.process)) if steps else ()
+
+
+def _held_by(estimate: Estimate) -> dict[tuple[int, str], int]:
+    """What the process holds in each phase of each step: what the allocator reserved does not go back to the driver."""
+
+    def held(moment: Moment) -> int:
+        if moment.peak_reserved is not None:
+            return moment.peak_reserved + outside
+        return moment.peak_allocated * (estimate.reserved or estimate.allocated) // estimate.allocated + outside
+
+    outside = estimate.process - (estimate.reserved or estimate.allocated)
+    found: dict[tuple[int, str], int] = {}
+    for moment in estimate.timeline:
+        key = moment.step, moment.phase
+        found[key] = max(found.get(key, 0), held(moment))
+    return found
