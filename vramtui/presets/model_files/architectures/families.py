@@ -202,6 +202,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "glm4v_moe_text": MOE(bias=("attention_bias", True), output_bias=False),
     "granite_docling_text": LLAMA,
+    "phi3": LLAMA,
     "cosmos3_edge_text": Family(gated=False),
     "glm_ocr_text": Family(norms=4),
     "molmo2_text": Family(qk_norm="head", bias="qkv_bias", more=add_rows),

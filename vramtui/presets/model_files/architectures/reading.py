@@ -23,7 +23,7 @@ KNOWN: dict[str, Family] = {**FAMILIES, **OLDER, **EXOTIC, **WHOLE_FAMILIES}
 TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", "decoder", "language_model")
 
 # Whose words are read by another model than the type of its text says.
-OTHER_TEXT = {"florence2": "bart_whole"}
+OTHER_TEXT = {"florence2": "bart_whole", "idefics": "llama", "phi4_multimodal": "phi3"}
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +67,7 @@ def read_any(values: dict[str, object]) -> Found:
     kind = values.get("model_type")
     keys = Keys(filled_in(values, kind) if isinstance(kind, str) else values)
     if joins(keys.text("model_type")):
-        return _of_parts(keys)
+        return _of_parts(keys, values.get("tie_word_embeddings"))
     family = KNOWN.get(keys.text("model_type"))
     named = " ".join(map(str, keys.items("architectures")))
     if family is not None:
@@ -77,12 +77,18 @@ def read_any(values: dict[str, object]) -> Found:
     return _found(part, family, "generic", partial=part.inside != keys.inside)
 
 
-def _of_parts(keys: Keys) -> Found:
-    """A model of several parts whose towers and what joins them are counted."""
+def _of_parts(keys: Keys, tied: object) -> Found:
+    """A model of several parts whose towers and what joins them are counted.
+
+    Args:
+        keys: its config, filled in.
+        tied: whether the file says at its top that the output layer is the embedding. Where it does not, the part that
+            reads words says it, as it did for transformers 4, which wrote these files.
+    """
     name = next((name for name in TEXT_PARTS if isinstance(keys.values.get(name), dict)), "")
     part = keys.table(name) if name else keys.changed(model_type=text_type(keys.text("model_type")))
-    if keys.values.get("tie_word_embeddings") is not None:
-        part = part.changed(tie_word_embeddings=keys.values["tie_word_embeddings"])
+    if isinstance(tied, bool):
+        part = part.changed(tie_word_embeddings=tied)
     kind = OTHER_TEXT.get(keys.text("model_type"), part.text("model_type"))
     family = KNOWN.get(kind)
     nearest = family or guess_family(part)

@@ -42,7 +42,7 @@ gate_up: 4 * h, h; x 2
 down: h, 4 * h
 once:
 """
-OMNI_AUDIO = (
+OMNI_AUDIO_TOWER = (
     """
 freq = (((num_mel_bins + 1) // 2 + 1) // 2 + 1) // 2
 wide = downsample_hidden_size
@@ -56,10 +56,9 @@ h = d_model
     + LAYERS
     + """
 post_norm: h; bias
-proj_1: h, h; bias
-proj_2: output_dim, h; bias
 """
 )
+OMNI_OUT = "proj_1: h, h; bias\nproj_2: output_dim, h; bias\n"
 OMNI_AUDIO_2_5 = """
 h = d_model
 n = encoder_layers
@@ -82,7 +81,6 @@ WHISPER = """
 mels = get(num_mel_bins, 80)
 conv_in: h, mels, 3; bias
 conv_in: h, h, 3; bias
-positions: max_source_positions, h
 each n:
 qvo: h, h; bias; x 3
 key: h, h
@@ -93,10 +91,86 @@ once:
 post_norm: h; bias
 """
 
+WHISPER_PLACED = WHISPER + "positions: max_source_positions, h\n"
+CONFORMER = """
+h = hidden_dim
+n = num_layers
+inner = num_heads * dim_head
+wide = h * feedforward_mult
+conv = h * conv_expansion_factor
+input: h, input_dim; bias
+out: output_dim, h; bias
+out_mid: h, output_dim; bias
+each n:
+ff_norm: h; bias; x 2
+ff_up: wide, h; bias; x 2
+ff_down: h, wide; bias; x 2
+norm: h; bias; x 3
+q: inner, h
+kv: 2 * inner, h
+o: h, inner; bias
+relative: 2 * max_pos_emb + 1, dim_head
+conv_up: 2 * conv, h, 1; bias
+conv_depth: conv, 1, conv_kernel_size
+batch_norm: conv; bias
+conv_down: h, conv, 1; bias
+once:
+"""
+PHI4_AUDIO = """
+channels = nemo_conv_channels
+halvings = log2(time_reduction)
+conv_embed: channels, 1, 3, 3; bias; x halvings
+conv_embed_point: channels, channels, 1, 1; bias; x halvings - 1
+embed_out: h, channels * nemo_final_size; bias
+relative: (1 if bias_symmetric else 2) * bias_max_distance, heads
+each num_blocks:
+ff_norm: h; bias; x 2
+gate_up: 2 * i, h; bias; x 2
+down: h, i; bias; x 2
+qkvo: h, h; bias; x 4
+norm: h; bias; x 3
+glu: ext_pw_out_channel; x 2
+conv_glu: 2 * ext_pw_out_channel, h, 1; bias
+conv_depth: h * depthwise_multiplier, 1, kernel_size; bias
+conv_point: depthwise_separable_out_channel, h * depthwise_multiplier, 1; bias
+conv_out: h, ext_pw_out_channel, 1; bias
+once:
+"""
+GEMMA4_AUDIO = """
+first = subsampling_conv_channels[0]
+second = subsampling_conv_channels[1]
+conv_in: first, 1, 3, 3
+conv_in: second, first, 3, 3
+in_norm: first
+in_norm: second
+input: h, first // 4 * second
+each n:
+ff_up: 4 * h, h; x 2
+ff_down: h, 4 * h; x 2
+norm: h; x 9
+scale: h // heads
+qkv: h, h; x 3
+o: h, h
+relative: h, h
+start: 2 * h, h
+end: h, h
+conv_depth: h, 1, conv_kernel_size
+once:
+out: output_proj_dims, h; bias
+"""
+
 SOUND: dict[str, str] = {
-    "blip_2_qformer": QFORMER,
+    **dict.fromkeys(("blip_2_qformer", "granite_speech_projector"), QFORMER),
     **dict.fromkeys(("instructblip_qformer", "instructblipvideo_qformer"), QFORMER_WORDS),
     "idefics2_perceiver": PERCEIVER,
     "qwen2_5_omni_audio_encoder": OMNI_AUDIO_2_5,
-    "qwen3_omni_moe_audio_encoder": OMNI_AUDIO,
-}
+    "qwen3_omni_moe_audio_encoder": OMNI_AUDIO_TOWER + OMNI_OUT,
+    "qwen3_asr_encoder": OMNI_AUDIO_TOWER,
+    **dict.fromkeys(("voxtral_encoder", "qwen2_audio_encoder", "audioflamingo3_encoder",
+                     "moss_transcribe_diarize_audio", "whisper"), WHISPER_PLACED),
+    "glmasr_encoder": WHISPER,
+    **dict.fromkeys(("granite_speech_encoder", "granite_speech_plus_encoder"), CONFORMER),
+    "phi4_multimodal_audio": PHI4_AUDIO,
+    "gemma4_audio": GEMMA4_AUDIO,
+    "gemma4_unified_audio": "",
+}  # fmt: skip

@@ -40,7 +40,9 @@ def filled_in(values: dict[str, Any], kind: str) -> dict[str, Any]:
     """`values` of a config of type `kind` and of its parts, each with its type and the keys that it leaves out."""
     known = defaults().get(kind)
     if known is None:
-        return values
+        own = {key: part for key, part in values.items() if isinstance(part, dict)}
+        types = {key: part["model_type"] for key, part in own.items() if isinstance(part.get("model_type"), str)}
+        return values | {key: filled_in(own[key], named) for key, named in types.items()}
     said = {key: value for key, value in values.items() if value is not None}
     renamed = {known.aliases[key]: value for key, value in said.items() if key in known.aliases}
     whole = known.keys | renamed | values | {key: renamed[key] for key in renamed if key not in said}

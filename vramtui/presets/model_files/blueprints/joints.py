@@ -54,6 +54,47 @@ linear_1: projector_hidden_size, wide; bias
 linear_2: text.h, projector_hidden_size; bias
 """,
     "blip": "",
+    "aya_vision": """
+wide = vision.h * downsample_factor**2
+norm: wide; bias
+linear_1: get(alignment_intermediate_size, text.h), wide; bias
+linear_2: text.h, get(alignment_intermediate_size, text.h) // 2; bias
+""",
+    "gemma4": """
+vision: text.h, vision.h; if has(vision)
+audio: text.h, audio.output_proj_dims; if has(audio)
+""",
+    "gemma4_unified": """
+vision: text.h, vision.output_proj_dims; if has(vision)
+audio: text.h, audio.audio_embed_dim; if has(audio)
+""",
+    "internvl_chat": """
+wide = vision.h * int(1 / downsample_ratio)**2
+norm: wide; bias
+linear_1: text.h, wide; bias
+linear_2: text.h, text.h; bias
+""",
+    "glmasr": "linear_1: 2 * text.h, audio.i; bias\nlinear_2: text.h, 2 * text.h; bias\n",
+    "voxtral": "linear_1: text.h, audio.i\nlinear_2: text.h, text.h\n",
+    "qwen2_audio": "linear: text.h, audio.d_model; bias\n",
+    "audioflamingo3": "linear_1: text.h, audio.h; bias\nlinear_2: text.h, text.h; bias\n",
+    "moss_transcribe_diarize": """
+linear_1: text.h, audio.h * audio_merge_size; bias=projector_bias
+linear_2: text.h, text.h; bias=projector_bias
+norm: text.h; bias
+""",
+    "qwen3_asr": "linear_1: audio.d_model, audio.d_model; bias\nlinear_2: audio.output_dim, audio.d_model; bias\n",
+    **dict.fromkeys(("granite_speech", "granite_speech_plus"), """
+query: window_size // downsample_rate, projector.h
+linear: text.h, projector.h; bias
+"""),
+    "phi4_multimodal": """
+features: vision.h; x 2
+vision_up: h, vision.h; bias
+vision_down: h, h; bias
+audio_up: h, audio.h; bias; x 2
+audio_down: h, h; bias; x 2
+""",
     "deepseek_vl_hybrid": """
 in high_res_vision:
 first = output_channels

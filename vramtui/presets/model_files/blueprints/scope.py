@@ -4,7 +4,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 from functools import cache
-from math import ceil, isqrt
+from math import ceil
 from typing import Any
 
 from vramtui.presets.model_files.architectures.keys import FFN, HEADS, HIDDEN, LAYERS
@@ -43,7 +43,8 @@ def _length(value: object) -> int:
 
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "ceil": ceil, "int": int, "isqrt": isqrt, "len": _length, "max": max, "min": min, "round": round, "sum": sum,
+    "ceil": ceil, "int": int, "len": _length, "log2": lambda value: int(value).bit_length() - 1, "max": max, "min": min,
+    "sum": sum,
 }  # fmt: skip
 
 
@@ -134,6 +135,8 @@ class Scope:
                 return [self._of(one) for one in node.elts]
             case ast.Subscript():
                 return self._of(node.value)[self._of(node.slice)]
+            case ast.Call(func=ast.Name(id="has"), args=[ast.Name(id=part)]):
+                return part in self.parts
             case ast.Call(func=ast.Name(id="get"), args=[ast.Name(id=key), default]):
                 return self._get(self, key, default)
             case ast.Call(func=ast.Name(id="get"), args=[ast.Attribute(value=ast.Name(id=part), attr=key), default]):

@@ -257,6 +257,41 @@ once:
 """
 
 
+# OpenGVLab/InternVL2_5-8B, modeling_intern_vit.py.
+INTERN_VIT = (
+    PATCH
+    + """
+rms = get(norm_type, 'rms_norm') == 'rms_norm'
+class: h
+positions: grid + 1, h
+each n:
+qkv: 3 * h, h; bias=get(qkv_bias, False)
+proj: h, h; bias
+qk_norm: h; x 2; if get(qk_normalization, True)
+norm: h; bias=not rms; x 2
+scale: h; x 2
+up: i, h; bias
+down: h, i; bias
+once:
+"""
+)
+GEMMA4 = """
+inner = heads * head_dim
+keys = num_key_value_heads * head_dim
+positions: 2, position_embedding_size, h
+patch: h, 3 * p * p
+each n:
+q: inner, h; bias=attention_bias
+kv: keys, h; bias=attention_bias; x 2
+o: h, inner; bias=attention_bias
+qk_norm: head_dim; x 2
+gate_up: i, h; x 2
+down: h, i
+norm: h; x 4
+once:
+"""
+
+
 def _davit() -> str:
     """DaViT (Ding et al. 2022, arXiv 2204.03645): four stages, each of blocks over windows and over channels."""
     lines = []
@@ -344,6 +379,16 @@ conv_proj: first, output_channels, 3, 3
 conv_proj: downsample_channels[1], first, 3, 3
 """,
     "sam_vision_model": SAM,
+    "phi4_multimodal_vision": PLAIN + POOL,
+    "gemma4_vision": GEMMA4,
+    "gemma4_unified_vision": """
+wide = 3 * (p * pooling_kernel_size)**2
+positions: mm_posemb_size, 2, mm_embed_dim
+patch_norm: wide; bias
+patch: mm_embed_dim, wide; bias
+norm: mm_embed_dim; bias; x 2
+""",
+    **dict.fromkeys(("intern_vit_6b", "intern_vit_300m"), INTERN_VIT),
     "florence_vision": _davit(),
     **dict.fromkeys(("kosmos_2_5_vision_model", "pix2struct_vision_model"), PIX2STRUCT),
     "pp_formulanet_vision": SAM + """
