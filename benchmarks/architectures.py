@@ -1,7 +1,8 @@
 """How many of transformers' language architectures are answered from their config alone, and how many to the number.
 
-    make python ARGS=benchmarks/architectures.py     # prints the table of the README
-    python benchmarks/architectures.py --rest        # and every other by name, with the reason
+    make python ARGS=benchmarks/architectures.py       # prints the table
+    python benchmarks/architectures.py --rest          # and every other by name, with how far off it is
+    python benchmarks/architectures.py --markdown >docs/models.md
 
 The truth is recorded in tests/golden/architectures by `architectures_golden.py`: what transformers builds on the meta
 device from each default config.
@@ -25,7 +26,52 @@ from vramtui.presets.model_files.bounded import Damaged
 from vramtui.presets.model_files.config import parse_config
 
 GOLDEN = Path(__file__).parent.parent / "tests" / "golden" / "architectures"
-KINDS = {"causal": "causal language models", "image-text": "image-text models", "masked": "masked language models"}
+KINDS = {
+    "causal": "causal language models",
+    "image-text": "image-text models",
+    "audio-text": "audio-text models",
+    "masked": "masked language models",
+}
+# What each has that no family and no blueprint describes yet: those that are not equal.
+REASONS: dict[str, dict[str, str]] = {
+    "causal": {
+        "axk2": "norms that are gated, and queries and gate in one projection",
+        "blt": "no size of the whole model, only of its parts",
+        "deepseek_v2": "its default config says no num_experts_per_tok",
+        "deepseek_v4": "compressed layers and hyper-connections",
+        "gemma3n_text": "several streams and shared keys",
+        "inkling2_text": "learned distances and convolutions",
+        "inkling_text": "learned distances and convolutions",
+        "zaya": "convolutions over queries and keys",
+    },
+    "image-text": {
+        "dots3_note": "towers with experts, and one for sound",
+        "evolla": "an encoder of proteins",
+        "glm5_next": "hyper-connections and keys pooled by the indexer",
+        "inkling2": "learned distances and convolutions",
+        "inkling_mm_model": "learned distances and convolutions",
+        "janus": "a second model, which draws images",
+        "lfm3_vl": "convolutions among the layers of its tower",
+        "mistral_large4": "scales of its scores, and layers without rotary keys",
+        "muse_spark": "experts on a narrower stream, and a tower for sound",
+        "pi0": "an image-text model and one for actions, in a table of its own each",
+        "t5gemma2": "an encoder of words beside the decoder",
+        "udop": "a T5 that reads where words stand",
+    },
+    "audio-text": {
+        "fun_asr_nano": "memory blocks and an adaptor of its own",
+        "kyutai_speech_to_text": "an MLP of half the width, and the codec that it hears with",
+        "nemo_speechlm": "an encoder of NeMo's",
+        "qwen2_5_omni": "a second model, which speaks",
+        "vibevoice_asr": "two encoders of convolutions alone",
+        "voxtral_realtime": "an encoder with a cache, and norms that follow the time",
+    },
+    "masked": {
+        "neomme": "words and values of a low rank, and gates on what it attends to",
+        "perceiver": "latents that attend to bytes",
+        "reformer": "two kinds of hashed attention and positions along two axes",
+    },
+}
 # As `architectures_golden.py` ran them.
 TOKENS, WINDOW = 80, 32
 Verdict = Literal["equal", "near", "refused", "unbuilt"]
@@ -102,8 +148,46 @@ def table(kinds: Iterable[str] = KINDS) -> list[str]:
     return lines
 
 
+def page() -> list[str]:
+    """The page of the documentation: the table, and every architecture that is not equal with the reason."""
+    out = [
+        "# Models that are read",
+        "",
+        "`vramtui estimate` reads a model's `config.json` and counts its parameters, KV cache and towers; no torch.",
+        "Below, every architecture of transformers 5.23 by its default config: *answered* where there is an estimate,",
+        "*equal* where the number of parameters is that of the module that transformers builds on the meta device. The",
+        "others are read from the keys that most configs share, and every estimate of them says `generic` and how far",
+        "off it may be. `python benchmarks/architectures.py --markdown` makes this page.",
+        "",
+        *table(),
+        "",
+    ]
+    for kind, title in KINDS.items():
+        rest = [one for one in map(checked, recorded(kind)) if one.verdict not in {"equal", "unbuilt"}]
+        if not rest:
+            continue
+        out += [
+            f"## {title.capitalize()} that are not equal",
+            "",
+            "| type | what no rule describes | off |",
+            "|---|---|---:|",
+        ]
+        for one in rest:
+            off = "refused" if one.off is None else f"{one.off:+.2%}"
+            out.append(f"| `{one.model_type}` | {REASONS[kind][one.model_type]} | {off} |")
+        out.append("")
+    unbuilt = sorted(
+        {one.model_type for kind in KINDS for one in map(checked, recorded(kind)) if one.verdict == "unbuilt"}
+    )
+    named = ", ".join(f"`{name}`" for name in unbuilt)
+    return [*out, f"Not counted, because transformers itself does not build them from their default config: {named}."]
+
+
 def main() -> None:
     """Print it."""
+    if "--markdown" in sys.argv:
+        sys.stdout.write("\n".join(page()) + "\n")
+        return
     out = table()
     if "--rest" in sys.argv:
         for kind in KINDS:

@@ -2,6 +2,9 @@
 writes it, its parameters, and what its cache holds after a forward pass. Printed as JSON, one architecture a line.
 
     python benchmarks/architectures_golden.py causal >tests/golden/architectures/causal.jsonl
+    python benchmarks/architectures_golden.py public <configs.jsonl >tests/golden/architectures/public.jsonl
+
+The second takes configs as public models have them, a line {"name": ..., "config": ...} each.
 
 Nothing is downloaded and no memory is taken: tensors on the meta device have shapes alone.
 """
@@ -27,6 +30,7 @@ KINDS = {
     "causal": "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "image-text": "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
     "masked": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+    "audio-text": "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
 }
 # Of routers that balance their load without a loss; checkpoints hold them and model cards count them, though they are
 # buffers in the code.
@@ -36,7 +40,10 @@ TOKENS, WINDOW, SECONDS = 80, 32, 90
 
 def architectures(kind: str) -> Iterator[tuple[str, str]]:
     """(model_type, architecture) of every entry."""
+    seen = getattr(modeling_auto, KINDS["image-text"]) if kind == "audio-text" else {}
     for model_type, name in getattr(modeling_auto, KINDS[kind]).items():
+        if model_type in seen:
+            continue
         yield model_type, name if isinstance(name, str) else name[0]
 
 
@@ -54,6 +61,13 @@ def described(model_type: str, architecture: str, *, cached: bool) -> dict[str, 
     if cached and "parameters" in row:
         row |= cache_of(built, config)
     return row
+
+
+def published(line: dict[str, Any]) -> dict[str, Any]:
+    """One line of the golden file of public models."""
+    values = line["config"]
+    config = CONFIG_MAPPING[values["model_type"]].from_dict(json.loads(json.dumps(values)))
+    return line | counted(getattr(transformers, values["architectures"][0]), config)
 
 
 def counted(built: Any, config: Any) -> dict[str, Any]:  # noqa: ANN401 - a class and a config of transformers
@@ -109,6 +123,10 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("took too long")))
+    if kind == "public":
+        for line in sys.stdin:
+            sys.stdout.write(json.dumps(published(json.loads(line)), sort_keys=True) + "\n")
+        return
     for model_type, architecture in architectures(kind):
         signal.alarm(SECONDS)
         try:

@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.presets.model_files import decoders, diffusers, encoders
 from vramtui.presets.model_files import moe as mixtures
-from vramtui.presets.model_files.architectures.reading import read_any
+from vramtui.presets.model_files.architectures.reading import TEXT_PARTS, read_any
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
 from vramtui.presets.model_stores.folders import WEIGHTS
@@ -185,8 +185,8 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         name, table = diffusers.read_class(config)
         return ConfigFile(architecture=name, model={key: value for key, value in table.items() if value is not None})
     name, inner, model, partial, basis = _described(config)
-    stored = inner.values.get("dtype") or inner.values.get("torch_dtype")
-    stored = stored or config.values.get("dtype") or config.values.get("torch_dtype")
+    said = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
+    stored = next(filter(None, said), None)
     return ConfigFile(
         architecture=name,
         model={key: value for key, value in model.items() if value is not None},
@@ -212,6 +212,12 @@ def _described(config: Fields) -> tuple[str, Fields, Table, str, str]:
     except Damaged as error:
         raise Damaged(f"is of the architecture {printable(name[:60])!r} but {error}", is_sound=True) from None
     return name, config, found.table, LANGUAGE if found.partial else "", found.basis
+
+
+def _words_of(config: Fields) -> Fields:
+    """The table of the part that reads words, where there is one."""
+    tables = (config.values.get(name) for name in TEXT_PARTS)
+    return Fields(next((table for table in tables if isinstance(table, dict)), {}))
 
 
 def _part(config: Fields, key: str) -> Fields:

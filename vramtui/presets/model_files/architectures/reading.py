@@ -1,5 +1,6 @@
 """Any config as the `[model]` table of a decoder: exact where its family is known, else from the keys most share."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -24,6 +25,12 @@ TEXT_PARTS = ("text_config", "llm_config", "language_config", "thinker_config", 
 
 # Whose words are read by another model than the type of its text says.
 OTHER_TEXT = {"florence2": "bart_whole", "idefics": "llama", "phi4_multimodal": "phi3"}
+
+# Translators of which this architecture has the encoder as well.
+TRANSLATORS = {"bart": "bart_whole", "mbart": "mbart_whole", "mvp": "bart_whole", "plbart": "bart_whole"}
+
+# Architectures without the output layer over words that a family has.
+OTHER_HEADS = re.compile(r"Classification|QuestionAnswering|MultipleChoice|PreTraining|Reward|(?<!LMHead)Model$")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,10 +75,12 @@ def read_any(values: dict[str, object]) -> Found:
     keys = Keys(filled_in(values, kind) if isinstance(kind, str) else values)
     if joins(keys.text("model_type")):
         return _of_parts(keys, values.get("tie_word_embeddings"))
-    family = KNOWN.get(keys.text("model_type"))
     named = " ".join(map(str, keys.items("architectures")))
+    kind, generates = keys.text("model_type"), "ConditionalGeneration" in named
+    family = KNOWN.get(TRANSLATORS.get(kind, kind) if generates else kind)
     if family is not None:
-        return _found(keys, family, "generic" if "ConditionalGeneration" in named else "family", partial=False)
+        exact = kind in TRANSLATORS and not keys.flag("use_prompt") if generates else not OTHER_HEADS.search(named)
+        return _found(keys, family, "family" if exact else "generic", partial=False)
     part = text_part(keys)
     family = KNOWN.get(part.text("model_type")) or guess_family(part)
     return _found(part, family, "generic", partial=part.inside != keys.inside)
@@ -95,7 +104,7 @@ def _of_parts(keys: Keys, tied: object) -> Found:
     tensors, caches = read_decoder(part, nearest)
     complete = add_parts(tensors, dict(keys.values), name)
     basis = "family" if family is not None and complete else "generic"
-    return _as_found(part, nearest, basis, tensors, caches, partial=False)
+    return _as_found(part, nearest, basis, tensors, caches, partial=not complete)
 
 
 def _found(keys: Keys, family: Family, basis: str, *, partial: bool) -> Found:

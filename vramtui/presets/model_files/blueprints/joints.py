@@ -54,6 +54,8 @@ linear_1: projector_hidden_size, wide; bias
 linear_2: text.h, projector_hidden_size; bias
 """,
     "blip": "",
+    "modernvbert": "linear: text.h, vision.h * pixel_shuffle_factor**2\n",
+    "ultravbert": "linear: text.h, vision.h * pixel_shuffle_factor**2\nnorm: text.h\n",
     "aya_vision": """
 wide = vision.h * downsample_factor**2
 norm: wide; bias

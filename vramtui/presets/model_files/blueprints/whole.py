@@ -6,6 +6,7 @@ from vramtui.presets.model_files.architectures.family import Family
 from vramtui.presets.model_files.architectures.keys import Keys
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 from vramtui.presets.model_files.blueprints.blueprint import Blueprint, add_tensors, parse
+from vramtui.presets.model_files.blueprints.encoders import ENCODERS
 from vramtui.presets.model_files.blueprints.scope import Scope
 
 HEAD = "lm_head: vocab_size, h; if not get(tie_word_embeddings, True)\n"
@@ -34,6 +35,7 @@ each n:
 )
 
 WHOLE: dict[str, str] = {
+    **ENCODERS,
     "opt": """
 width = get(word_embed_proj_dim, h)
 embed_tokens: vocab_size, width
@@ -91,18 +93,6 @@ once:
 kept: 2 * inner; x n
 lm_head: vocab_size, h
 """,
-    "bart_whole": """
-embed_tokens: vocab_size, h
-embed_positions: max_position_embeddings + 2, h; x 2
-embed_norm: h; bias; x 2
-each encoder_layers:
-qkvo: h, h; bias; x 4
-up: encoder_ffn_dim, h; bias
-down: h, encoder_ffn_dim; bias
-layer_norm: h; bias; x 2
-once:
-each decoder_layers:
-""" + CROSSED + "once:\nkept: 2 * h; x decoder_layers\n" + HEAD,
 }  # fmt: skip
 
 
