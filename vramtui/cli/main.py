@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from vramtui import __version__
+from vramtui.cli.common.hosts import HostOption
 from vramtui.cli.completion import asked_words
 from vramtui.cli.groups import EXIT_CODES, epilog_of, group_of
 
@@ -50,6 +51,7 @@ def _root(
     context: typer.Context,
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None,
+    host: HostOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -70,7 +72,9 @@ def _root(
         return
     from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - only this needs the screen
 
-    open_dashboard(demo=demo, replay=replay, feed=feed, interval=interval, preset=preset, read_only=read_only)
+    open_dashboard(
+        demo=demo, replay=replay, feed=feed, hosts=host, interval=interval, preset=preset, read_only=read_only
+    )
 
 
 def program(names: Sequence[str] = tuple(COMMANDS)) -> typer.Typer:

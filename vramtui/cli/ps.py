@@ -9,6 +9,7 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.hosts import HostOption, open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -35,6 +36,7 @@ def ps(
     interval: Annotated[float, typer.Option(min=0.1, help="Seconds between samples with --watch.")] = 1.0,
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
+    host: HostOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="What `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -57,7 +59,13 @@ def ps(
 
         asked = Selection(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
         check(asked)
-        opened = open_source(demo=demo, replay=replay, feed=feed)
+        hosts = open_hosts(host, interval, demo or replay or feed) if host else {}
+        if len(hosts) > 1:
+            from vramtui.cli.ps_hosts import show_hosts  # noqa: PLC0415 - as above
+
+            show_hosts(hosts, asked, json=json, watch=watch, interval=interval)
+            return
+        opened = hosts.popitem()[1] if hosts else open_source(demo=demo, replay=replay, feed=feed)
         _show(opened, asked, json=json, watch=watch, interval=interval)
 
 
@@ -110,7 +118,7 @@ def _print(snapshot: Snapshot, selection: Selection, *, json: bool, watch: bool)
     else:
         if watch and sys.stdout.isatty():
             sys.stdout.write(CLEAR_SCREEN)
-        _print_tables(snapshot, selection)
+        print_tables(snapshot, selection)
     sys.stdout.flush()
 
 
@@ -125,7 +133,8 @@ def _print_document(snapshot: Snapshot, *, single: bool) -> None:
     sys.stdout.write(msgspec.json.encode(ps_document(snapshot)).decode() + "\n")
 
 
-def _print_tables(snapshot: Snapshot, selection: Selection) -> None:
+def print_tables(snapshot: Snapshot, selection: Selection) -> None:
+    """A table of one host; problems go to standard error."""
     if selection != Selection():
         from vramtui.cli.ps_selection import table  # noqa: PLC0415 - as above
 

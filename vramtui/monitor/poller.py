@@ -118,10 +118,14 @@ class ReadQueue:
         self._results: queue.SimpleQueue[ReadResult | None] = queue.SimpleQueue()
         self._poller = Poller(source, interval, self._put)
 
-    def next(self, timeout: float = DEADLINE) -> ReadResult | None:
-        """What came next; None where nothing did for `timeout` seconds, or the end was asked for."""
+    def begin(self) -> None:
+        """Begin to read, unless that is done already."""
         if self._poller.ident is None:
             self._poller.start()
+
+    def next(self, timeout: float = DEADLINE) -> ReadResult | None:
+        """What came next; None where nothing did for `timeout` seconds, or the end was asked for."""
+        self.begin()
         try:
             return self._results.get(timeout=max(0.0, timeout))
         except queue.Empty:

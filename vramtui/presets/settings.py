@@ -48,6 +48,9 @@ EXAMPLE = """\
 # notification = false    # a desktop notification, where the terminal can
 # command = "notify-send vramtui \\"$VRAMTUI_ALERT\\""
 
+[hosts]
+# train = ["gpu[01-08]"]  # a group for --host @train; ranges as Slurm writes them, names as ssh knows them
+
 [keys]
 # "watch.snapshot" = "s"  # any key by its name in the help (?)
 """

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from vramtui.presets.library import config_dir
 
 if TYPE_CHECKING:
+    from vramtui.core.schema.settings import Settings
     from vramtui.records.run_history import RunHistory
 
-__all__ = ["config_dir", "data_dir", "run_history"]
+__all__ = ["config_dir", "data_dir", "read_config", "run_history"]
 
 
 def data_dir() -> Path:
@@ -27,3 +28,19 @@ def run_history() -> "RunHistory":
     from vramtui.records.run_history import FILE, RunHistory  # noqa: PLC0415 - only where runs are kept or shown
 
     return RunHistory(data_dir() / FILE)
+
+
+def read_config() -> "Settings":
+    """The person's settings; the defaults where there is no file.
+
+    Raises:
+        UserError: the file is wrong.
+    """
+    from vramtui.core.schema.settings import CONFIG, Settings  # noqa: PLC0415 - few commands have settings
+
+    path = config_dir() / CONFIG
+    if not path.exists():
+        return Settings()
+    from vramtui.presets.settings import read_settings  # noqa: PLC0415 - only where there is something to read
+
+    return read_settings(path)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from vramtui.cli.common.paths import config_dir
-from vramtui.core.schema.settings import CONFIG, SnapshotSettings
+from vramtui.cli.common.paths import read_config
+from vramtui.core.schema.settings import SnapshotSettings
 
 
 def snapshot_settings() -> SnapshotSettings:
@@ -12,12 +12,7 @@ def snapshot_settings() -> SnapshotSettings:
     Raises:
         UserError: the file is wrong.
     """
-    path = config_dir() / CONFIG
-    if not path.exists():
-        return SnapshotSettings()
-    from vramtui.presets.settings import read_settings  # noqa: PLC0415 - only where there is something to read
-
-    return read_settings(path).snapshot
+    return read_config().snapshot
 
 
 def folder_of(settings: SnapshotSettings) -> Path:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.common.feed import STANDARD_INPUT, give_keys
+from vramtui.cli.common.hosts import open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source
-from vramtui.cli.common.paths import config_dir, data_dir, run_history
+from vramtui.cli.common.paths import config_dir, data_dir, read_config, run_history
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.dashboard.past_runs import past_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
@@ -35,13 +36,22 @@ def open_dashboard(
     demo: bool = False,
     replay: Path | None = None,
     feed: str | None = None,
+    hosts: list[str] | None = None,
     interval: float | None = None,
     preset: str | None = None,
     read_only: bool = False,
 ) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
     with exit_on_user_error():
-        _open(demo=demo, replay=replay, feed=feed, interval=interval, preset=preset, read_only=read_only)
+        _open(
+            demo=demo,
+            replay=replay,
+            feed=feed,
+            hosts=hosts,
+            interval=interval,
+            preset=preset,
+            read_only=read_only,
+        )
 
 
 def _open(
@@ -52,6 +62,7 @@ def _open(
     preset: str | None,
     read_only: bool,
     feed: str | None = None,
+    hosts: list[str] | None = None,
 ) -> None:
     if not ((sys.stdin.isatty() or feed == STANDARD_INPUT) and sys.stdout.isatty()):
         fail(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
@@ -64,9 +75,12 @@ def _open(
     for name in ("COLUMNS", "LINES"):
         # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
         os.environ.pop(name, None)
-    settings = _settings()
+    settings = read_config()
     preset = preset or settings.dashboard.preset
-    opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
+    if hosts:
+        opened = _one(open_hosts(hosts, interval or settings.dashboard.interval, demo or replay or feed))
+    else:
+        opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
     give_keys(feed)
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
@@ -99,6 +113,12 @@ def _open(
     gc.freeze()
     gc.enable()
     sys.exit(run_dashboard(app))
+
+
+def _one(hosts: dict[str, OpenedSource]) -> OpenedSource:
+    if len(hosts) > 1:
+        raise UserError("the dashboard watches one host at a time; `ps` and `record` take several")
+    return hosts.popitem()[1]
 
 
 def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool) -> "Services":
@@ -140,12 +160,3 @@ def first_time_hint(marker: Path) -> str:
         # It would be said again at every start.
         return ""
     return HINT
-
-
-def _settings() -> Settings:
-    path = config_dir() / CONFIG
-    if not path.exists():
-        return Settings()
-    from vramtui.presets.settings import read_settings  # noqa: PLC0415 - only where there is something to read
-
-    return read_settings(path)

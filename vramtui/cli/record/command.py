@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.hosts import HostOption, open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.core.base.units import format_bytes, format_duration
@@ -33,6 +34,7 @@ def record(
         ),
     ] = "auto",
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
+    host: HostOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Record what `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -43,8 +45,15 @@ def record(
     """
     with exit_on_user_error():
         targets = fast_targets(close)
-        opened = open_source(demo=demo, replay=None, feed=feed)
-        _record(opened, targets, file, interval, float("inf") if duration is None else duration)
+        seconds = float("inf") if duration is None else duration
+        hosts = open_hosts(host, interval, demo or feed) if host else {}
+        if len(hosts) > 1:
+            from vramtui.cli.record.hosts import record_hosts  # noqa: PLC0415 - only where there are several
+
+            record_hosts(hosts, file, interval, seconds)
+            return
+        opened = hosts.popitem()[1] if hosts else open_source(demo=demo, replay=None, feed=feed)
+        _record(opened, targets, file, interval, seconds)
 
 
 def _record(opened: OpenedSource, targets: "FastTargets", file: Path, interval: float, duration: float) -> None:
@@ -55,7 +64,7 @@ def _record(opened: OpenedSource, targets: "FastTargets", file: Path, interval: 
     with closing(ReadQueue(opened.source, interval)) as reads, closing(ProbeClient("record")) as probes:
         first = reads.sample(lambda: progress.trouble(OVERDUE))
         session = recording_session(opened, targets, probes)
-        writer = _open(file, interval, first)
+        writer = open_writer(file, interval, first)
         follower = Follower(reads, session, writer, progress)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             # Nothing is broken off: a line that is being written is written whole.
@@ -69,7 +78,12 @@ def _record(opened: OpenedSource, targets: "FastTargets", file: Path, interval: 
     sys.stderr.write(f"{progress.summary()}: vramtui --replay {file}\n")
 
 
-def _open(file: Path, interval: float, first: Sample) -> "RecordingWriter":
+def open_writer(file: Path, interval: float, first: Sample) -> "RecordingWriter":
+    """A recording that begins with `first`.
+
+    Raises:
+        UserError: it cannot be written.
+    """
     from vramtui.cli.common.versions import versions  # noqa: PLC0415 - only where something is recorded
     from vramtui.records.recording.writer import RecordingHeader, RecordingWriter  # noqa: PLC0415 - as above
 

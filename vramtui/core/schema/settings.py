@@ -80,7 +80,12 @@ class RecordingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The whole file. `keys` has, for a binding's id (the help names them), the key or keys that do it instead."""
+    """The whole file.
+
+    Attributes:
+        keys: for a binding's id (the help names them), the key or keys that do it instead.
+        hosts: groups of hosts by their names, for `--host @name`: names and ranges as `--host` takes them.
+    """
 
     dashboard: DashboardSettings = DashboardSettings()
     columns: ColumnSettings = ColumnSettings()
@@ -88,3 +93,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     recording: RecordingSettings = RecordingSettings()
     alerts: AlertRules = AlertRules()
     keys: dict[str, str] = {}
+    hosts: dict[str, tuple[str, ...]] = {}

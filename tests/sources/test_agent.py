@@ -1,0 +1,135 @@
+"""What the agent tells of a host is what NVML's own source tells of it, card for card and process for process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+import pytest
+
+from tests.sources.conftest import OTHER, Stage
+from tests.stub.build import build
+from tests.stub.world import GPU_IS_LOST, MIB, NOT_AVAILABLE, NOT_SUPPORTED, StubMig, StubProcess
+from vramtui.core.observation.readings import Gpu, Process, Sample, decode_sample
+from vramtui.sources.ssh.bundle import agent_program
+
+INTERVAL = 0.05
+
+
+@contextmanager
+def agent(stage: Stage, variant: str = "current") -> Iterator["subprocess.Popen[bytes]"]:
+    """As the far end runs it: isolated, without site-packages, its program from standard input."""
+    program = agent_program(INTERVAL)
+    command = [sys.executable, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
+    env = {"LD_LIBRARY_PATH": str(build(variant)), "VRAMTUI_STUB_STATE": str(stage.path), "PATH": ""}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env) as process:
+        assert process.stdin is not None
+        process.stdin.write(program)
+        process.stdin.flush()
+        yield process
+        process.stdin.close()
+        assert process.wait(10) == 0
+
+
+def seen_by_agent(stage: Stage, variant: str = "current") -> Sample:
+    stage.world.write(stage.path)
+    with agent(stage, variant) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().startswith(b'{"vramtui_recording":1,')
+        return decode_sample(process.stdout.readline())
+
+
+def comparable(sample: Sample) -> tuple[Gpu, ...]:
+    """Without what changes from look to look."""
+
+    def still(process: Process) -> Process:
+        return msgspec.structs.replace(process, cpu_percent=None, host_memory=None)
+
+    return tuple(
+        msgspec.structs.replace(gpu, processes=tuple(sorted(map(still, gpu.processes), key=lambda row: row.pid)))
+        for gpu in sample.gpus
+    )
+
+
+def _idle(stage: Stage) -> None:
+    del stage
+
+
+def _busy(stage: Stage) -> None:
+    own = os.getpid()
+    stage.hold(0, StubProcess(own, 300 * MIB), StubProcess(OTHER, 20 * MIB), StubProcess(own, 310 * MIB, "G"))
+    stage.hold(1, StubProcess(own, NOT_AVAILABLE))
+
+
+def _mig(stage: Stage) -> None:
+    card = stage.world.gpus[1]
+    card.mig_mode, card.used = 1, 900 * MIB
+    card.migs = [
+        StubMig("1g.18gb", "MIG-a", 1, 0, total=18000 * MIB, used=600 * MIB),
+        StubMig("2g.35gb", "MIG-b", 2, 0, total=35000 * MIB, used=100 * MIB),
+    ]
+    card.processes = [StubProcess(os.getpid(), 500 * MIB, gpu_instance=1, compute_instance=0)]
+
+
+def _lost(stage: Stage) -> None:
+    stage.world.gpus[2].lose()
+    stage.world.gpus[1].fail(NOT_SUPPORTED, "nvmlDeviceGetPowerUsage", "nvmlDeviceGetUtilizationRates")
+
+
+def _other_records(stage: Stage) -> None:
+    _busy(stage)
+    stage.world.gpus[0].records = 32
+    stage.world.gpus[1].records = 16
+
+
+@pytest.mark.parametrize("scene", [_idle, _busy, _mig, _lost, _other_records])
+def test_it_sees_what_the_source_sees(scene: Callable[[Stage], None], stage: Stage) -> None:
+    scene(stage)
+    expected = stage.tick()
+    found = seen_by_agent(stage)
+    assert comparable(found) == comparable(expected)
+    assert (found.host.name, found.host.driver_version) == (expected.host.name, expected.host.driver_version)
+    assert (found.host.cuda_version, found.host.memory_total) == (
+        expected.host.cuda_version,
+        expected.host.memory_total,
+    )
+
+
+def test_a_driver_from_before_the_second_versions_of_calls(make_stage: Callable[..., Stage]) -> None:
+    stage = make_stage("old")
+    _busy(stage)
+    expected = stage.tick()
+    assert comparable(seen_by_agent(stage, "old")) == comparable(expected)
+
+
+def test_it_ends_with_the_connection_however_full_the_pipe_is(stage: Stage) -> None:
+    """`agent` sees that it has ended; here nobody has read a line."""
+    with agent(stage) as process:
+        assert process.stdout is not None
+
+
+def test_it_follows_the_host(stage: Stage) -> None:
+    with agent(stage) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        stage.world.gpus[0].used = 777 * MIB
+        stage.world.gpus[1].fail(GPU_IS_LOST, "nvmlDeviceGetMemoryInfo_v2")
+        stage.world.write(stage.path)
+        for _ in range(100):
+            sample = decode_sample(process.stdout.readline())
+            if sample.gpus[0].memory.used == 777 * MIB:
+                break
+        assert (sample.gpus[0].memory.used, sample.gpus[1].state) == (777 * MIB, "lost")
+
+
+def test_without_a_driver_it_says_nothing_and_its_code_says_why() -> None:
+    program = agent_program(INTERVAL)
+    command = [sys.executable, "-I", "-S", "-c", f"import sys;exec(sys.stdin.buffer.read({len(program)}))"]
+    ended = subprocess.run(command, input=program, env={"PATH": ""}, capture_output=True, check=False, timeout=20)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (3, b"", b"")
+
+
+def test_it_is_small_enough_never_to_fill_a_pipe() -> None:
+    assert len(agent_program(1.0)) < 1 << 16

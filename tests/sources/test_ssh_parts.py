@@ -1,0 +1,128 @@
+"""The parts between ssh and a sample: the loop's frames, handshakes, failures, greetings."""
+
+import threading
+import time
+from collections import deque
+
+import pytest
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import MIB
+from vramtui.core.observation.readings import Absence, Sample
+from vramtui.records.recording.live import LiveRecording
+from vramtui.sources.ssh.failures import failure_of
+from vramtui.sources.ssh.far_command import GPU_COLUMNS, OLD_COLUMNS, far_command
+from vramtui.sources.ssh.far_lines import FarLines
+from vramtui.sources.ssh.handshakes import AT_ONCE, Backoff, Handshakes
+from vramtui.sources.ssh.smi_frames import SmiFrames
+
+CARD = (
+    "0, GPU-aaaa, 00000000:01:00.0, 550.54.15, 81559, 1024, 79900, 635, 37, 12, 123.45, 700.00, 41, 1980, 2619, [N/A], "
+    "5, 16, 0, 0x0000000000000004, 9.0, Disabled, NVIDIA H100 80GB HBM3"
+)
+FRAME = f"""@ {GPU_COLUMNS}
+gpu07
+{CARD}
+@apps 0
+4213, GPU-aaaa, 900, python
+99, GPU-aaaa, 10, [Not Found]
+@ps
+  4213 anna     Sun Nov 22 09:00:05 2026 python train.py --x 1,2
+@end""".encode()
+
+
+def sample_of(frame: bytes) -> Sample:
+    frames = SmiFrames(lambda: 50.0)
+    found = [frames.take(line) for line in frame.split(b"\n")]
+    assert found[:-1] == [None] * (len(found) - 1)
+    assert found[-1] is not None
+    return found[-1]
+
+
+def test_a_frame_is_a_sample() -> None:
+    sample = sample_of(FRAME)
+    (gpu,) = sample.gpus
+    assert (gpu.name, gpu.memory.total, gpu.utilization) == ("NVIDIA H100 80GB HBM3", 81559 * MIB, 37)
+    assert gpu.throttle_reasons == ("power cap",)
+    first, second = gpu.processes
+    assert (first.pid, first.user, first.command) == (4213, "anna", "python train.py --x 1,2")
+    assert (first.used_memory, first.started_at, first.state) == (900 * MIB, 1795338005.0, "running")
+    assert (second.pid, second.user, second.absent["user"]) == (99, None, Absence.NO_ANSWER)
+    assert sample.host.name == "gpu07"
+
+
+def test_an_old_program_is_asked_for_less() -> None:
+    card = "0, GPU-aaaa, 00000000:01:00.0, 450.1, 16160, 100, 16060, 3, Tesla V100"
+    frame = f"@ {OLD_COLUMNS}\nold\n{card}\n@apps 0\nNo running processes found\n@ps\n@end".encode()
+    (gpu,) = sample_of(frame).gpus
+    assert (gpu.memory.used, gpu.absent["power_watts"]) == (100 * MIB, Absence.DRIVER_TOO_OLD)
+
+
+def test_a_driver_that_fails_is_said() -> None:
+    frame = f"@ {GPU_COLUMNS}\nx\nNVIDIA-SMI has failed\n@apps 9\n@ps\n@end".encode()
+    with pytest.raises(UserError, match="the NVIDIA driver is not loaded"):
+        sample_of(frame)
+
+
+def test_a_greeting_is_passed_over_and_another_program_is_not_waited_for() -> None:
+    lines = FarLines(LiveRecording)
+    assert [lines.take(line) for line in (b"Welcome to gpu07!", b"", b"vramtui-smi 1")] == [None] * 3
+    assert [lines.take(line) for line in FRAME.split(b"\n")][-1] is not None
+    other = FarLines(LiveRecording)
+    with pytest.raises(UserError, match="something else than a recording"):
+        deque(map(other.take, [b"yes"] * 1000), maxlen=0)
+
+
+def test_four_handshakes_at_once_on_one_first_hop() -> None:
+    most, now, lock = 0, 0, threading.Lock()
+    handshakes = Handshakes(lambda host: "bastion" if host.startswith("in") else host)
+
+    def connect(host: str) -> None:
+        nonlocal most, now
+        with handshakes.turn(host):
+            with lock:
+                now += 1
+                most = max(most, now)
+            time.sleep(0.02)
+            with lock:
+                now -= 1
+
+    threads = [threading.Thread(target=connect, args=(f"in{at}",)) for at in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == AT_ONCE
+
+
+def test_waits_grow_to_a_minute_and_differ() -> None:
+    backoff = Backoff(lambda: 0.5)
+    assert [backoff.wait() for _ in range(8)] == [1, 2, 4, 8, 16, 32, 60, 60]
+    backoff.reset()
+    assert backoff.wait() == 1
+    assert {round(Backoff().wait(), 3) for _ in range(20)} != {1.0}
+
+
+@pytest.mark.parametrize(
+    ("said", "code", "sentence"),
+    [
+        ("anna@gpu01: Permission denied (publickey).", 255, "gpu01: it lets nobody in without being asked."),
+        ("Host key verification failed.", 255, "gpu01: its key is unknown or has changed."),
+        ("kex_exchange_identification: Connection closed by remote host", 255, "gpu01: the server drops new conn"),
+        ("ssh: Could not resolve hostname gpu01: Name or service not known", 255, "gpu01: nobody knows its address."),
+        ("bash: odd\x1b[2J\n", 1, "gpu01: bash: odd␛[2J."),
+        ("", 9, "gpu01: the connection has ended (status 9)."),
+    ],
+)
+def test_what_ssh_says_becomes_a_sentence(said: str, code: int, sentence: str) -> None:
+    failure = failure_of("gpu01", said, code)
+    assert failure.message.startswith(sentence)
+
+
+def test_the_far_end_is_one_word_for_any_shell() -> None:
+    """sh, bash, zsh, fish and csh all take it: one pair of single quotes, no newline, no `!`."""
+    command = far_command(0.5, 12345)
+    assert command.startswith("exec sh -c '")
+    assert command.endswith("'")
+    assert command.count("'") == 2
+    assert not set("\n!") & set(command)

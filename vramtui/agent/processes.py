@@ -1,0 +1,95 @@
+"""Who the pids are that a driver lists, by /proc."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+from typing import Any
+
+from .nvml import plain
+
+LONGEST_COMMAND = 4096
+HOST_NAMESPACE = "pid:[4026531836]"
+
+
+def read_file(path: str, most: int = 1 << 16) -> bytes:
+    """What is in it; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(most)
+    except OSError:
+        return b""
+
+
+class Processes:
+    """Who the pids are, by /proc."""
+
+    def __init__(self) -> None:
+        fields = dict(line.split(b" ", 1) for line in read_file("/proc/stat", 1 << 24).splitlines() if b" " in line)
+        self.boot = float(fields.get(b"btime", b"0"))
+        self.ticks = os.sysconf("SC_CLK_TCK")
+        self.page = os.sysconf("SC_PAGE_SIZE")
+        try:
+            self.private = os.readlink("/proc/self/ns/pid") != HOST_NAMESPACE
+        except OSError:
+            self.private = False
+        self._cpu: dict[int, tuple[float, float]] = {}
+        self._last: dict[int, dict[str, Any]] = {}
+
+    def row(self, pid: int) -> dict[str, Any]:
+        """The fields of a Process that the system knows."""
+        text = b"" if self.private and not has_device(pid) else read_file(f"/proc/{pid}/stat")
+        if not text:
+            return self._gone(pid)
+        opened, closed = text.find(b"("), text.rfind(b")")
+        rest = text[closed + 2 :].split()
+        state = {b"Z": "zombie", b"X": "exited", b"x": "exited"}.get(rest[0], "running")
+        name, now = plain(text[opened + 1 : closed]), time.monotonic()
+        spent = (int(rest[11]) + int(rest[12])) / self.ticks
+        before = self._cpu.get(pid)
+        self._cpu[pid] = (now, spent)
+        row: dict[str, Any] = {"name": name, "state": state}
+        row["started_at"] = round(self.boot + int(rest[19]) / self.ticks, 2)
+        if before is not None and now > before[0]:
+            row["cpu_percent"] = round(100 * max(0.0, spent - before[1]) / (now - before[0]), 1)
+        if state == "running":
+            row["host_memory"] = int(rest[21]) * self.page
+        self._introduce(pid, name, row)
+        self._last[pid] = {key: row[key] for key in ("name", "started_at", "user", "command") if key in row}
+        return row
+
+    def keep(self, pids: set[int]) -> None:
+        """Forget all others."""
+        for known in (self._cpu, self._last):
+            for pid in [pid for pid in known if pid not in pids]:
+                del known[pid]
+
+    def _introduce(self, pid: int, name: str, row: dict[str, Any]) -> None:
+        try:
+            uid = os.stat(f"/proc/{pid}").st_uid
+        except OSError:
+            return
+        try:
+            row["user"] = pwd.getpwuid(uid).pw_name
+        except KeyError:
+            row["user"] = str(uid)
+        words = [plain(word) for word in read_file(f"/proc/{pid}/cmdline").rstrip(b"\0").split(b"\0")]
+        row["command"] = " ".join(words)[:LONGEST_COMMAND] or name
+
+    def _gone(self, pid: int) -> dict[str, Any]:
+        if self.private:
+            return {"state": "unseen"}
+        if os.path.exists(f"/proc/{pid}"):
+            hidden = dict.fromkeys(("user", "name", "command", "started_at"), "no_permission")
+            return {"state": "unknown", "absent": hidden}
+        return dict(self._last.get(pid, {}), state="exited")
+
+
+def has_device(pid: int) -> bool:
+    """Whether it has one of NVIDIA's device files open: in a container a pid of the driver's may be another's."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        return any(os.readlink(os.path.join(folder, name)).startswith("/dev/nvidia") for name in os.listdir(folder))
+    except OSError:
+        return False

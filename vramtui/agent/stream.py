@@ -1,0 +1,259 @@
+"""A recording of this host on standard output, until standard input ends."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import re
+import sys
+import threading
+import time
+from typing import Any
+
+from .nvml import ABSENCES, NO_INSTANCE, Lost, Nvml, plain
+from .processes import Processes, read_file
+
+FORMAT = 1  # of recordings
+NO_NVML = 3  # exit code
+PATIENCE = 3.0  # seconds for all cards, after which the driver is said not to answer
+CLOCK_SM, CLOCK_MEM = 1, 2
+MOST_DEVICES = 1024
+THROTTLING = (
+    (0x4, "power cap"),
+    (0x8, "hardware slowdown"),
+    (0x10, "sync boost"),
+    (0x20, "thermal slowdown"),
+    (0x40, "hardware thermal slowdown"),
+    (0x80, "power brake"),
+    (0x100, "display clocks"),
+)
+NUMBERS = (
+    # field, call, arguments before the result, divisor
+    ("power_watts", "nvmlDeviceGetPowerUsage", (), 1000.0),
+    ("power_limit_watts", "nvmlDeviceGetEnforcedPowerLimit", (), 1000.0),
+    ("temperature_celsius", "nvmlDeviceGetTemperature", (0,), 1),
+    ("sm_clock_mhz", "nvmlDeviceGetClockInfo", (CLOCK_SM,), 1),
+    ("memory_clock_mhz", "nvmlDeviceGetClockInfo", (CLOCK_MEM,), 1),
+    ("fan_percent", "nvmlDeviceGetFanSpeed", (), 1),
+    ("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", (), 1),
+    ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", (), 1),
+)
+METRICS = ("utilization", "memory_utilization", "throttle_reasons", "ecc_errors", *[row[0] for row in NUMBERS])
+
+
+class Card:
+    """One card and its MIG instances."""
+
+    def __init__(self, nvml: Nvml, processes: Processes, index: int) -> None:
+        self._nvml = nvml
+        self._processes = processes
+        self._index = index
+        self._handle: ctypes.c_void_p | None = None
+        self._identity: dict[str, Any] = {"name": f"GPU {index}", "uuid": f"unknown-{index}"}
+
+    def read(self) -> list[dict[str, Any]]:
+        """The card's row and those of its instances."""
+        try:
+            if self._handle is None:
+                self._open()
+            return self._rows()
+        except Lost as error:
+            self._handle = None
+            return [self.gone(str(error), "lost" if error.lost else "failed")]
+
+    def gone(self, reason: str, why: str) -> dict[str, Any]:
+        """The row of a card of which nothing can be read."""
+        absent = dict.fromkeys(("memory", "processes", *METRICS), why)
+        state = "lost" if why == "lost" else "failed"
+        return dict(self._identity, index=self._index, state=state, reason=reason, absent=absent)
+
+    def _open(self) -> None:
+        handle = ctypes.c_void_p()
+        code = self._nvml.call("nvmlDeviceGetHandleByIndex_v2", self._index, ctypes.byref(handle))
+        if code:
+            raise Lost("nvmlDeviceGetHandleByIndex", code)
+        self._handle = handle
+        known = self._identity
+        known["name"] = self._nvml.text("nvmlDeviceGetName", handle) or known["name"]
+        known["uuid"] = self._nvml.text("nvmlDeviceGetUUID", handle) or known["uuid"]
+        bus = ctypes.create_string_buffer(68)
+        if not self._nvml.call("nvmlDeviceGetPciInfo_v3", handle, bus):
+            known["pci_bus_id"] = plain(bus.raw[36:68].split(b"\0")[0])
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        if not self._nvml.call("nvmlDeviceGetCudaComputeCapability", handle, ctypes.byref(major), ctypes.byref(minor)):
+            known["compute_capability"] = [major.value, minor.value]
+
+    def _rows(self) -> list[dict[str, Any]]:
+        instances = self._instances()
+        below = {row["pid"] for instance in instances for row in instance["processes"]}
+        card = self._row(self._handle, self._identity, below)
+        metrics, absent = self._metrics()
+        card.update(metrics, index=self._index, absent=dict(absent, **card["absent"]))
+        if instances:
+            shared = {instance.pop("part"): instance["memory"].get("used") or 0 for instance in instances}
+            card["mig_used"] = sum(shared.values())
+        return [card, *instances]
+
+    def _row(self, device: ctypes.c_void_p | None, identity: dict[str, Any], below: set[object]) -> dict[str, Any]:
+        assert device is not None
+        memory, absent = self._nvml.memory(device)
+        held, why, trusted = self._nvml.processes(device)
+        rows = []
+        for pid, (used, kind, instance) in held.items():
+            if below and (pid in below or instance != NO_INSTANCE):
+                continue
+            row = dict(self._processes.row(pid), pid=pid, type=kind)
+            if used is None:
+                row["absent"] = dict(row.get("absent", {}), used_memory="not_supported")
+            else:
+                row["used_memory"] = used
+            rows.append(row)
+        if memory.get("unified"):
+            memory["used"] = sum(row.get("used_memory", 0) for row in rows)
+            memory["free"] = available_memory()[1]
+            absent.pop("memory.free", None)
+        return dict(
+            identity, memory=memory, processes=rows, processes_trusted=trusted, absent=dict(absent, **why), state="ok"
+        )
+
+    def _instances(self) -> list[dict[str, Any]]:
+        mode, pending = ctypes.c_uint(), ctypes.c_uint()
+        code = self._nvml.call("nvmlDeviceGetMigMode", self._handle, ctypes.byref(mode), ctypes.byref(pending))
+        if code or mode.value != 1:
+            return []
+        count, _ = self._nvml.number("nvmlDeviceGetMaxMigDeviceCount", self._handle)
+        found = []
+        for at in range(min(count or 0, MOST_DEVICES)):
+            handle = ctypes.c_void_p()
+            if self._nvml.call("nvmlDeviceGetMigDeviceHandleByIndex", self._handle, at, ctypes.byref(handle)):
+                continue
+            name = self._nvml.text("nvmlDeviceGetName", handle) or str(self._identity["name"])
+            identity = dict(self._identity, name=name, uuid=self._nvml.text("nvmlDeviceGetUUID", handle))
+            identity["uuid"] = identity["uuid"] or f"{self._identity['uuid']}/{at}"
+            identity.update(index=self._index, mig_parent=self._identity["uuid"])
+            profile = re.search(r"\bMIG (\S+)\s*$", name)
+            if profile:
+                identity["mig_profile"] = profile.group(1)
+            row = self._row(handle, identity, set())
+            row["absent"] = dict(dict.fromkeys(METRICS, "not_supported"), **row["absent"])
+            row["part"] = self._nvml.number("nvmlDeviceGetGpuInstanceId", handle)[0] or row["uuid"]
+            found.append(row)
+        return found
+
+    def _metrics(self) -> tuple[dict[str, Any], dict[str, str]]:
+        values: dict[str, Any] = {}
+        absent: dict[str, str] = {}
+        for field, name, arguments, divisor in NUMBERS:
+            value, why = self._nvml.number(name, self._handle, *arguments)
+            if value is None:
+                absent[field] = why
+            else:
+                values[field] = value if divisor == 1 else value / divisor
+        rates = (ctypes.c_uint * 2)()
+        code = self._nvml.call("nvmlDeviceGetUtilizationRates", self._handle, rates)
+        for at, field in enumerate(("utilization", "memory_utilization")):
+            if code:
+                absent[field] = ABSENCES.get(code, "failed")
+            else:
+                values[field] = rates[at]
+        long = ctypes.c_ulonglong()
+        code = self._nvml.call("nvmlDeviceGetTotalEccErrors", self._handle, 1, 0, ctypes.byref(long))
+        if code:
+            absent["ecc_errors"] = ABSENCES.get(code, "failed")
+        else:
+            values["ecc_errors"] = long.value
+        for name in ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons"):
+            code = self._nvml.call(name, self._handle, ctypes.byref(long))
+            if code not in (3, 13):
+                break
+        if code:
+            absent["throttle_reasons"] = ABSENCES.get(code, "failed")
+        else:
+            values["throttle_reasons"] = [word for bit, word in THROTTLING if long.value & bit]
+        return values, absent
+
+
+def available_memory() -> tuple[int | None, int | None]:
+    """Bytes that the host has, and those that it could still give."""
+    lines = (line.split(b":", 1) for line in read_file("/proc/meminfo").splitlines() if b":" in line)
+    fields = {name: int(rest.split()[0]) * 1024 for name, rest in lines if rest.split()}
+    return fields.get(b"MemTotal"), fields.get(b"MemAvailable")
+
+
+class Reader(threading.Thread):
+    """Asks the driver, on a thread that nobody has to wait for."""
+
+    def __init__(self, nvml: Nvml) -> None:
+        super().__init__(daemon=True)
+        self._nvml = nvml
+        self._processes = Processes()
+        self._cards: list[Card] = []
+        self.wanted, self.done = threading.Semaphore(0), threading.Semaphore(0)
+        self.gpus: list[dict[str, Any]] = []
+        cuda = ctypes.c_int()
+        code = nvml.call("nvmlSystemGetCudaDriverVersion_v2", ctypes.byref(cuda))
+        total, _ = available_memory()
+        self.host: dict[str, Any] = {
+            "name": plain(os.fsencode(os.uname().nodename)),
+            "driver_version": nvml.text("nvmlSystemGetDriverVersion"),
+            "cuda_version": None if code else f"{cuda.value // 1000}.{cuda.value % 1000 // 10}",
+            "memory_total": total,
+            "private_pids": self._processes.private,
+        }
+
+    def run(self) -> None:
+        """One look whenever one is wanted."""
+        while True:
+            self.wanted.acquire()
+            count, _ = self._nvml.number("nvmlDeviceGetCount_v2")
+            if count is not None and count != len(self._cards):
+                self._cards = [Card(self._nvml, self._processes, index) for index in range(min(count, MOST_DEVICES))]
+            rows = [row for card in self._cards for row in card.read()]
+            self._processes.keep({process["pid"] for row in rows for process in row.get("processes", ())})
+            self.gpus = rows
+            self.done.release()
+
+    def stuck(self, seconds: float) -> list[dict[str, Any]]:
+        """What there is to say while a look takes so long: nothing of now."""
+        return [card.gone(f"no answer for {seconds:.0f} s", "no_answer") for card in self._cards]
+
+
+def main(interval: float) -> int:
+    """Write until nobody reads, or standard input ends."""
+    try:
+        nvml = Nvml()
+    except (OSError, Lost):
+        return NO_NVML
+    threading.Thread(target=end_with_input, daemon=True).start()
+    reader = Reader(nvml)
+    reader.start()
+    versions = {"vramtui agent": str(FORMAT), "python": ".".join(map(str, sys.version_info[:3]))}
+    write({"vramtui_recording": FORMAT, "started_at": time.time(), "interval": interval, "versions": versions})
+    asked_at, pending = 0.0, False
+    while True:
+        begun = time.monotonic()
+        if not pending:
+            asked_at = begun
+            reader.wanted.release()
+        pending = not reader.done.acquire(timeout=PATIENCE)
+        gpus = reader.stuck(time.monotonic() - asked_at) if pending else reader.gpus
+        host = dict(reader.host, memory_available=available_memory()[1])
+        write({"schema": FORMAT, "taken_at": time.time(), "source": "nvml", "host": host, "gpus": gpus})
+        time.sleep(max(0.0, begun + interval - time.monotonic()))
+
+
+def write(document: dict[str, Any]) -> None:
+    """One line, sent at once; the end where nobody reads any more."""
+    try:
+        sys.stdout.write(json.dumps(document, separators=(",", ":")) + "\n")
+        sys.stdout.flush()
+    except OSError:
+        os._exit(0)
+
+
+def end_with_input() -> None:
+    """The connection is standard input: without it there is nobody to write for, however full the pipe is."""
+    while sys.stdin.buffer.read(1):
+        pass
+    os._exit(0)

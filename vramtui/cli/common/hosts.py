@@ -1,0 +1,75 @@
+"""What `--host` names: other machines, each a source of its own."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vramtui.core.base.errors import UserError
+
+if TYPE_CHECKING:
+    from vramtui.cli.common.open_source import OpenedSource
+    from vramtui.core.observation.history import Peak
+    from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.core.observation.readings import ProcessKey
+    from vramtui.records.recording.live import LiveRecording
+
+HostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--host",
+        metavar="NAME",
+        help="Another machine, over ssh: gpu01, user@gpu[02-16], @group; may be given again.",
+    ),
+]
+
+
+class HostRecording:
+    """The recording of one host that is under way; a connection that is made anew begins another."""
+
+    def __init__(self) -> None:
+        self._current: LiveRecording | None = None
+
+    def begin(self) -> "LiveRecording":
+        """A connection begins."""
+        from vramtui.records.recording.live import LiveRecording  # noqa: PLC0415 - when there is a connection
+
+        self._current = LiveRecording()
+        return self._current
+
+    def jobs(self) -> "tuple[ObservedJob, ...]":
+        """What the host's own probes told."""
+        return () if self._current is None else self._current.jobs()
+
+    def peaks(self, when: float) -> "Sequence[tuple[ProcessKey, Peak]]":
+        """Peaks that no sample shows, each once."""
+        return () if self._current is None else self._current.peaks(when)
+
+
+def open_hosts(asked: Sequence[str], interval: float, other: object = None) -> "dict[str, OpenedSource]":
+    """A source for each host, by its name; all connect at once, a few handshakes at a time.
+
+    Args:
+        asked: what `--host` says.
+        interval: seconds between samples.
+        other: what else is asked for, as a demo; there is to be nothing.
+
+    Raises:
+        UserError: a name that no host has, an unknown group, or something else is asked for as well.
+    """
+    if other:
+        raise UserError("--host and --demo, --replay or --feed show different things; give one of them")
+    from vramtui.cli.common.open_source import OpenedSource  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.cli.common.paths import read_config  # noqa: PLC0415 - only where hosts are asked for
+    from vramtui.sources.ssh.handshakes import Handshakes  # noqa: PLC0415 - as above
+    from vramtui.sources.ssh.host_names import host_names  # noqa: PLC0415 - as above
+    from vramtui.sources.ssh.source import SshSource  # noqa: PLC0415 - as above
+
+    names = host_names(asked, read_config().hosts)
+    handshakes = Handshakes()
+    opened = {}
+    for name in names:
+        recording = HostRecording()
+        source = SshSource(name, interval, recording.begin, handshakes)
+        opened[name] = OpenedSource(source, jobs=recording.jobs, peaks=recording.peaks, elsewhere=True)
+    return opened

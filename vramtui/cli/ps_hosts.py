@@ -1,0 +1,122 @@
+"""`vramtui ps --host …` for several hosts: each under its name; one that does not answer holds up no other."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from vramtui.cli.common.console import print_json
+from vramtui.cli.common.exit_codes import NO_SOURCE
+from vramtui.cli.common.open_source import OpenedSource
+from vramtui.cli.ps import CLEAR_SCREEN, Selection, print_tables
+from vramtui.cli.ps_selection import csv_of
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.matching import Matcher
+from vramtui.core.observation.readings import Sample
+from vramtui.monitor.poller import ReadQueue
+from vramtui.monitor.session import MonitorSession, of_command
+from vramtui.presets import PresetLibrary
+from vramtui.records.export.ps_json import ps_document
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.snapshot import Snapshot
+
+SCHEMA = 1
+FIRST = 40.0  # seconds for all to connect; who takes longer is said not to answer
+
+
+class _HostWatch:
+    """One host: its session, and what comes of its reads."""
+
+    def __init__(self, opened: OpenedSource, matcher: Matcher, interval: float) -> None:
+        self._source = opened.source
+        self._session = MonitorSession(jobs=opened.jobs or tuple)
+        self._session.recorded_peaks = opened.peaks
+        self._session.match_by(matcher)
+        self._reads = ReadQueue(opened.source, interval)
+        self._reads.begin()
+
+    def answer(self, seconds: float) -> "Snapshot | SourceFailed":
+        """What it shows now, for which it waits at most so long."""
+        result = self._reads.next(seconds)
+        while result is not None and not isinstance(result, Sample | SourceFailed):
+            result = self._reads.next(seconds)  # a read is overdue; its answer may come yet
+        if isinstance(result, Sample):
+            self._session.ingest(result)
+            return self._session.snapshot()
+        return result or SourceFailed("no answer.")
+
+    def close(self) -> None:
+        """End the connection."""
+        self._source.close()
+
+
+def show_hosts(
+    hosts: Mapping[str, OpenedSource], selection: Selection, *, json: bool, watch: bool, interval: float
+) -> None:
+    """Print what each host shows, once or again and again.
+
+    Raises:
+        SystemExit: some host does not answer (not with `watch`).
+    """
+    library = PresetLibrary()
+    matcher = Matcher.of_candidates(library.candidates(), library.find, of_command)
+    watches = {name: _HostWatch(opened, matcher, interval) for name, opened in hosts.items()}
+    try:
+        seconds = FIRST
+        while True:
+            answers = {name: one.answer(seconds) for name, one in watches.items()}
+            _print(answers, selection, json=json, watch=watch)
+            if not watch:
+                break
+            seconds = 2 * interval + 1
+    finally:
+        for one in watches.values():
+            one.close()
+    if any(isinstance(answer, SourceFailed) for answer in answers.values()):
+        raise SystemExit(NO_SOURCE)
+
+
+def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selection, *, json: bool, watch: bool) -> None:
+    if json:
+        document = {"schema": SCHEMA, "hosts": list(_documents(answers))}
+        if watch:
+            sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        else:
+            print_json(document)
+    elif selection.as_csv:
+        sys.stdout.write(_csv(answers, selection))
+    else:
+        if watch and sys.stdout.isatty():
+            sys.stdout.write(CLEAR_SCREEN)
+        for name, answer in answers.items():
+            if isinstance(answer, SourceFailed):
+                continue
+            sys.stdout.write(f"{name}\n")
+            sys.stdout.flush()
+            print_tables(answer, selection)
+    sys.stdout.flush()
+    for name, answer in answers.items():
+        if isinstance(answer, SourceFailed):
+            said = " ".join(filter(None, (answer.message, answer.hint)))
+            sys.stderr.write(f"vramtui: {said if said.startswith(name) else f'{name}: {said}'}\n")
+
+
+def _documents(answers: "Mapping[str, Snapshot | SourceFailed]") -> Iterator[dict[str, Any]]:
+    for name, answer in answers.items():
+        if isinstance(answer, SourceFailed):
+            yield {"target": name, "error": answer.message, "hint": answer.hint}
+        else:
+            yield {"target": name, **ps_document(answer)}
+
+
+def _csv(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selection) -> str:
+    """As for one host, with its name in a first column."""
+    lines: list[str] = []
+    for name, answer in answers.items():
+        if not isinstance(answer, SourceFailed):
+            heading, *rows = csv_of(answer, selection).splitlines(keepends=True)
+            lines += [f"host,{heading}"] if not lines else []
+            lines += [f"{name},{row}" for row in rows]
+    return "".join(lines)

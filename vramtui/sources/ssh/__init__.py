@@ -1,0 +1,1 @@
+"""Other hosts, through the system's own OpenSSH client."""

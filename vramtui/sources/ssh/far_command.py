@@ -1,0 +1,54 @@
+"""What is asked of ssh, and what runs at the far end: the best of three that is there."""
+
+from collections.abc import Sequence
+
+CONNECT_LIMIT = 10  # seconds
+OPTIONS = (
+    "-T",
+    "-oBatchMode=yes",  # whatever it would have to ask, it fails instead
+    f"-oConnectTimeout={CONNECT_LIMIT}",
+    "-oServerAliveInterval=5",
+    "-oServerAliveCountMax=3",
+    "-oClearAllForwardings=yes",
+    "-oPermitLocalCommand=no",
+    "-oRequestTTY=no",
+)
+SMI_MARK = "vramtui-smi 1"
+GPU_COLUMNS = (
+    "index,uuid,pci.bus_id,driver_version,memory.total,memory.used,memory.free,memory.reserved,utilization.gpu,"
+    "utilization.memory,power.draw,enforced.power.limit,temperature.gpu,clocks.sm,clocks.mem,fan.speed,"
+    "pcie.link.gen.current,pcie.link.width.current,ecc.errors.uncorrected.volatile.total,"
+    "clocks_throttle_reasons.active,compute_cap,mig.mode.current,name"
+)
+OLD_COLUMNS = "index,uuid,pci.bus_id,driver_version,memory.total,memory.used,memory.free,utilization.gpu,name"
+FORMAT = "--format=csv,noheader,nounits"
+
+
+def ssh_arguments(host: str, interval: float, agent_size: int) -> Sequence[str]:
+    """The whole command for one host. Its name is an argument of its own after `--`, never part of a shell's text."""
+    return ("ssh", *OPTIONS, "--", host, far_command(interval, agent_size))
+
+
+def far_command(interval: float, agent_size: int) -> str:
+    """What the far host's login shell is given, whichever that is: one word in single quotes for `sh`.
+
+    First a vramtui that is installed there; then the agent, of `agent_size` bytes on standard input; then nvidia-smi
+    and ps in one loop that runs as long as somebody reads. Each ends with the connection.
+    """
+    seconds = f"{interval:g}"
+    steps = (
+        'PATH="$PATH:$HOME/.local/bin"',
+        f"vramtui stream --interval {seconds} </dev/null 2>/dev/null && exit 0",
+        f'python3 -I -S -c "import sys;exec(sys.stdin.buffer.read({agent_size}))" 2>/dev/null && exit 0',
+        "command -v nvidia-smi >/dev/null || { echo vramtui: no GPU can be read here >&2; exit 3; }",
+        f"q={GPU_COLUMNS}",
+        f"nvidia-smi --query-gpu=$q {FORMAT} >/dev/null 2>&1 || q={OLD_COLUMNS}",
+        f'echo "{SMI_MARK}"',
+        f"while echo @ $q && uname -n; do nvidia-smi --query-gpu=$q {FORMAT} 2>&1; echo @apps $?",
+        f"a=$(nvidia-smi --query-compute-apps=pid,gpu_uuid,used_memory,process_name {FORMAT} 2>&1)",
+        'echo "$a"; echo @ps',
+        'p=$(echo "$a" | cut -d, -f1 | grep -x "[0-9]*" | paste -s -d, -)',
+        '[ -z "$p" ] || LC_ALL=C TZ=UTC0 ps -ww -o pid=,user=,lstart=,args= -p "$p"',
+        f"echo @end; sleep {seconds}; done",
+    )
+    return f"exec sh -c '{'; '.join(steps)}'"

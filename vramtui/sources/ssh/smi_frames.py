@@ -1,0 +1,139 @@
+"""What the loop of nvidia-smi and ps prints at the far end, as samples: for hosts with neither vramtui nor python3."""
+
+import calendar
+import re
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.text import printable
+from vramtui.core.observation.readings import Absence, Gpu, Host, Problem, Process, Sample
+from vramtui.sources.nvidia_smi.runner import Output
+from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
+
+MOST_LINES = 1 << 17  # of one frame
+_PS = re.compile(rb"\s*(\d+)\s+(\S+)\s+\w{3}\s+(\w{3}\s+\d+\s+[\d:]{8}\s+\d{4})\s?(.*)")
+BECAUSE = Problem(
+    where="nvidia-smi",
+    message="The host has neither vramtui nor a python3 with NVML's library, so nvidia-smi is read in a loop.",
+    hint="Graphics clients, MIG instances and peaks between samples are not seen.",
+)
+
+
+class SmiFrames:
+    """Takes line after line; a frame ends with `@end` and is one sample.
+
+    Args:
+        clock: seconds since the epoch, by this machine: the loop does not say when.
+    """
+
+    interval = None
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._parts: dict[str, list[bytes]] = {}
+        self._part = ""
+        self._count = 0
+        self._columns: tuple[str, ...] = ()
+        self._code = 0
+        self._host = ""
+        self._source = NvidiaSmiSource(self._answer, host=self._read_host, clock=clock, because=BECAUSE)
+
+    def take(self, line: bytes) -> Sample | None:
+        """The sample that ends with this line, if one does.
+
+        Raises:
+            UserError: nvidia-smi tells nothing that can be used, or does not stop.
+        """
+        self._count += 1
+        if line.startswith(b"@ "):
+            self._columns = tuple(line[2:].decode(errors="replace").strip().split(","))
+            self._parts, self._part, self._count = {}, "gpus", 0
+        elif line.startswith(b"@apps "):
+            self._part, self._code = "apps", int(line[6:].strip() or b"0")
+        elif line == b"@ps":
+            self._part = "ps"
+        elif line == b"@end":
+            return self._sample()
+        elif self._count > MOST_LINES:
+            raise UserError("nvidia-smi does not stop")
+        else:
+            self._parts.setdefault(self._part, []).append(line)
+        return None
+
+    def _sample(self) -> Sample:
+        gpus = self._parts.get("gpus", [])
+        self._host = printable(gpus[0].decode(errors="replace")) if gpus else ""
+        try:
+            sample = self._source.read()
+        except SourceFailed as failure:
+            raise UserError(failure.message) from None
+        known = self._processes()
+        return msgspec.structs.replace(sample, gpus=tuple(_introduced(gpu, known) for gpu in sample.gpus))
+
+    def _answer(self, command: Sequence[str], limit: float) -> Output:
+        """What the program printed in this frame, in place of running it."""
+        del limit
+        question = command[1]
+        if question.startswith("--query-gpu="):
+            text = b"\n".join(self._parts.get("gpus", [])[1:]).decode(errors="replace")
+            asked = question.removeprefix("--query-gpu=").split(",")
+            missing = next((name for name in asked if name not in self._columns), None)
+            if missing is not None:
+                # As a version says that does not know a field; the source then does without it.
+                return Output(f'Field "{missing}" is not a valid field to query.', 2)
+            return Output(_in_order(text, self._columns, asked), self._code)
+        if question.startswith("--query-compute-apps="):
+            return Output(b"\n".join(self._parts.get("apps", [])).decode(errors="replace"), 0)
+        return Output("", 1)
+
+    def _read_host(self, driver: str | None, cuda: str | None) -> Host:
+        return Host(name=self._host or "?", driver_version=driver, cuda_version=cuda)
+
+    def _processes(self) -> dict[int, Process]:
+        found = {}
+        for line in self._parts.get("ps", []):
+            matched = _PS.match(line)
+            if matched is None:
+                continue
+            pid, user, started, command = matched.groups()
+            try:
+                at = calendar.timegm(time.strptime(b" ".join(started.split()).decode(), "%b %d %H:%M:%S %Y"))
+            except ValueError:
+                continue
+            found[int(pid)] = Process(
+                pid=int(pid),
+                type="C",
+                user=printable(user.decode(errors="replace")),
+                command=printable(command.decode(errors="replace")),
+                started_at=float(at),
+                state="zombie" if command.endswith(b"<defunct>") else "running",
+            )
+        return found
+
+
+def _introduced(gpu: Gpu, known: dict[int, Process]) -> Gpu:
+    def row(process: Process) -> Process:
+        told = known.get(process.pid)
+        if told is None:
+            absent = {**process.absent, **dict.fromkeys(("user", "command", "started_at"), Absence.NO_ANSWER)}
+            return msgspec.structs.replace(process, absent=absent)
+        return msgspec.structs.replace(
+            process, user=told.user, command=told.command, started_at=told.started_at, state=told.state
+        )
+
+    return msgspec.structs.replace(gpu, processes=tuple(row(process) for process in gpu.processes))
+
+
+def _in_order(text: str, printed: Sequence[str], asked: Sequence[str]) -> str:
+    """The lines with their cells in the order that is asked for; what is no such line stays as it is."""
+    lines = []
+    for line in text.splitlines():
+        cells = line.split(", ", len(printed) - 1)
+        if len(cells) == len(printed):
+            by_name = dict(zip(printed, cells, strict=True))
+            line = ", ".join(by_name[name] for name in asked)  # noqa: PLW2901 - the same line in another order
+        lines.append(line)
+    return "\n".join(lines)

@@ -1,0 +1,214 @@
+"""One other host as a source: a thread keeps a connection to it, for ever."""
+
+import contextlib
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_duration
+from vramtui.core.observation.readings import Problem, Sample
+from vramtui.sources.feed.latest import LatestSample, silence_limit
+from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
+from vramtui.sources.feed.pipe import LineDecoder
+from vramtui.sources.ssh.bundle import agent_program
+from vramtui.sources.ssh.failures import failure_of
+from vramtui.sources.ssh.far_command import CONNECT_LIMIT, ssh_arguments
+from vramtui.sources.ssh.far_lines import FarLines
+from vramtui.sources.ssh.handshakes import Backoff, Handshakes
+
+PIECE = 1 << 16
+START_LIMIT = CONNECT_LIMIT + 20.0  # seconds to the first sample: the connection, and whatever starts there
+STEADY = 30.0  # seconds of a connection after which the next failure is a new one
+CLOCKS_APART = 10.0  # seconds, beyond what a slow connection explains
+MOST_SAID = 4096  # bytes of ssh's own words
+
+
+class SshSource:
+    """Gives the newest sample of one host. What is older than three intervals is never given for new: the connection
+    is then taken for dead, whatever ssh thinks of it, and made anew.
+
+    Args:
+        host: as ssh is to be told of it; see `host_names`.
+        interval: seconds between samples.
+        recording: makes what reads the lines of a recording, one for each connection.
+        handshakes: shared by all hosts.
+    """
+
+    name = "ssh"
+
+    def __init__(
+        self, host: str, interval: float, recording: Callable[[], LineDecoder], handshakes: Handshakes
+    ) -> None:
+        self.host = host
+        self._interval = interval
+        self._recording = recording
+        self._handshakes = handshakes
+        self._latest = LatestSample(host)
+        self._backoff = Backoff()
+        self._ending = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._keep_connected, name=f"ssh {host}", daemon=True)
+        self._thread.start()
+
+    @property
+    def age(self) -> float | None:
+        """Seconds since the latest sample came, by this machine's clock; None where none has."""
+        return self._latest.age
+
+    def read(self) -> Sample:
+        """The newest sample that was not given yet, for which it waits.
+
+        Raises:
+            SourceFailed: there is no connection, or it is silent for three intervals.
+        """
+        return self._latest.next(silence_limit(self._interval) + 1.0, START_LIMIT + 1.0)
+
+    def close(self) -> None:
+        """End the connection. Never blocks."""
+        self._ending.set()
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(OSError):
+                process.kill()
+
+    def _deliver(self, sample: Sample) -> None:
+        ahead = sample.taken_at - time.time()
+        if abs(ahead) > CLOCKS_APART:
+            message = (
+                f"Its clock is {format_duration(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'} this machine's."
+            )
+            problem = Problem(where=self.host, message=message, hint="Times are its own; ages are by this machine.")
+            sample = msgspec.structs.replace(sample, problems=(*sample.problems, problem))
+        self._latest.deliver(sample)
+
+    def _keep_connected(self) -> None:
+        while not self._ending.is_set():
+            begun = time.monotonic()
+            failure = self._connection()
+            if time.monotonic() - begun > STEADY:
+                self._backoff.reset()
+            self._latest.fail(failure)
+            self._ending.wait(self._backoff.wait())
+
+    def _connection(self) -> SourceFailed:
+        """One connection from its beginning to its end; why it ended."""
+        opening = contextlib.ExitStack()
+        try:
+            opening.enter_context(self._handshakes.turn(self.host))
+            program = agent_program(self._interval)
+            process = self._process = subprocess.Popen(  # noqa: S603 - a list, no shell of this machine
+                list(ssh_arguments(self.host, self._interval, len(program))),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                bufsize=0,
+                start_new_session=True,  # no terminal to ask on, and Ctrl-C is not for it
+            )
+        except OSError as error:
+            opening.close()
+            return SourceFailed(f"ssh cannot be started: {printable(error.strerror or str(error)).lower()}.")
+        try:
+            return _Conversation(self.host, process, FarLines(self._recording), self._interval).go(
+                program, self._deliver, opening.close
+            )
+        finally:
+            opening.close()
+            _end(process)
+
+
+class _Conversation:
+    """Reads what comes until it ends or falls silent."""
+
+    def __init__(self, host: str, process: "subprocess.Popen[bytes]", lines: FarLines, interval: float) -> None:
+        self._host = host
+        self._process = process
+        self._lines = lines
+        self._limit = silence_limit(interval)
+        self._splitter = LineSplitter()
+        self._said = b""
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._out, self._err = process.stdout.fileno(), process.stderr.fileno()
+        self._poll = select.poll()  # `select` knows no descriptor beyond 1023
+        self._poll.register(self._out, select.POLLIN)
+        self._poll.register(self._err, select.POLLIN)
+
+    def go(self, program: bytes, deliver: Callable[[Sample], None], opened: Callable[[], None]) -> SourceFailed:
+        """Hand on sample after sample; why there are no more.
+
+        Args:
+            program: for the far end's standard input, which then stays open.
+            deliver: takes each sample.
+            opened: is called when the far end speaks for the first time.
+        """
+        process = self._process
+        assert process.stdin is not None
+        with contextlib.suppress(OSError):  # why it does not take it is told by what ssh says
+            process.stdin.write(program)  # smaller than a pipe, so it never waits
+        began = last = time.monotonic()
+        has_come = False
+        while True:
+            piece = self._next_piece(last + (self._limit if has_come else START_LIMIT))
+            if piece is None:
+                waited = time.monotonic() - (last if has_come else began)
+                return SourceFailed(f"{self._host}: no sample for {waited:.0f} s; connecting again.")
+            if not piece:
+                return self._ended()
+            opened()
+            try:
+                sample = self._take(piece)
+            except (UserError, LineTooLarge) as error:
+                return SourceFailed(f"{self._host}: {str(error) or 'a line does not end'}.")
+            if sample is not None:
+                last, has_come = time.monotonic(), True
+                deliver(sample)
+
+    def _next_piece(self, until: float) -> bytes | None:
+        """What comes next on standard output; nothing at its end, None where nothing comes in time."""
+        while (left := until - time.monotonic()) > 0:
+            ready = {descriptor for descriptor, _ in self._poll.poll(left * 1000)}
+            if self._err in ready:
+                said = os.read(self._err, PIECE)
+                self._said = (self._said + said)[-MOST_SAID:]
+                if not said:
+                    self._poll.unregister(self._err)
+            if self._out in ready:
+                return os.read(self._out, PIECE)
+        return None
+
+    def _take(self, piece: bytes) -> Sample | None:
+        newest = None
+        for line in self._splitter.add(piece):
+            newest = self._lines.take(line) or newest
+        return newest
+
+    def _ended(self) -> SourceFailed:
+        """Standard output is closed: what ssh has to say comes within a moment."""
+        try:
+            code: int | None = self._process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            code = None
+        with contextlib.suppress(KeyError):
+            self._poll.unregister(self._out)
+        while self._poll.poll(0) and (said := os.read(self._err, PIECE)):
+            self._said = (self._said + said)[-MOST_SAID:]
+        return failure_of(self._host, self._said.decode(errors="replace"), code)
+
+
+def _end(process: "subprocess.Popen[bytes]") -> None:
+    """Kill it where it lives; what waits in a driver or in a network is not waited for."""
+    with contextlib.suppress(OSError):
+        process.kill()
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(1.0)
