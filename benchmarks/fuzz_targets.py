@@ -155,7 +155,7 @@ def names(data: bytes) -> None:
 
 def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> None:
     """Show samples in every way that goes to a terminal."""
-    from vramtui.cli.ps import Selection, _print_tables  # noqa: PLC0415 - loads the command line
+    from vramtui.cli.ps import Selection, print_tables  # noqa: PLC0415 - loads the command line
 
     seen = History()
     for sample in samples:
@@ -163,7 +163,7 @@ def display(samples: Sequence[Sample], jobs: tuple[ObservedJob, ...] = ()) -> No
     snapshot = take_snapshot(samples[-1], seen, {}, _no_estimate, {})
     out = io.StringIO()
     with redirect_stdout(out), redirect_stderr(out):
-        _print_tables(snapshot, Selection())
+        print_tables(snapshot, Selection())
     shown(out.getvalue())
     for line in pictures(samples, jobs):
         shown(line)
