@@ -10,10 +10,12 @@ from textual.widgets import Input
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
 from tests.app.stand_ins import PRESETS, FixedPresets
 from tests.app.svg import SvgExtension
+from vramtui.app.choosers.chooser import Chooser
 from vramtui.app.help.dialog import Help
 from vramtui.app.keys import PLAN_BINDINGS
 from vramtui.app.plan.screen import PlanScreen
 from vramtui.app.plan.view import PlanView
+from vramtui.app.plan.widgets.cards import CardChooser
 from vramtui.app.plan.widgets.chooser import PlanChooser
 from vramtui.app.plan.widgets.heatmap import Heatmap
 from vramtui.app.plan.widgets.name import PlanName
@@ -60,7 +62,7 @@ async def choose(driver: Driver, key: str, words: str) -> PlanView:
     app, pilot = driver
     await pilot.press(key)
     await pilot.pause()
-    assert isinstance(app.screen, PlanChooser)
+    assert isinstance(app.screen, Chooser)
     app.screen.query_one(Input).value = words
     await pilot.pause()
     await pilot.press("enter")
@@ -278,6 +280,26 @@ async def test_the_card_is_chosen() -> None:
         assert plan.where.startswith("GPU 1")
         plan = await choose(driver, "g", "as on Watch")
         assert plan.device == before.device
+
+
+async def test_every_card_is_answered() -> None:
+    """Which card does it need: by group, with what is left and the largest batch of each."""
+    async with dashboard(climbing(), (120, 35)) as driver:
+        await press(driver, "2")
+        await driver[1].press("g")
+        window = driver[0].screen
+        assert isinstance(window, CardChooser)
+        while any(not answers.is_whole for _, answers in window._tables):
+            await driver[1].pause(0.05)
+        window._fill_in()
+        text = screen_text(driver[0])
+        assert text.index("this machine") < text.index("data centre") < text.index("A100-40GB")
+        assert "max batch" in text
+        assert "✗ −" in text
+        assert "✓ " in text
+        await driver[1].press("escape")
+        await planned(driver)
+        assert not driver[0].parts.plan.model._card_tables
 
 
 async def test_two_maps_turn_pages_where_there_is_no_room() -> None:

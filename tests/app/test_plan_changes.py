@@ -140,9 +140,15 @@ async def test_the_cell_with_a_change_becomes_a_preset(tmp_path: Path) -> None:
         plan = await press(driver, *["down"] * at)
         await driver[1].press("w")
         await driver[1].pause()
+        assert driver[0].screen.query_one(Input).value == "gpt2-1.5b-batch10-seq1024", (
+            "what is not applied is not saved"
+        )
+        await driver[1].press("escape")
+        await press(driver, "enter")
+        await driver[1].press("w")
+        await driver[1].pause()
         window = driver[0].screen
         assert isinstance(window, PlanName)
-        assert window.query_one(Input).value == "gpt2-1.5b-batch10-seq1024-LoRA-of-rank-16"
         window.query_one(Input).value = "mine"
         await saved(driver, "enter")
         text = (tmp_path / "presets" / "mine.toml").read_text()

@@ -270,13 +270,22 @@ def test_proposed_names_can_be_files() -> None:
     assert proposed_name(PRESETS[0], "GPUs 8 · sharding tensor+seq") == "llama-3.1-8b-lora-GPUs8-sharding-tensor-seq"
 
 
-def test_lengths_end_with_the_first_that_has_no_learnt_position() -> None:
+def test_lengths_end_with_the_first_beyond_the_models_own() -> None:
     learnt = PresetLibrary().get("gpt2-124m").preset.workload
     axis = next(axis for axis in axes_of(learnt, learnt, 8) if axis.name == "seq")
     assert axis.amounts[-2:] == (1024, 1536)
     turned = PresetLibrary().get("llama-3.1-8b-full").preset.workload
     axis = next(axis for axis in axes_of(turned, turned, 8) if axis.name == "seq")
-    assert len(axis.amounts) == 24
+    assert (axis.amounts[-2:], axis.own) == ((131072, 196608), 131072)
+
+
+def test_fsdp_over_one_to_sixteen() -> None:
+    axis = next(axis for axis in axes_of(TRAIN, TRAIN, 8) if axis.name == "FSDP")
+    assert (axis.amounts, axis.present) == ((1, 2, 4, 8, 16), 0)
+    assert variant(TRAIN, {"FSDP": 1}, 8).parallel is None
+    shared_four = variant(TRAIN, {"FSDP": 4}, 8).parallel
+    assert shared_four is not None
+    assert (shared_four.data, shared_four.strategy, shared_four.zero_stage) == (4, "fsdp", 3)
 
 
 def test_few_maps_and_advices_are_kept() -> None:

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vramtui.cli.main import program
+from vramtui.core.estimate.devices import CARDS
 
 RUNNER = CliRunner()
 
@@ -68,7 +69,8 @@ def test_another_key_can_be_varied() -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["gpt2-124m"], "name the card to fit: --gpu H200, or --memory 24GiB"),
+        (["gpt2-124m", "--gpus", "2"], "name the card to fit: --gpu H200, or --memory 24GiB"),
+        (["gpt2-124m", "gpt2-1.5b", "--gpu", "H200"], "one preset with a card"),
         (
             ["gpt2-124m", "--gpu", "H200", "--vary", "run.batch"],
             "not a key with a whole number (did you mean run.batch",
@@ -158,3 +160,21 @@ def test_bad_maps_are_one_sentence(arguments: list[str], sentence: str) -> None:
     assert done.exit_code == 2
     assert sentence in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_without_a_card_every_card_is_answered() -> None:
+    """Which card do I need: the verdict, what is left and the largest context of each, by group."""
+    code, read = document("llama-3.1-8b-serve")
+    (only,) = read["presets"]
+    cards = {one["card"]: one for one in only["cards"]}
+    assert code == 0
+    assert set(cards) == set(CARDS)
+    assert cards["RTX4090"]["group"] == "consumer"
+    assert cards["A10"]["verdict"] == "does not fit"
+    assert (cards["H100"]["verdict"], cards["H100"]["vary"]) == ("fits", "run.max_model_len")
+    assert cards["H100"]["largest"] == document("llama-3.1-8b-serve", "--gpu", "H100")[1]["largest"]
+    printed = RUNNER.invoke(program(), ["fit", "llama-3.1-8b-serve"]).stdout
+    assert ">131,072" in printed
+    assert (
+        printed.index("data centre") < printed.index("A100-80GB") < printed.index("consumer") < printed.index("RTX4090")
+    )

@@ -11,7 +11,7 @@ from vramtui.app.plan.sharding import AS_IS, shared
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.planner.planner import with_values
+from vramtui.estimators.planner.planner import own_length, with_values
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -23,6 +23,7 @@ class Axis(msgspec.Struct, frozen=True):
         amounts: its values in order.
         labels: each in a few characters.
         present: which of them the workload has now; None where it has none of them.
+        own: the longest that the model was made for, where a value is beyond it.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Axis(msgspec.Struct, frozen=True):
     amounts: tuple[Amount, ...]
     labels: tuple[str, ...]
     present: int | None
+    own: int | None = None
 
     def words(self, at: int) -> str:
         """The axis and one of its values."""
@@ -63,7 +65,10 @@ def _axis(kind: Kind, workload: Workload, original: Workload, cards: int) -> Axi
         amounts = tuple(sorted(shares)) if len(shares) > len(amounts) else (*amounts, present)
     title = kind.title.format(cards=cards_of(workload, cards))
     labels = tuple(_label(amount) for amount in amounts)
-    return Axis(kind.name, title, amounts, labels, amounts.index(present) if present in amounts else None)
+    own = own_length(workload) if kind.name in {"seq", "context"} else None
+    if own is not None and all(number <= own for number in numbers):
+        own = None
+    return Axis(kind.name, title, amounts, labels, amounts.index(present) if present in amounts else None, own)
 
 
 def _label(amount: Amount) -> str:

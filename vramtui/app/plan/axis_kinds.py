@@ -8,8 +8,11 @@ import msgspec
 from vramtui.app.plan.ladders import ladder
 from vramtui.app.plan.sharding import AS_IS, schemes_for
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import Checkpointing, Lora, Optimizer, Precision, ServeRun, TrainRun, Workload
+from vramtui.estimators.planner.card_table import FSDP, can_share
 from vramtui.estimators.planner.mitigations import adapted_modules
+from vramtui.estimators.planner.planner import own_length
 
 MOST, FINE, COARSE = 24, 4, 2
 USUAL_TOKENS, USUAL_SEQUENCES, USUAL_CARDS, MOST_CARDS = 4096, 256, 8, 64
@@ -55,14 +58,28 @@ def _around(usual: int, steps: int) -> Callable[[Workload, Amount], tuple[Amount
 
 
 def _lengths(workload: Workload, value: Amount) -> tuple[Amount, ...]:
-    """A ladder; with learned positions it ends with the first length that there are none for."""
-    model = workload.model
+    """A ladder; it ends with the first length that is beyond the model's own."""
     rungs = ladder(value if isinstance(value, int) else USUAL_TOKENS, MOST, COARSE)
-    most = model.max_position_embeddings if isinstance(model, TransformerModel) else None
-    if most is None or not isinstance(model, TransformerModel) or model.position != "learned":
+    most = own_length(workload)
+    if most is None:
         return rungs
     beyond = [length for length in rungs if length > most]
     return tuple(length for length in rungs if length <= most or length in beyond[:1] or length == value)
+
+
+def _fsdp_ranks(workload: Workload) -> Amount:
+    parallel = workload.parallel or Parallel()
+    return parallel.data if parallel.strategy == "fsdp" or parallel.ranks == 1 else None
+
+
+def _fsdp_counts(_: Workload, value: Amount) -> tuple[Amount, ...]:
+    return tuple(sorted({*FSDP, *([value] if isinstance(value, int) else [])}))
+
+
+def _over_fsdp(workload: Workload, amount: Amount) -> dict[str, Any]:
+    if not isinstance(amount, int) or (amount == 1 and workload.parallel is None):
+        return {}
+    return {"parallel.data": amount, "parallel.strategy": "fsdp", "parallel.zero_stage": 3}
 
 
 def _has_sequence(workload: Workload) -> bool:
@@ -181,7 +198,7 @@ KINDS = (
         "longest sequence served, in tokens",
         _has("max_model_len"),
         _read("max_model_len"),
-        _around(USUAL_TOKENS, COARSE),
+        _lengths,
         _write("max_model_len"),
     ),
     Kind(
@@ -233,6 +250,14 @@ KINDS = (
         lambda workload: workload.parallel.ranks if workload.parallel is not None else 1,
         _cards,
         lambda _, __: {},
+    ),
+    Kind(
+        "FSDP",
+        "number of GPUs that share parameters, gradients and optimizer states",
+        can_share,
+        _fsdp_ranks,
+        _fsdp_counts,
+        _over_fsdp,
     ),
     Kind(
         "sharding",

@@ -2,13 +2,15 @@
 
 from vramtui.app.context import CHOOSE_PRESET, AppContext
 from vramtui.app.plan.model import AS_IN_FILE, PlanModel
+from vramtui.app.plan.widgets.cards import CardChooser, CardRow
 from vramtui.app.plan.widgets.chooser import PlanChooser
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes
-from vramtui.core.estimate.devices import CARDS
+from vramtui.core.estimate.devices import group_of
 from vramtui.core.observation.snapshot import device_of
+from vramtui.estimators.planner.card_table import known_cards
 
 USUAL, NOTHING = "/usual", "/nothing"
+HERE = "this machine"
 
 
 class PlanChoices:
@@ -37,31 +39,30 @@ class PlanChoices:
         self._app.push_screen(PlanChooser(title, choices, model.names[0 if across else 1]), chosen)
 
     def choose_card(self) -> None:
-        """Ask which card it has to fit."""
+        """Which card does it need: the cell's variant on every card, of which one can be chosen for the map."""
         model = self._model
         gpus = self._state.sample.gpus if self._state.sample is not None else ()
-        here = {
-            f"/{gpu.uuid}": (f"GPU {gpu.index}, {printable(gpu.name)}", device_of(gpu))
+        usual = self._state.device()
+        rows = [CardRow(USUAL, HERE, "as on Watch", usual)]
+        rows += [
+            CardRow(f"/{gpu.uuid}", HERE, f"GPU {gpu.index}, {printable(gpu.name)}", device_of(gpu))
             for gpu in gpus
             if gpu.memory.total is not None
-        }
-        known = {name: (name, card) for name, card in sorted(CARDS.items(), key=lambda item: item[1].total_memory)}
-        cards = here | known
-        usual = self._state.device()
-        choices = [(USUAL, "as on Watch", f"{printable(usual.name)}, {format_bytes(usual.total_memory)}")]
-        choices += [
-            (key, name, f"{format_bytes(card.total_memory)}, compute capability {'.'.join(map(str, card.capability))}")
-            for key, (name, card) in cards.items()
         ]
+        rows += [CardRow(card.name, group_of(card.name), card.name, card) for card in known_cards()]
+        tables = model.ask_cards(self._state, tuple(dict.fromkeys(row.device for row in rows)))
+        by_key = {row.key: row for row in rows}
 
         def chosen(key: str | None) -> None:
+            model.forget_cards()
             if key is not None:
-                model.where, model.card = cards.get(key, ("", None))
-                self._redraw()
+                row = by_key[key]
+                model.where, model.card = ("", None) if key == USUAL else (row.name, row.device)
+            self._redraw()
 
-        named = (key for key, (name, _) in cards.items() if model.card is not None and name == model.where)
-        present = next(named, USUAL)
-        self._app.push_screen(PlanChooser("Which card does it have to fit?", choices, present), chosen)
+        named = (row.key for row in rows if model.card is not None and row.name == model.where)
+        self._app.push_screen(CardChooser(rows, tables, next(named, USUAL)), chosen)
+        self._redraw()
 
     def choose_second(self) -> None:
         """Ask what the preset is to be set beside."""

@@ -1,6 +1,6 @@
 """A map that fills cell by cell, and advice about one of its cells that comes sentence by sentence."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -9,6 +9,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.schema.workload import ServeRun, Workload
+from vramtui.estimators.planner.card_table import CardFit, card_fits
 from vramtui.estimators.planner.grid import answer_for, spread
 from vramtui.estimators.planner.planner import Edge, Effect, FitResult, Planner, other_keys, usual_key, with_values
 
@@ -73,6 +74,31 @@ class GridCells:
         except UserError as error:
             return FitResult(None, fits=False, reason=str(error))
         return answer_for(estimator, workload, self.question.device)
+
+
+class CardAnswers:
+    """One job on every card, as far as it is known. One thread finds them while another reads.
+
+    Attributes:
+        workload: the job.
+        found: what is known, by card.
+    """
+
+    def __init__(self, workload: Workload, cards: Sequence[Device]) -> None:
+        self.workload = workload
+        self.found: dict[Device, CardFit] = {}
+        self._cards = cards
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every card is answered."""
+        return len(self.found) == len(set(self._cards))
+
+    def find(self, estimator: Estimator) -> Iterator[None]:
+        """Answer for a card at each step."""
+        for answer in card_fits(estimator, self.workload, [card for card in self._cards if card not in self.found]):
+            self.found[answer.card] = answer
+            yield
 
 
 class Holds(msgspec.Struct, frozen=True):

@@ -1,12 +1,12 @@
 """What a person has chosen on the Plan screen, the maps that were made for it, and what is left to find out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from vramtui.app.plan.axes import Axis, axes_of, fitted, usual_axes, variant
 from vramtui.app.plan.changes import Choice, worthwhile
-from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
+from vramtui.app.plan.grid import Advice, CardAnswers, GridCells, GridQuestion
 from vramtui.app.plan.recent import Latest
 from vramtui.app.plan.view import AdviceView, MapView, PlanSide, PlanView
 from vramtui.app.plan.worker import Steps
@@ -23,7 +23,7 @@ from vramtui.estimators.planner.planner import Effect, FitResult
 
 AS_IN_FILE = "/file"
 USUAL_CARDS = 8
-SHEETS, ADVICE = 8, 64
+SHEETS, ADVICE, CARD_TABLES = 8, 64, 4
 NO_PRESET = (
     "No preset selected. Press p to choose one: a map of what fits a card appears here, over any two of its sizes,"
     " precision, optimizer, adapters and sharding."
@@ -47,6 +47,8 @@ class PlanModel:
         self._about: object = None
         self._sheets: Latest[GridCells] = Latest(SHEETS)
         self._advice: Latest[Advice] = Latest(ADVICE)
+        self._cards: Latest[CardAnswers] = Latest(CARD_TABLES)
+        self._card_tables: list[CardAnswers] = []
         self._open: dict[object, Steps] = {}
         self.axes: tuple[Axis, ...] = ()
         self.sheet: GridCells | None = None
@@ -118,11 +120,29 @@ class PlanModel:
             return self._cursor or (0, 0)
         return self.sheet.start
 
+    def ask_cards(self, desk: DashboardState, cards: Sequence[Device]) -> list[tuple[str, CardAnswers]]:
+        """The cell's variant, and what it is set beside, on each of `cards`, as far as it is known; the rest is worked
+        at until `forget_cards`.
+        """
+        shown = self.view(desk)
+        sides = [(shown.preset, shown.side), (shown.other.what if shown.other is not None else "", shown.other)]
+        named = [(name, side.workload) for name, side in sides if side is not None and side.workload is not None]
+        asked = [
+            (name, self._cards.of((workload, desk.predictor.correct), lambda job=workload: CardAnswers(job, cards)))  # type: ignore[misc]  # bound for this round
+            for name, workload in named
+        ]
+        self._card_tables = [answers for _, answers in asked]
+        return asked
+
+    def forget_cards(self) -> None:
+        """Nobody looks at the cards any more."""
+        self._card_tables = []
+
     # --- what goes out -------------------------------------------------------------------------------------------
 
     def view(self, desk: DashboardState) -> PlanView:
         """What is known by now; `jobs` is the rest."""
-        self._open, self.changes = {}, ()
+        self._open, self.changes = {answers: answers.find for answers in self._card_tables if not answers.is_whole}, ()
         found = desk.panel_preset()
         problem = _problem(found)
         if found is None or problem:

@@ -200,7 +200,3 @@ class PlanScreen(ViewScreen):
     def action_save_variant(self) -> None:
         """Ask for a name, and save the cell's variant."""
         self._variants.save_variant()
-
-    def action_save_change(self) -> None:
-        """Ask for a name, and save the cell's variant with the chosen change."""
-        self._variants.save_change()

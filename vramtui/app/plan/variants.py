@@ -38,10 +38,6 @@ class PlanVariants:
         """Make the chosen change to the cell's variant, and that what Watch's panel shows."""
         self._take(self._changed())
 
-    def save_change(self) -> None:
-        """Ask for a name, and save the cell's variant with the chosen change."""
-        self._ask_name(self._changed())
-
     def save_variant(self) -> None:
         """Ask for a name, and save the cell's variant as a preset of the person's own."""
         self._ask_name(self._variant())

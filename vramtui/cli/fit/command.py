@@ -23,9 +23,9 @@ from vramtui.estimators.planner.planner import Edge, Plan, Planner
 
 def fit(
     preset: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            metavar="PRESET", help="A preset's name, a path, or a downloaded model's name.", autocompletion=presets
+            metavar="PRESET...", help="A preset's name, a path, or a downloaded model's name.", autocompletion=presets
         ),
     ],
     gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …", autocompletion=cards)] = None,
@@ -48,12 +48,19 @@ def fit(
 ) -> None:
     """The largest batch that fits, what each change would free, and the cheapest way to make it fit.
 
-    Exit code 1 when the preset as it stands does not fit.
+    Without a card: which card do I need? Every card that is known, for one preset or for several beside each other.
+
+    Exit code 1 when the preset as it stands does not fit; without a card, when it fits none.
     """
     with exit_on_user_error():
+        if gpu is None and memory is None and not over and vary is None and gpus is None:
+            _cards([changed_preset(one, settings or []) for one in preset], json=json)
+            return
         if gpu is None and memory is None:
             raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
-        found = changed_preset(preset, settings or [])
+        if len(preset) > 1:
+            raise UserError("one preset with a card; without --gpu and --memory several stand beside each other")
+        found = changed_preset(preset[0], settings or [])
         device = chosen_device(gpu, memory)
         if gpus is not None:
             found = shared_over(found, gpus)
@@ -67,6 +74,19 @@ def fit(
         else:
             _print_plan(found, device, plan)
         exit_by((plan.fit,))
+
+
+def _cards(found: Sequence[PresetFile], *, json: bool) -> None:
+    """Answer with every card; exit code 1 where a preset fits none of them."""
+    from vramtui.cli.fit.cards import cards_document, cards_of, print_cards  # noqa: PLC0415 - only where it is asked for
+
+    columns = [(one, cards_of(one)) for one in found]
+    if json:
+        print_json(cards_document(columns))
+    else:
+        print_cards(columns)
+    if not all(any(one.fit is not None and one.fit.is_enough for one in cards) for _, cards in columns):
+        raise typer.Exit(NO)
 
 
 def _map(found: PresetFile, device: Device, over: list[str], *, json: bool) -> None:

@@ -1,5 +1,8 @@
 """The cards that are known by name, and what an estimate needs to know of a card."""
 
+import re
+from typing import Literal, get_args
+
 import msgspec
 
 from vramtui.core.base.errors import UserError, nearest
@@ -138,6 +141,14 @@ ALIASES = {
     "V100": "V100-16GB",
 }
 DEFAULT_CARD = "H100"
+CardGroup = Literal["data centre", "workstation", "consumer", "desk and embedded"]
+CARD_GROUPS: tuple[CardGroup, ...] = get_args(CardGroup)
+# Whole small computers; RTX for workstations (formerly Quadro); GeForce and Titan. All others are for servers.
+_GROUPS: tuple[tuple[re.Pattern[str], CardGroup], ...] = (
+    (re.compile(r"GB10$|Jetson"), "desk and embedded"),
+    (re.compile(r"RTX8000$|A[2456][05]00$|.*Ada$|RTXPRO"), "workstation"),
+    (re.compile(r"GTX|RTX|Titan"), "consumer"),
+)
 # What nvidia-smi's names hold beside the card's own.
 _BESIDE = (
     "nvidia", "geforce", "tesla", "quadro", "generation", "blackwell", "workstation", "server", "edition",
@@ -160,6 +171,11 @@ def card(name: str) -> Device:
         some = ", ".join(list(CARDS)[-6:])
         raise UserError(f"no card called {name!r} is known{guess}; give its memory instead, or a name such as {some}")
     return CARDS[ALIASES.get(known, known)]
+
+
+def group_of(name: str) -> CardGroup:
+    """Whose shelf a card of `CARDS` stands on."""
+    return next((group for pattern, group in _GROUPS if pattern.match(name)), "data centre")
 
 
 def _plain(name: str) -> str:

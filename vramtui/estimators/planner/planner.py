@@ -18,6 +18,7 @@ from vramtui.estimators.planner.mitigations import Mitigation, levers_for
 CEILING = 1 << 24
 PROBES = 16
 MOST_CHANGES = 4
+LENGTHS = ("run.sequence_length", "run.max_model_len")
 
 
 class Edge(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +180,9 @@ class Planner:
         reason = f"{largest + 1:,} does not fit" if beyond.process is not None else beyond.reason
         if largest >= CEILING:
             reason = f"nothing up to {CEILING:,} is too much"
+        own = own_length(workload)
+        if key in LENGTHS and own is not None and largest > own:
+            reason += f"; beyond the model's own {own:,}"
         return Edge(key=key, largest=largest, process=answer(largest).process, beyond=beyond.process, reason=reason)
 
     def _answer(self, workload: Workload) -> FitResult:
@@ -211,6 +215,12 @@ def largest_that(fits: Callable[[int], bool], start: int = 1) -> int:
         if later is None:
             return low
         low = later
+
+
+def own_length(workload: Workload) -> int | None:
+    """The longest sequence that the model was made for, in tokens; None where it does not say."""
+    found = getattr(workload.model, "max_position_embeddings", None)
+    return found if isinstance(found, int) and found > 0 else None
 
 
 def usual_key(workload: Workload) -> str:

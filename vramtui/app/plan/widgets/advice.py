@@ -41,14 +41,6 @@ class PlanWords(Lines[PlanView], can_focus=True):
         Binding(
             "enter", "screen.take_change", "Take", id="changes.take", show=False, tooltip="Apply the change to the cell"
         ),
-        Binding(
-            "w",
-            "screen.save_change",
-            "Save",
-            id="changes.save",
-            show=False,
-            tooltip="Save the cell with the change as a preset",
-        ),
         Binding("escape", "screen.changes", "Map", id="changes.leave", show=False, tooltip="Back to the map"),
     ]
 
@@ -62,7 +54,7 @@ class PlanWords(Lines[PlanView], can_focus=True):
             return "Planner", ""
         title = f"Planner · {plan.side.how}"
         if self.has_focus:
-            return title, "Enter apply · w save · Esc map"
+            return title, "Enter apply the change · w save the cell · Esc map"
         if plan.side.workload is None:
             return title, ""
         changes = "t changes · " if plan.advice.changes else ""

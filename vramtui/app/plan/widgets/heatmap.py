@@ -60,7 +60,10 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
         star = "*" if plan.changed and not self._which else ""
         told = f" · {shown.done} of {shown.total}" if shown.done < shown.total else ""
         card = f"{plan.where.replace('NVIDIA ', '')}, {format_bytes(plan.device.total_memory)}"
-        return f"{shown.title}{star} · process in GiB on {card}{told}", ""
+        beyond = [
+            f"{axis.name} beyond {axis.own:,}: longer than the model's own" for axis in (shown.x, shown.y) if axis.own
+        ]
+        return f"{shown.title}{star} · process in GiB on {card}{told}", " · ".join(beyond)
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """The columns' values, the cells, and a line that says how it is read."""

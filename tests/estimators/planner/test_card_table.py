@@ -1,0 +1,86 @@
+"""Which card a job needs: groups, verdicts, the largest batch, and over how few cards FSDP holds it."""
+
+import pytest
+
+from vramtui.core.estimate.devices import CARDS, card, group_of
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.planner.card_table import FSDP, can_share, card_fits, known_cards, over_fsdp
+from vramtui.estimators.planner.grid import answer_for
+from vramtui.estimators.planner.planner import Planner
+from vramtui.presets import PresetLibrary
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("A10", "data centre"),
+        ("A100-40GB", "data centre"),
+        ("A2", "data centre"),
+        ("A2000", "workstation"),
+        ("A6000", "workstation"),
+        ("B300", "data centre"),
+        ("GB10", "desk and embedded"),
+        ("GB200", "data centre"),
+        ("GTX1080Ti", "consumer"),
+        ("JetsonThor", "desk and embedded"),
+        ("L40S", "data centre"),
+        ("RTX4090", "consumer"),
+        ("RTX6000Ada", "workstation"),
+        ("RTX8000", "workstation"),
+        ("RTXPRO6000", "workstation"),
+        ("T4", "data centre"),
+        ("TitanRTX", "consumer"),
+        ("V100-32GB", "data centre"),
+    ],
+)
+def test_groups(name: str, group: str) -> None:
+    assert group_of(name) == group
+
+
+def test_every_card_is_listed_once_group_by_group() -> None:
+    names = [one.name for one in known_cards()]
+    assert sorted(names) == sorted(CARDS)
+    groups = [group_of(name) for name in names]
+    assert [group for at, group in enumerate(groups) if at == 0 or groups[at - 1] != group] == list(
+        dict.fromkeys(groups)
+    )
+
+
+def test_an_answer_is_that_of_the_planner() -> None:
+    workload = PresetLibrary().get("llama-3.2-3b-lora").preset.workload
+    cards = (card("RTX4090"), card("H100"))
+    small, large = card_fits(ANALYTIC, workload, cards)
+    for one in (small, large):
+        assert one.fit is not None
+        assert one.fit.needs == answer_for(ANALYTIC, workload, one.card).process
+        assert one.largest == Planner(ANALYTIC, workload, one.card).edge(one.key).largest
+    assert small.fit is not None
+    assert small.fit.verdict == "does not fit"
+    assert large.fsdp == 1
+
+
+def test_over_how_few_cards_it_fits() -> None:
+    """Full fine-tuning of 8 billion parameters: its states alone are more than one of these cards has."""
+    workload = PresetLibrary().get("llama-3.1-8b-full").preset.workload
+    (one,) = card_fits(ANALYTIC, workload, (card("H100"),))
+    assert can_share(workload)
+    assert one.fsdp in FSDP[1:]
+    assert one.fsdp is not None
+    assert answer_for(ANALYTIC, over_fsdp(workload, one.fsdp), one.card).fits
+    assert not answer_for(ANALYTIC, over_fsdp(workload, one.fsdp // 2), one.card).fits
+
+
+def test_a_server_is_not_shared_so() -> None:
+    workload = PresetLibrary().get("llama-3.1-8b-serve").preset.workload
+    (one,) = card_fits(ANALYTIC, workload, (card("H100"),))
+    assert one.fsdp is None
+    assert one.own == 131072
+    assert one.largest_label == ">131,072"
+
+
+def test_a_length_beyond_the_models_own_is_said_to_be() -> None:
+    workload = PresetLibrary().get("qwen-2.5-32b-infer").preset.workload
+    edge = Planner(ANALYTIC, workload, card("B300")).edge("run.sequence_length")
+    assert edge.largest is not None
+    assert edge.largest > 32768
+    assert edge.reason.endswith("beyond the model's own 32,768")

@@ -1,0 +1,92 @@
+"""`vramtui fit PRESET...` without a card: every card that is known, and what of each preset fits it."""
+
+from collections.abc import Sequence
+
+from vramtui.cli.common.console import print_table, print_wrapped, text_width
+from vramtui.cli.estimate.command import named
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_bytes
+from vramtui.core.estimate.devices import CARD_GROUPS
+from vramtui.core.schema.preset import PresetFile
+from vramtui.estimators.planner.card_table import FSDP, CardFit, can_share, card_fits, known_cards
+
+Column = tuple[PresetFile, tuple[CardFit, ...]]
+TITLES = {"run.batch_size": "MAX BATCH", "run.max_num_seqs": "MAX SEQS", "run.max_model_len": "CONTEXT"}
+
+
+def cards_of(found: PresetFile) -> tuple[CardFit, ...]:
+    """The preset on every card.
+
+    Raises:
+        UserError: it cannot be estimated on any of them.
+    """
+    from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
+
+    cards = known_cards()
+    with named(found):
+        ANALYTIC.estimate(found.preset.workload, cards[-1])
+    return tuple(card_fits(ANALYTIC, found.preset.workload, cards))
+
+
+def cards_document(columns: Sequence[Column]) -> dict[str, object]:
+    """The table as JSON has it; sizes in bytes, null where a card cannot run the job."""
+    return {
+        "schema": 1,
+        "presets": [{"preset": found.key, "cards": [_card_document(one) for one in cards]} for found, cards in columns],
+    }
+
+
+def _card_document(one: CardFit) -> dict[str, object]:
+    return {
+        "card": one.card.name,
+        "group": one.group,
+        "total_memory": one.card.total_memory,
+        "verdict": None if one.fit is None else one.fit.verdict,
+        "process": None if one.fit is None else one.fit.needs,
+        "spare": None if one.fit is None else one.fit.spare,
+        "vary": one.key,
+        "largest": one.largest,
+        "fsdp": one.fsdp,
+        "reason": one.reason or None,
+    }
+
+
+def print_cards(columns: Sequence[Column]) -> None:
+    """A table for each group of cards, those with the least memory first."""
+    wide = text_width()
+    for found, _ in columns:
+        print_wrapped(f"{found.preset.name} ({printable(found.key)})", wide)
+    if any(can_share(found.preset.workload) for found, _ in columns):
+        print_wrapped(
+            f"FSDP: the fewest of {', '.join(map(str, FSDP))} such cards that hold it when they share it", wide
+        )
+    headings = ["CARD", "MEMORY"]
+    for found, cards in columns:
+        name = f" {printable(found.key)}" if len(columns) > 1 else ""
+        headings += [f"SPARE{name}", TITLES.get(cards[0].key, "LARGEST")]
+        headings += ["FSDP"] if can_share(found.preset.workload) else []
+    for group in CARD_GROUPS:
+        rows = [_row(at, columns) for at, one in enumerate(columns[0][1]) if one.group == group]
+        print(f"\n{group}")
+        print_table(
+            headings, rows, right=[at for at in range(1, len(headings)) if not headings[at].startswith("SPARE")]
+        )
+
+
+def _row(at: int, columns: Sequence[Column]) -> list[str]:
+    first = columns[0][1][at]
+    row = [first.card.name, format_bytes(first.card.total_memory)]
+    for found, cards in columns:
+        one = cards[at]
+        row += [_spare(one), one.largest_label]
+        if can_share(found.preset.workload):
+            row.append(UNKNOWN if one.fsdp is None else str(one.fsdp))
+    return row
+
+
+def _spare(one: CardFit) -> str:
+    if one.fit is None:
+        return f"{UNKNOWN} not possible"
+    if one.fit.refused:
+        return f"{one.fit.sign} too large"
+    return f"{one.fit.sign} {'-' if one.fit.spare < 0 else ''}{format_bytes(abs(one.fit.spare))}"

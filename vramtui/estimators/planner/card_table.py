@@ -1,0 +1,105 @@
+"""Which card a job needs: on each the verdict, what is left, the largest size, and over how many it could be shared."""
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from vramtui.core.base.units import UNKNOWN
+from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
+from vramtui.core.estimate.estimate import Estimator
+from vramtui.core.estimate.fits import Fit
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.estimators.planner.grid import answer_for
+from vramtui.estimators.planner.planner import LENGTHS, Planner, own_length, usual_key
+
+# Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.
+FSDP = (1, 2, 4, 8, 16)
+
+
+class CardFit(msgspec.Struct, frozen=True, kw_only=True):
+    """One job on one card.
+
+    Attributes:
+        card: the card.
+        group: who it is sold to.
+        fit: the verdict; None where it cannot be estimated, which `reason` says.
+        key: of which number `largest` is the most that fits: as in a preset, `run.batch_size`.
+        largest: None where not even 1 fits.
+        own: the longest sequence that the model was made for, where it says.
+        fsdp: over how few of `FSDP` cards it fits with FSDP; None where not over so many, or where it is not asked.
+    """
+
+    card: Device
+    group: CardGroup
+    fit: Fit | None
+    key: str
+    largest: int | None = None
+    fsdp: int | None = None
+    reason: str = ""
+    own: int | None = None
+
+    @property
+    def largest_label(self) -> str:
+        """`largest` in a table: `>131,072` where the model's own length ends before the memory does."""
+        if self.largest is None:
+            return UNKNOWN
+        beyond = self.own is not None and self.key in LENGTHS and self.largest > self.own
+        return f">{self.own:,}" if beyond else f"{self.largest:,}"
+
+
+def known_cards() -> tuple[Device, ...]:
+    """Every card that has a name: data centre first, and in each group the smallest first."""
+    return tuple(
+        sorted(
+            CARDS.values(),
+            key=lambda card: (CARD_GROUPS.index(group_of(card.name)), card.total_memory, card.name),
+        )
+    )
+
+
+def card_fits(estimator: Estimator, workload: Workload, cards: Iterable[Device]) -> Iterator[CardFit]:
+    """The job on each of `cards`, one at a step."""
+    key = usual_key(workload)
+    for card in cards:
+        answer = answer_for(estimator, workload, card)
+        group = group_of(card.name)
+        if answer.process is None:
+            yield CardFit(card=card, group=group, fit=None, key=key, reason=answer.reason)
+            continue
+        fit = Fit(
+            needs=answer.process,
+            has=card.total_memory,
+            error=answer.error,
+            refused=bool(answer.reason) and not answer.fits,
+            note=answer.reason,
+        )
+        yield CardFit(
+            card=card,
+            group=group,
+            fit=fit,
+            key=key,
+            largest=Planner(estimator, workload, card).edge(key).largest,
+            fsdp=_fewest(estimator, workload, card) if can_share(workload) else None,
+            reason=answer.reason,
+            own=own_length(workload),
+        )
+
+
+def can_share(workload: Workload) -> bool:
+    """Whether FSDP is a question: a training job that is not spread in another way already."""
+    parallel = workload.parallel or Parallel()
+    return isinstance(workload.run, TrainRun) and parallel.ranks == parallel.data
+
+
+def over_fsdp(workload: Workload, cards: int) -> Workload:
+    """The job with parameters, gradients and optimizer states shared over so many cards by FSDP."""
+    former = workload.parallel or Parallel()
+    if cards == 1 and workload.parallel is None:
+        return workload
+    shared = msgspec.structs.replace(former, data=cards, strategy="fsdp", zero_stage=3)
+    return msgspec.structs.replace(workload, parallel=shared)
+
+
+def _fewest(estimator: Estimator, workload: Workload, card: Device) -> int | None:
+    return next((count for count in FSDP if answer_for(estimator, over_fsdp(workload, count), card).fits), None)
