@@ -81,9 +81,10 @@ def counted(built: Any, config: Any) -> dict[str, Any]:  # noqa: ANN401 - a clas
 
 def cache_of(built: Any, config: Any) -> dict[str, Any]:  # noqa: ANN401 - as in counted
     """Bytes of the cache that a forward pass over TOKENS tokens leaves, in bf16, windows cut to WINDOW tokens."""
-    for name in ("sliding_window", "attention_chunk_size"):
-        if isinstance(getattr(config, name, None), int):
-            setattr(config, name, WINDOW)
+    for part in {id(part): part for part in (config, config.get_text_config())}.values():
+        for name in ("sliding_window", "attention_chunk_size"):
+            if isinstance(getattr(part, name, None), int):
+                setattr(part, name, WINDOW)
     if hasattr(config, "is_decoder"):
         config.is_decoder = True
     torch.set_default_dtype(torch.bfloat16)
@@ -130,7 +131,7 @@ def main() -> None:
     for model_type, architecture in architectures(kind):
         signal.alarm(SECONDS)
         try:
-            row = described(model_type, architecture, cached=kind == "causal")
+            row = described(model_type, architecture, cached=kind in {"causal", "image-text"})
         except Exception as error:  # noqa: BLE001 - named in the table with its reason
             reason = f"{type(error).__name__}: {error}".strip().partition("\n")[0][:160]
             row = {"type": model_type, "architecture": architecture, "unbuilt": reason}

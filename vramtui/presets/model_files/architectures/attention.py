@@ -102,4 +102,4 @@ def _indexer(tensors: TensorList, layer: Layer, rank: int) -> int:
     tensors.linear("indexer_wk", width, layer.sizes.hidden)
     tensors.norm("indexer_k_norm", width, bias=True)
     tensors.linear("indexer_weights_proj", heads, layer.sizes.hidden)
-    return width
+    return width * layer.family.index_copies

@@ -88,7 +88,7 @@ FAMILIES: dict[str, Family] = {
     "diffllama": Family(layer=diff_lambdas),
     "doge": Family(qk_norm="head", layer=doge_layer, sparse=lambda keys, _number: keys.flag("is_moe")),
     "dots1": MOE(qk_norm="head"),
-    "dots3_note_text": LATENT(gate="head", layer=rope_norm),
+    "dots3_note_text": LATENT(gate="head", layer=rope_norm, index_copies=2),
     "ernie4_5": Family(bias="use_bias", mlp_bias="use_bias", tied=True),
     "ernie4_5_moe": Family(bias="use_bias", mlp_bias="use_bias", tied=True, correction_bias=True),
     "exaone4": Family(qk_norm="head"),

@@ -45,6 +45,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         head_bias: bias of the output layer.
         positions: the key with the number of learned positions, and how many rows more there are.
         mla: keys and values compressed together.
+        index_copies: how often the indexer's keys are kept.
         attention: how layers that attend are built, where they are not Llama's.
         mixers: how layers of other kinds are built.
         mlp: how the MLP is built, where it is not Llama's; `moe` that of layers with experts.
@@ -77,6 +78,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     head_bias: Truth = False
     positions: tuple[str, int] | None = None
     mla: bool = False
+    index_copies: int = 1
     attention: Operator | None = None
     mixers: dict[str, Operator] = {}
     mlp: Operator | None = None
