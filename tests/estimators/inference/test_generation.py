@@ -103,7 +103,16 @@ def test_experts_that_are_not_chosen_are_still_there() -> None:
 
 @pytest.mark.parametrize(
     ("quantization", "bits"),
-    [("int8", 8), ("fp8", 8), ("int4", 4.15625), ("nf4", 4.5), ("nf4-double", 4.127), ("q4_k", 4.5), ("q6_k", 6.5625)],
+    [
+        ("int8", 8),
+        ("fp8", 8),
+        ("int4", 4.15625),
+        ("nvfp4", 4.5),
+        ("nf4", 4.5),
+        ("nf4-double", 4.127),
+        ("q4_k", 4.5),
+        ("q6_k", 6.5625),
+    ],
 )
 def test_weights_in_fewer_bits(quantization: str, bits: float) -> None:
     """The linear layers' bits; embedding and output layer stay in bf16, but for llama.cpp's types."""

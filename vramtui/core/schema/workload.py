@@ -43,7 +43,7 @@ CrossEntropy = Literal["full", "chunked", "fused"]
 CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 CacheImplementation = Literal["dynamic", "static"]
 Quantization = Literal[
-    "int8", "int4", "nf4", "nf4-double", "fp8",
+    "int8", "int4", "nf4", "nf4-double", "fp8", "mxfp4", "nvfp4",
     "q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "iq4_xs",
     "q3_k_m", "q4_k_m", "q5_k_m",
 ]  # fmt: skip

@@ -87,9 +87,14 @@ def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights |
         notes += f"; {weights.parameters:,} numbers stored, most of them {weights.main_type}"
     stored = PRECISIONS.get(weights.main_type) if weights is not None else None
     run: dict[str, Any] = {"kind": "infer", "precision": stored or config.precision or "bf16"}
-    if config.quantization is not None and not any("bits" in group for group in model.get("tensors", ())):
+    if config.quantization is not None and not _packed(model):
         run["quantization"] = config.quantization
     return {"name": name, "notes": f"{notes}.", "model": model, "run": run | _lengths(model)}
+
+
+def _packed(model: dict[str, Any]) -> bool:
+    """Whether the tensors of its layers are listed with their own bits, as a file holds them."""
+    return any("bits" in group and group.get("place") != "tower" for group in model.get("tensors", ()))
 
 
 def _lengths(model: dict[str, Any]) -> dict[str, int]:

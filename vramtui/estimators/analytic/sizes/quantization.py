@@ -29,12 +29,17 @@ MIXES: dict[str, tuple[str, str, str]] = {
     "q5_k_m": ("q5_k", "q6_k", "q6_k"),
 }
 GROUP, NF4_BLOCK, NESTED = 128, 64, 256
+# OCP Microscaling Formats 1.0, section 5.1; transformers (quantizers/quantizer_mxfp4.py) has experts in it and nothing
+# else. NVFP4: NVIDIA, Model Optimizer, modelopt/torch/quantization/qtensor/nvfp4_tensor.py.
+MXFP4_BLOCK, NVFP4_BLOCK = 32, 16
 WORDS: dict[str, str] = {
     "int8": "1 B, and an fp32 scale for each row",
     "int4": f"4 bits, and a 16-bit scale and a 4-bit zero for each {GROUP}",
     "nf4": f"4 bits, and an fp32 scale for each {NF4_BLOCK}",
     "nf4-double": f"4 bits, an 8-bit scale for each {NF4_BLOCK}, and an fp32 one for each {NESTED} of those",
     "fp8": "1 B, and one fp32 scale",
+    "mxfp4": f"4 bits, and an 8-bit scale for each {MXFP4_BLOCK}; experts alone",
+    "nvfp4": f"4 bits, an fp8 scale for each {NVFP4_BLOCK}, and an fp32 one",
 }
 EVERYTHING = {*GGML_BITS, *MIXES}
 # Files of these types keep the output layer in q6_k.
@@ -46,9 +51,13 @@ EIGHT = 8
 
 
 def quantizes(tensor: Parameter, quantization: Quantization) -> bool:
-    """Whether `quantization` shrinks this tensor: linear layers of the blocks; for ggml types every matrix."""
+    """Whether `quantization` shrinks this tensor: linear layers of the blocks, for mxfp4 experts; for ggml types every
+    matrix.
+    """
     if len(tensor.shape) < 2 or tensor.bits is not None:
         return False
+    if quantization == "mxfp4":
+        return tensor.module.startswith("experts_") and len(tensor.shape) > len(("rows", "columns"))
     return quantization in EVERYTHING or (tensor.layer and tensor.module != "router")
 
 
@@ -84,17 +93,18 @@ def quantized(tensors: Iterable[Parameter], itemsize: int, quantization: Quantiz
 def _with_scales(tensor: Parameter, quantization: Quantization) -> tuple[int, ...]:
     """The tensors that one weight becomes, in bytes."""
     numel = tensor.numel
-    if quantization == "int8":
-        return numel, numel // tensor.shape[-1] * 4
-    if quantization == "fp8":
-        return numel, 4
+    half = -(-numel // 2)
+    if quantization in {"int8", "fp8"}:
+        return numel, numel // tensor.shape[-1] * 4 if quantization == "int8" else 4
+    if quantization in {"mxfp4", "nvfp4"}:
+        return (half, -(-numel // MXFP4_BLOCK)) if quantization == "mxfp4" else (half, -(-numel // NVFP4_BLOCK), 4)
     if quantization == "int4":
         groups = -(-numel // GROUP)
-        return -(-numel // 2), groups * 2, -(-groups // 2)
+        return half, groups * 2, -(-groups // 2)
     blocks = -(-numel // NF4_BLOCK)
     if quantization == "nf4":
-        return -(-numel // 2), blocks * 4, 16 * 4
-    return -(-numel // 2), blocks, -(-blocks // NESTED) * 4, 256 * 4, 16 * 4, 4
+        return half, blocks * 4, 16 * 4
+    return half, blocks, -(-blocks // NESTED) * 4, 256 * 4, 16 * 4, 4
 
 
 def _ggml(tensor: Parameter, quantization: str, layers: int, *, tied: bool, eight: bool) -> list[tuple[int, int]]:

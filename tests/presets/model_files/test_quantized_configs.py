@@ -1,0 +1,75 @@
+"""What a config.json says of quantised weights, as public files have it."""
+
+from typing import Any
+
+import pytest
+
+from benchmarks.architectures import preset_from, recorded
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import InferRun
+from vramtui.estimators.analytic import ANALYTIC
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
+    "num_attention_heads": 32, "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+    "max_position_embeddings": 8192,
+}  # fmt: skip
+GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"], "model_type": "gpt_oss", "hidden_size": 2880, "num_hidden_layers": 24,
+    "head_dim": 64, "num_attention_heads": 64, "num_key_value_heads": 8, "intermediate_size": 2880,
+    "num_local_experts": 32, "num_experts_per_tok": 4, "attention_bias": True, "sliding_window": 128,
+    "tie_word_embeddings": False, "vocab_size": 201088, "max_position_embeddings": 131072,
+}  # fmt: skip
+MXFP4 = {"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn", "lm_head"]}
+PACKED = {"group_0": {"weights": {"num_bits": 4, "type": "int", "group_size": 128, "symmetric": True}}}
+FLOATS = {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [
+        ({"quant_method": "gptq", "bits": 4, "group_size": 128}, "int4"),
+        ({"quant_method": "gptq", "bits": 8, "group_size": -1}, "int8"),
+        ({"quant_method": "awq", "bits": 4, "version": "gemm"}, "int4"),
+        ({"quant_method": "auto-round", "bits": 4}, "int4"),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, "fp8"),
+        ({"quant_method": "fbgemm_fp8"}, "fp8"),
+        ({"quant_method": "compressed-tensors", "format": "float-quantized", "config_groups": FLOATS}, "fp8"),
+        ({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": PACKED}, "int4"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8"),
+        ({"load_in_4bit": True, "bnb_4bit_use_double_quant": True, "quant_method": "bitsandbytes"}, "nf4-double"),
+        ({"load_in_8bit": True, "quant_method": "bitsandbytes"}, "int8"),
+        (MXFP4, "mxfp4"),
+        ({"quant_method": "spqr"}, None),
+    ],
+)
+def test_methods_of_public_files(said: dict[str, Any], read: str | None) -> None:
+    run = preset_from(LLAMA | {"quantization_config": said}).run
+    assert isinstance(run, InferRun)
+    assert run.quantization == read
+
+
+def test_gpt_oss_has_the_size_of_its_files() -> None:
+    """openai/gpt-oss-20b, model.safetensors.index.json: 13,761,264,768 bytes; blocks of 512 B on top."""
+    estimate = ANALYTIC.estimate(preset_from(GPT_OSS | {"quantization_config": MXFP4}).workload, card("H100"))
+    weights = next(part.bytes for part in estimate.parts if part.name == "weights")
+    assert weights == pytest.approx(13_761_264_768, rel=1e-5)
+
+
+def _public(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = next(row["config"] for row in recorded("public") if row["name"] == name)
+    return found
+
+
+@pytest.mark.parametrize(("left", "whole"), [(["visual"], True), (["lm_head"], False)])
+def test_towers_that_are_left_keep_sixteen_bits(left: list[str], whole: bool) -> None:
+    awq = {"quant_method": "awq", "bits": 4, "group_size": 128, "modules_to_not_convert": left}
+    preset = preset_from(_public("qwen2.5-vl-32b-awq") | {"quantization_config": awq})
+    assert isinstance(preset.model, TransformerModel)
+    assert isinstance(preset.run, InferRun)
+    assert preset.run.quantization == "int4"
+    bits = {group.bits for group in preset.model.tensors if group.place == "tower"}
+    assert bits == ({16} if whole else {None})
+    assert {group.bits for group in preset.model.tensors if group.place != "tower"} == {None}
