@@ -21,6 +21,7 @@ COMMANDS = {
     "snapshot": "snapshot",
     "record": "record.command",
     "stream": "record.stream",
+    "export": "export.command",
     "convert": "convert",
     "run": "run.command",
     "pick": "pick",

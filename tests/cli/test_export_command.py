@@ -1,0 +1,72 @@
+"""`vramtui export` serves loopback, or writes a file, and says nothing old for new."""
+
+import urllib.request
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vramtui.cli.export.command import Tls, _check, _serve, address_of
+from vramtui.cli.main import program
+from vramtui.core.base.errors import UserError
+from vramtui.records.export.metrics import NAMES, MetricFamily, up_metric
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [("127.0.0.1:9845", ("127.0.0.1", 9845)), (":80", ("127.0.0.1", 80)), ("[::1]:9", ("::1", 9))],
+)
+def test_where_it_listens(said: str, found: tuple[str, int]) -> None:
+    assert address_of(said) == found
+
+
+@pytest.mark.parametrize("said", ["9845", "host:", "host:x", "host:70000", "host:-1"])
+def test_what_is_no_address(said: str) -> None:
+    with pytest.raises(UserError, match="--listen takes ADDRESS:PORT"):
+        address_of(said)
+
+
+def test_options_that_do_not_go_together() -> None:
+    with pytest.raises(UserError, match="two ways"):
+        _check(":1", Path("x"), Tls(), once=False)
+    with pytest.raises(UserError, match="--once writes a text file"):
+        _check(None, None, Tls(), once=True)
+    with pytest.raises(UserError, match="both --certificate and --key"):
+        _check(None, None, Tls(certificate=Path("x")), once=False)
+    with pytest.raises(UserError, match="--client-ca is for TLS"):
+        _check(None, None, Tls(client_ca=Path("x")), once=False)
+
+
+def test_the_demo_as_a_file(tmp_path: Path) -> None:
+    parser = pytest.importorskip("prometheus_client.parser", reason="needs the extra `prometheus`")
+    file = tmp_path / "vramtui.prom"
+    ended = CliRunner().invoke(program(("export",)), ["export", "--demo", "--textfile", str(file), "--once"])
+    assert ended.exit_code == 0, ended.output
+    families = {family.name: family for family in parser.text_string_to_metric_families(file.read_text())}
+    assert set(families) == set(NAMES)
+    labels = families["vramtui_prediction_error_ratio"].samples[0].labels
+    assert set(labels) == {"gpu", "uuid", "hostname", "user", "preset", "kind"}
+
+
+def test_what_is_served_is_the_newest_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("prometheus_client", reason="needs the extra `prometheus`")
+    from vramtui.cli.export.collector import SampleCollector  # noqa: PLC0415 - of an extra
+
+    collector = SampleCollector()
+    _serve("127.0.0.1:0", Tls(), collector)
+    address = capsys.readouterr().err.split()[-1]
+    assert address.startswith("http://127.0.0.1:")
+
+    def scrape() -> str:
+        with urllib.request.urlopen(address, timeout=10) as answer:  # noqa: S310 - loopback
+            return str(answer.read().decode())
+
+    assert "vramtui_up 0.0" in scrape()
+    collector.put(
+        (MetricFamily("vramtui_processes", "Of a user.", ("user",), ((('an\n"na',), 2.0),)), up_metric(up=True))
+    )
+    assert 'vramtui_processes{user="an\\n\\"na"} 2.0' in scrape()
+    collector.put((up_metric(up=False),))
+    assert "vramtui_processes" not in scrape()
+    with pytest.raises(UserError, match="address already in use"):
+        _serve(address.removeprefix("http://").removesuffix("/metrics"), Tls(), collector)

@@ -1,0 +1,198 @@
+"""`vramtui export`: for Prometheus, as an endpoint or a file for node-exporter."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.core.base.errors import SourceFailed, UserError
+
+if TYPE_CHECKING:
+    from vramtui.cli.common.open_source import OpenedSource
+    from vramtui.cli.export.collector import SampleCollector
+    from vramtui.core.schema.preset import PresetFile
+    from vramtui.monitor.poller import ReadQueue
+    from vramtui.monitor.session import MonitorSession
+
+LOOPBACK = "127.0.0.1:9845"
+
+
+class Tls(NamedTuple):
+    """Files for an endpoint over TLS; `client_ca` makes it ask for certificates."""
+
+    certificate: Path | None = None
+    key: Path | None = None
+    client_ca: Path | None = None
+
+
+def export(
+    listen: Annotated[
+        str | None, typer.Option(metavar="ADDRESS:PORT", help=f"Serve /metrics here; {LOOPBACK} by default.")
+    ] = None,
+    textfile: Annotated[
+        Path | None, typer.Option(help="Write a file for node-exporter's textfile collector, anew each interval.")
+    ] = None,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 5.0,
+    per_process: Annotated[bool, typer.Option("--per-process", help="A label for each process's pid.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Write the text file once and end.")] = False,
+    certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    client_ca: Annotated[Path | None, typer.Option(help="Serve only clients with a certificate of this CA.")] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
+) -> None:
+    """Export memory, predictions and their errors for Prometheus; what DCGM knows as well has its names and units.
+
+    Nobody but this machine is served unless --listen says so. A dashboard for Grafana, alert rules and a systemd unit
+    are in the folder packaging/prometheus of the source.
+    """
+    with exit_on_user_error():
+        tls = Tls(certificate, key, client_ca)
+        _check(listen, textfile, tls, once=once)
+        _export(listen, textfile, tls, interval, per_process=per_process, once=once, demo=demo)
+
+
+def _check(listen: str | None, textfile: Path | None, tls: Tls, *, once: bool) -> None:
+    if listen and textfile:
+        raise UserError("--listen and --textfile are two ways; give one of them")
+    if once and not textfile:
+        raise UserError("--once writes a text file; give --textfile FILE as well")
+    if (tls.certificate is None) != (tls.key is None) or (tls.client_ca and not tls.certificate):
+        raise UserError("TLS needs both --certificate and --key; --client-ca is for TLS")
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Address and port of `127.0.0.1:9845`, `[::1]:9845` or `:9845`, which is loopback.
+
+    Raises:
+        UserError: it is none.
+    """
+    address, colon, port = listen.rpartition(":")
+    if not (colon and port.isascii() and port.isdigit() and 0 <= int(port) < 1 << 16):
+        raise UserError(f"--listen takes ADDRESS:PORT, as {LOOPBACK}; not {listen!r}")
+    return address.strip("[]") or "127.0.0.1", int(port)
+
+
+def _export(
+    listen: str | None,
+    textfile: Path | None,
+    tls: Tls,
+    interval: float,
+    *,
+    per_process: bool,
+    once: bool,
+    demo: bool,
+) -> None:
+    try:
+        from vramtui.cli.export.collector import SampleCollector  # noqa: PLC0415 - of an extra
+    except ImportError:
+        raise UserError("export needs prometheus-client: pip install 'vramtui[prometheus]'") from None
+    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
+
+    collector = SampleCollector()
+    publish = _file_of(textfile, collector) if textfile else _serve(listen or LOOPBACK, tls, collector)
+    over = threading.Event()
+    opened = open_source(demo=demo, replay=None)
+    with closing(ReadQueue(opened.source, interval)) as reads:
+
+        def end(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            over.set()
+            reads.wake()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, end)
+        session = _session(opened)
+        while not over.is_set():
+            _put(reads, session, collector, interval, per_process=per_process)
+            publish()
+            if once:
+                return
+
+
+def _session(opened: "OpenedSource") -> "MonitorSession":
+    from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
+
+    library = PresetLibrary()
+    session = MonitorSession(jobs=opened.jobs or tuple)
+    session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
+    return session
+
+
+def _put(
+    reads: "ReadQueue", session: "MonitorSession", collector: "SampleCollector", interval: float, *, per_process: bool
+) -> None:
+    """Wait for the next sample; where none comes in time, nothing old is shown for new."""
+    from vramtui.core.observation.readings import Sample  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.records.export.metrics import metrics_of, up_metric  # noqa: PLC0415 - as above
+
+    result = reads.next(3 * interval + 3)
+    if isinstance(result, Sample):
+        session.ingest(result)
+        kinds = {key: _kind(found) for key, found in session.matched.items()}
+        collector.put(metrics_of(session.snapshot(), kinds, per_process=per_process))
+        return
+    if isinstance(result, SourceFailed):
+        sys.stderr.write(f"vramtui: {' '.join(filter(None, (result.message, result.hint)))}\n")
+    collector.put((up_metric(up=False),))
+
+
+def _kind(found: "PresetFile") -> str:
+    """`train`, `infer` or `serve`."""
+    return str(found.preset.run.__struct_config__.tag)
+
+
+def _file_of(path: Path, collector: "SampleCollector") -> Callable[[], None]:
+    from prometheus_client import write_to_textfile  # noqa: PLC0415 - of an extra
+
+    registry = _registry(collector)
+
+    def write() -> None:
+        try:
+            write_to_textfile(str(path), registry)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+    return write
+
+
+def _registry(collector: "SampleCollector") -> Any:  # noqa: ANN401 - of an extra, which may be missing
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 - of an extra
+
+    registry: Any = CollectorRegistry()
+    registry.register(collector)
+    return registry
+
+
+def _serve(listen: str, tls: Tls, collector: "SampleCollector") -> Callable[[], None]:
+    from prometheus_client import start_http_server  # noqa: PLC0415 - of an extra
+
+    from vramtui.records.export.metrics import up_metric  # noqa: PLC0415 - as above
+
+    registry = _registry(collector)
+    collector.put((up_metric(up=False),))
+    address, port = address_of(listen)
+    try:
+        server, _ = start_http_server(
+            port,
+            address,
+            registry,
+            certfile=None if tls.certificate is None else str(tls.certificate),
+            keyfile=None if tls.key is None else str(tls.key),
+            client_cafile=None if tls.client_ca is None else str(tls.client_ca),
+            client_auth_required=tls.client_ca is not None,
+        )
+    except OSError as error:
+        raise UserError(f"--listen {listen}: {(error.strerror or str(error)).lower()}") from None
+    scheme = "http" if tls.certificate is None else "https"
+    sys.stderr.write(f"vramtui: metrics at {scheme}://{address}:{server.server_port}/metrics\n")
+    return lambda: None
