@@ -56,6 +56,33 @@ def test_it_follows_the_size_of_the_terminal(open_terminal: Open) -> None:
     _ended_well(terminal)
 
 
+def test_the_first_rows_do_not_wait_for_textual(open_terminal: Open) -> None:
+    """Textual asks the terminal what it can do; the rows stand there by then. The alternate screen is opened once."""
+    terminal = open_terminal()
+    terminal.wait_for(*SHOWN, "40.0", "33.0", "Processes")
+    asked = terminal.sent.index(b"\x1b[?2048$p")
+    assert all(word.encode() in terminal.sent[:asked] for word in SHOWN)
+    assert terminal.sent.count(b"\x1b[?1049h") == 1
+    terminal.send("q")
+    _ended_well(terminal)
+
+
+@pytest.mark.parametrize(("key", "code"), [("q", 0), ("\x03", 130)], ids=["q", "ctrl-c"])
+def test_a_key_before_textual_is_there_is_not_lost(open_terminal: Open, key: str, code: int) -> None:
+    terminal = open_terminal()
+    terminal.wait(lambda text: "train_llama.py" in text)
+    terminal.send(key)
+    _ended_well(terminal, code)
+
+
+def test_what_is_wrong_is_said_on_the_screen_there_was(open_terminal: Open, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text('[keys]\nno_such_action = "z"\n')
+    terminal = open_terminal(VRAMTUI_CONFIG_DIR=str(tmp_path))
+    _ended_well(terminal, 2)
+    assert "no_such_action" in terminal.text
+    assert "train_llama" not in terminal.text
+
+
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT], ids=lambda sent: sent.name)
 def test_a_signal_ends_it_with_the_terminal_as_it_was(open_terminal: Open, sent: signal.Signals) -> None:
     terminal = open_terminal()
@@ -67,7 +94,7 @@ def test_a_signal_ends_it_with_the_terminal_as_it_was(open_terminal: Open, sent:
 @pytest.mark.parametrize("stopping", [signal.SIGSTOP, signal.SIGTSTP], ids=lambda sent: sent.name)
 def test_stopped_and_continued_it_goes_on(open_terminal: Open, stopping: signal.Signals) -> None:
     terminal = open_terminal("--interval", "0.2")
-    terminal.wait_for(*SHOWN)
+    terminal.wait_for(*SHOWN, "Processes")
     for times in (2, 3):
         terminal.process.send_signal(stopping)
         program = psutil.Process(terminal.process.pid)

@@ -63,6 +63,20 @@ def test_samples_and_failures_in_their_order() -> None:
     assert failures == [("no driver", "load it"), ("the scripted source broke: RuntimeError: a bug", "")]
 
 
+def test_what_is_read_before_somebody_listens_waits_for_him() -> None:
+    source = Scripted(moments.usual(1), moments.usual(2))
+    poller = Poller(source, 0.001, clock=Clock())
+    poller.start()
+    assert poller.first_answer(WAIT) == moments.usual(1)
+    assert source.hangs.wait(WAIT)
+    posted: queue.Queue[ReadResult] = queue.Queue()
+    poller.deliver_to(posted.put)
+    assert [posted.get_nowait() for _ in range(2)] == [moments.usual(1), moments.usual(2)]
+    source.release.set()
+    assert posted.get(timeout=WAIT) == moments.usual()
+    poller.stop()
+
+
 def test_a_read_past_its_deadline_is_told_and_waited_for() -> None:
     clock = Clock()
     source = Scripted()

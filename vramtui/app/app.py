@@ -52,6 +52,7 @@ class Dashboard(App[None]):
     Args:
         source: what is watched.
         presets: where presets come from; they are read after the first paint, on a thread of their own.
+        poller: what reads `source`, where it has begun already.
         interval: seconds between reads.
         banner: a sentence shown above everything.
         preset: the preset in the estimate panel from the beginning.
@@ -73,6 +74,7 @@ class Dashboard(App[None]):
         source: Source,
         presets: Presets,
         *,
+        poller: Poller | None = None,
         interval: float = 1.0,
         banner: str | None = None,
         preset: str | None = None,
@@ -90,7 +92,7 @@ class Dashboard(App[None]):
         self.animation_level = "none"
         self._keys_in_order = KeyQueue(self, super().on_event)
         self.feed = FeedStatus(interval, banner or "", now)
-        self.poller = Poller(source, interval, lambda result: self.post_message(messages.message_of(result)))
+        self.poller = poller or Poller(source, interval)
         self.painter = CellPainter(self, self.colours)
         self.closed_screens = ClosedScreens(self, self.painter.forget_spots)
         self.redraw = RedrawThrottle(self, self.draw, now)
@@ -146,7 +148,9 @@ class Dashboard(App[None]):
         if self.parts.replay is not None:
             self.parts.replay.begin()
         else:
-            self.poller.start()
+            self.poller.deliver_to(lambda result: self.post_message(messages.message_of(result)))
+            if self.poller.ident is None:
+                self.poller.start()
 
     def stop_reading(self) -> None:
         """Stop all work; wait a second at most for what is being written to a disk."""

@@ -18,6 +18,7 @@ PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host who
 GARBAGE = 20_000
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 # tmux (3.3a) puts lines of the alternate screen above those that it restores, where it was resized meanwhile.
+ALTERNATE = "\x1b[?1049h"
 WIPE = "\x1b[H\x1b[2J"
 # Mouse, focus and paste reports off, keyboard protocol and line wrap as they were, main screen, cursor shown.
 RESTORE = (
@@ -26,14 +27,18 @@ RESTORE = (
 )
 
 
-def run_dashboard(app: Dashboard) -> int:
+def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
     """Run `app` until it is left. On `q`, Ctrl-C and signals the process ends here, with the app's exit code.
+
+    Args:
+        app: the dashboard.
+        in_alternate_screen: the terminal shows that already. Asked for again, some terminals would wipe it.
 
     Returns:
         The exit code, where the app ended by itself (it crashed, or its terminal could not be used).
     """
     if app.driver_class is LinuxDriver:
-        app.driver_class = _Driver
+        app.driver_class = _DriverInside if in_alternate_screen else _Driver
     leaver = _Leaver(app)
     app.leave = leaver.leave
     for number in SIGNALS:
@@ -73,6 +78,18 @@ class _Driver(LinuxDriver):
         if self._auto_restart and not self._must_signal_resume:
             self.suspend_application_mode()
         super()._sigcont_application()
+
+
+class _DriverInside(_Driver):
+    """A driver for a terminal that shows the alternate screen already."""
+
+    _is_asked_first = True
+
+    def write(self, data: str) -> None:
+        if data == ALTERNATE and self._is_asked_first:
+            self._is_asked_first = False
+            return
+        super().write(data)
 
 
 class _Leaver:

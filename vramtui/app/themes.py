@@ -7,7 +7,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.theme import Theme
 
-from vramtui.core.base.colours import DARK, LIGHT
+from vramtui.core.base.colours import DARK, GROUND, LIGHT
 from vramtui.core.estimate.fits import FitVerdict
 
 THEMES = (
@@ -19,8 +19,8 @@ THEMES = (
         warning="#f5b83d",
         error="#ff6f6f",
         success="#63d78b",
-        foreground="#d7deea",
-        background="#0f131a",
+        foreground=GROUND["vramtui-dark"][0],
+        background=GROUND["vramtui-dark"][1],
         surface="#151b25",
         panel="#1d2531",
         dark=True,
@@ -34,8 +34,8 @@ THEMES = (
         warning="#a85f00",
         error="#c62828",
         success="#1b7f3b",
-        foreground="#1c2430",
-        background="#fbfcfe",
+        foreground=GROUND["vramtui-light"][0],
+        background=GROUND["vramtui-light"][1],
         surface="#f1f4f8",
         panel="#e4e9f0",
         dark=False,

@@ -41,7 +41,8 @@ class Poller(threading.Thread):
     Args:
         source: what is read.
         interval: seconds between reads.
-        deliver: takes what comes of each read; must be safe to call from any thread.
+        deliver: takes what comes of each read; must be safe to call from any thread. Without it results wait for
+            `deliver_to`.
         clock: seconds that only go up.
     """
 
@@ -49,19 +50,28 @@ class Poller(threading.Thread):
         self,
         source: Source,
         interval: float,
-        deliver: Callable[[ReadResult], object],
+        deliver: Callable[[ReadResult], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(name=f"poll {source.name}", daemon=True)
         self._source = source
         self._interval = interval
-        self._deliver = deliver
+        self._waiting: queue.SimpleQueue[ReadResult] = queue.SimpleQueue()
+        self._handing = threading.Lock()
+        self._deliver: Callable[[ReadResult], object] = deliver or self._waiting.put
         self._clock = clock
         self._stop_asked = threading.Event()
         self._asked_at: float | None = None
         self._answered = threading.Event()
         self._first: ReadResult | None = None
         self._delivers_last = False
+
+    def deliver_to(self, deliver: Callable[[ReadResult], object]) -> None:
+        """Deliver there from now on, and first what has waited."""
+        with self._handing:
+            while not self._waiting.empty():
+                deliver(self._waiting.get())
+            self._deliver = deliver
 
     def first_answer(self, seconds: float) -> ReadResult | None:
         """What came of the first read, waiting for it at most `seconds`; it is delivered as well."""
@@ -78,7 +88,8 @@ class Poller(threading.Thread):
                 self._answered.set()
             if self._stop_asked.is_set() and not self._delivers_last:
                 return
-            self._deliver(result)
+            with self._handing:
+                self._deliver(result)
             spent = self._clock() - begun
             missed = int(spent // self._interval)
             if self._stop_asked.wait((missed + 1) * self._interval - spent):

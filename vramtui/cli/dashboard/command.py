@@ -12,20 +12,26 @@ from vramtui.cli.common.hosts import open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.common.paths import config_dir, data_dir, read_config, run_history
 from vramtui.cli.common.probe_client import ProbeClient
+from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.cli.dashboard.past_runs import past_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
 from vramtui.cli.dashboard.signals import signaller_for
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer, run_experiment
 from vramtui.core.base.errors import UserError
+from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
 from vramtui.monitor.derived_presets import DerivedPresets
+from vramtui.monitor.poller import Poller
 from vramtui.monitor.run_writer import HistoryRunWriter
 
 if TYPE_CHECKING:
     from vramtui.app.services import Services
 
 WELCOMED = "welcomed"
+# The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own.
+HEAD_START = 0.1
+INTERRUPTED = 130
 HINT = (
     "New here? p chooses a preset to predict, x explains it, 1 to 5 are the screens, ? lists all keys; Esc hides this."
 )
@@ -64,13 +70,7 @@ def _open(
     feed: str | None = None,
     hosts: list[str] | None = None,
 ) -> None:
-    if not ((sys.stdin.isatty() or feed == STANDARD_INPUT) and sys.stdout.isatty()):
-        fail(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
-    if os.environ.get("TERM", "") in {"dumb", "unknown"}:
-        fail(
-            BAD_INPUT,
-            "the dashboard needs a terminal with a cursor, and TERM names one without; see `vramtui ps`",
-        )
+    _check_terminal(feed)
     gc.disable()  # What is loaded until the first paint is there to stay: going through it again and again takes 15 ms.
     for name in ("COLUMNS", "LINES"):
         # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
@@ -87,32 +87,64 @@ def _open(
     library = PresetLibrary()
     if preset is not None:
         library.get(preset)
-    from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
+    frame = FirstFrame(settings.dashboard.theme)
+    poller = None
+    if opened.recording is None:
+        poller = Poller(opened.source, interval or settings.dashboard.interval)
+        poller.start()
+        first = poller.first_answer(HEAD_START)
+        if isinstance(first, Sample):
+            frame.show(first, opened.banner)
+    try:
+        from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
-    if settings.keys:
-        from vramtui.app.help.sections import check_keys  # noqa: PLC0415 - only where there is something to check
-
-        try:
-            check_keys(settings.keys)
-        except UserError as error:
-            raise UserError(f"{config_dir() / CONFIG}: {error}") from None
-    app = Dashboard(
-        source=opened.source,
-        presets=library,
-        interval=interval or settings.dashboard.interval,
-        banner=opened.banner,
-        preset=preset,
-        settings=settings,
-        services=_services(opened, settings, demo=demo, read_only=read_only),
-        hint=first_time_hint(data_dir() / WELCOMED),
-    )
-    if opened.past is not None:
-        app.session.backfill(opened.past)
-    if opened.recording is not None:
-        app.play(opened.recording)
+        _check_keys(settings)
+        app = Dashboard(
+            source=opened.source,
+            presets=library,
+            poller=poller,
+            interval=interval or settings.dashboard.interval,
+            banner=opened.banner,
+            preset=preset,
+            settings=settings,
+            services=_services(opened, settings, demo=demo, read_only=read_only),
+            hint=first_time_hint(data_dir() / WELCOMED),
+        )
+        if opened.past is not None:
+            app.session.backfill(opened.past)
+        if opened.recording is not None:
+            app.play(opened.recording)
+    except KeyboardInterrupt:
+        frame.close()
+        sys.exit(INTERRUPTED)
+    except BaseException:
+        frame.close()
+        raise
     gc.freeze()
     gc.enable()
-    sys.exit(run_dashboard(app))
+    frame.hand_over()
+    sys.exit(run_dashboard(app, in_alternate_screen=frame.is_shown))
+
+
+def _check_terminal(feed: str | None) -> None:
+    if not ((sys.stdin.isatty() or feed == STANDARD_INPUT) and sys.stdout.isatty()):
+        fail(BAD_INPUT, "the dashboard needs a terminal; for a pipe or a script there is `vramtui ps --json`")
+    if os.environ.get("TERM", "") in {"dumb", "unknown"}:
+        fail(
+            BAD_INPUT,
+            "the dashboard needs a terminal with a cursor, and TERM names one without; see `vramtui ps`",
+        )
+
+
+def _check_keys(settings: Settings) -> None:
+    if not settings.keys:
+        return
+    from vramtui.app.help.sections import check_keys  # noqa: PLC0415 - only where there is something to check
+
+    try:
+        check_keys(settings.keys)
+    except UserError as error:
+        raise UserError(f"{config_dir() / CONFIG}: {error}") from None
 
 
 def _one(hosts: dict[str, OpenedSource]) -> OpenedSource:

@@ -40,3 +40,5 @@ LIGHT = {
     "prediction": "#a85f00",
     "free": "#c9d0da",
 }
+GROUND = {"vramtui-dark": ("#d7deea", "#0f131a"), "vramtui-light": ("#1c2430", "#fbfcfe")}
+"""Text, and what it stands on, of the themes that have colours of their own for them."""

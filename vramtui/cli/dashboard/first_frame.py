@@ -1,0 +1,125 @@
+"""What is shown while Textual is loaded: the first sample's GPUs and processes, where Watch will have them.
+
+Textual takes longer to load than the driver to answer. It then paints over this, cell by cell.
+"""
+
+import os
+import signal
+import sys
+import termios
+import unicodedata
+from collections.abc import Sequence
+from types import FrameType
+
+from vramtui.core.base.colours import GROUND
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_gib
+from vramtui.core.observation.readings import Gpu, Process, Sample
+
+OPEN = "\x1b[?1049h\x1b[?25l"  # the alternate screen, and no cursor
+CLOSE = "\x1b[0m\x1b[H\x1b[2J\x1b[?1049l\x1b[?25h"
+KEYS_WAIT = termios.ECHO | termios.ICANON | termios.ISIG
+SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+TRUE_COLOUR = {"truecolor", "24bit"}
+
+
+class FirstFrame:
+    """The frame, from when it is written until the dashboard takes the terminal over.
+
+    Args:
+        theme: the theme of the settings, or None.
+
+    Attributes:
+        is_shown: the terminal shows the alternate screen.
+    """
+
+    def __init__(self, theme: str | None) -> None:
+        self._theme = theme
+        self._before: list[object] | None = None
+        self.is_shown = False
+
+    def show(self, sample: Sample, banner: str | None) -> None:
+        """Write the frame. Keys that are typed meanwhile, Ctrl-C and Ctrl-Z too, wait for the dashboard."""
+        size = os.get_terminal_size(sys.stdout.fileno())
+        self._before = termios.tcgetattr(sys.stdin.fileno())
+        quiet = [*self._before]
+        quiet[3] = self._before[3] & ~KEYS_WAIT  # type: ignore[operator]  # the flags, an int
+        termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, quiet)  # type: ignore[arg-type]  # as they were given
+        for number in SIGNALS:
+            signal.signal(number, self._on_signal)
+        self.is_shown = True
+        lines = frame_lines(sample, banner, size.columns, size.lines)
+        self._write(
+            OPEN + self._ground() + "\x1b[H\x1b[J" + "".join(f"\x1b[{y};1H{line}" for y, line in enumerate(lines, 1))
+        )
+
+    def hand_over(self) -> None:
+        """The dashboard sets the terminal up from here on, and finds it as it was but for what is shown."""
+        if self._before is not None:
+            termios.tcsetattr(sys.stdin.fileno(), termios.TCSANOW, self._before)  # type: ignore[arg-type]  # as above
+            self._before = None
+
+    def close(self) -> None:
+        """Show what was on the terminal before."""
+        self.hand_over()
+        if self.is_shown:
+            self._write(CLOSE)
+        self.is_shown = False
+
+    def _ground(self) -> str:
+        """The theme's colours where the terminal has them; else its own."""
+        name = self._theme or "vramtui-dark"
+        if name not in GROUND or "NO_COLOR" in os.environ or os.environ.get("COLORTERM") not in TRUE_COLOUR:
+            return ""
+        ink, ground = (";".join(map(str, bytes.fromhex(colour[1:]))) for colour in GROUND[name])
+        return f"\x1b[38;2;{ink};48;2;{ground}m"
+
+    def _write(self, text: str) -> None:
+        os.write(sys.stdout.fileno(), text.encode(sys.stdout.encoding, "replace"))
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.close()
+        os._exit(128 + number)
+
+
+def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> list[str]:
+    """The lines of Watch that a sample is enough for, each at its place: header, GPUs and processes."""
+    host = sample.host
+    driver = f"driver {host.driver_version}" if host.driver_version else ""
+    lines = [" " + "  ".join(("vramtui", printable(host.name), printable(driver)))]
+    lines += [f" {printable(banner)}"] if banner else []
+    lines += ["", *(_gpu_line(gpu) for gpu in sample.gpus), "", ""]
+    lines.append("     PID  GPU USER   NOW GiB COMMAND")
+    for gpu in sample.gpus:
+        if len(lines) >= height:
+            break
+        lines += [_process_line(gpu, process) for process in _largest_first(gpu.processes)]
+    return [_cut(line, width) for line in lines[: height - 1]]
+
+
+def _cut(line: str, width: int) -> str:
+    """The beginning of `line` that takes at most `width` columns."""
+    taken = 0
+    for place, character in enumerate(line):
+        taken += 2 if unicodedata.east_asian_width(character) in "WF" else 1
+        if taken > width:
+            return line[:place]
+    return line
+
+
+def _gpu_line(gpu: Gpu) -> str:
+    name = f"   {gpu.index} {printable(gpu.name)}"
+    if gpu.state != "ok":
+        return f"{name}  {printable(gpu.reason)}"
+    used = f"{format_gib(gpu.memory.used)}/{format_gib(gpu.memory.total)} GiB"
+    return f"{name}  {used}" + ("" if gpu.utilization is None else f"  {gpu.utilization} %")
+
+
+def _process_line(gpu: Gpu, process: Process) -> str:
+    held = "N/A" if process.used_memory is None else format_gib(process.used_memory)
+    command = printable(process.command or process.name or UNKNOWN)
+    return f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {held:>7} {command}"
+
+
+def _largest_first(processes: Sequence[Process]) -> list[Process]:
+    return sorted(processes, key=lambda process: -(process.used_memory or 0))
