@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 WELCOMED = "welcomed"
 # The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own.
 HEAD_START = 0.1
-INTERRUPTED = 130
 HINT = (
     "New here? p chooses a preset to predict, x explains it, 1 to 5 are the screens, ? lists all keys; Esc hides this."
 )
@@ -87,15 +86,8 @@ def _open(
     library = PresetLibrary()
     if preset is not None:
         library.get(preset)
-    frame = FirstFrame(settings.dashboard.theme)
-    poller = None
-    if opened.recording is None:
-        poller = Poller(opened.source, interval or settings.dashboard.interval)
-        poller.start()
-        first = poller.first_answer(HEAD_START)
-        if isinstance(first, Sample):
-            frame.show(first, opened.banner)
-    try:
+    with FirstFrame(settings.dashboard.theme) as frame:
+        poller = _begun_poller(opened, interval or settings.dashboard.interval, frame)
         from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
         _check_keys(settings)
@@ -114,16 +106,22 @@ def _open(
             app.session.backfill(opened.past)
         if opened.recording is not None:
             app.play(opened.recording)
-    except KeyboardInterrupt:
-        frame.close()
-        sys.exit(INTERRUPTED)
-    except BaseException:
-        frame.close()
-        raise
     gc.freeze()
     gc.enable()
     frame.hand_over()
     sys.exit(run_dashboard(app, in_alternate_screen=frame.is_shown))
+
+
+def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> Poller | None:
+    """Begin to read what is live, and show what comes at once; a recording is read by its replay."""
+    if opened.recording is not None:
+        return None
+    poller = Poller(opened.source, interval)
+    poller.start()
+    first = poller.first_answer(HEAD_START)
+    if isinstance(first, Sample):
+        frame.show(first, opened.banner)
+    return poller
 
 
 def _check_terminal(feed: str | None) -> None:

@@ -19,12 +19,12 @@ from vramtui.core.observation.readings import Gpu, Process, Sample
 OPEN = "\x1b[?1049h\x1b[?25l"  # the alternate screen, and no cursor
 CLOSE = "\x1b[0m\x1b[H\x1b[2J\x1b[?1049l\x1b[?25h"
 KEYS_WAIT = termios.ECHO | termios.ICANON | termios.ISIG
-SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 TRUE_COLOUR = {"truecolor", "24bit"}
 
 
 class FirstFrame:
-    """The frame, from when it is written until the dashboard takes the terminal over.
+    """The frame, from when it is written until the dashboard takes the terminal over; closed where that fails.
 
     Args:
         theme: the theme of the settings, or None.
@@ -37,6 +37,13 @@ class FirstFrame:
         self._theme = theme
         self._before: list[object] | None = None
         self.is_shown = False
+
+    def __enter__(self) -> "FirstFrame":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.close()
 
     def show(self, sample: Sample, banner: str | None) -> None:
         """Write the frame. Keys that are typed meanwhile, Ctrl-C and Ctrl-Z too, wait for the dashboard."""
