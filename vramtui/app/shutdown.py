@@ -38,7 +38,8 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
         The exit code, where the app ended by itself (it crashed, or its terminal could not be used).
     """
     if app.driver_class is LinuxDriver:
-        app.driver_class = _DriverInside if in_alternate_screen else _Driver
+        app.driver_class = _Driver
+        _Driver.skips_opening = in_alternate_screen
     leaver = _Leaver(app)
     app.leave = leaver.leave
     for number in SIGNALS:
@@ -54,7 +55,14 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
 class _Driver(LinuxDriver):
     """Stops and continues between two turns of the loop: a signal may come while a lock of the writer's is held."""
 
+    skips_opening = False  # the alternate screen is open already when it is first asked for
     _is_shown = False
+
+    def write(self, data: str) -> None:
+        if self.skips_opening and data == ALTERNATE:
+            self.skips_opening = False
+        else:
+            super().write(data)
 
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]  # Textual's own
@@ -78,18 +86,6 @@ class _Driver(LinuxDriver):
         if self._auto_restart and not self._must_signal_resume:
             self.suspend_application_mode()
         super()._sigcont_application()
-
-
-class _DriverInside(_Driver):
-    """A driver for a terminal that shows the alternate screen already."""
-
-    _is_asked_first = True
-
-    def write(self, data: str) -> None:
-        if data == ALTERNATE and self._is_asked_first:
-            self._is_asked_first = False
-            return
-        super().write(data)
 
 
 class _Leaver:

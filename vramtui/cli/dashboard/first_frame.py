@@ -10,11 +10,15 @@ import termios
 import unicodedata
 from collections.abc import Sequence
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from vramtui.core.base.colours import GROUND
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import Gpu, Process, Sample
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 OPEN = "\x1b[?1049h\x1b[?25l"  # the alternate screen, and no cursor
 CLOSE = "\x1b[0m\x1b[H\x1b[2J\x1b[?1049l\x1b[?25h"
@@ -38,7 +42,7 @@ class FirstFrame:
         self._before: list[object] | None = None
         self.is_shown = False
 
-    def __enter__(self) -> "FirstFrame":
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
