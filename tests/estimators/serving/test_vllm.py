@@ -37,6 +37,28 @@ def test_the_model_takes_what_vllm_says_it_takes() -> None:
     assert (size(estimate, "weights") + size(estimate, "rotary table")) / GIB == pytest.approx(14.9888, abs=0.0002)
 
 
+def test_weights_in_host_memory_leave_their_room_to_the_cache() -> None:
+    """Tensors go one by one until the limit is reached: beyond it by less than the largest of a block (224 MiB)."""
+    whole, offloaded = serve(LLAMA_8B, ServeRun()), serve(LLAMA_8B, ServeRun(cpu_offload_gb=4))
+    gone = size(whole, "weights") - size(offloaded, "weights")
+    assert 4 * GIB <= gone < 4 * GIB + 224 * 2**20
+    tails = size(whole, "weight tails") - size(offloaded, "weight tails")
+    assert size(offloaded, "kv cache") - size(whole, "kv cache") == pytest.approx(gone + tails, abs=2**21)
+    assert offloaded.process == pytest.approx(whole.process, abs=2**21)
+
+
+def test_embedding_and_head_stay_on_the_card_however_much_may_go() -> None:
+    everything = serve(LLAMA_8B, ServeRun(cpu_offload_gb=1000))
+    assert size(everything, "weights") == 2 * 2 * 128256 * 4096 + 2 * 4096
+    quarter = serve(LLAMA_8B, ServeRun(quantization="int4", cpu_offload_gb=1000))
+    assert size(quarter, "weights") == size(everything, "weights")
+
+
+def test_llama_cpp_says_what_it_has_instead() -> None:
+    with pytest.raises(UserError, match=r"cpu_offload_gb is vLLM's; run\.gpu_layers"):
+        serve(LLAMA_8B, ServeRun(engine="llama.cpp", cpu_offload_gb=4))
+
+
 def test_31_servers_started_with_what_is_said_of_them() -> None:
     """Start-up logs of vLLM 0.19 on H100s; graphs and what lies outside torch are fitted to some of them."""
     found = list(rows())

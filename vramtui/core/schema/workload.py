@@ -157,6 +157,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         enforce_eager: no CUDA graphs.
         graphs_in_share: CUDA graphs are taken out of the share, as vLLM does since 0.21; before, and with
             VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0, they lie on top of it.
+        cpu_offload_gb: GiB of each rank's weights that vLLM keeps in host memory.
         gpu_layers: blocks on the card, for llama.cpp; all when absent.
         stored: what the model's file really holds, where it was looked at.
     """
@@ -172,6 +173,7 @@ class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     block_size: Tokens = 16
     enforce_eager: bool = False
     graphs_in_share: bool = True
+    cpu_offload_gb: Annotated[float, Meta(ge=0, le=2**20)] | None = None
     gpu_layers: NotNegative | None = None
     stored: Stored | None = None
 

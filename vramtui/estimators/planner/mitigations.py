@@ -14,6 +14,7 @@ from vramtui.estimators.planner.sharding_mitigations import sharding_levers
 __all__ = ["Mitigation", "adapted_modules", "levers_for"]
 
 LARGE_SHARE, FEW_SEQUENCES = 0.95, 128
+FIRST_OFFLOAD = 16.0  # GiB of weights in host memory that is tried first; then twice as much
 # What diffusers calls the linear layers of its attentions.
 DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 # Those that keep two fp32 moments of each parameter.
@@ -162,6 +163,9 @@ def _vllm(run: ServeRun) -> Iterator[Mitigation]:
         yield _lever("weights in fp8", ROUGHER, "hardly seen in the answers", run__quantization="fp8")
         cost = "answers a little worse, more so for small models; needs a quantised checkpoint (AWQ, GPTQ)"
         yield _lever("weights in 4 bits", ROUGHER + 6, cost, run__quantization="int4")
+    more = 2 * run.cpu_offload_gb if run.cpu_offload_gb else FIRST_OFFLOAD
+    cost = "each pass reads them over the bus: several times slower"
+    yield _lever(f"{more:g} GiB of weights in host memory", SLOWER + 6, cost, run__cpu_offload_gb=more)
 
 
 def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Mitigation]:

@@ -204,6 +204,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "kv_cache_dtype": ("run.kv_cache", either(_CACHES)),
         "block_size": ("run.block_size", whole),
         "enforce_eager": ("run.enforce_eager", lambda _value: "true"),
+        "cpu_offload_gb": ("run.cpu_offload_gb", number),
         **dict.fromkeys(("tensor_parallel_size", "tp"), ("parallel.tensor", whole)),
         **dict.fromkeys(("pipeline_parallel_size", "pp"), ("parallel.pipeline", whole)),
         **dict.fromkeys(("data_parallel_size", "dp"), ("parallel.data", whole)),

@@ -128,6 +128,8 @@ def estimate_llama_cpp(model: TransformerModel, run: ServeRun, device: Device, p
         raise UserError(
             "[parallel] is not llama.cpp's way to share a model; describe one card of it with run.gpu_layers"
         )
+    if run.cpu_offload_gb is not None:
+        raise UserError("run.cpu_offload_gb is vLLM's; run.gpu_layers says how many blocks llama.cpp has on the card")
     there = Offloaded(model, run)
     cache, cache_words = there.cache()
     compute, compute_words = there.compute()

@@ -1,9 +1,10 @@
 """A served model's weights: in their own types, and what a quantisation leaves alone."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from vramtui.core.base.units import GIB, format_bytes
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic.serving.parts import ServingPart
@@ -20,23 +21,64 @@ MERGED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj"} | di
 )
 
 
+OFFLOADED = "vLLM, vllm/model_executor/offloader/uva.py, _maybe_offload_to_cpu (0.19)"
+
+
 class ServedWeights(msgspec.Struct, frozen=True):
-    """Bytes of one rank's tensors, and how they are kept in words."""
+    """Bytes of one rank's tensors on the card, and how they are kept in words.
+
+    Attributes:
+        offloaded: bytes of tensors in host memory.
+    """
 
     held: BlockBytes
     words: str
+    offloaded: int = 0
 
 
 def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
     """The weights that one rank loads."""
     tensors = share_tensors(share) if run.quantization in EVERYTHING else merged(share_tensors(share), share.model)
     count = sum(tensor.numel * tensor.count for tensor in tensors)
-    if run.quantization is None:
-        return ServedWeights(held(tensors, recipe.frozen), f"{count:,} parameters x {recipe.frozen} B")
-    packed = quantized(tensors, recipe.frozen, run.quantization, share.model.num_hidden_layers)
-    words = f"{count:,} parameters, {run.quantization}: {words_for(run.quantization)}"
-    left = sorted({tensor.module for tensor in tensors if _stays(tensor, run)})
-    return ServedWeights(packed, f"{words}; {', '.join(left)} stay as they are" if left else words)
+    layers = share.model.num_hidden_layers
+
+    def bytes_of(some: Iterable[Parameter]) -> BlockBytes:
+        if run.quantization is None:
+            return held(some, recipe.frozen)
+        return quantized(some, recipe.frozen, run.quantization, layers)
+
+    words = f"{count:,} parameters x {recipe.frozen} B"
+    if run.quantization is not None:
+        left = sorted({tensor.module for tensor in tensors if _stays(tensor, run)})
+        words = f"{count:,} parameters, {run.quantization}: {words_for(run.quantization)}"
+        words += f"; {', '.join(left)} stay as they are" if left else ""
+    on_card = on_card_beside(tensors, round((run.cpu_offload_gb or 0) * GIB), bytes_of)
+    offloaded = bytes_of(tensors).bytes - bytes_of(on_card).bytes
+    if offloaded:
+        words += f"; {format_bytes(offloaded)} of them in host memory"
+    return ServedWeights(bytes_of(on_card), words, offloaded)
+
+
+def on_card_beside(
+    tensors: Sequence[Parameter], most: int, bytes_of: Callable[[Iterable[Parameter]], BlockBytes]
+) -> tuple[Parameter, ...]:
+    """What stays on the card when blocks' tensors go to host memory, one after the other and block by block, until
+    `most` bytes are there; the last one may go beyond it.
+
+    Source: `OFFLOADED`.
+    """
+    sizes = [bytes_of([msgspec.structs.replace(one, count=1)]).bytes if one.layer else 0 for one in tensors]
+    gone = [0] * len(tensors)
+    offloaded = 0
+    for block in range(max((one.count for one in tensors if one.layer), default=0)):
+        for place, (tensor, size) in enumerate(zip(tensors, sizes, strict=True)):
+            if offloaded >= most:
+                break
+            if tensor.layer and block < tensor.count:
+                gone[place] += 1
+                offloaded += size
+    left = (msgspec.structs.replace(one, count=one.count - away) for one, away in zip(tensors, gone, strict=True))
+    return tuple(one for one in left if one.count)
 
 
 def merged(tensors: Iterable[Parameter], model: TransformerModel) -> tuple[Parameter, ...]:
@@ -61,7 +103,7 @@ def weight_pieces(weights: ServedWeights) -> list[ServingPart]:
             line="weights",
             bytes=weights.held.bytes,
             formula=weights.words,
-            source="the model's shapes",
+            source="the model's shapes" + (f"; {OFFLOADED}" if weights.offloaded else ""),
             count=weights.held.count,
         ),
         ServingPart(
