@@ -35,6 +35,10 @@ def estimate(
             "--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings
         ),
     ] = None,
+    image: Annotated[
+        list[str] | None,
+        typer.Option(metavar="SIZE", help="An image in each sequence: 1024x768, or its tokens: 576. May be repeated."),
+    ] = None,
     gpu: Annotated[
         str | None, typer.Option(help=f"The card to fit: {', '.join(list(CARDS)[-6:])} …", autocompletion=cards)
     ] = None,
@@ -61,10 +65,15 @@ def estimate(
         if trace and hub:
             raise UserError("--trace takes a config on this machine, and --hub keeps none: use one of them")
         method = "traced" if trace else method
-        found = changed_preset(preset, settings or [], traced=trace, hub=hub)
+        found, notes = changed_preset(preset, settings or [], traced=trace, hub=hub), list[str]()
+        if image:
+            from vramtui.cli.estimate.images import with_images  # noqa: PLC0415 - only where it is asked for
+
+            found, said = with_images(found, image)
+            notes.append(said)
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None
-        made = _made(found, device, method, calibrated=calibrated)
+        made = _made(found, device, method, notes, calibrated=calibrated)
         estimates = side_by_side(made)
         if json:
             from vramtui.cli.estimate.json_document import estimate_document  # noqa: PLC0415 - only where it is asked for
@@ -79,8 +88,13 @@ def estimate(
             exit_by(fit_of(one, device) for one in deciding([one.now for one in made]))
 
 
-def _made(found: PresetFile, device: Device, method: str | None, *, calibrated: bool) -> list[Corrected]:
-    estimates = estimates_of(found, device, method)
+def _made(
+    found: PresetFile, device: Device, method: str | None, notes: list[str], *, calibrated: bool
+) -> list[Corrected]:
+    estimates = [
+        msgspec.structs.replace(one, assumptions=(*notes, *one.assumptions))
+        for one in estimates_of(found, device, method)
+    ]
     if not calibrated:
         return [Corrected(one, one) for one in estimates]
     from vramtui.cli.estimate.calibrated import corrected  # noqa: PLC0415 - only where it is asked for

@@ -8,7 +8,7 @@ from msgspec import Meta
 from vramtui.core.schema.common_types import Activation, Count, Implementation, Norm, Position, Probability, Tokens
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
-from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
+from vramtui.core.schema.stored_tensors import ImageTokens, LayerCache, TensorGroup
 
 __all__ = [
     "Activation",
@@ -88,6 +88,7 @@ class TransformerModel(
         parameters: the model card's exact count; checked against the shapes when given.
         tensors: every tensor, where the sizes above do not give them; weights are then counted by these alone.
         caches: what the layers keep of a sequence, where the sizes above do not say it.
+        image_tokens: how many tokens of a sequence an image takes.
         basis: how sure it is: every operator follows from the `shapes`; the tensors and caches of its `family` are
             exact, and what comes and goes is the nearest decoder's; or all is read from the usual keys (`generic`).
     """
@@ -136,6 +137,7 @@ class TransformerModel(
     parameters: Count | None = None
     tensors: tuple[TensorGroup, ...] = ()
     caches: tuple[LayerCache, ...] = ()
+    image_tokens: ImageTokens | None = None
     basis: Basis = "shapes"
 
     @property

@@ -1,6 +1,6 @@
 """A model's tensors one by one and what its layers keep of a sequence, where a few sizes do not say it."""
 
-from math import prod
+from math import ceil, floor, prod, sqrt
 from typing import Annotated, Literal
 
 import msgspec
@@ -52,3 +52,49 @@ class LayerCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     window: Size | None = None
     state: Numbers = 0
     state_fp32: Numbers = 0
+
+
+class ImageTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How many tokens of a sequence an image takes.
+
+    Attributes:
+        fixed: as many for any image, which is made of one size first.
+        cell: pixels along a side of what one token stands for, where the size is kept.
+        least: pixels that an image is made larger to have.
+        most: pixels that it is made smaller to have.
+        longest: pixels of its longer side, to which it is made smaller.
+        per_row: tokens more for each row.
+    """
+
+    fixed: Size | None = None
+    cell: Size | None = None
+    least: Size | None = None
+    most: Size | None = None
+    longest: Size | None = None
+    per_row: Numbers = 0
+
+    def count(self, width: int, height: int) -> int:
+        """Tokens of an image of so many pixels.
+
+        Sides are rounded to whole cells as by `smart_resize` (transformers 5.23, image_processing_qwen2_vl.py) where
+        there are bounds for its pixels, else up, as by Pixtral's.
+        """
+        if self.fixed is not None or self.cell is None:
+            return self.fixed or 0
+        shrunk = max(1.0, max(width, height) / self.longest) if self.longest else 1.0
+        if self.least is None or self.most is None:
+            rows, columns = (ceil(floor(side / shrunk) / self.cell) for side in (height, width))
+        else:
+            rows, columns = self._bounded(width, height, self.least, self.most)
+        return max(rows, 1) * (max(columns, 1) + self.per_row)
+
+    def _bounded(self, width: int, height: int, least: int, most: int) -> tuple[int, int]:
+        cell = self.cell or 1
+        rows, columns = max(1, round(height / cell)), max(1, round(width / cell))
+        if rows * columns * cell * cell > most:
+            scale = sqrt(height * width / most)
+            return max(1, floor(height / scale / cell)), max(1, floor(width / scale / cell))
+        if rows * columns * cell * cell < least:
+            scale = sqrt(least / (height * width))
+            return ceil(height * scale / cell), ceil(width * scale / cell)
+        return rows, columns

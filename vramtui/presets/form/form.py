@@ -26,8 +26,8 @@ def form_of(text: str, folder: Path | None = None) -> tuple[FormGroup, ...]:
     return tuple(_Form(readable(text), folder).groups())
 
 
-# Lists that the reader of a model's file fills, tensor by tensor; nobody types them, so an empty one is not offered.
-FROM_FILES = {("model", "tensors"), ("model", "caches")}
+# What the reader of a model's file fills; nobody types it, so it is not offered where it is empty.
+FROM_FILES = {("model", "tensors"), ("model", "caches"), ("model", "image_tokens")}
 
 
 class _Form:

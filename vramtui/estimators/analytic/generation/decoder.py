@@ -27,7 +27,7 @@ from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.training.parts import model_facts
+from vramtui.estimators.analytic.training.parts import model_facts, tower_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
@@ -70,7 +70,9 @@ class Generation:
     def estimate(self, ranks: int = 1) -> Estimate:
         """Follow the prefill and the last token, for which the cache is longest."""
         moments = MomentLog()
-        built = {"weights": self.weights.bytes, "weight tails": self.weights.tails, "buffers": self.program.buffers}
+        towers = {name: fact.bytes for name, fact in tower_facts(self.program).items()}
+        built = {"weights": self.weights.bytes - sum(towers.values()), **towers}
+        built |= {"weight tails": self.weights.tails, "buffers": self.program.buffers}
         if self.draft is not None:
             built[DRAFT] = self.draft.weights.bytes + self.draft.weights.tails
         moments.note("build", 0, built)
@@ -195,7 +197,17 @@ class Generation:
         )
         named = {KV_CACHE: cache, GROWTH: growth, HELD: held}
         transient = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
-        return model_facts(self.program, self.weights) | named | self._draft_facts() | transient
+        return self._weight_facts() | named | self._draft_facts() | transient
+
+    def _weight_facts(self) -> dict[str, Fact]:
+        """Those of the model, its towers apart from what reads words."""
+        facts, towers = model_facts(self.program, self.weights), tower_facts(self.program)
+        if not towers:
+            return facts
+        whole, apart = facts["weights"], sum(fact.bytes for fact in towers.values())
+        formula = f"{whole.formula}; less {apart:,} B of the parts below"
+        words = msgspec.structs.replace(whole, bytes=whole.bytes - apart, formula=formula)
+        return {"weights": words, **towers, **{name: fact for name, fact in facts.items() if name != "weights"}}
 
     def _draft_facts(self) -> dict[str, Fact]:
         draft = self.draft

@@ -41,7 +41,21 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def weights(self) -> BlockBytes:
         """All parameters as they are kept."""
-        trained = held(self.trained, self.recipe.weights)
+        return held(self.trained, self.recipe.weights) + self._kept(self.frozen)
+
+    def towers(self) -> dict[str, tuple[int, BlockBytes]]:
+        """Numbers in the frozen tensors of each tower, by its name, and what they take; none of a model without."""
+        parts: dict[str, list[Parameter]] = {}
+        for tensor in self.frozen:
+            name, dot, _ = tensor.module.partition(".")
+            if dot:
+                parts.setdefault(name, []).append(tensor)
+        return {
+            name: (sum(tensor.numel * tensor.count for tensor in tensors), self._kept(tensors))
+            for name, tensors in parts.items()
+        }
+
+    def _kept(self, tensors: Sequence[Parameter]) -> BlockBytes:
         if self.quantization is None:
-            return trained + held(self.frozen, self.recipe.frozen)
-        return trained + quantized(self.frozen, self.recipe.frozen, self.quantization, self.layers)
+            return held(tensors, self.recipe.frozen)
+        return quantized(tensors, self.recipe.frozen, self.quantization, self.layers)

@@ -87,6 +87,21 @@ def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
     }
 
 
+def tower_facts(program: Program) -> dict[str, Fact]:
+    """The frozen weights of each tower for images or sound and of what joins it to the words."""
+    return {
+        f"weights: {name}": Fact(
+            line="weights",
+            bytes=blocks.bytes,
+            formula=f"{numbers:,} parameters, {8 * blocks.bytes / numbers:.3g} bits each in blocks of 512 B",
+            source="the model's shapes",
+            lifetime="from build to the end",
+            count=blocks.count,
+        )
+        for name, (numbers, blocks) in program.towers().items()
+    }
+
+
 def _state_facts(sizes: Sizes) -> dict[str, Fact]:
     itemsize, states = sizes.program.recipe.weights, sizes.states
     since = "build" if states.from_build else "the first optimizer step"

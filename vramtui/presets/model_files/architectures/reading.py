@@ -102,9 +102,12 @@ def _of_parts(keys: Keys, tied: object) -> Found:
     family = KNOWN.get(kind)
     nearest = family or guess_family(part)
     tensors, caches = read_decoder(part, nearest)
-    complete = add_parts(tensors, dict(keys.values), name)
-    basis = "family" if family is not None and complete else "generic"
-    return _as_found(part, nearest, basis, tensors, caches, partial=not complete)
+    joined = add_parts(tensors, dict(keys.values), name)
+    basis = "family" if family is not None and joined.complete else "generic"
+    found = _as_found(part, nearest, basis, tensors, caches, partial=not joined.complete)
+    if joined.images is None:
+        return found
+    return msgspec.structs.replace(found, table=found.table | {"image_tokens": joined.images})
 
 
 def _found(keys: Keys, family: Family, basis: str, *, partial: bool) -> Found:

@@ -3,9 +3,11 @@
 from functools import cache
 from typing import Any
 
+import msgspec
+
 from vramtui.presets.model_files.architectures.tensor_list import TensorList
 from vramtui.presets.model_files.blueprints.blueprint import Blueprint, add_tensors, parse
-from vramtui.presets.model_files.blueprints.joints import JOINTS
+from vramtui.presets.model_files.blueprints.joints import IMAGES, JOINTS
 from vramtui.presets.model_files.blueprints.scope import Scope
 from vramtui.presets.model_files.blueprints.towers import TOWERS
 
@@ -23,8 +25,15 @@ def joins(kind: str) -> bool:
     return kind in JOINTS
 
 
-def add_parts(tensors: TensorList, values: dict[str, Any], text: str) -> bool:
-    """Towers and what joins them to the part under the key `text`; whether every part is known.
+class Joined(msgspec.Struct, frozen=True):
+    """Whether every part is known, and how many tokens an image takes."""
+
+    complete: bool
+    images: dict[str, int] | None
+
+
+def add_parts(tensors: TensorList, values: dict[str, Any], text: str) -> Joined:
+    """Towers and what joins them to the part under the key `text`.
 
     Args:
         tensors: get the tensors, in the place of towers.
@@ -54,7 +63,18 @@ def add_parts(tensors: TensorList, values: dict[str, Any], text: str) -> bool:
     else:
         complete = False
     tensors.prefix = ""
-    return complete
+    return Joined(complete, _image_tokens(root))
+
+
+def _image_tokens(root: Scope) -> dict[str, int] | None:
+    """As `ImageTokens` has it; None where it is not known."""
+    vision = root.parts.get("vision")
+    if vision is None:
+        return None
+    kind, tower = root.values.get("model_type"), vision.values.get("model_type")
+    rules = IMAGES.get(f"{kind} of {tower}") or IMAGES.get(f"{kind}", "")
+    named = (line.split(" = ") for line in rules.splitlines())
+    return {name: int(root.evaluate(rule)) for name, rule in named} or None
 
 
 def _add_tower(tensors: TensorList, scope: Scope, name: str) -> bool:

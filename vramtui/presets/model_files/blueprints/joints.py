@@ -281,3 +281,18 @@ linear_1: projector_hidden_size, wide; bias=projector_bias
 linear_2: text.h, projector_hidden_size; bias=projector_bias
 """,
 }  # fmt: skip
+
+# How many tokens of a sequence an image takes, as `ImageTokens` has it; bounds are those of the models' own
+# preprocessor_config.json on huggingface.co. The last is LLaVA with another tower: Pixtral 12B.
+QWEN2_IMAGES = "cell = vision.p * vision.spatial_merge_size\nleast = 56 * 56\nmost = 12845056"
+QWEN3_IMAGES = "cell = vision.p * vision.spatial_merge_size\nleast = 65536\nmost = 16777216"
+IMAGES: dict[str, str] = {
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), QWEN2_IMAGES),
+    **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), QWEN3_IMAGES),
+    **dict.fromkeys(("paligemma", "llava"), "fixed = vision.grid"),
+    "gemma3": "fixed = mm_tokens_per_image",
+    "mistral3": "cell = vision.p * spatial_merge_size\nlongest = vision.image_size\nper_row = 1",
+    **dict.fromkeys(("blip-2", "instructblip"), "fixed = num_query_tokens"),
+    "idefics2": "fixed = perceiver.resampler_n_latents",
+    "llava of pixtral": "cell = vision.p\nlongest = vision.image_size\nper_row = 1",
+}
