@@ -65,12 +65,7 @@ def estimate(
         if trace and hub:
             raise UserError("--trace takes a config on this machine, and --hub keeps none: use one of them")
         method = "traced" if trace else method
-        found, notes = changed_preset(preset, settings or [], traced=trace, hub=hub), list[str]()
-        if image:
-            from vramtui.cli.estimate.images import with_images  # noqa: PLC0415 - only where it is asked for
-
-            found, said = with_images(found, image)
-            notes.append(said)
+        found, notes = _pictured(changed_preset(preset, settings or [], traced=trace, hub=hub), image or [])
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None
         made = _made(found, device, method, notes, calibrated=calibrated)
@@ -86,6 +81,16 @@ def estimate(
             sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
         if asked:
             exit_by(fit_of(one, device) for one in deciding([one.now for one in made]))
+
+
+def _pictured(found: PresetFile, images: list[str]) -> tuple[PresetFile, list[str]]:
+    """The preset with these images in each sequence, and what to say of it."""
+    if not images:
+        return found, []
+    from vramtui.cli.estimate.images import with_images  # noqa: PLC0415 - only where it is asked for
+
+    changed, said = with_images(found, images)
+    return changed, [said]
 
 
 def _made(
