@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 
-from tests.app.driving import climbing, dashboard, settle
+from tests.app.driving import climbing, dashboard, screen_text, settle
+from tests.app.stand_ins import PRESETS, FixedPresets
 from vramtui.app.state.view_builder import row_ledger
 from vramtui.app.timeline.trace_jobs import observed_moments
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.probe_messages import Beat, Hello, MemoryCounters, ObservedJob, PhaseEnd, ProbeDevice
+from vramtui.core.observation.readings import ProcessKey
 
 
 def job(pid: int, uuid: str) -> ObservedJob:
@@ -54,7 +56,7 @@ async def test_parts_and_phases_of_the_job_that_runs_the_preset() -> None:
             ("backward", 16 * GIB, 16 * GIB),
         ]
         await settle(app, pilot)
-        assert "55.0&#160;GiB" in app.parts.export.picture()
+        assert "55.00" in app.parts.export.picture()
         await pilot.press("3")
         await settle(app, pilot)
         assert "observed:&#160;3&#160;phases" in app.parts.export.picture()
@@ -72,3 +74,39 @@ async def test_other_jobs_and_other_cards_tell_nothing_of_it() -> None:
             assert observed_moments(app.state.jobs, panel) == ()
             ledger = row_ledger(app.state.jobs, row)
             assert (ledger.allocated, ledger.process) == (None, row.peak)
+
+
+async def test_without_a_preset_the_jobs_own_figures_are_shown() -> None:
+    """On Watch in place of the estimate, stacked in the graph, and phase by phase on Timeline."""
+    async with dashboard(climbing(), (120, 35), presets=FixedPresets(())) as (app, pilot):
+        view = app.state.view()
+        assert view.panel is None
+        chosen = view.chosen
+        assert chosen is not None
+        assert chosen.process is not None
+        told = (job(chosen.process.pid, chosen.gpu.uuid),)
+        app.session.jobs = lambda: told
+        await settle(app, pilot)
+        text = screen_text(app)
+        assert f"Reported by pid {chosen.process.pid}" in text
+        assert "15.00" in text
+        assert "m assigns one" in text
+        await pilot.press("3")
+        await settle(app, pilot)
+        text = screen_text(app)
+        assert "1 forward" in text
+        assert "Phases · observed" in text
+
+
+async def test_beside_another_preset_they_are_a_line() -> None:
+    async with dashboard(climbing(), (120, 35), preset=PRESETS[1].key) as (app, pilot):
+        chosen = app.state.view().chosen
+        assert chosen is not None
+        assert isinstance(chosen.id, ProcessKey)
+        assert chosen.process is not None
+        pid = chosen.process.pid
+        app.state.assign(chosen.id, None)
+        told = (job(pid, chosen.gpu.uuid),)
+        app.session.jobs = lambda: told
+        await settle(app, pilot)
+        assert f"pid {pid} reports at its peak" in screen_text(app)

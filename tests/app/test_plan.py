@@ -348,7 +348,7 @@ async def test_beside_its_own_file() -> None:
         assert plan.side is not None
         assert plan.side.estimate is not None
         more = plan.side.estimate.process - plan.other.estimate.process
-        assert f"+{more / 2**30:.1f} GiB" in screen_text(driver[0])
+        assert f"+{more / 2**30:.2f}" in screen_text(driver[0])
 
 
 async def test_a_cell_becomes_what_watch_estimates() -> None:

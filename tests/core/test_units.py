@@ -10,6 +10,7 @@ from vramtui.core.base.units import (
     KIB,
     MIB,
     format_bytes,
+    format_column,
     format_duration,
     format_gib,
     format_in,
@@ -88,3 +89,8 @@ def test_a_formatted_size_reads_back_within_its_rounding(count: int) -> None:
 @given(st.integers(min_value=0, max_value=2**50))
 def test_the_gib_column_agrees_with_the_bytes(count: int) -> None:
     assert abs(float(format_gib(count, 3)) * GIB - count) <= GIB / 1000
+
+
+def test_a_column_has_one_unit() -> None:
+    figures = [format_column(size, GIB) for size in (15 * GIB + 21 * MIB, 36 * MIB, 128 * KIB, 0, None)]
+    assert figures == ["15.02", "0.04", "<0.01", "0", "–"]

@@ -20,6 +20,7 @@ from vramtui.app.replay.controller import ReplayController
 from vramtui.app.services import Services
 from vramtui.app.signals.controller import SignalController
 from vramtui.app.state.view import View
+from vramtui.app.state.view_builder import reported_alone
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.max_batch import MaxBatchTurns
@@ -109,6 +110,7 @@ class Features:
             session.select(self._shared.state.selected_process)
         return msgspec.structs.replace(
             view,
+            reported=reported_alone(session.jobs, view.chosen),
             banner=feed.banner,
             failure=feed.failure,
             notes=feed.notes,

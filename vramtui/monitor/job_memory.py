@@ -1,10 +1,10 @@
 """What jobs told of their memory over time, part by part: what a graph of it is stacked from."""
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from vramtui.core.base.curves import Curve
-from vramtui.core.observation.readings import Gpu, Process
+from vramtui.core.observation.readings import Gpu, Process, Sample
 from vramtui.monitor.probes import bare_uuid
 
 if TYPE_CHECKING:
@@ -13,6 +13,18 @@ if TYPE_CHECKING:
 # From below; together they are what PyTorch has reserved.
 PARTS = ("weights", "optimizer", "gradients", "activations", "cached")
 MOST_CURVES = 1024  # of 56 bytes a change each
+
+
+class Past(Protocol):
+    """What a source knows of the time before it was opened, as the demo does."""
+
+    def samples(self) -> Iterable[Sample]:
+        """Its samples, the oldest first; the latest is older than any to come."""
+        ...
+
+    def jobs(self) -> "Iterable[tuple[float, Sequence[ObservedJob]]]":
+        """What jobs had told by each of some times (seconds since the epoch), the oldest first."""
+        ...
 
 
 class JobMemory:

@@ -1,6 +1,6 @@
 """What is known of a watched host: each sample goes through here, whoever reads it and whatever shows it."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +16,8 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
-from vramtui.monitor.job_memory import JobMemory
+from vramtui.monitor.job_memory import JobMemory, Past
+from vramtui.monitor.job_presets import JobPresets
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger
 from vramtui.monitor.recorder import RecordedTick
@@ -48,18 +49,6 @@ class Presets(Protocol):
         Raises:
             UserError: there is none of that name.
         """
-        ...
-
-
-class Past(Protocol):
-    """What a source knows of the time before it was opened, as the demo does."""
-
-    def samples(self) -> Iterable[Sample]:
-        """Its samples, the oldest first; the latest is older than any to come."""
-        ...
-
-    def jobs(self) -> "Iterable[tuple[float, Sequence[ObservedJob]]]":
-        """What jobs had told by each of some times (seconds since the epoch), the oldest first."""
         ...
 
 
@@ -152,6 +141,7 @@ class MonitorSession:
         self._matcher: ProcessMatcher = Matcher(())
         self._derived = derived
         self._past: Past | None = None
+        self._job_presets = JobPresets()
         self._is_matching = False
         self._sampler = sampler
         self._targets = targets
@@ -245,11 +235,17 @@ class MonitorSession:
 
     def match(self, sample: Sample) -> Mapping[ProcessKey, PresetFile]:
         """The preset of each process in `sample` that has one."""
+        told = self._job_presets.of(sample, self.jobs()) if self._is_matching else {}
+        for found in told.values():
+            self.presets.setdefault(found.key, found)
         matched = self._matcher.match(sample, {**self.recorded, **self.by_hand})
+        if told:
+            # What somebody gave to `vramtui run` goes before a pattern, and what was said by hand before that.
+            matched = {**matched, **{key: found for key, found in told.items() if key not in self.by_hand}}
         if self._derived is None or not self._is_matching:
             return matched
-        found = self._derived.of(sample, {*matched, *self.by_hand})
-        return {**found, **matched} if found else matched
+        derived = self._derived.of(sample, {*matched, *self.by_hand})
+        return {**derived, **matched} if derived else matched
 
     # --- fast sampling -------------------------------------------------------------------------------------------
 

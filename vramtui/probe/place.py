@@ -5,6 +5,7 @@ import stat
 
 SOCKET = "VRAMTUI_PROBE"  # the environment's name for the socket of the `vramtui run` that started this job
 RUN = "VRAMTUI_RUN"  # and for what tells that run's processes from any other's
+PRESET = "VRAMTUI_PRESET"  # and for the preset that it was given
 SUFFIX = ".sock"
 
 

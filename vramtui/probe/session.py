@@ -187,6 +187,7 @@ class ProbeSession:
         return _message(
             "hello",
             run=os.environ.get(place.RUN),
+            preset=os.environ.get(place.PRESET),
             command=[facts.told(argument) for argument in sys.argv[:8]],
             python=sys.version.split()[0],
             torch=str(self._torch.__version__),

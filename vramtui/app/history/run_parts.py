@@ -11,9 +11,9 @@ from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Framed, Piece, fit, right, strip, wrap
-from vramtui.app.ui.parts_tree import size_of, title_of
+from vramtui.app.ui.parts_tree import title_of
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_percent
+from vramtui.core.base.units import UNKNOWN, format_column, format_percent, unit_of
 from vramtui.core.estimate.comparison import ShownRow, compare_ledgers, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.estimate.ledger import TOTALS
@@ -105,12 +105,14 @@ class RunLedger(_Still):
     def told(self, palette: Palette, width: int) -> list[Strip]:
         """A heading and a line each."""
         name = max(8, width - 2 * SIDE - DELTA - 1)
-        text = " " * (name + 1) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
         rows = shown_rows(compare_ledgers(self._run.predicted, self._run.observed))
-        return [strip([(text, palette.dim)], width, palette.text), *(_row(row, palette, width, name) for row in rows)]
+        unit, called = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
+        text = " " + fit(f"in {called}", name) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
+        lines = [_row(row, unit, palette, width, name) for row in rows]
+        return [strip([(text, palette.dim)], width, palette.text), *lines]
 
 
-def _row(row: ShownRow, palette: Palette, width: int, name: int) -> Strip:
+def _row(row: ShownRow, unit: int, palette: Palette, width: int, name: int) -> Strip:
     total = row.line in TOTALS
     style = palette.strong if total else palette.text
     title = f"── {row.title}" if total else title_of(row)
@@ -118,8 +120,11 @@ def _row(row: ShownRow, palette: Palette, width: int, name: int) -> Strip:
     delta = palette.dim if row.fraction is None else palette.ink(delta_colour(row.fraction))
     pieces: list[Piece] = [
         (" " + fit(title, name), ink),
-        (right(size_of(row.predicted), SIDE), style),
-        (right("" if row.is_part else size_of(row.observed), SIDE), style if row.observed is not None else palette.dim),
+        (right(format_column(row.predicted, unit), SIDE), style),
+        (
+            right("" if row.is_part else format_column(row.observed, unit), SIDE),
+            style if row.observed is not None else palette.dim,
+        ),
         (right(format_percent(row.fraction) if row.fraction is not None else "", DELTA), delta),
     ]
     return strip(pieces, width, palette.text)

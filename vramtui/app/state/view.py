@@ -8,6 +8,7 @@ import msgspec
 from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.alerts import Alert
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
@@ -186,6 +187,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     """Everything on the Watch screen. `rows` are filtered and in order, made when they are looked at; `chosen_at` is
     the place of the chosen one among them; `total` is how many processes there are.
 
+    `reported` is what the chosen process tells of itself where it has no preset.
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
     `totals` stand below the rows. `columns` are those that a person asked for, none where the width decides, and
     `predicts` says that a process has had a prediction, so that there are columns for it.
@@ -205,6 +207,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     chosen_at: int = 0
     series: Series | None = None
     panel: Panel | None = None
+    reported: Ledger | None = None
     sort: SortColumn = "gpu"
     reverse: bool = False
     held: bool = False

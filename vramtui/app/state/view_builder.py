@@ -124,6 +124,14 @@ def row_ledger(jobs: Jobs, row: ProcessRow) -> Ledger:
     return observed_ledger(row.peak, reported)
 
 
+def reported_alone(jobs: Jobs, row: ProcessRow | None) -> Ledger | None:
+    """What a row's job reports of itself where no preset is set beside it; None where it reports nothing."""
+    if row is None or row.process is None or row.kind != "process" or row.preset is not None:
+        return None
+    reported = reported_ledger(jobs, row.gpu, row.process)
+    return None if reported is None else observed_ledger(row.peak, reported)
+
+
 def _before(plain: Estimate | None, now: Estimate | None) -> Estimate | None:
     """What an estimate was before it was corrected; None where it was not."""
     return None if plain is now else plain

@@ -21,7 +21,7 @@ def lanes(view: TimelineView) -> list[Lane]:
     """Every side that knows phases, by its name: predictions first, the observation last."""
     panel = view.panel
     if panel is None:
-        return []
+        return [("observed", view.observed)] if view.observed else []
     estimates: dict[str, Estimate] = {}
     for estimate in (panel.estimate, panel.traced):
         if estimate is not None and estimate.timeline:
@@ -29,6 +29,8 @@ def lanes(view: TimelineView) -> list[Lane]:
     found: list[Lane] = [(method, estimate.timeline) for method, estimate in estimates.items()]
     if view.observed:
         found.append(("observed", view.observed))
+    elif view.alone:
+        found.append(("selected", view.alone))
     return found
 
 
@@ -127,7 +129,7 @@ def _line(line: Line, top: int, palette: Palette, width: int, *, several: bool) 
     unit, _ = unit_of(top)
     pieces = stack(moment.categories, moment.allocated, moment.peak_allocated, top, bar, palette=palette)
     filled = sum(len(text) for text, _ in pieces)
-    observed = side == "observed"
+    observed = side in {"observed", "selected"}
     start: list[Piece] = [(" " + fit(label, NAME), palette.text)]
     if several:
         start.append((fit(side, BY), palette.strong if observed else palette.dim))

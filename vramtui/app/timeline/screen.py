@@ -64,7 +64,7 @@ class TimelineScreen(ViewScreen):
 
     def panels_view(self, view: View) -> TimelineView:
         """What is known of the panel's preset; what a trace would show has little room until there is one."""
-        shown = timeline_of(self._traces, view.panel, self._shared.state.jobs)
+        shown = timeline_of(self._traces, view.panel, self._shared.state.jobs, view.chosen)
         self.set_class(shown.result is None and not shown.running, "-untraced")
         return shown
 

@@ -8,7 +8,7 @@ from textual.app import App
 from vramtui.app.context import AppContext
 from vramtui.app.feature import Feature
 from vramtui.app.redraw import RedrawThrottle
-from vramtui.app.state.view import Panel
+from vramtui.app.state.view import Panel, ProcessRow
 from vramtui.app.timeline.tracer import FinishedTrace, Job, Tracer
 from vramtui.app.timeline.view import TimelineView
 from vramtui.core.base.errors import UserError
@@ -140,10 +140,13 @@ class TraceJobs(Feature):
         self._app.call_later(self._take, job, traced, problem)
 
 
-def timeline_of(traces: TraceJobs, panel: Panel | None, jobs: Jobs) -> TimelineView:
-    """What is known of the panel's workload phase by phase; an earlier trace of it is looked for."""
+def timeline_of(traces: TraceJobs, panel: Panel | None, jobs: Jobs, chosen: ProcessRow | None = None) -> TimelineView:
+    """What is known of the panel's workload phase by phase; an earlier trace of it is looked for. A `chosen` process
+    without a preset tells of its own phases.
+    """
+    alone = _alone(jobs, chosen)
     if panel is None:
-        return TimelineView()
+        return TimelineView(observed=alone)
     job = (panel.workload, panel.device)
     traces.look_for(job)
     done, running = traces.done(job), traces.running
@@ -151,11 +154,18 @@ def timeline_of(traces: TraceJobs, panel: Panel | None, jobs: Jobs) -> TimelineV
     return TimelineView(
         panel=panel,
         observed=observed_moments(jobs, panel),
+        alone=alone,
         result=None if done is None else done.result,
         running=words if not words or running == job else f"another workload: {words}",
         problem=traces.problem(job),
         refusal="" if running is not None else traces.refusal(job),
     )
+
+
+def _alone(jobs: Jobs, chosen: ProcessRow | None) -> tuple[Moment, ...]:
+    if chosen is None or chosen.process is None or chosen.preset is not None:
+        return ()
+    return reported_moments(jobs, chosen.gpu, chosen.process)
 
 
 def observed_moments(jobs: Jobs, panel: Panel) -> tuple[Moment, ...]:

@@ -13,6 +13,7 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
     Attributes:
         panel: the preset with its estimates; None where none is chosen.
         observed: what the job itself reports at the end of its phases; empty where no job does.
+        alone: the same of the selected process, where that runs no preset.
         result: the whole trace of the panel's workload.
         running: how far a trace in the background is.
         problem: why the last one ended early.
@@ -21,6 +22,7 @@ class TimelineView(msgspec.Struct, frozen=True, eq=False):
 
     panel: Panel | None = None
     observed: tuple[Moment, ...] = ()
+    alone: tuple[Moment, ...] = ()
     result: TraceResult | None = None
     running: str = ""
     problem: str = ""

@@ -8,7 +8,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Piece, fit, right, strip
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_gib, format_percent, format_short
+from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_column, format_gib, format_percent, format_short, unit_of
 from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import CATEGORIES, LINES, TOTALS, Line
@@ -28,7 +28,9 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
     more = _columns(panel, width)
     rows = _fitting(shown_rows(_with_lines_of(comparison.rows, panel)), height - 1)
     largest = max((row.predicted or 0 for row in rows if _is_leaf(row)), default=0)
-    return [_titles_line(more, palette, width), *(_row(row, largest, more, palette, width) for row in rows)]
+    unit, name = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
+    lines = [_row(row, largest, unit, more, palette, width) for row in rows]
+    return [_titles_line(name, more, palette, width), *lines]
 
 
 def _columns(panel: Panel, width: int) -> Columns:
@@ -64,9 +66,9 @@ def _name_width(more: Columns, width: int) -> int:
     return NAME if not more else max(LEAST_NAME, min(NAME, width - 1 - (2 + len(more)) * SIDE - DELTA))
 
 
-def _titles_line(more: Columns, palette: Palette, width: int) -> Strip:
+def _titles_line(unit: str, more: Columns, palette: Palette, width: int) -> Strip:
     first = "analytic" if [title for title, _ in more] == ["traced"] else "predicted"
-    start = " " * (1 + _name_width(more, width) + _bar_width(more, width))
+    start = " " + fit(f"in {unit}", _name_width(more, width) + _bar_width(more, width))
     pieces: list[Piece] = [(start + right(first, SIDE), palette.dim)]
     pieces += [(right(title, SIDE), palette.ink("accent") if title == "what if" else palette.dim) for title, _ in more]
     return strip([*pieces, (right("observed", SIDE) + right("Δ", DELTA), palette.dim)], width, palette.text)
@@ -92,7 +94,7 @@ def _fitting(rows: tuple[ShownRow, ...], height: int) -> list[ShownRow]:
     return kept
 
 
-def _row(row: ShownRow, largest: int, more: Columns, palette: Palette, width: int) -> Strip:
+def _row(row: ShownRow, largest: int, unit: int, more: Columns, palette: Palette, width: int) -> Strip:  # noqa: PLR0917 - a line and how it is drawn
     total = row.line in TOTALS
     bar = _bar_width(more, width)
     name = f"── {row.title}" if total else title_of(row)
@@ -101,13 +103,13 @@ def _row(row: ShownRow, largest: int, more: Columns, palette: Palette, width: in
     pieces: list[Piece] = [
         (" " + fit(name, _name_width(more, width)), style),
         (fit(filled, bar), palette.ink(row.line.replace("_", "-"))),
-        (right(size_of(row.predicted), SIDE), style),
+        (right(format_column(row.predicted, unit), SIDE), style),
     ]
     for title, estimate in more:
         ink = palette.ink("accent", bold=total) if title == "what if" else style
-        size = "" if row.is_subtotal else size_of(estimate.ledger.bytes_of(row.line))
+        size = "" if row.is_subtotal else format_column(estimate.ledger.bytes_of(row.line), unit)
         pieces.append((right(size, SIDE), ink))
-    observed = "" if row.is_part else size_of(row.observed)
+    observed = "" if row.is_part else format_column(row.observed, unit)
     pieces.append((right(observed, SIDE), style if row.observed is not None else palette.dim))
     pieces.append(_delta(row.fraction, palette))
     return strip(pieces, width, palette.text)

@@ -9,17 +9,20 @@ from vramtui.app.messages import FieldStepped
 from vramtui.app.state.run_fields import RunField, fields_of, value_of
 from vramtui.app.state.view import Panel, View
 from vramtui.app.themes import FIT_COLOURS, Palette
-from vramtui.app.ui.lines import Framed, Piece, paragraph, strip, wrap
+from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip, wrap
 from vramtui.app.ui.parts_tree import rule_lines, size_of, tree
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN
+from vramtui.core.base.units import UNKNOWN, format_column, unit_of
 from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate, Part
+from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Ledger, Line
 from vramtui.monitor.predictor import MOST_BATCH, verdict
 
 NO_PRESET = (
     "No preset selected. Press p to choose one: its memory is predicted here and marked on the GPU's bar.",
     "A process whose command fits a preset's [match] is matched automatically; m assigns another preset.",
 )
+
+ASSIGN = "This job has no preset: m assigns one, and its prediction stands beside these figures."
 
 
 class EstimatePanel(Framed[View], can_focus=True):
@@ -40,11 +43,15 @@ class EstimatePanel(Framed[View], can_focus=True):
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """Everything that fits."""
         self._spots = []
+        if view.reported is not None and view.panel is None:
+            return _reported(view.reported, palette, width)[:height]
         if view.panel is None:
             lines = [line for sentence in NO_PRESET for line in [*wrap(sentence, width - 2), ""]]
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in lines][:height]
         panel = view.panel
         made = self._fields(panel, palette, width)
+        if view.reported is not None and view.chosen is not None and view.chosen.process is not None:
+            made += paragraph(_in_a_line(view.chosen.process.pid, view.reported), palette, width, palette.text)
         if panel.estimate is None or panel.comparison is None:
             return [*made, *_problem(panel, palette, width)][:height]
         closing = _closing(panel, panel.estimate, palette, width)
@@ -57,6 +64,8 @@ class EstimatePanel(Framed[View], can_focus=True):
     def titles(self, view: View) -> tuple[str, str]:
         """The preset and its GPU; the method, and whether something was changed."""
         panel = view.panel
+        if panel is None and view.reported is not None and view.chosen is not None and view.chosen.process is not None:
+            return f"Reported by pid {view.chosen.process.pid}", "as the job reports"
         if panel is None:
             return "Estimate", ""
         where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
@@ -121,6 +130,41 @@ class EstimatePanel(Framed[View], can_focus=True):
                 self.post_message(FieldStepped(name, direction))
 
 
+def has_panel(view: View) -> bool:
+    """Whether there is anything to show in it."""
+    return view.panel is not None or view.reported is not None
+
+
+def _reported(ledger: Ledger, palette: Palette, width: int) -> list[Strip]:
+    """What a job without a preset tells of its peak, part by part."""
+    told = [(line, ledger.bytes_of(line)) for line in LINES if ledger.bytes_of(line) is not None]
+    unit, name = unit_of(max((size or 0 for _, size in told), default=0))
+    made = [
+        strip(
+            [(" " + fit(f"in {name}", width - 11), palette.dim), (right("peak", 10), palette.dim)], width, palette.text
+        )
+    ]
+    for line, size in told:
+        style = palette.strong if line in TOTALS else palette.ink(line.replace("_", "-"))
+        title = f"── {TITLES[line]}" if line in TOTALS else TITLES[line]
+        figure = palette.strong if line in TOTALS else palette.text
+        made.append(
+            strip(
+                [(" " + fit(title, width - 11), style), (right(format_column(size, unit), 10), figure)],
+                width,
+                palette.text,
+            )
+        )
+    return [*made, strip([], width, palette.text), *paragraph(ASSIGN, palette, width)]
+
+
+def _in_a_line(pid: int, ledger: Ledger) -> str:
+    """The same in few words, beside the estimate of another preset."""
+    shown: tuple[Line, ...] = ("weights", "gradients", "optimizer", "activations", "allocated", "reserved")
+    told = [f"{TITLES[line]} {size_of(ledger.bytes_of(line))}" for line in shown if ledger.bytes_of(line) is not None]
+    return f"pid {pid} reports at its peak: {', '.join(told)}"
+
+
 def _field(field: RunField, panel: Panel, palette: Palette, *, focused: bool) -> list[Piece]:
     value = value_of(panel.workload, field)
     changed = field.name in panel.changed
@@ -147,9 +191,9 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     """Whether it fits, the largest batch, and when the peak falls."""
     where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
     told = panel.gpu is None or panel.gpu.memory.total is not None
-    fit = verdict(estimate, panel.device, panel.room, where)
-    colour = palette.ink(FIT_COLOURS[fit.verdict] if told else "muted", bold=True)
-    told_fit = f"{'what if: ' if panel.matched is not None else ''}{fit.line(where)}"
+    found_fit = verdict(estimate, panel.device, panel.room, where)
+    colour = palette.ink(FIT_COLOURS[found_fit.verdict] if told else "muted", bold=True)
+    told_fit = f"{'what if: ' if panel.matched is not None else ''}{found_fit.line(where)}"
     lines = paragraph(told_fit if told else f"{where} does not report its size", palette, width, colour)
     if (panel.batch is not None or panel.search is not None) and told:
         found = "…" if panel.search is not None else panel.batch

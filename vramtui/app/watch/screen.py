@@ -17,7 +17,7 @@ from vramtui.app.ui.graph.memory_graph import MemoryGraph
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.app.ui.view_screen import ViewScreen
-from vramtui.app.watch.estimate_panel import EstimatePanel
+from vramtui.app.watch.estimate_panel import EstimatePanel, has_panel
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.app.watch.process_table import ProcessTable
 from vramtui.core.base.units import format_duration
@@ -102,7 +102,7 @@ class Watch(ViewScreen):
 
     def show(self, view: View, palette: Palette) -> None:
         """Give banner and GPUs the lines they need, then draw."""
-        self.set_class(view.panel is None, "-no-panel")
+        self.set_class(not has_panel(view), "-no-panel")
         self._fit_heights(view)
         super().show(view, palette)
 
@@ -112,7 +112,7 @@ class Watch(ViewScreen):
         width, height = self.app.size
         _set_height(banner, banner.lines_for(view, width), border=0)
         most = max(2, (height - 4) * 2 // 5)
-        beside = next(taken for least, taken in BESIDE.items() if width >= least) if view.panel is not None else 0
+        beside = next(taken for least, taken in BESIDE.items() if width >= least) if has_panel(view) else 0
         _set_height(gpus, gpus.lines_for(view, width - beside - 2, most), border=2)
 
     # --- the table -----------------------------------------------------------------------------------------------

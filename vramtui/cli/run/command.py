@@ -13,6 +13,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error, fail
 from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.probe.place import PRESET
 
 if TYPE_CHECKING:
     from vramtui.cli.run.child import Mask
@@ -44,9 +45,9 @@ def run(
         from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
         found = None if preset is None else changed_preset(preset, [])
-        placed = {}
+        placed = {} if preset is None else {PRESET: _told_preset(preset)}
         if when_fits:
-            placed = _placed(found, needs, gpus)
+            placed |= _placed(found, needs, gpus)
         elif needs is not None or gpus is not None:
             raise UserError("--needs and --gpus go with --when-fits")
         mask = hold_signals()
@@ -74,6 +75,13 @@ def run(
         )
         _report(finished, watch)
         raise SystemExit(code)
+
+
+def _told_preset(preset: str) -> str:
+    """The preset as dashboards find it, wherever they were started."""
+    path = Path(preset).expanduser()
+    is_path = os.sep in preset or path.suffix == ".toml"
+    return str(path.resolve()) if is_path and path.exists() else preset
 
 
 def _placed(preset: "PresetFile | None", needs: str | None, gpus: int | None) -> dict[str, str]:

@@ -51,6 +51,15 @@ def format_in(count: int | None, unit: int) -> str:
     return f"{count / unit:.1f}" if 20 * abs(count) >= unit else format_short(count)
 
 
+def format_column(count: int | None, unit: int) -> str:
+    """A byte count as a bare number of `unit`, the same for every figure of a column: `15.02`, `0.04`, `<0.01`, `0`."""
+    if count is None:
+        return UNKNOWN
+    if count == 0:
+        return "0"
+    return "<0.01" if 0 < count / unit < 0.005 else f"{count / unit:.2f}"
+
+
 def format_gib(count: int | None, digits: int = 1) -> str:
     """A byte count as a bare number of GiB, for columns whose heading holds the unit."""
     return UNKNOWN if count is None else f"{count / GIB:.{digits}f}"

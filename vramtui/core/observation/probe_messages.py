@@ -75,9 +75,12 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class Hello(Message, frozen=True, kw_only=True, tag="hello"):
-    """Who this is. `run` is the mark of the `vramtui run` that started it."""
+    """Who this is. `run` is the mark of the `vramtui run` that started it, and `preset` the one that it was given: a
+    name or a path.
+    """
 
     run: Text | None = None
+    preset: Text | None = None
     command: Annotated[tuple[Text, ...], Meta(max_length=16)] = ()
     python: Text = ""
     torch: Text = ""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib, format_percent
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, format_percent, unit_of
 from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.ledger import TOTALS
@@ -136,14 +136,16 @@ def _comparison_lines(comparison: Comparison, estimate: Estimate) -> Iterator[st
 
 def ledger_table(rows: Iterable[ComparisonRow]) -> list[str]:
     """The lines of a table with both sides of a comparison."""
-    headings = ("Part", "Predicted", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
-    return table(headings, map(_ledger_row, shown_rows(rows)), numbers=range(1, 6))
+    shown = shown_rows(rows)
+    unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
+    headings = ("Part", f"Predicted ({name})", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
+    return table(headings, (_ledger_row(row, unit) for row in shown), numbers=range(1, 6))
 
 
-def _ledger_row(row: ShownRow) -> tuple[str, ...]:
+def _ledger_row(row: ShownRow, unit: int) -> tuple[str, ...]:
     return (
         f"**{row.title}**" if row.line in TOTALS else f"= {row.title}" if row.is_subtotal else row.title,
-        format_bytes(row.predicted),
+        format_column(row.predicted, unit).replace("<", "&lt;"),
         _count(row.predicted),
         "" if row.is_part else _count(row.observed),
         "" if row.is_part else _count(row.difference),

@@ -19,12 +19,12 @@ from vramtui.records.export.html.drawings import over_time
 from vramtui.records.export.html.parts import (
     categories,
     document,
-    ledger_rows,
     legend,
     listed,
     phase_title,
     sides,
     timeline,
+    two_sides,
 )
 from vramtui.records.export.html.text import table, tag, text
 from vramtui.records.export.markdown import code, prose
@@ -178,7 +178,7 @@ def _body(report: RunReport) -> Iterator[str]:
     yield tag("h2", "Predicted and observed")
     yield sides(run.predicted, report.rows, run.observed.process)
     yield legend([*categories(run.predicted), ("observed", "used")])
-    yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), ledger_rows(report.rows), range(1, 5))
+    yield two_sides(report.rows)
     if run.times:
         yield tag("h2", "Memory over time")
         times, values = (*run.times, run.last_known - run.started_at), (*run.values, run.values[-1])

@@ -5,11 +5,12 @@ from textual.strip import Strip
 from vramtui.app.plan.view import PlanSide, PlanView
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
-from vramtui.app.ui.parts_tree import EIGHTHS, size_of
-from vramtui.core.base.units import UNKNOWN
+from vramtui.app.ui.parts_tree import EIGHTHS
+from vramtui.core.base.units import GIB, KIB, MIB, UNKNOWN, format_column, unit_of
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line
 
 NAME, SIDE = 15, 10
+_NAMES = {GIB: "GiB", MIB: "MiB", KIB: "KiB"}
 NOT_YET = "Parts are shown for possible cells only."
 
 
@@ -28,9 +29,10 @@ class PlanParts(Framed[PlanView]):
         if plan.side is None or plan.side.estimate is None:
             return paragraph(NOT_YET, palette, width)
         lines = shown_lines(plan, height - (plan.other is not None))
-        made = [_heading(plan, palette, width)] if plan.other is not None else []
+        unit, _ = unit_of(max((_at(side, line) or 0 for side in (plan.side, plan.other) for line in lines), default=0))
+        made = [_heading(plan, unit, palette, width)] if plan.other is not None else []
         most = max((_at(plan.side, line) or 0 for line in lines if line not in TOTALS), default=0)
-        return [*made, *(_line(plan, line, most, palette, width) for line in lines)][:height]
+        return [*made, *(_line(plan, line, (most, unit), palette, width) for line in lines)][:height]
 
 
 def shown_lines(plan: PlanView, height: int) -> list[Line]:
@@ -52,14 +54,16 @@ def _bar(width: int, *, beside: bool) -> int:
     return max(0, min(30, width - 2 - NAME - SIDE * (3 if beside else 1)))
 
 
-def _heading(plan: PlanView, palette: Palette, width: int) -> Strip:
-    start = " " * (1 + NAME + _bar(width, beside=True))
+def _heading(plan: PlanView, unit: int, palette: Palette, width: int) -> Strip:
+    start = " " + fit(f"in {_NAMES[unit]}", NAME + _bar(width, beside=True))
     beside = fit(plan.other.what, SIDE - 1) if plan.other is not None else ""
     text = start + right("cell", SIDE) + right(beside.rstrip(), SIDE) + right("Δ", SIDE)
     return strip([(text, palette.dim)], width, palette.text)
 
 
-def _line(plan: PlanView, line: Line, most: int, palette: Palette, width: int) -> Strip:
+def _line(plan: PlanView, line: Line, scale: tuple[int, int], palette: Palette, width: int) -> Strip:
+    """`scale`: the bytes of the longest bar, and of the figures' unit, which they have where nothing else says it."""
+    most, unit = scale
     total = line in TOTALS
     beside = plan.other is not None
     count, other = _at(plan.side, line), _at(plan.other, line)
@@ -68,14 +72,14 @@ def _line(plan: PlanView, line: Line, most: int, palette: Palette, width: int) -
     pieces: list[Piece] = [
         (" " + fit(f"── {TITLES[line]}" if total else TITLES[line], NAME), style),
         (fit("" if total else _filled(count or 0, most, bar), bar), palette.ink(line.replace("_", "-"))),
-        (right(size_of(count), SIDE), style),
+        (right(format_column(count, unit) if beside else f"{format_column(count, unit)} {_NAMES[unit]}", SIDE), style),
     ]
     if beside:
-        pieces += [(right(size_of(other), SIDE), style), _difference(count, other, palette)]
+        pieces += [(right(format_column(other, unit), SIDE), style), _difference(count, other, unit, palette)]
     return strip(pieces, width, palette.text)
 
 
-def _difference(count: int | None, other: int | None, palette: Palette) -> Piece:
+def _difference(count: int | None, other: int | None, unit: int, palette: Palette) -> Piece:
     """The cell less what it is set beside: more is not better."""
     if count is None or other is None:
         return right(UNKNOWN, SIDE), palette.dim
@@ -83,7 +87,7 @@ def _difference(count: int | None, other: int | None, palette: Palette) -> Piece
     if not more:
         return right("same", SIDE), palette.dim
     sign = "+" if more > 0 else "−"
-    return right(sign + size_of(abs(more)), SIDE), palette.ink("warning" if more > 0 else "success")
+    return right(sign + format_column(abs(more), unit), SIDE), palette.ink("warning" if more > 0 else "success")
 
 
 def _filled(count: int, most: int, width: int) -> str:

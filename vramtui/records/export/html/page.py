@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from vramtui.core.base.units import format_bytes, format_gib, format_percent
+from vramtui.core.base.units import GIB, format_gib, format_percent
 from vramtui.core.observation.readings import Gpu
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.html.drawings import BarDrawing, BarPiece, over_time, stacked
-from vramtui.records.export.html.parts import categories, count, document, ledger_rows, legend, listed, sides, timeline
+from vramtui.records.export.html.parts import categories, document, legend, listed, sides, size, timeline, two_sides
 from vramtui.records.export.html.text import table, tag, text
 from vramtui.records.export.sanitize import iso_time
 
@@ -50,7 +50,8 @@ def _gpus(snapshot: Snapshot) -> Iterator[str]:
     yield legend(
         (("processes", "used"), ("unattributed", "other"), ("driver and firmware", "driver"), ("free", "free"))
     )
-    headings = ("GPU", "Name", "Processes", "Unattributed", "Driver", "Free", "Total", "State")
+    sizes = (f"{name} (GiB)" for name in ("Processes", "Unattributed", "Driver", "Free", "Total"))
+    headings = ("GPU", "Name", *sizes, "State")
     yield table(headings, map(_gpu_row, gpus), numbers=range(2, 7))
 
 
@@ -72,13 +73,13 @@ def _gpu_row(gpu: Gpu) -> tuple[str, ...]:
     in_processes = gpu.attributed if memory.used is not None else None
     sizes = (in_processes, gpu.unattributed, memory.reserved, memory.free, memory.total)
     state = gpu.state if gpu.state == "ok" else f"{gpu.state}: {gpu.reason}"
-    return (str(gpu.index), text(gpu.name), *map(count, sizes), text(state))
+    return (str(gpu.index), text(gpu.name), *(size(one, GIB) for one in sizes), text(state))
 
 
 def _processes(snapshot: Snapshot) -> str:
     if not snapshot.holdings:
         return tag("p", "None on these GPUs.")
-    headings = ("GPU", "PID", "User", "Now", "Peak", "Predicted", "Δ", "Preset", "Command")
+    headings = ("GPU", "PID", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
     return table(headings, map(_process_row, snapshot.holdings), numbers=(1, 3, 4, 5, 6))
 
 
@@ -88,9 +89,9 @@ def _process_row(holding: Holding) -> tuple[str, ...]:
         str(holding.gpu_index),
         str(process.pid),
         text(process.user),
-        "N/A" if process.used_memory is None else format_bytes(process.used_memory),
-        format_bytes(holding.peak.bytes if holding.peak else None),
-        format_bytes(comparison.predicted if comparison else None),
+        "N/A" if process.used_memory is None else size(process.used_memory, GIB),
+        size(holding.peak.bytes if holding.peak else None, GIB),
+        size(comparison.predicted if comparison else None, GIB),
         format_percent(comparison.fraction if comparison else None),
         text(holding.preset),
         tag("code", text(process.command or process.name)),
@@ -106,7 +107,7 @@ def _predicted(holding: Holding) -> Iterator[str]:
     yield tag("p", f"{text(comparison.sentence)}. By {text(comparison.method)}.", class_=mood)
     yield sides(estimate.ledger, comparison.rows, comparison.peak)
     yield legend(categories(estimate.ledger))
-    yield table(("Part", "Predicted", "Observed", "Δ (bytes)", "Δ"), ledger_rows(comparison.rows), range(1, 5))
+    yield two_sides(comparison.rows)
     if holding.times and holding.times[-1] > holding.times[0]:
         yield tag("h3", "Memory over time")
         yield over_time(holding.times, holding.values, estimate.process)

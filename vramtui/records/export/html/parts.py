@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_percent
-from vramtui.core.estimate.comparison import ComparisonRow, shown_rows
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
+from vramtui.core.estimate.comparison import ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
 from vramtui.core.estimate.ledger import CATEGORIES, TITLES, TOTALS, Ledger, Line
 from vramtui.records.export.html.drawings import BarDrawing, BarPiece, stacked
 from vramtui.records.export.html.style import style
-from vramtui.records.export.html.text import tag, text
+from vramtui.records.export.html.text import table, tag, text
 
 OUTSIDE: tuple[Line, ...] = ("cached", "context", "other")
 LINES: tuple[Line, ...] = (*CATEGORIES, *OUTSIDE)
@@ -88,15 +88,30 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     return tag("p", *keys, class_="dim keys")
 
 
-def ledger_rows(rows: Iterable[ComparisonRow]) -> Iterator[tuple[str, ...]]:
-    """The lines of the tree on both sides."""
-    for row in shown_rows(rows):
+def two_sides(rows: Iterable[ComparisonRow]) -> str:
+    """The lines of the tree on both sides, all in one unit; the exact bytes are each figure's title."""
+    shown = shown_rows(rows)
+    unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
+    headings = ("Part", f"Predicted ({name})", f"Observed ({name})", f"Δ ({name})", "Δ")
+    return table(headings, _ledger_rows(shown, unit), range(1, 5))
+
+
+def size(value: int | None, unit: int) -> str:
+    """A byte count as a number of `unit`, with the exact bytes as its title."""
+    if value is None:
+        return UNKNOWN
+    sign = "−" if value < 0 else ""
+    return tag("span", f"{sign}{text(format_column(abs(value), unit))}", title=f"{count(value)} B")
+
+
+def _ledger_rows(shown: Iterable[ShownRow], unit: int) -> Iterator[tuple[str, ...]]:
+    for row in shown:
         title = text(f"= {row.title}" if row.is_subtotal else row.title)
         yield (
             tag("strong", title) if row.line in TOTALS else title,
-            format_bytes(row.predicted, 2),
-            "" if row.is_part else format_bytes(row.observed, 2),
-            "" if row.is_part else count(row.difference),
+            size(row.predicted, unit),
+            "" if row.is_part else size(row.observed, unit),
+            "" if row.is_part else size(row.difference, unit),
             "" if row.is_part else format_percent(row.fraction),
         )
 

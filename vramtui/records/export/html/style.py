@@ -28,6 +28,12 @@ line.mark { stroke-dasharray: 5 3; vector-effect: non-scaling-stroke; } p.mark {
 @media print { body { max-width: none; padding: 0; print-color-adjust: exact; -webkit-print-color-adjust: exact; } }
 @media print { .bars, .time, tr, li { break-inside: avoid; } h2, h3 { break-after: avoid; } }
 @media (max-width: 40rem) { body { padding: .8rem; } .bars { grid-template-columns: 1fr max-content; row-gap: .1rem; } }
+@media (max-width: 40rem) { thead { display: none; } tr { display: block; padding: .4rem 0; } }
+@media (max-width: 40rem) { tr { border-bottom: 1px solid var(--rule); } td { border: 0; padding: .1rem 0; } }
+@media (max-width: 40rem) { td, .n { display: flex; justify-content: space-between; gap: 1rem; white-space: normal; } }
+@media (max-width: 40rem) { td { text-align: right; } }
+@media (max-width: 40rem) { td::before { content: attr(data-name); color: var(--dim); text-align: left; } }
+@media (max-width: 40rem) { td code { min-width: 0; } }
 @media (max-width: 40rem) { .total { grid-column: 2; } .track { grid-column: 1 / -1; margin-bottom: .4rem; } }
 """
 _LIGHT = "--ink:#1c2430;--paper:#fff;--dim:#5d6878;--rule:#dde3ea;--bad:#c62828;--good:#1b7f3b;"

@@ -23,11 +23,17 @@ def tag(name: str, *inner: str, **attributes: str | float | None) -> str:
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """A table whose cells are HTML already; it scrolls sideways where a page is narrow."""
+    """A table whose cells are HTML already. On a narrow page each row is a block of its own, with a line for each cell
+    behind its column's name, so that nothing is cut.
+    """
 
-    def row(kind: str, cells: Sequence[str]) -> str:
-        return tag("tr", *(tag(kind, cell, class_="n" if at in numbers else None) for at, cell in enumerate(cells)))
+    def row(kind: str, cells: Sequence[str], names: Sequence[str | None]) -> str:
+        pairs = enumerate(zip(cells, names, strict=True))
+        return tag(
+            "tr",
+            *(tag(kind, cell, class_="n" if at in numbers else None, data_name=name) for at, (cell, name) in pairs),
+        )
 
-    body = "".join(row("td", cells) for cells in rows)
-    inner = tag("table", tag("thead", row("th", headings)), tag("tbody", body))
+    body = "".join(row("td", cells, headings) for cells in rows)
+    inner = tag("table", tag("thead", row("th", headings, [None] * len(headings))), tag("tbody", body))
     return tag("div", inner, class_="wide")

@@ -1,0 +1,60 @@
+"""A job under `vramtui run --preset X` is matched to X by whoever watches, whatever its command line is."""
+
+from pathlib import Path
+
+import pytest
+
+from vramtui.cli.run.command import _told_preset
+from vramtui.core.base.errors import UserError
+from vramtui.core.observation.probe_messages import Hello, ObservedJob
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, process_key
+from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.job_presets import JobPresets, from_library
+from vramtui.monitor.session import MonitorSession
+
+PROCESS = Process(pid=7, type="C", used_memory=50, command="python main.py", started_at=1.0)
+GPU = Gpu(index=0, uuid="GPU-a", name="card", memory=Memory(total=100, used=50), processes=(PROCESS,))
+SAMPLE = Sample(taken_at=2.0, source="given", host=Host(name="here"), gpus=(GPU,))
+KEY = process_key("here", GPU, PROCESS)
+
+
+def job(preset: str | None) -> ObservedJob:
+    return ObservedJob(pid=7).heard(Hello(v=1, pid=7, at=0.0, preset=preset))
+
+
+def test_the_dashboard_matches_what_run_was_given() -> None:
+    session = MonitorSession(jobs=lambda: (job("gpt2-124m"),))
+    session.take_presets([from_library("llama-3.1-8b-lora")])
+    session.ingest(SAMPLE)
+    assert session.matched[KEY].key == "gpt2-124m"
+    assert "gpt2-124m" in session.presets
+    session.assign(KEY, None)
+    assert KEY not in session.matched, "what is said by hand goes before it"
+
+
+def test_nothing_told_is_nothing_matched() -> None:
+    session = MonitorSession(jobs=lambda: (job(None),))
+    session.take_presets([from_library("llama-3.1-8b-lora")])
+    session.ingest(SAMPLE)
+    assert KEY not in session.matched
+
+
+def test_one_that_cannot_be_found_is_looked_for_once() -> None:
+    asked = []
+
+    def find(name: str) -> PresetFile:
+        asked.append(name)
+        raise UserError("no such preset")
+
+    presets = JobPresets(find)
+    for _ in range(3):
+        assert presets.of(SAMPLE, [job("gone.toml")]) == {}
+    assert asked == ["gone.toml"]
+
+
+def test_a_path_is_told_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert _told_preset("mine.toml") == str(tmp_path / "mine.toml")
+    assert _told_preset("gpt2-124m") == "gpt2-124m"
+    assert _told_preset("owner/name") == "owner/name"

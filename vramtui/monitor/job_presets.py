@@ -1,0 +1,60 @@
+"""The presets that `vramtui run --preset` was given: its jobs tell of them, and who watches matches them so."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.schema.preset import PresetFile
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.probe_messages import ObservedJob
+
+
+def from_library(name: str) -> PresetFile:
+    """The preset called so, or in that file.
+
+    Raises:
+        UserError: there is none, or it cannot be read.
+    """
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - not needed for the first paint
+
+    return PresetLibrary().get(name)
+
+
+class JobPresets:
+    """Finds them once each; one that cannot be found is as if the job had told of none.
+
+    Args:
+        find: finds a preset by its name or path; raises UserError.
+
+    Attributes:
+        found: those that jobs told of, by what they told.
+    """
+
+    def __init__(self, find: Callable[[str], PresetFile] = from_library) -> None:
+        self._find = find
+        self.found: dict[str, PresetFile | None] = {}
+
+    def of(self, sample: Sample, jobs: "Iterable[ObservedJob]") -> dict[ProcessKey, PresetFile]:
+        """The preset of each process of `sample` whose job told of one."""
+        told = {
+            job.pid: job.hello.preset for job in jobs if job.hello is not None and job.hello.preset and not job.gone
+        }
+        if not told:
+            return {}
+        matched = {}
+        for gpu in sample.gpus:
+            for process in gpu.processes:
+                found = self._known(told[process.pid]) if process.pid in told else None
+                if found is not None:
+                    matched[ProcessKey(sample.host.name, gpu.uuid, process.pid, process.started_at)] = found
+        return matched
+
+    def _known(self, name: str) -> PresetFile | None:
+        if name not in self.found:
+            try:
+                self.found[name] = self._find(name)
+            except (UserError, OSError):
+                self.found[name] = None
+        return self.found[name]
