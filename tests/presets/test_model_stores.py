@@ -181,6 +181,18 @@ def test_a_path_goes_before_a_name_and_folders_are_looked_into(home: Path) -> No
         PresetLibrary().get(str(home / "one"))
 
 
+def test_configs_of_two_folders_are_two_presets(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every config is called config.json: it goes by its folder's name, also from within the folder."""
+    for name in ("first", "second"):
+        (home / name).mkdir()
+        (home / name / "config.json").write_bytes(layers(CONFIG, 2))
+    library = PresetLibrary(user_folder=home / "own")
+    assert [library.get(f"{name}/config.json").key for name in ("first", "second")] == ["first", "second"]
+    assert [library.to_trace(f"{name}/config.json").key for name in ("first", "second")] == ["first", "second"]
+    monkeypatch.chdir(home / "first")
+    assert [library.get(name).key for name in (".", "config.json")] == ["first", "first"]
+
+
 def test_a_name_goes_into_drafts_and_presets(home: Path) -> None:
     cached(home / ".cache/huggingface/hub", "some-org/Some", {"config.json": layers(CONFIG, 6)})
     library = PresetLibrary(user_folder=home / "own")

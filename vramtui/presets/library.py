@@ -120,10 +120,10 @@ class PresetLibrary:
             found = find_model(name_or_path)
             path = None if found is None else found.path / "config.json" if found.path.is_dir() else found.path
             if found is not None and path is not None and path.suffix == ".json":
-                from vramtui.presets.model_files.as_preset import preset_to_trace  # noqa: PLC0415 - as above
+                from vramtui.presets.model_files.as_preset import preset_to_trace, title_of  # noqa: PLC0415 - as above
 
-                preset = preset_to_trace(path, found.name)
-                return PresetFile(key=found.name or path.stem, path=str(path.absolute()), bundled=False, preset=preset)
+                preset, key = preset_to_trace(path, found.name), found.name or title_of(path)
+                return PresetFile(key=key, path=str(path.absolute()), bundled=False, preset=preset)
         return self.get(name_or_path)
 
     def candidates(self) -> tuple[Candidate, ...]:
@@ -271,10 +271,9 @@ def _of_model_file(name: str) -> PresetFile | None:
     found = find_model(name)
     if found is None:
         return None
-    from vramtui.presets.model_files.as_preset import preset_of  # noqa: PLC0415 - as above
+    from vramtui.presets.model_files.as_preset import preset_of, title_of  # noqa: PLC0415 - as above
 
     # Not resolved: a cache's files are links to blobs, whose names say nothing.
     path = str(found.path.absolute())
-    return PresetFile(
-        key=found.name or Path(name).stem, path=path, bundled=False, preset=preset_of(found.path, found.name)
-    )
+    key = found.name or title_of(found.path)
+    return PresetFile(key=key, path=path, bundled=False, preset=preset_of(found.path, found.name))

@@ -40,7 +40,7 @@ def preset_of(path: Path, name: str = "") -> Preset:
     if is_gguf(path):
         header = read_gguf_header(path)
         return _preset(path, _gguf_tables(path, header, name or path.stem))
-    return _preset(path, tables_of_config(name or _title(path), *read_hugging_face(path)))
+    return _preset(path, tables_of_config(name or title_of(path), *read_hugging_face(path)))
 
 
 def preset_to_trace(path: Path, name: str = "") -> Preset:
@@ -52,7 +52,7 @@ def preset_to_trace(path: Path, name: str = "") -> Preset:
     run: dict[str, Any] = {"kind": "infer", "precision": "bf16", "sequence_length": PROMPT, "new_tokens": 2}
     model = {"kind": "huggingface", "config": str(path.absolute())}
     notes = "Built by transformers from its config; words alone, also of a model that takes images or sound."
-    tables = {"name": name or _title(path), "notes": notes, "model": model, "run": run}
+    tables = {"name": name or title_of(path), "notes": notes, "model": model, "run": run}
     return _preset(path, filled(tables, None))
 
 
@@ -109,7 +109,7 @@ def _lengths(model: dict[str, Any]) -> dict[str, int]:
     return {"sequence_length": max(1, min(PROMPT, longest - answer)), "new_tokens": answer}
 
 
-def _title(path: Path) -> str:
+def title_of(path: Path) -> str:
     """A file's own name, or its folder's where every model's file is called so."""
     try:
         whole = path.resolve()
