@@ -93,7 +93,7 @@ def _in_the_dashboard(fault: Fault, path: Path) -> Seen:
         return now[0]
 
     smi = fault.world is None
-    source = NvidiaSmiSource(clock=clock) if smi else NvmlSource(clock=clock, monotonic=clock, patience=PATIENCE)
+    source = NvidiaSmiSource(clock=clock) if smi else NvmlSource(clock=clock, monotonic=clock, timeout=PATIENCE)
     seen, samples = Seen(), list[Sample]()
     try:
         samples.append(source.read())

@@ -38,11 +38,11 @@ class Stage:
         self.clock = Clock()
         self.world = World([StubGpu(used=(100 + index) * MIB, utilization=10 + index) for index in range(3)])
         self.world.write(path)
-        self.source = NvmlSource(monotonic=self.clock, patience=20.0)
+        self.source = NvmlSource(monotonic=self.clock, timeout=20.0)
 
     def impatient(self) -> None:
         """Use a source that gives up on a card within a second; others get a quarter of that beside it."""
-        self.source = NvmlSource(monotonic=self.clock, patience=1.0)
+        self.source = NvmlSource(monotonic=self.clock, timeout=1.0)
 
     def tick(self, seconds: float = 1.0) -> Sample:
         """Let time pass, and look."""

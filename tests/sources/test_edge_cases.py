@@ -183,7 +183,7 @@ def test_in_a_container_nobody_is_taken_for_somebody_else(stage: Stage, monkeypa
     """The driver gives the host's pids. The process that has such a number in here is another one."""
     monkeypatch.setattr(pid_namespace, "_own_namespace", lambda: "pid:[4026532200]")
     monkeypatch.setattr(pid_namespace, "has_device_open", lambda pid: pid == ME)
-    stage.source = NvmlSource(monotonic=stage.clock, patience=20.0)
+    stage.source = NvmlSource(monotonic=stage.clock, timeout=20.0)
     stage.hold(CARD, StubProcess(os.getppid(), 500 * MIB))
     card(stage).used += 300 * MIB
     sample = stage.tick()

@@ -357,7 +357,7 @@ def test_hanging_from_the_first_look_on_and_every_card(busy: Stage) -> None:
 def test_a_card_that_is_only_slow_is_waited_for(busy: Stage) -> None:
     busy.impatient()
     busy.tick()
-    busy.world.gpus[1].hangs["nvmlDeviceGetTemperature"] = 1.5  # longer than the patience
+    busy.world.gpus[1].hangs["nvmlDeviceGetTemperature"] = 1.5  # longer than the timeout
     while busy.tick().gpus[1].state != "ok":  # until it has come back once, late
         pass
     for _ in range(2):

@@ -115,7 +115,7 @@ def accounting() -> Finding:
 def _sample() -> Sample:
     from vramtui.sources.nvml.source import NvmlSource  # noqa: PLC0415 - loads pynvml, which may be the very problem
 
-    return NvmlSource(patience=PATIENCE).read()
+    return NvmlSource(timeout=PATIENCE).read()
 
 
 def _first(check: Check) -> Check:

@@ -9,12 +9,12 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-LONGEST_PATIENCE = 3.0  # seconds; a driver that is merely slow is waited for this long, never longer
-HURRY = 0.25  # of the patience is left to the others in a round in which one did not come back
+LONGEST_TIMEOUT = 3.0  # seconds; a driver that is merely slow is waited for this long, never longer
+SHARE_WHILE_STUCK = 0.25  # of the timeout is left to the others in a round in which one did not come back
 
 
 class Stuck:
-    """What `Crew.run` gives for a job that has not come back; it began `since` (seconds of the crew's clock)."""
+    """What `run` gives for a job that has not come back; it began `since`, in seconds of the worker's clock."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -36,12 +36,12 @@ class DeadlineWorker(Generic[T]):
     waits for them: a call that never returns does not keep the program from ending.
 
     Args:
-        patience: seconds a job may take.
+        timeout: seconds a job may take.
         clock: seconds, of which only differences matter.
     """
 
-    def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._patience = patience
+    def __init__(self, timeout: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._timeout = timeout
         self._clock = clock
         self._changed = threading.Condition()
         self._worker: SimpleQueue[_Round[T] | None] | None = None
@@ -59,18 +59,18 @@ class DeadlineWorker(Generic[T]):
         with self._changed:
             self._results = dict(self._stuck)
             waiting = deque((key, job) for key, job in jobs.items() if key not in self._stuck)
-            hurry = 1.0
+            share = 1.0
             while waiting:
                 self._start(waiting)
-                if not self._wait(hurry):
-                    hurry = HURRY
+                if not self._wait(share):
+                    share = SHARE_WHILE_STUCK
             error, self._error = self._error, None
             if error is not None:
                 raise error
             return {key: self._results[key] for key in jobs}
 
     def close(self) -> None:
-        """Let the worker go home. Never waits."""
+        """End the worker after its present job. Never waits."""
         if self._worker is not None:
             self._worker.put(None)
             self._worker = None
@@ -82,13 +82,13 @@ class DeadlineWorker(Generic[T]):
             threading.Thread(target=self._work, args=(self._worker,), name="vramtui-driver", daemon=True).start()
         self._worker.put(self._round)
 
-    def _wait(self, hurry: float) -> bool:
+    def _wait(self, share: float) -> bool:
         """Wait for the round; False when its worker had to be left behind in a job."""
         current = self._round
         began = self._clock()
         while not current.finished:
-            patience = self._patience if current.key is None else self._slow.get(current.key, self._patience)
-            left = max(began, current.began) + patience * hurry - self._clock()
+            timeout = self._timeout if current.key is None else self._slow.get(current.key, self._timeout)
+            left = max(began, current.began) + timeout * share - self._clock()
             if left <= 0 and current.key is not None:
                 current.abandoned = True
                 self._results[current.key] = self._stuck[current.key] = Stuck(current.began)
@@ -112,7 +112,7 @@ class DeadlineWorker(Generic[T]):
                     self._error = self._error or error
                     if work.abandoned:
                         took = self._clock() - work.began
-                        self._slow[key] = min(LONGEST_PATIENCE, max(self._patience, 1.5 * took))
+                        self._slow[key] = min(LONGEST_TIMEOUT, max(self._timeout, 1.5 * took))
                         del self._stuck[key]
                         return
                     if result is not None:

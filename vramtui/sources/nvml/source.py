@@ -19,7 +19,7 @@ from vramtui.sources.nvml.fast_reader import CloseReader
 from vramtui.sources.nvml.processes import ProcessList
 
 LATEST_CUDA = 1_000_000  # 13000 is CUDA 13.0
-PATIENCE = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
+TIMEOUT = 0.7  # seconds for one card; less than the usual interval, so that a hung card does not hold up the others
 
 
 class NvmlSource:
@@ -28,7 +28,7 @@ class NvmlSource:
     Args:
         clock: seconds since the epoch.
         monotonic: seconds, of which only differences matter.
-        patience: seconds that one card's answers may take.
+        timeout: seconds that one card's answers may take.
     """
 
     name = "nvml"
@@ -37,11 +37,11 @@ class NvmlSource:
         self,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
-        patience: float = PATIENCE,
+        timeout: float = TIMEOUT,
     ) -> None:
         self._clock = clock
         self._monotonic = monotonic
-        self._crew: DeadlineWorker[CardReading] = DeadlineWorker(patience)
+        self._worker: DeadlineWorker[CardReading] = DeadlineWorker(timeout)
         self._host = HostReader()
         self._processes = ProcessReader(monotonic)
         self._closely = CloseReader()
@@ -116,14 +116,14 @@ class NvmlSource:
 
     def close(self) -> None:
         """Let the worker go. NVML is not shut down: that could block, or free what a stuck call still uses."""
-        self._crew.close()
+        self._worker.close()
 
     def _look(self) -> dict[int, CardReading | Stuck]:
         now = self._monotonic()
         if now >= self._next_count:
             self._count()
             self._next_count = now + METRICS_EVERY
-        return self._crew.run({card.index: card.read for card in self._cards})
+        return self._worker.run({card.index: card.read for card in self._cards})
 
     def _count(self) -> None:
         try:

@@ -39,7 +39,7 @@ def give(text: str) -> Callable[[], str]:
 
 
 def test_all_jobs_in_their_order() -> None:
-    crew: DeadlineWorker[str] = DeadlineWorker(20)
+    worker: DeadlineWorker[str] = DeadlineWorker(20)
     order: list[int] = []
 
     def note(key: int) -> Callable[[], str]:
@@ -49,16 +49,16 @@ def test_all_jobs_in_their_order() -> None:
 
         return run
 
-    assert crew.run({key: note(key) for key in (3, 1, 2)}) == {3: "3", 1: "1", 2: "2"}
+    assert worker.run({key: note(key) for key in (3, 1, 2)}) == {3: "3", 1: "1", 2: "2"}
     assert order == [3, 1, 2]
-    assert crew.run({}) == {}
-    crew.close()
+    assert worker.run({}) == {}
+    worker.close()
 
 
 def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> None:
     clock = Clock()
-    crew: DeadlineWorker[str] = DeadlineWorker(0.05, clock)
-    first = crew.run({0: give("a"), 1: stuck_in(gate, clock), 2: give("c")})
+    worker: DeadlineWorker[str] = DeadlineWorker(0.05, clock)
+    first = worker.run({0: give("a"), 1: stuck_in(gate, clock), 2: give("c")})
     assert (first[0], first[2]) == ("a", "c")
     assert isinstance(first[1], Stuck)
     started = threading.Event()
@@ -67,40 +67,40 @@ def test_one_that_hangs_is_left_and_not_started_again(gate: threading.Event) -> 
         started.set()
         return "again"
 
-    second = crew.run({0: give("A"), 1: again, 2: give("C")})
+    second = worker.run({0: give("A"), 1: again, 2: give("C")})
     assert (second[0], second[2]) == ("A", "C")
     assert isinstance(second[1], Stuck)
     assert second[1].since == first[1].since
     assert not started.is_set()
     gate.set()
-    while isinstance(crew.run({1: give("back")})[1], Stuck):
+    while isinstance(worker.run({1: give("back")})[1], Stuck):
         pass
-    assert crew.run({1: give("back")}) == {1: "back"}
+    assert worker.run({1: give("back")}) == {1: "back"}
 
 
 def test_all_hang_at_once(gate: threading.Event) -> None:
     clock = Clock()
-    crew: DeadlineWorker[str] = DeadlineWorker(0.05, clock)
-    results = crew.run({key: stuck_in(gate, clock) for key in range(16)})
+    worker: DeadlineWorker[str] = DeadlineWorker(0.05, clock)
+    results = worker.run({key: stuck_in(gate, clock) for key in range(16)})
     assert all(isinstance(result, Stuck) for result in results.values())
     assert len(results) == 16
 
 
-def test_threads_of_a_crew_are_few_and_end() -> None:
+def test_its_threads_are_few_and_end() -> None:
     before = set(threading.enumerate())
-    crew: DeadlineWorker[str] = DeadlineWorker(20)
+    worker: DeadlineWorker[str] = DeadlineWorker(20)
     for _ in range(50):
-        crew.run({key: give("x") for key in range(8)})
-    (worker,) = set(threading.enumerate()) - before
-    assert worker.daemon
-    crew.close()
-    worker.join(20)
-    assert not worker.is_alive()
+        worker.run({key: give("x") for key in range(8)})
+    (thread,) = set(threading.enumerate()) - before
+    assert thread.daemon
+    worker.close()
+    thread.join(20)
+    assert not thread.is_alive()
 
 
 def test_a_job_that_raises_is_our_own_mistake_and_is_seen() -> None:
-    crew: DeadlineWorker[int] = DeadlineWorker(20)
+    worker: DeadlineWorker[int] = DeadlineWorker(20)
     with pytest.raises(ZeroDivisionError):
-        crew.run({0: lambda: 1 // 0})
-    assert crew.run({0: lambda: 1}) == {0: 1}
-    crew.close()
+        worker.run({0: lambda: 1 // 0})
+    assert worker.run({0: lambda: 1}) == {0: 1}
+    worker.close()
