@@ -1,12 +1,19 @@
 """Every language architecture of transformers 5.23, by its default config, against the module on the meta device."""
 
+import json
+import random
+import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks.architectures import KINDS, REASONS, TOKENS, WINDOW, checked, page, preset_from, recorded
+from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.analytic.sizes.kv_cache import cache_layers, state_bytes
@@ -105,3 +112,21 @@ def test_caches_of_known_families_are_those_of_transformers(kind: str, least: in
             unequal.add(row["type"])
     assert unequal == (set(CACHE_REST) if kind == "causal" else set())
     assert equal >= least
+
+
+ODD: list[Any] = [0, -1, 3, 10**9, 2**63, 1.5, float("inf"), None, True, "", "64", [], [0], [1, "a"], {}, {"a": 1}]
+PARTED = [row["config"] for kind in ("image-text", "audio-text") for row in recorded(kind) if "config" in row]
+
+
+@settings(max_examples=40, deadline=None)
+@given(config=st.sampled_from(PARTED), seed=st.integers(0, 2**32), odd=st.sampled_from(ODD))
+def test_any_values_of_any_part_are_a_model_or_a_sentence(config: dict[str, Any], seed: int, odd: object) -> None:
+    changed = json.loads(json.dumps(config))
+    chooser = random.Random(seed)
+    tables = [changed, *(part for part in changed.values() if isinstance(part, dict) and part)]
+    table = chooser.choice(tables)
+    table[chooser.choice(sorted(table))] = odd
+    begun = time.process_time()
+    with suppress(UserError):
+        parameter_count(preset_from(changed).model)
+    assert time.process_time() - begun < 1

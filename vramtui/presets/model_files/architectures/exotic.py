@@ -4,7 +4,15 @@ from vramtui.presets.model_files.architectures.attention import attention, mla
 from vramtui.presets.model_files.architectures.decoder import add_layer, add_layers, read_decoder
 from vramtui.presets.model_files.architectures.family import Family, Layer
 from vramtui.presets.model_files.architectures.feed_forward import dense
-from vramtui.presets.model_files.architectures.keys import HIDDEN, LAYERS, Keys, LayerSizes, layer_count, sizes_of
+from vramtui.presets.model_files.architectures.keys import (
+    HIDDEN,
+    LARGEST_LAYERS,
+    LAYERS,
+    Keys,
+    LayerSizes,
+    layer_count,
+    sizes_of,
+)
 from vramtui.presets.model_files.architectures.recurrent import mamba2
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
@@ -42,8 +50,7 @@ def rwkv(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) ->
     tensors.linear("ffn_key", ffn, hidden, count=layers)
     tensors.linear("ffn_receptance", hidden, hidden, count=layers)
     tensors.linear("ffn_value", hidden, ffn, count=layers)
-    for _ in range(layers):
-        caches.add(state=2 * hidden, state_fp32=3 * wide)
+    caches.add(state=2 * hidden, state_fp32=3 * wide, layers=layers)
 
 
 def xlnet(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:
@@ -61,8 +68,7 @@ def xlnet(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -
     tensors.norm("layer_norm", sizes.hidden, bias=True, count=2 * layers)
     tensors.linear("up_proj", sizes.ffn, sizes.hidden, bias=True, count=layers)
     tensors.linear("down_proj", sizes.hidden, sizes.ffn, bias=True, count=layers)
-    for _ in range(layers):
-        caches.add(per_token=sizes.hidden, window=keys.maybe("mem_len"))
+    caches.add(per_token=sizes.hidden, window=keys.maybe("mem_len"), layers=layers)
 
 
 def xlstm(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:
@@ -83,8 +89,7 @@ def xlstm(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -
     for name in ("gate_proj", "up_proj"):
         tensors.linear(name, ffn, hidden, count=layers)
     tensors.linear("down_proj", hidden, ffn, count=layers)
-    for _ in range(layers):
-        caches.add(state_fp32=queries * values // heads + queries + heads)
+    caches.add(state_fp32=queries * values // heads + queries + heads, layers=layers)
 
 
 def zamba(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:
@@ -139,7 +144,7 @@ def zamba2(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) 
     uses = sum(kind == "hybrid" for kind in kinds)
     tensors.linear("linear", sizes.hidden, sizes.hidden, count=uses)
     rank = keys.whole("adapter_rank", default=128)
-    for _ in range(keys.whole("num_mem_blocks", default=1)):
+    for _ in range(min(keys.whole("num_mem_blocks", default=1), LARGEST_LAYERS)):
         _shared_block(tensors, keys, sizes, 2 * sizes.hidden)
         tensors.linear("adapter_a", rank, sizes.hidden, count=uses)
         tensors.linear("adapter_b", 2 * sizes.ffn, rank, count=uses)
@@ -159,8 +164,7 @@ def jetmoe(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) 
     tensors.add("experts_bias", sizes.hidden, count=2 * layers)
     tensors.norm("layer_norm", sizes.hidden, count=2 * layers)
     chosen = keys.whole("num_experts_per_tok", default=2)
-    for _ in range(layers):
-        caches.add(per_token=2 * kept * chosen)
+    caches.add(per_token=2 * kept * chosen, layers=layers)
 
 
 def longcat(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:
@@ -227,8 +231,7 @@ def prophetnet(tensors: TensorList, caches: CacheList, keys: Keys, _family: Fami
     tensors.linear("up_proj", ffn, hidden, bias=True, count=layers)
     tensors.linear("down_proj", hidden, ffn, bias=True, count=layers)
     tensors.norm("layer_norm", hidden, bias=True, count=3 * layers)
-    for _ in range(layers):
-        caches.add(per_token=2 * hidden)
+    caches.add(per_token=2 * hidden, layers=layers)
 
 
 def blt(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:

@@ -80,8 +80,7 @@ def _bert_layers(tensors: TensorList, caches: CacheList, keys: Keys, hidden: int
     tensors.linear("up_proj", ffn, hidden, bias=True, count=layers)
     tensors.linear("down_proj", hidden, ffn, bias=True, count=layers)
     tensors.norm("layer_norm", hidden, bias=True, count=2 * layers)
-    for _ in range(layers):
-        caches.add(per_token=2 * hidden)
+    caches.add(per_token=2 * hidden, layers=layers)
 
 
 def roc_bert_tables(tensors: TensorList, keys: Keys) -> None:
@@ -148,8 +147,7 @@ def half_decoder(
     tensors.linear("up_proj", ffn, hidden, bias=True, count=layers)
     tensors.linear("down_proj", hidden, ffn, bias=True, count=layers)
     tensors.norm("layer_norm", hidden, bias=True, count=3 * layers)
-    for _ in range(layers):
-        caches.add(per_token=2 * hidden)
+    caches.add(per_token=2 * hidden, layers=layers)
 
 
 def _of(build: Whole, **changes: object) -> Family:

@@ -57,12 +57,14 @@ class CacheList:
     def __init__(self) -> None:
         self._counts: dict[LayerCache, int] = {}
 
-    def add(self, *, per_token: int = 0, window: int | None = None, state: int = 0, state_fp32: int = 0) -> None:
-        """One layer: numbers for a token, of the last `window` tokens or of all, and numbers for a whole sequence."""
-        if not (per_token or state or state_fp32):
+    def add(
+        self, *, per_token: int = 0, window: int | None = None, state: int = 0, state_fp32: int = 0, layers: int = 1
+    ) -> None:
+        """`layers`: numbers for a token, of the last `window` tokens or of all, and numbers for a whole sequence."""
+        if layers <= 0 or not (per_token or state or state_fp32):
             return
         key = LayerCache(layers=1, per_token=per_token, window=window, state=state, state_fp32=state_fp32)
-        self._counts[key] = self._counts.get(key, 0) + 1
+        self._counts[key] = self._counts.get(key, 0) + layers
 
     def groups(self) -> tuple[LayerCache, ...]:
         """All of them."""

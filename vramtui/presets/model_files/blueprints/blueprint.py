@@ -11,13 +11,11 @@ kept: 2 * h; x n                    no tensor, but what that many layers keep of
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
-from vramtui.presets.model_files.blueprints.scope import Scope
-from vramtui.presets.model_files.bounded import Damaged
+from vramtui.presets.model_files.blueprints.scope import Scope, whole_number
 
 
 class TensorLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,24 +89,17 @@ def add_tensors(tensors: TensorList, blueprint: Blueprint, scope: Scope, caches:
             continue
         if line.condition and not own.evaluate(line.condition):
             continue
-        count = _whole(own.evaluate(line.count), line) if line.count else 1
+        what = f"the sizes of {line.name}"
+        count = whole_number(own.evaluate(line.count), what) if line.count else 1
         if line.each:
-            count *= _whole(own.evaluate(line.each), line)
-        sizes = [_whole(size, line) for size in own.evaluate(line.sizes)]
+            count *= whole_number(own.evaluate(line.each), what)
+        sizes = [whole_number(size, what) for size in own.evaluate(line.sizes)]
         if line.name == "kept":
-            for _ in range(count if caches is not None else 0):
-                caches.add(per_token=sizes[0])  # type: ignore[union-attr] # the range is empty without it
+            if caches is not None:
+                caches.add(per_token=sizes[0], layers=count)
             continue
         if not tower:
             tensors.place = "layers" if line.each else "outside"
         tensors.add(line.name, *sizes, count=count)
         if line.bias and own.evaluate(line.bias):
             tensors.add(line.name, sizes[0], count=count)
-
-
-def _whole(value: Any, line: TensorLine) -> int:  # noqa: ANN401 - what an expression came to
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise Damaged(f"has keys from which the sizes of {line.name} cannot be worked out")
-    return value

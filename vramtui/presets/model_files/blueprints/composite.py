@@ -8,7 +8,7 @@ import msgspec
 from vramtui.presets.model_files.architectures.tensor_list import TensorList
 from vramtui.presets.model_files.blueprints.blueprint import Blueprint, add_tensors, parse
 from vramtui.presets.model_files.blueprints.joints import IMAGES, JOINTS
-from vramtui.presets.model_files.blueprints.scope import Scope
+from vramtui.presets.model_files.blueprints.scope import Scope, whole_number
 from vramtui.presets.model_files.blueprints.towers import TOWERS
 
 SUFFIX = "_config"
@@ -74,7 +74,7 @@ def _image_tokens(root: Scope) -> dict[str, int] | None:
     kind, tower = root.values.get("model_type"), vision.values.get("model_type")
     rules = IMAGES.get(f"{kind} of {tower}") or IMAGES.get(f"{kind}", "")
     named = (line.split(" = ") for line in rules.splitlines())
-    return {name: int(root.evaluate(rule)) for name, rule in named} or None
+    return {name: whole_number(root.evaluate(rule), "the tokens of an image") for name, rule in named} or None
 
 
 def _add_tower(tensors: TensorList, scope: Scope, name: str) -> bool:

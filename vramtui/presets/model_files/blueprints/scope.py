@@ -48,6 +48,19 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 
 
+def whole_number(value: object, what: str) -> int:
+    """The value, a whole number of 0 or more; `what` says of what.
+
+    Raises:
+        Damaged: it is something else.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= LARGEST:
+        raise Damaged(f"has keys from which {what} cannot be worked out")
+    return value
+
+
 class Scope:
     """One table of a config, and those beside it.
 
@@ -106,7 +119,7 @@ class Scope:
         """
         try:
             return self._of(_parsed(expression))
-        except (TypeError, ValueError, ZeroDivisionError, OverflowError) as error:
+        except (TypeError, ValueError, ArithmeticError, LookupError) as error:
             raise Damaged(f"has keys in {self.inside or 'it'} of which `{expression}` cannot be worked out") from error
 
     def _of(self, node: ast.expr) -> Any:  # noqa: ANN401, C901, PLR0911, PLR0912 - one line a kind of node
