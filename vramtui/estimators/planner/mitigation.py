@@ -9,7 +9,7 @@ import msgspec
 # outweigh one of the next.
 FREE = 1
 SLOWER = 4
-ROUGHER = 12
+LOWER_PRECISION = 12
 OTHER_RESULT = 40
 
 

@@ -8,7 +8,7 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetMo
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.optimizers.registry import FUSED
 from vramtui.estimators.analytic.sizes.parameters import attention_shapes
-from vramtui.estimators.planner.mitigation import FREE, OTHER_RESULT, ROUGHER, SLOWER, Mitigation, lever
+from vramtui.estimators.planner.mitigation import FREE, LOWER_PRECISION, OTHER_RESULT, SLOWER, Mitigation, lever
 from vramtui.estimators.planner.sharding_mitigations import sharding_levers
 
 __all__ = ["Mitigation", "adapted_modules", "levers_for"]
@@ -43,7 +43,7 @@ def adapted_modules(model: Model) -> tuple[str, ...]:
     return DIFFUSERS_MODULES if isinstance(model, UNetModel | DiffusionTransformerModel) else ()
 
 
-def _lever(name: str, weight: int, cost: str, **changes: Any) -> Mitigation:  # noqa: ANN401 - values of any key
+def _mitigation(name: str, weight: int, cost: str, **changes: Any) -> Mitigation:  # noqa: ANN401 - values of any key
     """Keys are written with two underscores for the dot."""
     return lever(name, weight, cost, {key.replace("__", "."): value for key, value in changes.items()})
 
@@ -51,25 +51,25 @@ def _lever(name: str, weight: int, cost: str, **changes: Any) -> Mitigation:  # 
 def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     """Other kernels for the same sums."""
     if run.attention == "eager":
-        yield _lever("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
+        yield _mitigation("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
     if run.stepping == "foreach" and run.optimizer in FUSED:
         cost = "nothing: one kernel for each step, and no temporaries"
-        yield _lever("fused optimizer", FREE, cost, run__optimizer_implementation="fused")
+        yield _mitigation("fused optimizer", FREE, cost, run__optimizer_implementation="fused")
     if run.cross_entropy == "full" and decoder:
         cost = "a kernel from outside PyTorch; the logits never stand there whole"
-        yield _lever("fused cross-entropy", FREE + 1, cost, run__cross_entropy="fused")
+        yield _mitigation("fused cross-entropy", FREE + 1, cost, run__cross_entropy="fused")
 
 
 def _recomputing(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     """Time for memory."""
     if run.checkpointing == "none" and decoder:
         cost = "a few percent more time: only attention's scores are made twice"
-        yield _lever("selective checkpointing", SLOWER - 1, cost, run__checkpointing="selective")
+        yield _mitigation("selective checkpointing", SLOWER - 1, cost, run__checkpointing="selective")
     if run.checkpointing != "full":
         cost = "about a third more time: every layer runs forward twice"
-        yield _lever("full checkpointing", SLOWER, cost, run__checkpointing="full")
+        yield _mitigation("full checkpointing", SLOWER, cost, run__checkpointing="full")
     if run.batch_size > 1:
-        yield _lever(
+        yield _mitigation(
             "one sequence at a time",
             SLOWER + 2,
             "slower: the same step from pieces too small to fill the card",
@@ -82,16 +82,16 @@ def _rounder(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     """The same training in fewer bits."""
     if run.optimizer in HEAVY_OPTIMIZERS:
         cost = "moments in 8 bits; training mostly goes the same way"
-        yield _lever("8-bit optimizer", ROUGHER - 4, cost, run__optimizer="adamw_8bit")
+        yield _mitigation("8-bit optimizer", LOWER_PRECISION - 4, cost, run__optimizer="adamw_8bit")
     if run.precision in {"fp32", "tf32"}:
         cost = "matrix products in 16 bits; mostly faster"
-        yield _lever("bf16 autocast", ROUGHER - 2, cost, run__precision="bf16-mixed")
+        yield _mitigation("bf16 autocast", LOWER_PRECISION - 2, cost, run__precision="bf16-mixed")
     if run.precision != "bf16" and run.lora is None:
         cost = "weights and moments keep 8 bits of mantissa: small updates are lost"
-        yield _lever("pure bf16", ROUGHER, cost, run__precision="bf16")
+        yield _mitigation("pure bf16", LOWER_PRECISION, cost, run__precision="bf16")
     if run.lora is not None and run.quantization is None and decoder:
         cost = "slower, and the frozen weights are rounded to 4 bits"
-        yield _lever("QLoRA in nf4", ROUGHER + 1, cost, run__quantization="nf4-double")
+        yield _mitigation("QLoRA in nf4", LOWER_PRECISION + 1, cost, run__quantization="nf4-double")
 
 
 def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Mitigation]:
@@ -101,13 +101,13 @@ def _fewer_trained(run: TrainRun, model: Model) -> Iterator[Mitigation]:
         return
     adapters = {"rank": 16, "target_modules": list(modules)}
     cost = "trains adapters beside frozen weights, not the model itself"
-    yield _lever("LoRA of rank 16", OTHER_RESULT, cost, run__lora=adapters, run__precision="bf16")
+    yield _mitigation("LoRA of rank 16", OTHER_RESULT, cost, run__lora=adapters, run__precision="bf16")
     if not isinstance(model, TransformerModel):
         return
     cost += ", which are rounded to 4 bits"
-    yield _lever(
+    yield _mitigation(
         "QLoRA of rank 16",
-        OTHER_RESULT + ROUGHER,
+        OTHER_RESULT + LOWER_PRECISION,
         cost,
         run__lora=adapters,
         run__precision="bf16",
@@ -119,17 +119,17 @@ def _shorter(run: TrainRun | InferRun) -> Iterator[Mitigation]:
     if run.sequence_length is not None and run.sequence_length > 1:
         half = run.sequence_length // 2
         cost = f"sees {half:,} tokens at once instead of {run.sequence_length:,}"
-        yield _lever("half the sequence", OTHER_RESULT - 10, cost, run__sequence_length=half)
+        yield _mitigation("half the sequence", OTHER_RESULT - 10, cost, run__sequence_length=half)
 
 
 def _inference(run: InferRun, *, decoder: bool) -> Iterator[Mitigation]:
     if run.attention == "eager":
-        yield _lever("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
+        yield _mitigation("flash attention", FREE, "nothing: the same result, mostly faster", run__attention="flash")
     if run.batch_size > 1:
-        yield _lever("one sequence at a time", SLOWER, "fewer answers a second", run__batch_size=1)
+        yield _mitigation("one sequence at a time", SLOWER, "fewer answers a second", run__batch_size=1)
     if run.precision in {"fp32", "tf32"}:
         cost = "8 bits of mantissa, as most models are published"
-        yield _lever("weights in bf16", SLOWER + 1, cost, run__precision="bf16")
+        yield _mitigation("weights in bf16", SLOWER + 1, cost, run__precision="bf16")
     if decoder:
         yield from _quantized(run)
 
@@ -141,56 +141,56 @@ def _serving(run: ServeRun, layers: int) -> Iterator[Mitigation]:
         yield from _llama_cpp(run, layers)
     if run.max_model_len is not None and run.max_model_len > 1:
         cost = f"requests of {run.max_model_len // 2:,} tokens at most"
-        yield _lever("half the context", OTHER_RESULT - 10, cost, run__max_model_len=run.max_model_len // 2)
+        yield _mitigation("half the context", OTHER_RESULT - 10, cost, run__max_model_len=run.max_model_len // 2)
 
 
 def _vllm(run: ServeRun) -> Iterator[Mitigation]:
     if not run.enforce_eager:
-        yield _lever("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
+        yield _mitigation("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
     if run.gpu_memory_utilization < LARGE_SHARE:
         cost = "nothing else has room on the card"
-        yield _lever("95 % of the card", FREE, cost, run__gpu_memory_utilization=LARGE_SHARE)
+        yield _mitigation("95 % of the card", FREE, cost, run__gpu_memory_utilization=LARGE_SHARE)
     if run.gpu_memory_utilization > 0.5:
         cost = "room for fewer tokens, so fewer requests at once"
-        yield _lever("half of the card", SLOWER + 1, cost, run__gpu_memory_utilization=0.5)
+        yield _mitigation("half of the card", SLOWER + 1, cost, run__gpu_memory_utilization=0.5)
     if run.max_num_seqs is None or run.max_num_seqs > FEW_SEQUENCES:
         cost = f"at most {FEW_SEQUENCES} requests run together"
-        yield _lever(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, run__max_num_seqs=FEW_SEQUENCES)
+        yield _mitigation(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, run__max_num_seqs=FEW_SEQUENCES)
     if run.kv_cache is None and run.precision != "fp32":
         cost = "keys and values in 8 bits; hardly seen in the answers"
-        yield _lever("cache in fp8", ROUGHER - 3, cost, run__kv_cache="fp8")
+        yield _mitigation("cache in fp8", LOWER_PRECISION - 3, cost, run__kv_cache="fp8")
     if run.quantization is None:
-        yield _lever("weights in fp8", ROUGHER, "hardly seen in the answers", run__quantization="fp8")
+        yield _mitigation("weights in fp8", LOWER_PRECISION, "hardly seen in the answers", run__quantization="fp8")
         cost = "answers a little worse, more so for small models; needs a quantised checkpoint (AWQ, GPTQ)"
-        yield _lever("weights in 4 bits", ROUGHER + 6, cost, run__quantization="int4")
+        yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, run__quantization="int4")
     more = 2 * run.cpu_offload_gb if run.cpu_offload_gb else FIRST_OFFLOAD
     cost = "each pass reads them over the bus: several times slower"
-    yield _lever(f"{more:g} GiB of weights in host memory", SLOWER + 6, cost, run__cpu_offload_gb=more)
+    yield _mitigation(f"{more:g} GiB of weights in host memory", SLOWER + 6, cost, run__cpu_offload_gb=more)
 
 
 def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Mitigation]:
     if run.kv_cache is None:
         cost = "keys and values in 8 bits; hardly seen in the answers"
-        yield _lever("cache in q8_0", ROUGHER - 3, cost, run__kv_cache="int8")
+        yield _mitigation("cache in q8_0", LOWER_PRECISION - 3, cost, run__kv_cache="int8")
     there = layers if run.gpu_layers is None else min(run.gpu_layers, layers)
     if there > 1:
         half = there // 2
         cost = "the other layers are worked out by the host: several times slower"
-        yield _lever(f"{half} layers on the card", SLOWER + 6, cost, run__gpu_layers=half)
+        yield _mitigation(f"{half} layers on the card", SLOWER + 6, cost, run__gpu_layers=half)
     if run.quantization is None and run.stored is None:
-        yield _lever("weights in q8_0", ROUGHER, "hardly seen in the answers", run__quantization="q8_0")
+        yield _mitigation("weights in q8_0", LOWER_PRECISION, "hardly seen in the answers", run__quantization="q8_0")
     if run.quantization in {None, "q8_0", "q6_k"} and run.stored is None:
         cost = "answers a little worse, more so for small models"
-        yield _lever("weights in q4_k_m", ROUGHER + 6, cost, run__quantization="q4_k_m")
+        yield _mitigation("weights in q4_k_m", LOWER_PRECISION + 6, cost, run__quantization="q4_k_m")
 
 
 def _quantized(run: InferRun) -> Iterator[Mitigation]:
     """Weights in fewer bits."""
     if run.quantization is None:
         cost = "hardly seen in the answers"
-        yield _lever("weights in 8 bits", ROUGHER, cost, run__quantization="int8")
+        yield _mitigation("weights in 8 bits", LOWER_PRECISION, cost, run__quantization="int8")
         cost = "answers a little worse, more so for small models"
-        yield _lever("weights in 4 bits", ROUGHER + 6, cost, run__quantization="nf4")
+        yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, run__quantization="nf4")
     if run.kv_cache is None and run.cache_implementation == "dynamic" and run.new_tokens:
         cost = "slower: keys and values in 4 bits are unpacked for every token"
-        yield _lever("cache in 4 bits", ROUGHER + 2, cost, run__kv_cache="int4")
+        yield _mitigation("cache in 4 bits", LOWER_PRECISION + 2, cost, run__kv_cache="int4")
