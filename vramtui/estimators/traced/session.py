@@ -22,7 +22,14 @@ from vramtui.estimators.traced.dispatch.accumulation import Accumulation, measur
 from vramtui.estimators.traced.dispatch.memory_mode import MemoryMode
 from vramtui.estimators.traced.dispatch.workspaces import Workspaces
 from vramtui.estimators.traced.kernels import load_all
-from vramtui.estimators.traced.libraries import checkpoints, compilers, data_loader, distributed, values_read
+from vramtui.estimators.traced.libraries import (
+    checkpoints,
+    compilers,
+    data_loader,
+    distributed,
+    triton_kernels,
+    values_read,
+)
 from vramtui.estimators.traced.process.failures import Escape
 from vramtui.estimators.traced.process.results import Progress
 
@@ -77,6 +84,7 @@ class TraceSession:
         memory_api.install(self._patches, self.memory)
         tensor_types.install(self._patches)
         compilers.install(self._patches, self.memory, self.where)
+        triton_kernels.install(self._patches, self.memory)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches)
         data_loader.install(self._patches, self.memory)

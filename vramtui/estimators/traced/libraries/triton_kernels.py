@@ -1,0 +1,117 @@
+"""Kernels in Triton: a launch writes into the tensors that it is given, and takes nothing of its own.
+
+Triton 3.x: `JITFunction.run` launches (triton/runtime/jit.py); `Autotuner` times each configuration the first time that
+it sees a shape, with a buffer of 256 MiB to clear the card's cache (triton/testing.py, do_bench; the driver's
+get_empty_cache_for_benchmark). A trace leaves the launch out and keeps that buffer.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import torch
+
+from vramtui.core.base.units import MIB
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
+from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.libraries import triton_stand_in
+
+NOTE = "Triton kernels are not run: each writes into the tensors that it is given and takes no memory of its own"
+CLEARED = 256 * MIB
+WARP = 32
+
+
+def install(patches: Patches, memory: SimulatedMemory) -> None:
+    """Take the launches out of Triton, now or when the code imports it."""
+
+    def patch(module: ModuleType) -> None:
+        patches.set(module.JITFunction, "run", launch)
+        testing, runtime = (importlib.import_module(f"triton.{name}") for name in ("testing", "runtime.driver"))
+        patches.set(testing, "do_bench", time_nothing)
+        patches.set(testing, "do_bench_cudagraph", time_nothing)
+        runtime.driver.set_active(_driver(memory, _target(memory)))
+
+    def launch(*_args: Any, **_kwargs: Any) -> None:
+        memory.warn(NOTE)
+
+    if importlib.util.find_spec("triton") is None:
+        triton_stand_in.install(patches, launch, time_nothing, lambda: _driver(memory, _target(memory)))
+    elif "triton.runtime.jit" in sys.modules:
+        patch(sys.modules["triton.runtime.jit"])
+    else:
+        finder = AfterImport("triton.testing", lambda _module: patch(sys.modules["triton.runtime.jit"]))
+        patches.set(sys, "meta_path", [finder, *sys.meta_path])
+
+
+def time_nothing(kernel_call: Callable[[], Any], *_args: Any, quantiles: Any = None, **_kwargs: Any) -> Any:
+    """One call beside the buffer that clears the card's cache; every configuration is as fast as any other."""
+    cleared = torch.empty(CLEARED // 4, dtype=torch.int, device="cuda")
+    kernel_call()
+    del cleared
+    return [1.0] * len(quantiles) if quantiles else 1.0
+
+
+def _target(memory: SimulatedMemory) -> SimpleNamespace:
+    """As triton.backends.compiler.GPUTarget."""
+    major, minor = memory.device.capability
+    return SimpleNamespace(backend="cuda", arch=10 * major + minor, warp_size=WARP)
+
+
+def _driver(memory: SimulatedMemory, target: Any) -> SimpleNamespace:
+    """What libraries ask of Triton's driver."""
+    limits = memory.device.limits
+    asked = {
+        "max_shared_mem": 232448,
+        "max_num_regs": 65536,
+        "multiprocessor_count": limits.multiprocessors,
+        "warpSize": WARP,
+        "sm_clock_rate": 0,
+        "mem_clock_rate": 0,
+        "mem_bus_width": 0,
+    }
+    return SimpleNamespace(
+        get_current_device=lambda: 0,
+        set_current_device=lambda _device: None,
+        get_current_stream=lambda _device=0: 0,
+        get_current_target=lambda: target,
+        get_device_capability=lambda _device=0: memory.device.capability,
+        get_active_torch_device=lambda: torch.device("cuda", 0),
+        get_device_interface=lambda: torch.cuda,
+        get_benchmarker=lambda: time_nothing,
+        utils=SimpleNamespace(get_device_properties=lambda _device=0: asked),
+    )
+
+
+class AfterImport(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Calls `done` with a module as soon as it was imported."""
+
+    def __init__(self, name: str, done: Callable[[ModuleType], None]) -> None:
+        self._name, self._done = name, done
+        self._loader: Any = None
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The module's own spec, with this as its loader."""
+        if fullname != self._name or self._loader is not None:
+            return None
+        for finder in sys.meta_path:
+            spec = None if finder is self else finder.find_spec(fullname, path, target)
+            if spec is not None:
+                self._loader, spec.loader = spec.loader, self
+                return spec
+        return None
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
+        """As its own loader does."""
+        made: ModuleType | None = self._loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        """As its own loader does, then `done`."""
+        self._loader.exec_module(module)
+        self._done(module)
