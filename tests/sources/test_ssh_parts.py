@@ -3,8 +3,11 @@
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import MIB
@@ -62,6 +65,19 @@ def test_a_driver_that_fails_is_said() -> None:
     frame = f"@ {GPU_COLUMNS}\nx\nNVIDIA-SMI has failed\n@apps 9\n@ps\n@end".encode()
     with pytest.raises(UserError, match="the NVIDIA driver is not loaded"):
         sample_of(frame)
+
+
+@given(st.data())
+def test_a_frame_with_a_damaged_line_is_a_sample_or_a_sentence(data: st.DataObject) -> None:
+    lines = FRAME.splitlines()
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(lines) - 1))
+        damaged = [b"", lines[at] + b" 9", lines[at][:7], b"@apps \xff", b"@ \xff,,", b"@end"]
+        lines[at] = data.draw(st.sampled_from(damaged))
+    frames = SmiFrames()
+    for line in lines:
+        with suppress(UserError):  # anything else ends the thread that reads
+            frames.take(line)
 
 
 def test_a_greeting_is_passed_over_and_another_program_is_not_waited_for() -> None:

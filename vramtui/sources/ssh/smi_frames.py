@@ -52,7 +52,7 @@ class SmiFrames:
             self._columns = tuple(line[2:].decode(errors="replace").strip().split(","))
             self._parts, self._part, self._count = {}, "gpus", 0
         elif line.startswith(b"@apps "):
-            self._part, self._code = "apps", int(line[6:].strip() or b"0")
+            self._part, self._code = "apps", _status(line[6:])
         elif line == b"@ps":
             self._part = "ps"
         elif line == b"@end":
@@ -70,6 +70,8 @@ class SmiFrames:
             sample = self._source.read()
         except SourceFailed as failure:
             raise UserError(failure.message) from None
+        except (LookupError, ValueError) as error:
+            raise UserError(f"nvidia-smi's answer cannot be read: {printable(str(error))}") from None
         known = self._processes()
         return msgspec.structs.replace(sample, gpus=tuple(_introduced(gpu, known) for gpu in sample.gpus))
 
@@ -137,3 +139,15 @@ def _in_order(text: str, printed: Sequence[str], asked: Sequence[str]) -> str:
             line = ", ".join(by_name[name] for name in asked)  # noqa: PLW2901 - the same line in another order
         lines.append(line)
     return "\n".join(lines)
+
+
+def _status(said: bytes) -> int:
+    """A shell's exit status.
+
+    Raises:
+        UserError: it is none.
+    """
+    text = said.strip()
+    if not re.fullmatch(rb"\d{1,3}", text):
+        raise UserError(f"nvidia-smi's exit status cannot be read: {printable(text[:20].decode(errors='replace'))}")
+    return int(text)
