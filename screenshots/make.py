@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from vramtui.app.export.portable_svg import portable
 from vramtui.app.screenshot import picture
 from vramtui.app.services import Services
 from vramtui.cli.common.demo_probe import told_by
@@ -96,7 +97,7 @@ class Studio:
             keys=shot.keys,
             services=self._services,
         )
-        return _RANDOM.sub("terminal-", drawn) + "\n"
+        return portable(_RANDOM.sub("terminal-", drawn)) + "\n"
 
 
 def to_png(svg: Path) -> None:

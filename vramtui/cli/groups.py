@@ -2,10 +2,10 @@
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Watch": ("ps", "snapshot", "record", "stream", "convert", "export"),
-    "Predict": ("estimate", "fit", "trace", "presets"),
+    "Predict": ("estimate", "fit", "card", "trace", "presets"),
     "Run and explain": ("run", "pick", "attach", "oom", "history", "report"),
     "Learn": ("help", "lab", "articles", "allocator"),
-    "Set up": ("doctor", "config", "completion", "schema"),
+    "Set up": ("doctor", "config", "completion", "man", "schema"),
 }
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "ps": ("vramtui ps", "vramtui ps --watch --interval 2", "vramtui ps --json"),
@@ -18,7 +18,12 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "vramtui estimate llama-3.1-8b-lora --gpu 4090",
         "vramtui estimate gpt2-124m --set batch_size=32 --memory 24GiB -v",
     ),
-    "fit": ("vramtui fit llama-3.1-8b-full --gpu h100", "vramtui fit llama-3.1-70b-fsdp --gpu h100 --gpus 8"),
+    "fit": (
+        "vramtui fit llama-3.1-8b-lora",
+        "vramtui fit llama-3.1-8b-full --gpu h100",
+        "vramtui fit llama-3.1-70b-fsdp --gpu h100 --gpus 8",
+    ),
+    "card": ("vramtui card llama-3.1-8b-lora --gpu h100 -o card.png",),
     "trace": ("vramtui trace train.py --device RTX4090 -- --batch-size 16", "vramtui trace train.py --memory 24GiB"),
     "presets": ("vramtui presets list", "vramtui presets new mine --from config.json"),
     "run": (
@@ -37,6 +42,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "doctor": ("vramtui doctor",),
     "config": ("vramtui config show", "vramtui config edit"),
     "completion": ("vramtui completion bash > ~/.local/share/bash-completion/completions/vramtui",),
+    "man": ("vramtui man > ~/.local/share/man/man1/vramtui.1",),
     "schema": ("vramtui schema estimate",),
 }
 EXIT_CODES = (

@@ -27,6 +27,7 @@ COMMANDS = {
     "pick": "pick",
     "oom": "oom",
     "attach": "run.attach",
+    "card": "estimate.card",
     "trace": "trace.command",
     "lab": "lab.command",
     "articles": "articles.command",
@@ -37,6 +38,7 @@ COMMANDS = {
     "presets": "presets.command",
     "config": "config",
     "schema": "schema",
+    "man": "man",
     "completion": "completion",
     "help": "help",
 }

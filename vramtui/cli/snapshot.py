@@ -73,8 +73,9 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if "svg" in formats:
+        from vramtui.app.export.portable_svg import portable  # noqa: PLC0415 - as below
         from vramtui.app.screenshot import picture  # noqa: PLC0415 - only a picture needs the screen
         from vramtui.app.services import Services  # noqa: PLC0415 - as above
 
-        svg = picture([taken.sample], library, banner=opened.banner, services=Services(jobs=jobs))
+        svg = portable(picture([taken.sample], library, banner=opened.banner, services=Services(jobs=jobs)))
     return save_snapshot(taken, folder, formats, svg=svg)

@@ -61,8 +61,10 @@ class ExportController:
         picture = self.picture()
 
         def write() -> None:
+            from vramtui.app.export.portable_svg import portable  # noqa: PLC0415 - only where something is saved
+
             try:
-                paths, problem = save(snapshot, picture), ""
+                paths, problem = save(snapshot, portable(picture)), ""
             except (UserError, OSError) as error:
                 paths, problem = [], str(error)
             self._app.call_later(self._saved, paths, problem)

@@ -1,0 +1,56 @@
+"""PNG from SVG, by whatever on this machine draws one: librsvg, Inkscape or a browser."""
+
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from vramtui.core.base.errors import UserError
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+RENDERERS = ("rsvg-convert", "inkscape", *BROWSERS)
+PATIENCE = 60.0  # seconds
+
+
+def png_of(svg: str, path: Path) -> None:
+    """Draw `svg` into a new file at `path`.
+
+    Raises:
+        UserError: nothing here draws it, or what does fails.
+    """
+    found = next((name for name in RENDERERS if shutil.which(name)), None)
+    if found is None:
+        raise UserError(f"a PNG needs one of {', '.join(RENDERERS)} on this machine; the SVG needs none")
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "picture.svg"
+        source.write_text(svg, encoding="utf-8")
+        try:
+            subprocess.run(_command(found, source, path, svg), check=True, capture_output=True, timeout=PATIENCE)  # noqa: S603 - a list, from our own table
+        except (OSError, subprocess.SubprocessError) as error:
+            raise UserError(f"{found} could not draw the PNG: {error}") from None
+    if not path.exists():
+        raise UserError(f"{found} did not draw the PNG")
+
+
+def _command(name: str, source: Path, path: Path, svg: str) -> list[str]:
+    program = shutil.which(name) or name
+    if name == "rsvg-convert":
+        return [program, "--zoom=1.5", f"--output={path}", str(source)]
+    if name == "inkscape":
+        return [program, "--export-type=png", f"--export-filename={path}", str(source)]
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    wide, high = (round(float(side)) for side in box.groups()) if box is not None else (1200, 800)
+    return [
+        program,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-background-networking",
+        "--hide-scrollbars",
+        f"--user-data-dir={source.parent}",
+        f"--window-size={wide},{high}",
+        "--force-device-scale-factor=1.5",
+        f"--screenshot={path}",
+        source.as_uri(),
+    ]

@@ -1,0 +1,69 @@
+"""`vramtui card`: one job on one card as a picture to share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.completion import cards, presets
+from vramtui.cli.completion import settings as known_settings
+from vramtui.cli.estimate.command import changed_preset, chosen_device, fit_of, named
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
+
+KINDS = (".svg", ".png")
+
+
+def card(
+    preset: Annotated[
+        str,
+        typer.Argument(
+            metavar="PRESET", help="A preset's name, a path, or a downloaded model's name.", autocompletion=presets
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="An .svg, or a .png; vramtui-card-PRESET.svg by default."),
+    ] = None,
+    gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …", autocompletion=cards)] = None,
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or the memory to fit: 24GiB.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings
+        ),
+    ] = None,
+) -> None:
+    """A picture to share: title, card, verdict and the stacked memory of a job.
+
+    SVG needs nothing; PNG is drawn by librsvg, Inkscape or a browser on this machine. Never overwrites a file.
+    """
+    with exit_on_user_error():
+        found, device = changed_preset(preset, settings or []), chosen_device(gpu, memory)
+        stem = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in found.key)
+        path = output or Path(f"vramtui-card-{stem}.svg")
+        if path.suffix not in KINDS:
+            raise UserError(f"{printable(path.name)} is neither an .svg nor a .png")
+        if path.exists():
+            raise UserError(f"{printable(str(path))} is there already; name another file with --output")
+        from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
+        from vramtui.estimators.planner.card_table import card_fits  # noqa: PLC0415 - as above
+        from vramtui.records.export.share_card import share_card  # noqa: PLC0415 - only here
+
+        with named(found):
+            estimate = ANALYTIC.estimate(found.preset.workload, device)
+        (there,) = card_fits(ANALYTIC, found.preset.workload, (device,))
+        words = {"run.batch_size": "largest batch", "run.max_model_len": "longest context"}.get(there.key, "")
+        largest = f"{words} {there.largest_label}" if words and there.largest is not None else ""
+        drawn = share_card(found, device, estimate, fit_of(estimate, device), largest)
+        try:
+            if path.suffix == ".png":
+                from vramtui.cli.common.renderer import png_of  # noqa: PLC0415 - only here
+
+                png_of(drawn, path)
+            else:
+                path.write_text(drawn, encoding="utf-8")
+        except OSError as error:
+            raise UserError(f"{printable(str(path))} cannot be written: {error.strerror}") from None
+        print(printable(str(path)))
