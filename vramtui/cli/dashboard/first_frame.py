@@ -51,7 +51,9 @@ class FirstFrame:
 
     def show(self, sample: Sample, banner: str | None) -> None:
         """Write the frame. Keys that are typed meanwhile, Ctrl-C and Ctrl-Z too, wait for the dashboard."""
-        size = os.get_terminal_size(sys.stdout.fileno())
+        if not sys.stderr.isatty():  # where Textual draws
+            return
+        size = os.get_terminal_size(sys.stderr.fileno())
         self._before = termios.tcgetattr(sys.stdin.fileno())
         quiet = [*self._before]
         quiet[3] = self._before[3] & ~KEYS_WAIT  # type: ignore[operator]  # the flags, an int
@@ -86,7 +88,7 @@ class FirstFrame:
         return f"\x1b[38;2;{ink};48;2;{ground}m"
 
     def _write(self, text: str) -> None:
-        os.write(sys.stdout.fileno(), text.encode(sys.stdout.encoding, "replace"))
+        os.write(sys.stderr.fileno(), text.encode(sys.stderr.encoding, "replace"))
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.close()
