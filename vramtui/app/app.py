@@ -15,10 +15,10 @@ from vramtui.app.context import AppContext
 from vramtui.app.features import Features
 from vramtui.app.feed import FeedStatus
 from vramtui.app.help.bindings import commands
-from vramtui.app.keys import APP_BINDINGS, REPLAY_BINDINGS, REPLAY_KEYS
+from vramtui.app.keys import APP_BINDINGS, HOSTS_BINDINGS, REPLAY_BINDINGS, REPLAY_KEYS
 from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.screens import ScreenRouter
-from vramtui.app.services import Services
+from vramtui.app.services import Services, session_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.cell_painter import CellPainter
 from vramtui.app.terminal.closed_screens import ClosedScreens
@@ -33,10 +33,8 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.settings import Settings
-from vramtui.monitor.fast_sampler import fast_sampler_for
 from vramtui.monitor.poller import Poller
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.replay import Recorded
 from vramtui.monitor.session import MonitorSession, Presets
 
@@ -100,8 +98,8 @@ class Dashboard(App[None]):
         services = services or Services()
         self._vanish = services.leave
         traces = TraceJobs(self, services.tracer, self.redraw)
-        self.session = _session(source, services, Predictor(estimator, traced=traces.estimate), self.settings)
-        self.state = DashboardState(self.session, hint, self.settings.columns)
+        session = session_of(source, services, lambda: Predictor(estimator, traced=traces.estimate), self.settings)
+        self.state = DashboardState(session, hint, self.settings.columns)
         self.notices = NoticeLine(self, now)
         self.shared = AppContext(self, self.state, self.redraw, self.screens, now, interval, self.notices)
         self.parts = Features(
@@ -113,8 +111,16 @@ class Dashboard(App[None]):
             forget_frame=self.painter.forget_frame,
         )
         self.screens.makers = self.parts.screens
+        if services.fleet is not None:
+            self.parts.watch_fleet(services.fleet, self.feed)
+            self._bindings = BindingsMap.merge([BindingsMap(HOSTS_BINDINGS), self._bindings])
         if preset is not None:
             self.state.show_preset(presets.get(preset))
+
+    @property
+    def session(self) -> MonitorSession:
+        """What is known of the host that is watched."""
+        return self.state.session
 
     def play(self, recording: Recorded, clock: Callable[[], float] = time.monotonic) -> None:
         """Show this recording in place of the source, from its start; before the app runs."""
@@ -226,6 +232,8 @@ class Dashboard(App[None]):
 
     def on_sample_taken(self, message: messages.SampleTaken) -> None:
         """The session takes every sample, then each feature; the screen at most two a second."""
+        if self.parts.is_of_another_host(message.sample):
+            return
         try:
             self.state.take(message.sample)
             self.parts.on_sample(message.sample)
@@ -259,8 +267,7 @@ class Dashboard(App[None]):
 
     def on_presets_read(self, message: messages.PresetsRead) -> None:
         """From now on processes are matched."""
-        if self.parts.replay is not None:
-            self.parts.replay.take_presets(message.presets)
+        self.parts.take_presets(message.presets)
         self.parts.history.begin()
         self.state.take_presets(message.presets)
         self.feed.notes = message.problems
@@ -378,18 +385,3 @@ class Dashboard(App[None]):
         yield from commands(self, self.screens.current)
         own = (command for command in super().get_system_commands(screen) if command.title == "Screenshot")
         yield from (SystemCommand(command.title, "", command.callback) for command in own)
-
-
-def _session(source: Source, services: Services, predictor: Predictor, settings: Settings) -> MonitorSession:
-    """What is known of the host that `source` shows."""
-    session = MonitorSession(
-        predictor=predictor,
-        jobs=services.jobs or no_jobs,
-        sampler=services.sampler or fast_sampler_for(source, "matched"),
-        targets="matched",
-        alert_rules=settings.alerts,
-        run_writer=services.run_writer,
-        derived=services.derived,
-    )
-    session.recorded_peaks = services.peaks
-    return session

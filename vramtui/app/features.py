@@ -9,8 +9,10 @@ from vramtui.app.editor.controller import EditorController
 from vramtui.app.export.controller import ExportController
 from vramtui.app.feature import Feature
 from vramtui.app.feed import FeedStatus
+from vramtui.app.fleet.controller import FleetController
 from vramtui.app.help.controller import HelpController
 from vramtui.app.history.controller import HistoryController
+from vramtui.app.keys import FLEET
 from vramtui.app.lab.controller import LabController
 from vramtui.app.live.alerts import AlertFeature
 from vramtui.app.live.presets import PresetReader
@@ -26,7 +28,9 @@ from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.app.watch.max_batch import MaxBatchTurns
 from vramtui.app.watch.panel_controller import PanelController
 from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import Settings
+from vramtui.monitor.fleet import Fleet
 from vramtui.monitor.replay import Recorded
 from vramtui.monitor.session import Presets
 
@@ -44,6 +48,7 @@ class Features:
 
     Attributes:
         in_order: what takes samples and is ended with the dashboard.
+        fleet: several hosts; None where there is one.
         replay: what plays a recording; None where the source is watched.
     """
 
@@ -59,6 +64,7 @@ class Features:
     ) -> None:
         self._shared = shared
         self.replay: ReplayController | None = None
+        self.fleet: FleetController | None = None
         self.traces = traces
         self.presets = PresetReader(shared, presets)
         self.alerts = AlertFeature(shared, settings.alerts)
@@ -88,12 +94,13 @@ class Features:
     @property
     def screens(self) -> Mapping[str, Callable[[], ViewScreen]]:
         """What makes each whole screen but the first."""
-        return {
+        makers: dict[str, Callable[[], ViewScreen]] = {
             "plan": self.plan.screen,
             "timeline": lambda: self.traces.screen(self._shared),
             "history": self.history.screen,
             "lab": self.lab.screen,
         }
+        return makers if self.fleet is None else {**makers, FLEET.name: self.fleet.screen}
 
     def play(self, recording: Recorded, clock: Callable[[], float]) -> None:
         """Show this recording in place of the source."""
@@ -101,6 +108,23 @@ class Features:
         self.replay = ReplayController(self._shared, recording, clock)
         # The next sample may be asked for once all the others have taken this one.
         self.in_order = (*self.in_order, self.replay)
+
+    def watch_fleet(self, fleet: Fleet, feed: FeedStatus) -> None:
+        """Several hosts: the source is the current one's."""
+        self.fleet = FleetController(self._shared, fleet, feed)
+        self.in_order = (*self.in_order, self.fleet)
+        self._shared.screens.makers = self.screens
+
+    def is_of_another_host(self, sample: Sample) -> bool:
+        """Whether a sample came too late: another host is watched by now."""
+        return self.fleet is not None and self.fleet.is_of_another(sample)
+
+    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+        """They are read: hand them to what matches beside the session that is shown."""
+        if self.replay is not None:
+            self.replay.take_presets(presets)
+        if self.fleet is not None:
+            self.fleet.take_presets(presets)
 
     def completed(self, view: View, feed: FeedStatus) -> View:
         """`view` with what header and banner say of the source and of the features; they follow what is shown."""
@@ -119,6 +143,7 @@ class Features:
             alerts=session.alerts,
             recording=self.recording.status(),
             history_error=session.run_problem,
+            has_fleet=self.fleet is not None,
         )
 
     def on_sample(self, sample: Sample) -> None:

@@ -38,6 +38,12 @@ class FeedStatus:
         self.stuck = False
         self.failure = self.failed = ""
 
+    def begin_again(self) -> None:
+        """Another host is watched from now on."""
+        self._answered_at = None
+        self.stuck = False
+        self.failure = self.failed = ""
+
     def stall(self) -> None:
         """The read under way is past its deadline."""
         if self._answered_at is None:

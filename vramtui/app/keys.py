@@ -25,6 +25,8 @@ SCREENS = (
     ScreenEntry("5", "lab", "Lab", "Lab: small experiments, step by step"),
 )
 FIRST = SCREENS[0].name
+# Where several hosts are watched.
+FLEET = ScreenEntry("6", "fleet", "Fleet", "Fleet: every GPU of every host")
 
 
 def _key(  # noqa: PLR0917 - a table of them reads best in columns
@@ -173,6 +175,17 @@ LAB_BINDINGS: list[BindingType] = [
     _problems("lab"),
     _quiet("escape", "leave_lab", "Cancel the trace; without one, back to Watch", "lab.leave"),
 ]
+FLEET_BINDINGS: list[BindingType] = [
+    _key("enter", "watch_host", "watch", "fleet.watch", "Watch the selected host", "enter"),
+    _key("slash", "filter_fleet", "filter", "fleet.filter", "Filter hosts and GPUs", "/"),
+    _key("less_than_sign", "sort_fleet(-1)", "sort", "fleet.sort_before", "Sort by the column to the left", "<"),
+    _key("greater_than_sign", "sort_fleet(1)", "sort", "fleet.sort_next", "Sort by the column to the right", ">"),
+    _key("o", "reverse_fleet", "reverse", "fleet.reverse", "Reverse order"),
+    _problems("fleet"),
+    _quiet("escape", "leave_fleet", "Clear the filter; then back to Watch", "fleet.leave"),
+]
+# The key that shows the hosts, on every screen.
+HOSTS_BINDINGS: list[BindingType] = [_quiet(FLEET.key, f"show('{FLEET.name}')", FLEET.what, "app.fleet")]
 REPLAY_KEYS = "space play · , . step · g go to · ( ) speed"
 REPLAY_BINDINGS: list[BindingType] = [
     _key("space", "pause", "play", "replay.toggle", "Play or pause; at the end: play from the start"),

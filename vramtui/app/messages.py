@@ -13,6 +13,7 @@ from vramtui.monitor.poller import ReadResult
 
 if TYPE_CHECKING:
     from vramtui.core.runs.run_list import RunColumn
+    from vramtui.monitor.fleet import FleetColumn
 
 
 @dataclass
@@ -80,6 +81,20 @@ class GpuChosen(Message):
     """A GPU's bar was clicked."""
 
     uuid: str
+
+
+@dataclass
+class FleetRowChosen(Message):
+    """A GPU of a host was chosen: the host's name and the GPU's uuid."""
+
+    row: tuple[str, str]
+
+
+@dataclass
+class FleetSortChosen(Message):
+    """The heading of a column of the hosts was clicked."""
+
+    column: "FleetColumn"
 
 
 @dataclass

@@ -1,8 +1,15 @@
 """What the dashboard uses of the outside world, handed in once by whoever starts it."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from vramtui.core.observation.source import Source
+from vramtui.core.schema.settings import Settings
+from vramtui.monitor.fast_sampler import fast_sampler_for
+from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.probes import no_jobs
+from vramtui.monitor.session import MonitorSession
 
 if TYPE_CHECKING:
     from vramtui.app.export.controller import Save, SnapshotWriter
@@ -13,6 +20,7 @@ if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.fast_sampler import FastSampler
+    from vramtui.monitor.fleet import Fleet
     from vramtui.monitor.recorder import RecordingFactory
     from vramtui.monitor.run_writer import RunWriter
     from vramtui.monitor.session import RecordedPeaks
@@ -35,6 +43,7 @@ class Services:
         leave: puts away what this process has made for others; takes no time.
         experiment: runs one of the lab's experiments; may take seconds.
         derived: finds presets for processes that none matches.
+        fleet: several hosts, of which the source is the current one; None where there is one.
         peaks: peaks up to a time that no sample shows, as another host tells them.
     """
 
@@ -52,3 +61,27 @@ class Services:
     jobs: "Callable[[], Sequence[ObservedJob]] | None" = None
     derived: "DerivedPresets | None" = None
     peaks: "RecordedPeaks | None" = None
+    fleet: "Fleet | None" = None
+
+
+def session_of(
+    source: Source, services: Services, predictor: Callable[[], Predictor], settings: Settings
+) -> MonitorSession:
+    """What is known of the host that `source` shows; of several, that of the current one."""
+    if services.fleet is not None:
+        return services.fleet.begin(
+            lambda host: session_of(
+                host.source, replace(services, fleet=None, jobs=host.jobs, peaks=host.peaks), predictor, settings
+            )
+        )
+    session = MonitorSession(
+        predictor=predictor(),
+        jobs=services.jobs or no_jobs,
+        sampler=services.sampler or fast_sampler_for(source, "matched"),
+        targets="matched",
+        alert_rules=settings.alerts,
+        run_writer=services.run_writer,
+        derived=services.derived,
+    )
+    session.recorded_peaks = services.peaks
+    return session

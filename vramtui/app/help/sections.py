@@ -8,10 +8,12 @@ from textual.keys import format_key
 
 from vramtui.app.editor.form.panel import FORM_BINDINGS
 from vramtui.app.editor.keys import EDITOR_BINDINGS
+from vramtui.app.fleet.table import FleetRows
 from vramtui.app.history.run_table import RunRows
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.keys import (
     APP_BINDINGS,
+    FLEET_BINDINGS,
     HISTORY_BINDINGS,
     LAB_BINDINGS,
     PLAN_BINDINGS,
@@ -79,6 +81,11 @@ LAB = (
     " against PREDICTED.\n"
     "Below are the allocator's segments at the selected step: bright is new since the step before."
 )
+FLEET_ABOUT = (
+    "With --host and several names, 6 shows a line for each GPU of each host, and below what each user holds on all of"
+    " them. A host that has sent nothing for three intervals is down, however its connection looks.\n"
+    "A filter is words from any column, or from one: host:gpu01 user:anna gpu:0 state:down."
+)
 FORM = (
     "Typing into a field changes the text at once, and Esc reverts it. ‹ › step a value, a letter finds a choice,"
     " and grey values are defaults. ✗ marks an error, * an unsaved change.\n"
@@ -99,6 +106,8 @@ SECTIONS = (
     Section("run.", "One run", RunWindow.BINDINGS),
     Section("experiment.", "Steps of an experiment", LabSteps.BINDINGS, LAB),
     Section("lab.", "Lab", LAB_BINDINGS),
+    Section("fleet.", "Fleet, with several hosts", FLEET_BINDINGS, FLEET_ABOUT),
+    Section("fleet_rows.", "List of hosts", FleetRows.BINDINGS),
     Section("replay.", "While a recording is played", REPLAY_BINDINGS),
     Section("form.", "Preset editor: form", FORM_BINDINGS, FORM),
     Section("editor.", "Preset editor", EDITOR_BINDINGS),

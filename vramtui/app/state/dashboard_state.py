@@ -35,13 +35,11 @@ class DashboardState:
 
     def __init__(self, session: MonitorSession, hint: str = "", columns: ColumnSettings | None = None) -> None:
         self.session = session
-        self.paused = False
-        self.hint = hint
+        self.paused, self.hint = False, hint
         self.panel_key: str | None = None
         self.span = SPANS[0]
         self.sort: SortColumn = "gpu"
-        self.reverse = False
-        self.filter = ""
+        self.reverse, self.filter = False, ""
         self._settings = columns or ColumnSettings()
         self.columns: tuple[SortColumn, ...] = self._settings.processes or ()
         self._predicts = False
@@ -86,6 +84,13 @@ class DashboardState:
         return self.session.jobs
 
     # --- what comes in -------------------------------------------------------------------------------------------
+
+    def watch(self, session: MonitorSession) -> None:
+        """Show another host from now on. What a person chose of the table stays; rows were of the host before."""
+        self.session, self.paused = session, False
+        self._held = self._chosen = self._followed = self._visible = self._shown = self._listing = None
+        if session.sample is not None:
+            self._show(session.sample)
 
     def take(self, sample: Sample) -> None:
         """Note a sample. While paused it goes into the session only."""

@@ -192,7 +192,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     `totals` stand below the rows. `columns` are those that a person asked for, none where the width decides, and
     `predicts` says that a process has had a prediction, so that there are columns for it.
     `held` says that rows keep their order because one was chosen by hand.
-    `history_error` says why runs are not written down.
+    `history_error` says why runs are not written down. `has_fleet` says that there are other hosts beside this one.
     """
 
     sample: Sample | None = None
@@ -219,6 +219,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     hint: str = ""
     notes: tuple[str, ...] = ()
     history_error: str = ""
+    has_fleet: bool = False
     alerts: tuple[Alert, ...] = ()
     interval: float = 1.0
     recording: RecordingStatus | None = None

@@ -6,7 +6,7 @@ from rich.cells import cell_len
 from textual import events
 from textual.strip import Strip
 
-from vramtui.app.keys import SCREENS
+from vramtui.app.keys import FLEET, SCREENS, ScreenEntry
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, between, fit
@@ -34,7 +34,7 @@ class Header(Lines[View]):
     async def on_click(self, event: events.Click) -> None:
         """A click on a screen's name shows it; elsewhere it shows the problems."""
         x = len(NAME)
-        for place in SCREENS:
+        for place in SCREENS if self.view is None else _screens(self.view):
             x += len(place.key) + len(place.title) + 3
             if event.x < x:
                 if event.x >= len(NAME):
@@ -43,12 +43,16 @@ class Header(Lines[View]):
         await self.app.run_action("app.problems")
 
 
+def _screens(view: View) -> tuple[ScreenEntry, ...]:
+    return (*SCREENS, FLEET) if view.has_fleet else SCREENS
+
+
 def _left(view: View, palette: Palette, current: str, room: int) -> list[Piece]:
     """Name and screens, then the host and what else is known of it, as far as each fits whole."""
     name: Piece = (NAME, palette.ink("primary", "bar", bold=True))
     dim = palette.ink("muted", "bar")
     screens = [name]
-    for place in SCREENS:
+    for place in _screens(view):
         style = palette.ink("tab", "cursor", bold=True) if place.title == current else dim
         screens.append((f" {place.key} {place.title} ", style))
     if view.sample is None:

@@ -3,6 +3,7 @@
 import gc
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,7 @@ from vramtui.monitor.run_writer import HistoryRunWriter
 
 if TYPE_CHECKING:
     from vramtui.app.services import Services
+    from vramtui.monitor.fleet import Fleet
 
 WELCOMED = "welcomed"
 # The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own.
@@ -76,10 +78,11 @@ def _open(
         os.environ.pop(name, None)
     settings = read_config()
     preset = preset or settings.dashboard.preset
+    pace = interval or settings.dashboard.interval
     if hosts:
-        opened = _one(open_hosts(hosts, interval or settings.dashboard.interval, demo or replay or feed))
+        opened, fleet = _watched(open_hosts(hosts, pace, demo or replay or feed), pace)
     else:
-        opened = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True)
+        opened, fleet = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True), None
     give_keys(feed)
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
@@ -87,7 +90,7 @@ def _open(
     if preset is not None:
         library.get(preset)
     with FirstFrame(settings.dashboard.theme) as frame:
-        poller = _begun_poller(opened, interval or settings.dashboard.interval, frame)
+        poller = None if fleet is not None else _begun_poller(opened, pace, frame)
         from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
         _check_keys(settings)
@@ -95,11 +98,11 @@ def _open(
             source=opened.source,
             presets=library,
             poller=poller,
-            interval=interval or settings.dashboard.interval,
+            interval=pace,
             banner=opened.banner,
             preset=preset,
             settings=settings,
-            services=_services(opened, settings, demo=demo, read_only=read_only),
+            services=replace(_services(opened, settings, demo=demo, read_only=read_only), fleet=fleet),
             hint=first_time_hint(data_dir() / WELCOMED),
         )
         if opened.past is not None:
@@ -145,10 +148,14 @@ def _check_keys(settings: Settings) -> None:
         raise UserError(f"{config_dir() / CONFIG}: {error}") from None
 
 
-def _one(hosts: dict[str, OpenedSource]) -> OpenedSource:
-    if len(hosts) > 1:
-        raise UserError("the dashboard watches one host at a time; `ps` and `record` take several")
-    return hosts.popitem()[1]
+def _watched(hosts: dict[str, OpenedSource], interval: float) -> "tuple[OpenedSource, Fleet | None]":
+    """The source of the one host, or of all of them, whose current one is watched."""
+    if len(hosts) == 1:
+        return hosts.popitem()[1], None
+    from vramtui.monitor.fleet import Fleet, RemoteHost  # noqa: PLC0415 - only where there are several
+
+    fleet = Fleet([RemoteHost(name, one.source, one.jobs or tuple, one.peaks) for name, one in hosts.items()], interval)
+    return OpenedSource(fleet, elsewhere=True), fleet
 
 
 def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool) -> "Services":

@@ -1,0 +1,146 @@
+"""The Fleet screen: a line for each GPU of each host, filtered and sorted, and Enter watches one."""
+
+import msgspec
+import pytest
+
+from tests.app.driving import climbing, dashboard, screen_text, settle
+from tests.app.stand_ins import FixedPresets, RoundEstimator
+from vramtui.app.app import Dashboard
+from vramtui.app.fleet.model import FleetModel, FleetRow, holds
+from vramtui.app.fleet.screen import FleetScreen
+from vramtui.app.services import Services
+from vramtui.app.watch.screen import Watch
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.units import GIB
+from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.monitor.fleet import Fleet, GpuSummary, HostSummary, RemoteHost
+
+
+class Far:
+    """A host with two GPUs, or one that cannot be reached."""
+
+    def __init__(self, name: str, user: str = "", *, failure: str = "") -> None:
+        self.name = name
+        self._user = user
+        self._failure = failure
+
+    def read(self) -> Sample:
+        if self._failure:
+            raise SourceFailed(self._failure)
+        memory = Memory(total=80 * GIB, used=8 * GIB, free=72 * GIB)
+        row = Process(pid=7, type="C", used_memory=7 * GIB, user=self._user, command=f"train on {self.name}")
+        gpus = tuple(Gpu(index=at, uuid=f"GPU-{at}", name="NVIDIA H100", memory=memory) for at in range(2))
+        gpus = (msgspec.structs.replace(gpus[0], processes=(row,)), gpus[1])
+        return Sample(taken_at=100.0, source="ssh", host=Host(name=self.name), gpus=gpus)
+
+    def close(self) -> None:
+        pass
+
+
+def three() -> Fleet:
+    hosts = (Far("gpu01", "anna"), Far("gpu02", "bo"), Far("gpu03", failure="gpu03: it refuses connections."))
+    return Fleet([RemoteHost(far.name, far) for far in hosts], 0.1)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 35), (200, 50)])
+async def test_every_host_has_its_lines_and_enter_watches_one(size: tuple[int, int]) -> None:
+    fleet = three()
+    app = Dashboard(fleet, FixedPresets(), estimator=RoundEstimator(), services=Services(fleet=fleet))
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("6")
+        for _ in range(100):
+            await settle(app, pilot)
+            app.draw()
+            text = screen_text(app)
+            if "2 of 3 hosts up" in text and "refuses" in text:
+                break
+            await pilot.pause(0.05)
+        assert isinstance(app.screen, FleetScreen)
+        assert "Fleet · 2 of 3 hosts up · 5 GPUs · 32.0 of 320.0 GiB" in text
+        assert "down: it refuses connections" in text
+        assert "anna 7.0  bo 7.0" in text
+        await pilot.press("down", "down", "enter")
+        await settle(app, pilot)
+        assert isinstance(app.screen, Watch)
+        assert "train on gpu02" in screen_text(app)
+        assert app.session is fleet.switch("gpu02")
+
+
+async def test_one_host_has_no_fleet() -> None:
+    async with dashboard(climbing(), (120, 35)) as (app, pilot):
+        await pilot.press("6")
+        await settle(app, pilot)
+        assert isinstance(app.screen, Watch)
+        assert "6 Fleet" not in screen_text(app)
+
+
+def gpu(index: int, used: int | None, users: dict[str, int]) -> GpuSummary:
+    return GpuSummary(
+        index=index,
+        uuid=f"GPU-{index}",
+        name="NVIDIA H100",
+        state="ok",
+        reason="",
+        used=used,
+        total=80,
+        predicted=None,
+        utilization=None,
+        processes=1,
+        users=users,
+    )
+
+
+HOSTS = (
+    HostSummary(name="a1", gpus=(gpu(0, 5, {"anna": 5}), gpu(1, None, {})), is_up=True, age=0.1),
+    HostSummary(name="b2", gpus=(gpu(0, 70, {"bo": 60, "anna": 1}),), is_up=False, age=65.0, failure="no answer"),
+    HostSummary(name="c3", failure="connecting"),
+)
+
+
+def test_rows_are_in_the_order_that_is_asked_for() -> None:
+    model = FleetModel()
+
+    def order() -> list[str]:
+        return [f"{row.host.name}/{'-' if row.gpu is None else row.gpu.index}" for row in model.view(HOSTS, "a1").rows]
+
+    assert order() == ["a1/0", "a1/1", "b2/0", "c3/-"]
+    model.sort_by("used")
+    assert order() == ["b2/0", "a1/0", "a1/1", "c3/-"]  # what is not known comes last
+    model.sort_by("used")
+    assert order() == ["a1/0", "b2/0", "a1/1", "c3/-"]
+    model.sort_by("host")
+    model.sort_by("host")
+    assert order() == ["c3/-", "b2/0", "a1/1", "a1/0"]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ("", ["a1", "a1", "b2", "c3"]),
+        ("anna", ["a1", "b2"]),
+        ("user:bo", ["b2"]),
+        ("host:a", ["a1", "a1"]),
+        ("gpu:1", ["a1"]),
+        ("state:down", ["b2"]),
+        ("host:a user:bo", []),
+    ],
+)
+def test_a_filter_is_words_or_forms(words: str, found: list[str]) -> None:
+    rows = [FleetRow(host, one) for host in HOSTS for one in (host.gpus or (None,))]
+    assert [row.host.name for row in rows if holds(row, words)] == found
+
+
+def test_what_is_down_says_for_how_long_and_why() -> None:
+    assert FleetRow(HOSTS[1], HOSTS[1].gpus[0]).state == "down for 1 m 05 s: no answer"
+    assert FleetRow(HOSTS[2], None).state == "connecting"
+    assert FleetRow(HOSTS[0], HOSTS[0].gpus[0]).state == "up"
+
+
+def test_the_cursor_stays_with_its_gpu() -> None:
+    model = FleetModel()
+    model.view(HOSTS, "a1")
+    model.choose(("b2", "GPU-0"))
+    model.sort_by("used")
+    assert model.view(HOSTS, "a1").chosen == ("b2", "GPU-0")
+    model.filter = "host:a"
+    assert model.view(HOSTS, "a1").chosen == ("a1", "GPU-0")

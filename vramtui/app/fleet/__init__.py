@@ -1,0 +1,1 @@
+"""The Fleet screen: many hosts, a line for each of their GPUs."""

@@ -1,0 +1,70 @@
+"""Several hosts in one dashboard: which of them is watched, and the Fleet screen."""
+
+from typing import TYPE_CHECKING
+
+from vramtui.app.context import AppContext
+from vramtui.app.feature import Feature
+from vramtui.app.feed import FeedStatus
+from vramtui.app.fleet.model import FleetModel
+from vramtui.app.keys import FIRST
+from vramtui.core.observation.readings import Sample
+from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.fleet import Fleet
+
+if TYPE_CHECKING:
+    from vramtui.app.fleet.model import FleetView
+    from vramtui.app.ui.view_screen import ViewScreen
+
+
+class FleetController(Feature):
+    """Hands each host's samples to its own session: the current one's through the dashboard, the others' beside it.
+
+    Args:
+        shared: the dashboard's own parts.
+        fleet: all hosts.
+        feed: what is said of the current one's answers.
+    """
+
+    def __init__(self, shared: AppContext, fleet: Fleet, feed: FeedStatus) -> None:
+        self.model = FleetModel()
+        self._shared = shared
+        self._fleet = fleet
+        self._feed = feed
+
+    def screen(self) -> "ViewScreen":
+        """A new Fleet screen."""
+        from vramtui.app.fleet.screen import FleetScreen  # noqa: PLC0415 - not needed for the first paint
+
+        return FleetScreen(self._shared, self)
+
+    def view(self) -> "FleetView":
+        """What the screen shows."""
+        return self.model.view(self._fleet.summaries(), self._fleet.current)
+
+    def is_of_another(self, sample: Sample) -> bool:
+        """Whether a sample was on its way when another host became the current one; it is in no session then."""
+        return not self._fleet.is_current(sample)
+
+    def on_sample(self, sample: Sample) -> None:
+        """The current host's session has taken it."""
+        del sample
+        self._fleet.taken()
+
+    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+        """Match the other hosts' processes too."""
+        self._fleet.take_presets(presets)
+
+    def watch_chosen(self) -> None:
+        """Watch the host of the chosen row."""
+        row = self.model.chosen
+        if row is None:
+            return
+        if row.host.name != self._fleet.current:
+            self._shared.state.watch(self._fleet.switch(row.host.name))
+            self._feed.begin_again()
+        self._shared.screens.show(FIRST)
+        self._shared.redraw.now()
+
+    def close(self) -> None:
+        """End every connection."""
+        self._fleet.close()

@@ -1,0 +1,147 @@
+"""What the Fleet screen shows: rows by host and GPU, in order and filtered, and what was chosen among them."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, get_args
+
+import msgspec
+
+from vramtui.core.base.units import format_duration
+from vramtui.monitor.fleet import FleetColumn, GpuSummary, HostSummary, user_totals
+
+COLUMNS: tuple[FleetColumn, ...] = get_args(FleetColumn)
+FROM_THE_LARGEST: frozenset[FleetColumn] = frozenset({"used", "predicted", "utilization"})
+FORMS = ("host", "user", "gpu", "state")
+
+
+class FleetRow(msgspec.Struct, frozen=True):
+    """A GPU of a host; `gpu` is None of a host of which none is known."""
+
+    host: HostSummary
+    gpu: GpuSummary | None
+
+    @property
+    def id(self) -> tuple[str, str]:
+        """What stays the same while all else about it changes."""
+        return self.host.name, "" if self.gpu is None else self.gpu.uuid
+
+    @property
+    def state(self) -> str:
+        """How it is: nothing old is ever said to be up."""
+        if not self.host.is_up:
+            age = "" if self.host.age is None else f" for {format_duration(self.host.age)}"
+            words = self.host.failure.removeprefix(f"{self.host.name}: ").rstrip(".")
+            return f"down{age}: {words}" if words != "connecting" else words
+        if self.gpu is None:
+            return "no GPU"
+        if self.gpu.state != "ok":
+            return f"{self.gpu.state}: {self.gpu.reason}" if self.gpu.reason else self.gpu.state
+        return f"{self.host.alerts} alert{'s' if self.host.alerts > 1 else ''}" if self.host.alerts else "up"
+
+    @property
+    def users(self) -> str:
+        """Who holds memory there, who holds most first."""
+        known = {} if self.gpu is None else self.gpu.users
+        return " ".join(user for user, _ in sorted(known.items(), key=lambda entry: -entry[1]))
+
+
+class FleetView(msgspec.Struct, frozen=True):
+    """The rows; `totals` by user, and how many hosts there are and are up."""
+
+    rows: tuple[FleetRow, ...] = ()
+    chosen: tuple[str, str] | None = None
+    current: str = ""
+    sort: FleetColumn = "host"
+    reverse: bool = False
+    filter: str = ""
+    total: int = 0
+    hosts: int = 0
+    up: int = 0
+    used: int = 0
+    capacity: int = 0
+    totals: tuple[tuple[str, int], ...] = ()
+
+
+_KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
+    "gpu": lambda row: None if row.gpu is None else (row.gpu.name, row.gpu.index),
+    "used": lambda row: None if row.gpu is None else row.gpu.used,
+    "predicted": lambda row: None if row.gpu is None else row.gpu.predicted,
+    "utilization": lambda row: None if row.gpu is None else row.gpu.utilization,
+    "state": lambda row: row.state,
+    "users": lambda row: row.users or None,
+}
+
+
+class FleetModel:
+    """Knows what a person chose: order, filter, row."""
+
+    def __init__(self) -> None:
+        self.sort: FleetColumn = "host"
+        self.reverse = False
+        self.filter = ""
+        self._chosen: tuple[str, str] | None = None
+        self._rows: tuple[FleetRow, ...] = ()
+
+    def choose(self, row: tuple[str, str]) -> None:
+        """Put the cursor on this one."""
+        self._chosen = row
+
+    @property
+    def chosen(self) -> FleetRow | None:
+        """The row under the cursor."""
+        return next((row for row in self._rows if row.id == self._chosen), self._rows[0] if self._rows else None)
+
+    def sort_by(self, column: FleetColumn) -> None:
+        """Sort by it; by the same one again: the other way round."""
+        self.reverse = not self.reverse if column == self.sort else False
+        self.sort = column
+
+    def sort_next(self, direction: int) -> None:
+        """Sort by the column beside the present one."""
+        self.sort_by(COLUMNS[(COLUMNS.index(self.sort) + direction) % len(COLUMNS)])
+
+    def view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
+        """What there is to show."""
+        every = [FleetRow(host, gpu) for host in hosts for gpu in (host.gpus or (None,))]
+        rows = self._rows = tuple(self._in_order([row for row in every if holds(row, self.filter)]))
+        up = [gpu for host in hosts if host.is_up for gpu in host.gpus]
+        chosen = self.chosen
+        return FleetView(
+            rows=rows,
+            chosen=None if chosen is None else chosen.id,
+            current=current,
+            sort=self.sort,
+            reverse=self.reverse,
+            filter=self.filter,
+            total=len(every),
+            hosts=len(hosts),
+            up=sum(host.is_up for host in hosts),
+            used=sum(gpu.used or 0 for gpu in up),
+            capacity=sum(gpu.total or 0 for gpu in up),
+            totals=tuple(user_totals(hosts).items()),
+        )
+
+    def _in_order(self, rows: list[FleetRow]) -> list[FleetRow]:
+        if self.sort == "host":
+            return rows[::-1] if self.reverse else rows
+        key = _KEYS[self.sort]
+        known = [row for row in rows if key(row) is not None]
+        known.sort(key=key, reverse=(self.sort in FROM_THE_LARGEST) != self.reverse)
+        return known + [row for row in rows if key(row) is None]
+
+
+def holds(row: FleetRow, wanted: str) -> bool:
+    """Whether a row has every word: anywhere, or where `host:`, `user:`, `gpu:` or `state:` says."""
+    name = "" if row.gpu is None else f"{row.gpu.index} {row.gpu.name}"
+    texts = {"host": row.host.name, "user": row.users, "gpu": name, "state": row.state}
+    every = " ".join(texts.values()).lower()
+    for word in wanted.lower().split():
+        form, colon, value = word.partition(":")
+        if colon and form in FORMS:
+            if form in {"user", "gpu"}:
+                if value and value not in texts[form].lower().split():
+                    return False
+            elif value not in texts[form].lower():
+                return False
+        elif word not in every:
+            return False
+    return True

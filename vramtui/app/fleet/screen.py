@@ -1,0 +1,90 @@
+"""The Fleet screen."""
+
+from textual.app import ComposeResult
+
+from vramtui.app.context import AppContext
+from vramtui.app.fleet.controller import FleetController
+from vramtui.app.fleet.model import FleetView
+from vramtui.app.fleet.table import FleetTable
+from vramtui.app.keys import FIRST, FLEET, FLEET_BINDINGS
+from vramtui.app.messages import FleetRowChosen, FleetSortChosen
+from vramtui.app.state.view import View
+from vramtui.app.ui.filter_bar import FilterBar
+from vramtui.app.ui.header import Header
+from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.view_screen import ViewScreen
+
+FILTER = "filter: words, or host:gpu01 user:anna gpu:0 state:down"
+
+
+class FleetScreen(ViewScreen):
+    """A line for each GPU of each host."""
+
+    DEFAULT_CSS = """
+    FleetScreen {
+        layout: vertical; background: $background;
+        Header, KeyBar { height: 1; }
+        FleetTable { height: 1fr; }
+    }
+    """
+    BINDINGS = FLEET_BINDINGS
+    PLACE = FLEET.name
+    FIRST_FOCUS = "FleetRows"
+
+    def __init__(self, shared: AppContext, fleet: FleetController) -> None:
+        super().__init__()
+        self._shared = shared
+        self._fleet = fleet
+        self._model = fleet.model
+
+    def compose(self) -> ComposeResult:
+        """All panels."""
+        yield Header(FLEET.title)
+        yield FleetTable()
+        yield KeyBar()
+
+    def panels_view(self, view: View) -> FleetView:
+        """The hosts as they are now."""
+        del view
+        return self._fleet.view()
+
+    def on_fleet_row_chosen(self, message: FleetRowChosen) -> None:
+        """Another row has the cursor."""
+        self._model.choose(message.row)
+        self._shared.redraw.now()
+
+    def on_fleet_sort_chosen(self, message: FleetSortChosen) -> None:
+        """A heading was clicked."""
+        self._model.sort_by(message.column)
+        self._shared.redraw.now()
+
+    def action_sort_fleet(self, direction: int) -> None:
+        """Sort by the next column."""
+        self._model.sort_next(direction)
+        self._shared.redraw.now()
+
+    def action_reverse_fleet(self) -> None:
+        """The other way round."""
+        self._model.sort_by(self._model.sort)
+        self._shared.redraw.now()
+
+    def action_filter_fleet(self) -> None:
+        """Ask for the words that rows must hold."""
+        if not self.query(FilterBar):
+            bar = FilterBar(self._model.filter, placeholder=FILTER, rows="#fleet", typed=self._set_filter)
+            self.mount(bar, before="KeyBar")
+
+    def _set_filter(self, text: str) -> None:
+        self._model.filter = text
+        self._shared.redraw.now()
+
+    def action_watch_host(self) -> None:
+        """Watch the chosen row's host."""
+        self._fleet.watch_chosen()
+
+    def action_leave_fleet(self) -> None:
+        """Escape: first the filter, then the screen."""
+        if self._model.filter:
+            self._set_filter("")
+        else:
+            self._shared.screens.show(FIRST)

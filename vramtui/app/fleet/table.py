@@ -1,0 +1,179 @@
+"""The list of hosts and GPUs, and below it what each user holds on all of them."""
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from rich.style import Style
+from textual.message import Message
+from textual.strip import Strip
+
+from vramtui.app.fleet.model import FROM_THE_LARGEST, FleetRow, FleetView
+from vramtui.app.messages import FleetRowChosen, FleetSortChosen
+from vramtui.app.themes import Palette
+from vramtui.app.ui.columns import Column, cell, filled, under_cursor
+from vramtui.app.ui.cursor_list import CursorRows, moving_keys
+from vramtui.app.ui.lines import Lines, Piece, fit, strip, wrap
+from vramtui.app.ui.list_frame import ListFrame, SortHeading
+from vramtui.core.base.text import printable
+from vramtui.core.base.units import UNKNOWN, format_gib
+from vramtui.monitor.fleet import FleetColumn, GpuSummary
+
+WIDE = 100
+BAR = 12  # cells of the bar of what is in use
+_WIDE: tuple[Column[FleetColumn], ...] = (
+    Column("host", "HOST", 20),
+    Column("gpu", "GPU", 20),
+    Column("used", "USED GiB", 28, numeric=True),
+    Column("predicted", "PREDICTED", 11, numeric=True),
+    Column("utilization", "UTIL", 7, numeric=True),
+    Column("users", "USERS", 18),
+    Column("state", "STATE", 0),
+)
+_NARROW: tuple[Column[FleetColumn], ...] = (
+    Column("host", "HOST", 14),
+    Column("gpu", "GPU", 12),
+    Column("used", "USED GiB", 14, numeric=True),
+    Column("predicted", "PRED", 7, numeric=True),
+    Column("utilization", "UTIL", 6, numeric=True),
+    Column("state", "STATE", 0),
+)
+
+
+@lru_cache(maxsize=16)
+def columns_for(breadth: int) -> tuple[Column[FleetColumn], ...]:
+    """The columns of a list so wide, the last of which is left to a scroll bar."""
+    return filled(_WIDE if breadth >= WIDE else _NARROW, breadth - 1, least=6)
+
+
+@lru_cache(maxsize=16)
+def _with_reason(columns: tuple[Column[FleetColumn], ...], *, has_gpu: bool) -> tuple[Column[FleetColumn], ...]:
+    """Of a host that is down: its name, which GPU, and in all that is left why."""
+    kept = columns[: 2 if has_gpu else 1]
+    return (*kept, Column("state", "STATE", sum(column.width for column in columns[len(kept) :])))
+
+
+class FleetHeading(SortHeading[FleetView, FleetColumn]):
+    """The columns."""
+
+    def columns(self, width: int) -> tuple[Column[FleetColumn], ...]:
+        """Those of the rows below."""
+        return columns_for(width)
+
+    def sorting(self, view: FleetView) -> tuple[FleetColumn, bool]:
+        """Figures begin with the largest."""
+        return view.sort, (view.sort in FROM_THE_LARGEST) != view.reverse
+
+    def choice(self, column: FleetColumn) -> Message:
+        """Sort by it."""
+        return FleetSortChosen(column)
+
+
+class FleetRows(CursorRows[FleetView, FleetRow]):
+    """A row for each GPU; the cursor is what Enter watches."""
+
+    BINDINGS = moving_keys("fleet_rows")
+    OPENS = "screen.watch_host"
+
+    def rows_of(self, view: FleetView) -> Sequence[FleetRow]:
+        """Filtered and in order."""
+        return view.rows
+
+    def cursor_of(self, view: FleetView) -> int:
+        """Where the chosen one stands."""
+        return next((at for at, row in enumerate(view.rows) if row.id == view.chosen), 0)
+
+    def line_of(self, row: FleetRow, palette: Palette, width: int, cursor: str | None) -> Strip:
+        """One GPU."""
+        on = cursor or "background"
+        current = self.view is not None and self.view.current == row.host.name
+        pieces: list[Piece] = []
+        columns = columns_for(self.breadth)
+        for column in columns if row.host.is_up else _with_reason(columns, has_gpu=row.gpu is not None):
+            text = _text(row, column.name, wide=self.breadth >= WIDE)
+            pieces.append((cell(text, column), _style(row, column.name, palette, on, current=current)))
+        return strip(under_cursor(pieces, cursor), self.breadth, palette.ink("foreground", on)).crop(0, width)
+
+    def sentences(self, view: FleetView, width: int) -> Sequence[str]:
+        """Why there are no rows."""
+        if view.filter:
+            return wrap(f"No GPU matches “{printable(view.filter)}”. Esc clears the filter.", width)
+        return ["Connecting …"]
+
+    def choice(self, row: FleetRow) -> Message:
+        """This one."""
+        return FleetRowChosen(row.id)
+
+
+class UserTotals(Lines[FleetView]):
+    """What each user holds on all hosts that are up."""
+
+    DEFAULT_CSS = "UserTotals { height: 1; }"
+
+    def build(self, view: FleetView, palette: Palette, width: int, height: int) -> list[Strip]:
+        """One line; who holds most first, as many as fit."""
+        del height
+        text = f" all {format_gib(view.used)} GiB "
+        for user, size in view.totals:
+            more = f" {printable(user)} {format_gib(size)} "
+            if len(text) + len(more) > width:
+                break
+            text += more
+        return [strip([(fit(text, width), palette.dim)], width, palette.text)]
+
+
+class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
+    """Heading, rows and totals in a frame."""
+
+    def __init__(self) -> None:
+        super().__init__(FleetHeading(), FleetRows(id="fleet"), UserTotals())
+
+    def titles(self, view: FleetView) -> tuple[str, str]:
+        """How many hosts are up; what the filter is."""
+        count = f"{len(view.rows)} of {view.total} GPUs" if view.filter else f"{view.total} GPUs"
+        below = f"filter: {printable(view.filter)}, Esc shows all" if view.filter else ""
+        memory = f" · {format_gib(view.used)} of {format_gib(view.capacity)} GiB" if view.capacity else ""
+        return f"Fleet · {view.up} of {view.hosts} hosts up · {count}{memory}", below
+
+
+def _text(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
+    if column == "host":
+        return printable(row.host.name)
+    if column == "state":
+        return printable(row.state)
+    return "" if row.gpu is None else _of_gpu(row.gpu, row, column, wide=wide)
+
+
+def _of_gpu(gpu: GpuSummary, row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
+    if column == "gpu":
+        return f"{gpu.index} {printable(gpu.name).removeprefix('NVIDIA ').removeprefix('GeForce ')}"
+    if column == "users":
+        return printable(row.users)
+    if not row.host.is_up:
+        return UNKNOWN
+    if column == "utilization":
+        return UNKNOWN if gpu.utilization is None else f"{gpu.utilization} %"
+    if column == "predicted":
+        return format_gib(gpu.predicted)
+    sizes = f"{format_gib(gpu.used)}/{format_gib(gpu.total)}"
+    return f"{_bar(gpu.used, gpu.total)} {sizes:>14}" if wide else sizes
+
+
+def _bar(used: int | None, total: int | None) -> str:
+    """How full it is; the figures beside it say the same."""
+    full = 0 if used is None or not total else round(BAR * min(used, total) / total)
+    return "█" * full + "░" * (BAR - full)
+
+
+def _style(row: FleetRow, column: FleetColumn, palette: Palette, on: str, *, current: bool) -> Style:
+    colour = "foreground"
+    if not row.host.is_up:
+        colour = "error" if column == "state" and row.state != "connecting" else "muted"
+    elif column == "host" and current:
+        colour = "primary"
+    elif column == "predicted" and row.gpu is not None and row.gpu.predicted:
+        colour = "prediction"
+    elif column == "state":
+        colour = "success" if row.state == "up" else "warning"
+    elif column == "users":
+        colour = "muted"
+    return palette.ink(colour, on)

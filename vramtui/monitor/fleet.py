@@ -1,0 +1,256 @@
+"""Many hosts at once: each with a thread, a session and a summary; one of them is watched closely."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
+from vramtui.core.observation.source import Source
+from vramtui.core.schema.preset import PresetFile
+from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
+from vramtui.monitor.probes import Jobs, no_jobs
+from vramtui.monitor.session import MonitorSession, RecordedPeaks
+
+INTERVALS = 3  # without a sample, after which what is known of a host is no longer its state
+LEAST = 3.0  # seconds without one that are never too long
+GIVEN = 8  # samples that may be on their way to the screen
+# What the GPUs of many hosts can be sorted by.
+FleetColumn = Literal["host", "gpu", "used", "predicted", "utilization", "state", "users"]
+
+
+@dataclass(frozen=True)
+class RemoteHost:
+    """A host: its name as a person wrote it, where its samples come from, and what else it tells."""
+
+    name: str
+    source: Source
+    jobs: Jobs = no_jobs
+    peaks: RecordedPeaks | None = None
+
+
+class GpuSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A GPU in a line; bytes. `predicted` is the sum of the predicted peaks of its matched processes.
+
+    Attributes:
+        users: bytes that each user's processes hold.
+    """
+
+    index: int
+    uuid: str
+    name: str
+    state: str
+    reason: str
+    used: int | None
+    total: int | None
+    predicted: int | None
+    utilization: int | None
+    processes: int
+    users: dict[str, int]
+
+
+class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A host as it is by now. `is_up` only while samples come; `age` in seconds since the latest, None before one."""
+
+    name: str
+    gpus: tuple[GpuSummary, ...] = ()
+    is_up: bool = False
+    age: float | None = None
+    failure: str = ""
+    alerts: int = 0
+
+
+MakeSession = Callable[[RemoteHost], MonitorSession]
+
+
+class _Entry:
+    """One host; `lock` is held by whoever uses its session while it is not the current one."""
+
+    def __init__(self, host: RemoteHost, session: MonitorSession) -> None:
+        self.host = host
+        self.session = session
+        self.lock = threading.Lock()
+        self.gpus: tuple[GpuSummary, ...] = ()
+        self.alerts = 0
+        self.arrived: float | None = None
+        self.failure: SourceFailed | None = None
+        self.fresh: Sample | None = None
+        self.given: deque[Sample] = deque(maxlen=GIVEN)
+
+
+class Fleet:
+    """Reads every host on a thread of its own; one that hangs holds up no other.
+
+    It is a source as well: that of the current host, which the dashboard watches. The sessions of the others take
+    their samples here.
+
+    Args:
+        hosts: at least one; the first is current.
+        interval: seconds between samples.
+        clock: seconds that only go up; ages are by it, whatever the hosts' own clocks say.
+    """
+
+    name = "fleet"
+
+    def __init__(
+        self, hosts: Sequence[RemoteHost], interval: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.hosts = tuple(hosts)
+        self.current = self.hosts[0].name
+        self._interval = interval
+        self._clock = clock
+        self._entries: dict[str, _Entry] = {}
+        self._pollers: list[Poller] = []
+        self._changed = threading.Condition()
+        self._presets: tuple[PresetFile, ...] = ()
+
+    # --- as the dashboard's source -------------------------------------------------------------------------------
+
+    def read(self) -> Sample:
+        """The current host's newest sample that was not given yet, for which it waits.
+
+        Raises:
+            SourceFailed: it fails, or another host has become the current one and fails.
+        """
+        with self._changed:
+            while True:
+                entry = self._entries[self.current]
+                if entry.fresh is not None:
+                    sample, entry.fresh = entry.fresh, None
+                    entry.given.append(sample)
+                    return sample
+                if entry.failure is not None:
+                    raise SourceFailed(entry.failure.message, entry.failure.hint)
+                self._changed.wait()
+
+    def close(self) -> None:
+        """End every connection. Never blocks."""
+        for poller in self._pollers:
+            poller.stop()
+        for host in self.hosts:
+            host.source.close()
+
+    # --- life ----------------------------------------------------------------------------------------------------
+
+    def begin(self, make_session: MakeSession) -> MonitorSession:
+        """Begin to read all; the session of the current host."""
+        self._entries = {host.name: _Entry(host, make_session(host)) for host in self.hosts}
+        for entry in self._entries.values():
+            poller = Poller(entry.host.source, self._interval, self._taker(entry))
+            self._pollers.append(poller)
+            poller.start()
+        return self._entries[self.current].session
+
+    def switch(self, name: str) -> MonitorSession:
+        """Make another host the current one; its session, which knows what was seen so far."""
+        entry = self._entries[name]
+        with self._changed, entry.lock:
+            # What has been seen of it is in its session; what comes from now on goes through the dashboard.
+            entry.fresh = None
+            self.current = name
+            self._changed.notify_all()
+        return entry.session
+
+    def take_presets(self, presets: tuple[PresetFile, ...]) -> None:
+        """Match the processes of all hosts but the current one by these; the dashboard does so for that."""
+        for name, entry in self._entries.items():
+            if name != self.current:
+                with entry.lock:
+                    entry.session.take_presets(presets)
+
+    def is_current(self, sample: Sample) -> bool:
+        """Whether a sample that `read` gave is of the host that is current now."""
+        return any(sample is one for one in self._entries[self.current].given)
+
+    def taken(self) -> None:
+        """The dashboard has handed the latest sample to the current host's session."""
+        self._summarise(self._entries[self.current])
+
+    # --- what is known -------------------------------------------------------------------------------------------
+
+    def summaries(self) -> tuple[HostSummary, ...]:
+        """Every host, in the order in which they were asked for."""
+        now = self._clock()
+        return tuple(self._summary(entry, now) for entry in self._entries.values())
+
+    def _summary(self, entry: _Entry, now: float) -> HostSummary:
+        age = None if entry.arrived is None else max(0.0, now - entry.arrived)
+        limit = max(LEAST, INTERVALS * self._interval)
+        is_up = age is not None and age <= limit and entry.failure is None
+        failure = "" if entry.failure is None else entry.failure.message
+        if not failure and not is_up:
+            failure = "connecting" if age is None else "no answer"
+        return HostSummary(
+            name=entry.host.name, gpus=entry.gpus, is_up=is_up, age=age, failure=failure, alerts=entry.alerts
+        )
+
+    # --- on the hosts' threads -----------------------------------------------------------------------------------
+
+    def _taker(self, entry: _Entry) -> Callable[[ReadResult], None]:
+        return lambda result: self._take(entry, result)
+
+    def _take(self, entry: _Entry, result: ReadResult) -> None:
+        if isinstance(result, ReadOverdue):
+            return
+        if isinstance(result, SourceFailed):
+            with self._changed:
+                entry.failure = result
+                self._changed.notify_all()
+            return
+        with entry.lock:
+            with self._changed:
+                entry.failure, entry.arrived = None, self._clock()
+                is_current = entry.host.name == self.current
+                if is_current:
+                    entry.fresh = result
+                    self._changed.notify_all()
+            if not is_current:
+                entry.session.ingest(result)
+                self._summarise(entry)
+
+    def _summarise(self, entry: _Entry) -> None:
+        session = entry.session
+        if session.sample is not None:
+            estimates = session.estimates()
+            predicted = {key: found.process for key, found in estimates.items() if found is not None}
+            entry.gpus = tuple(_gpu_summary(session.sample, gpu, predicted) for gpu in session.sample.gpus)
+            entry.alerts = len(session.alerts)
+
+
+def _gpu_summary(sample: Sample, gpu: Gpu, predicted: Mapping[ProcessKey, int]) -> GpuSummary:
+    users: dict[str, int] = {}
+    peaks = []
+    for process in gpu.processes:
+        user = process.user or "?"
+        users[user] = users.get(user, 0) + (process.used_memory or 0)
+        peak = predicted.get(ProcessKey(sample.host.name, gpu.uuid, process.pid, process.started_at))
+        if peak is not None:
+            peaks.append(peak)
+    return GpuSummary(
+        index=gpu.index,
+        uuid=gpu.uuid,
+        name=gpu.name,
+        state=gpu.state,
+        reason=gpu.reason,
+        used=gpu.memory.used,
+        total=gpu.memory.total,
+        predicted=sum(peaks) if peaks else None,
+        utilization=gpu.utilization,
+        processes=len(gpu.processes),
+        users=users,
+    )
+
+
+def user_totals(hosts: Iterable[HostSummary]) -> dict[str, int]:
+    """Bytes that each user's processes hold on all hosts that are up, the largest first."""
+    totals: dict[str, int] = {}
+    for host in hosts:
+        for gpu in host.gpus if host.is_up else ():
+            for user, size in gpu.users.items():
+                totals[user] = totals.get(user, 0) + size
+    return dict(sorted(totals.items(), key=lambda entry: (-entry[1], entry[0])))
