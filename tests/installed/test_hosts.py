@@ -137,10 +137,14 @@ def test_a_group_of_the_settings(far: Far, tmp_path: Path) -> None:
 
 def test_hosts_are_recorded_each_in_its_file_and_nothing_stays_behind(far: Far, tmp_path: Path) -> None:
     far.with_python()
-    file = tmp_path / "day.jsonl.gz"
-    far.run("record", str(file), "--host", "gpu[01-02]", "--interval", "0.1", "--duration", "1.5")
-    for host in ("gpu01", "gpu02"):
-        assert len(read_recording(tmp_path / f"day.{host}.jsonl.gz").samples) >= 3
+    files = {host: tmp_path / f"day.{host}.jsonl" for host in ("gpu01", "gpu02")}
+    command = [far.program, "record", str(tmp_path / "day.jsonl"), "--host", "gpu[01-02]", "--interval", "0.1"]
+    with subprocess.Popen(command, env=far.stand_in.whole_environment(**far.environment)) as recorder:
+        _until(lambda: all(file.exists() and file.read_bytes().count(b"\n") > 3 for file in files.values()))
+        recorder.send_signal(signal.SIGINT)
+        assert recorder.wait(PATIENCE) == 0
+    for host, file in files.items():
+        assert len(read_recording(file).samples) >= 3
         (pid,) = far.calls(host)
         _until(partial(_is_gone, pid))
 
