@@ -150,3 +150,53 @@ def test_a_measured_figure_stands_beside_the_estimates(own_folder: Path) -> None
     text = run(str(path), "--method", "all").stdout
     (line,) = [line for line in text.splitlines() if line.startswith("measured")]
     assert line.split() == ["measured", "–", "–", "1.00", "GiB", "here"]
+
+
+AXOLOTL = """\
+base_model: openai-community/gpt2
+sequence_len: 512
+micro_batch_size: 2
+gradient_accumulation_steps: 3
+optimizer: sgd
+gradient_checkpointing: true
+"""
+
+
+def test_a_training_programs_own_file_is_estimated(tmp_path: Path) -> None:
+    """The figures are those of the preset with the same values."""
+    file = tmp_path / "gpt2.yml"
+    file.write_text(AXOLOTL)
+    found = document(str(file))
+    values = ("batch_size=2", "sequence_length=512", "gradient_accumulation_steps=3", "optimizer=sgd")
+    values = ("batch_size=2", "sequence_length=512", "gradient_accumulation_steps=3", "optimizer=sgd")
+    kept = ("checkpointing=full", "precision=bf16-mixed")
+    same = document("gpt2-124m", *(part for value in (*values, *kept) for part in ("--set", value)))
+    assert found["preset"] == "gpt2"
+    parts = {part["name"]: part["bytes"] for part in same["estimates"][0]["parts"]}
+    assert {part["name"]: part["bytes"] for part in found["estimates"][0]["parts"]}["weights"] == parts["weights"]
+    fit = RUNNER.invoke(program(), ["fit", str(file), "--gpu", "T4", "--json"])
+    assert json.loads(fit.stdout)["preset"] == "gpt2"
+
+
+def test_a_job_file_goes_over_the_preset_and_set_over_both(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text('{"train_micro_batch_size_per_gpu": 8, "gradient_accumulation_steps": 4}')
+    asked = document("gpt2-124m", "--job-file", str(file), "--set", "batch_size=2")
+    wanted = document("gpt2-124m", "--set", "gradient_accumulation_steps=4", "--set", "batch_size=2")
+    assert asked["estimates"][0]["parts"] == wanted["estimates"][0]["parts"]
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("micro_batch_size: 2\n", "names no model that is known here: give the model, and this file as job file"),
+        ("base_model: [", "job.yml"),
+    ],
+)
+def test_a_job_file_that_does_not_do_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    file = tmp_path / "job.yml"
+    file.write_text(content)
+    done = run(str(file))
+    assert done.exit_code == 2
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -14,8 +14,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.estimators.planner.mitigations import adapted_modules
-from vramtui.presets.importers.job_files import read_job_file
-from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file, nearest_preset
+from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
+from vramtui.presets.importers.process_offers import nearest_preset
 from vramtui.presets.library import PresetLibrary, is_repository
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.overrides import apply_overrides
@@ -44,7 +44,8 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
     """
     found = _begin(model)
     if job_file is not None:
-        found = _with(found, _said_by(Path(os.fspath(job_file))))  # type: ignore[call-overload] # any path
+        path = Path(os.fspath(job_file))  # type: ignore[call-overload]  # any path
+        found = with_job_file(found, path, PresetLibrary())
     return _with(found, dict(_spelled(found, settings)))
 
 
@@ -87,7 +88,7 @@ def _of_tables(tables: Mapping[str, Any]) -> PresetFile:
 def _named(name: str) -> PresetFile:
     library = PresetLibrary()
     if name.endswith((".yaml", ".yml")):
-        return _of_job_file(Path(name), library)
+        return preset_of_job_file(Path(name), library)
     try:
         return library.get(name)
     except UserError:
@@ -97,27 +98,6 @@ def _named(name: str) -> PresetFile:
     notes = f"The shapes of {name} are taken to be those of the preset {known.key}."
     preset = Preset(name=name, notes=notes, model=known.preset.model, run=InferRun(sequence_length=None))
     return PresetFile(key=name, path="", bundled=False, preset=preset)
-
-
-def _of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
-    """The job that a training program's file describes, with the model that it names."""
-    said = {offer.key: offer.value for offer in draft_from_file(read_job_file(path), library)}
-    if MODEL_FILE in said:
-        found = library.get(said[MODEL_FILE])
-    elif PRESET in said:
-        found = library.get(said[PRESET])
-    else:
-        raise UserError(f"{path} names no model that is known; give the model, and this file as job_file")
-    run = TrainRun(sequence_length=None)
-    notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
-    preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=run)
-    return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), _said_by(path))
-
-
-def _said_by(path: Path) -> dict[str, str]:
-    """Values by dotted key, as `--set` reads them."""
-    offers = draft_from_file(read_job_file(path), PresetLibrary())
-    return {offer.key: offer.value for offer in offers if "." in offer.key and offer.key != MODEL_FILE}
 
 
 def _spelled(found: PresetFile, settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:

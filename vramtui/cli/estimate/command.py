@@ -21,20 +21,22 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.fits import Fit
 from vramtui.core.schema.preset import PresetFile
 
+MODELS = "A preset's name, a path, a downloaded model's name, or axolotl's YAML and the like."
+JobFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Take the run's settings from a file of accelerate, DeepSpeed or the like."),
+]
+
 
 def estimate(
-    preset: Annotated[
-        str,
-        typer.Argument(
-            metavar="PRESET", help="A preset's name, a path, or a downloaded model's name.", autocompletion=presets
-        ),
-    ],
+    preset: Annotated[str, typer.Argument(metavar="PRESET", help=MODELS, autocompletion=presets)],
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings
         ),
     ] = None,
+    job_file: JobFile = None,
     image: Annotated[
         list[str] | None,
         typer.Option(metavar="SIZE", help="An image in each sequence: 1024x768, or its tokens: 576. May be repeated."),
@@ -65,7 +67,7 @@ def estimate(
         if trace and hub:
             raise UserError("--trace takes a config on this machine, and --hub keeps none: use one of them")
         method = "traced" if trace else method
-        found, notes = _pictured(changed_preset(preset, settings or [], traced=trace, hub=hub), image or [])
+        found, notes = _pictured(changed_preset(preset, settings or [], job_file, traced=trace, hub=hub), image or [])
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None
         made = _made(found, device, method, notes, calibrated=calibrated)
@@ -107,10 +109,17 @@ def _made(
     return corrected(estimates, found, device)
 
 
-def changed_preset(name_or_path: str, settings: list[str], *, traced: bool = False, hub: bool = False) -> PresetFile:
+def changed_preset(
+    name_or_path: str, settings: list[str], job_file: Path | None = None, *, traced: bool = False, hub: bool = False
+) -> PresetFile:
     """The preset called so, with `--set` applied; of a model's config, where it is to be `traced`, the model itself.
 
-    With `hub` the network is asked for a model that is not on this machine.
+    Args:
+        name_or_path: a preset, a model, or the YAML of a training program, which names its model.
+        settings: `--set`'s values.
+        job_file: a further file of a training program, whose settings go before those.
+        traced: the model is to be built.
+        hub: the network is asked for a model that is not on this machine.
 
     Raises:
         UserError: there is no such preset, it is broken, or a setting is wrong.
@@ -118,8 +127,17 @@ def changed_preset(name_or_path: str, settings: list[str], *, traced: bool = Fal
     from vramtui.presets import PresetLibrary, apply_overrides  # noqa: PLC0415 - takes time to load
 
     library = PresetLibrary()
-    read = library.to_trace if traced else library.from_hub if hub else library.get
-    found = read(name_or_path)
+    if name_or_path.endswith((".yaml", ".yml")):
+        from vramtui.presets.importers.job_presets import preset_of_job_file  # noqa: PLC0415 - only for such files
+
+        found = preset_of_job_file(Path(name_or_path), library)
+    else:
+        read = library.to_trace if traced else library.from_hub if hub else library.get
+        found = read(name_or_path)
+    if job_file is not None:
+        from vramtui.presets.importers.job_presets import with_job_file  # noqa: PLC0415 - as above
+
+        found = with_job_file(found, job_file, library)
     return msgspec.structs.replace(found, preset=apply_overrides(found.preset, settings))
 
 

@@ -11,7 +11,7 @@ from vramtui.cli.common.console import print_json, print_table, print_wrapped, t
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
 from vramtui.cli.completion import cards, presets
 from vramtui.cli.completion import settings as known_settings
-from vramtui.cli.estimate.command import changed_preset, chosen_device, named
+from vramtui.cli.estimate.command import MODELS, JobFile, changed_preset, chosen_device, named
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes
@@ -24,9 +24,7 @@ from vramtui.estimators.planner.planner import Edge, Plan, Planner
 def fit(
     preset: Annotated[
         list[str],
-        typer.Argument(
-            metavar="PRESET...", help="A preset's name, a path, or a downloaded model's name.", autocompletion=presets
-        ),
+        typer.Argument(metavar="PRESET...", help=MODELS, autocompletion=presets),
     ],
     gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …", autocompletion=cards)] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or the memory to fit: 24GiB.")] = None,
@@ -44,6 +42,7 @@ def fit(
             "--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings
         ),
     ] = None,
+    job_file: JobFile = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """The largest batch that fits, what each change would free, and the cheapest way to make it fit.
@@ -54,13 +53,13 @@ def fit(
     """
     with exit_on_user_error():
         if gpu is None and memory is None and not over and vary is None and gpus is None:
-            _cards([changed_preset(one, settings or []) for one in preset], json=json)
+            _cards([changed_preset(one, settings or [], job_file) for one in preset], json=json)
             return
         if gpu is None and memory is None:
             raise UserError("name the card to fit: --gpu H200, or --memory 24GiB")
         if len(preset) > 1:
             raise UserError("one preset with a card; without --gpu and --memory several stand beside each other")
-        found = changed_preset(preset[0], settings or [])
+        found = changed_preset(preset[0], settings or [], job_file)
         device = chosen_device(gpu, memory)
         if gpus is not None:
             found = shared_over(found, gpus)

@@ -1,0 +1,48 @@
+"""The file of a training program taken for a preset: its settings as a run, over the model that it names."""
+
+from pathlib import Path
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.workload import TrainRun
+from vramtui.presets.importers.job_files import read_job_file
+from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file
+from vramtui.presets.library import PresetLibrary
+from vramtui.presets.model_files.bounded import shown
+from vramtui.presets.overrides import apply_overrides
+
+
+def preset_of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
+    """The job that the file describes, with the model that it names.
+
+    Raises:
+        UserError: it cannot be read, or names no model that is known here.
+    """
+    offers = draft_from_file(read_job_file(path), library)
+    said = {offer.key: offer.value for offer in offers}
+    if MODEL_FILE in said:
+        found = library.get(said[MODEL_FILE])
+    elif PRESET in said:
+        found = library.get(said[PRESET])
+    else:
+        raise UserError(f"{shown(path)} names no model that is known here: give the model, and this file as job file")
+    notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
+    preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=TrainRun(sequence_length=None))
+    return with_job_file(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), path, library)
+
+
+def with_job_file(found: PresetFile, path: Path, library: PresetLibrary) -> PresetFile:
+    """The preset with what a file of accelerate, DeepSpeed or another training program says of its run.
+
+    Raises:
+        UserError: it cannot be read, or says what does not go with the preset.
+    """
+    offers = draft_from_file(read_job_file(path), library)
+    values = [f"{offer.key}={offer.value}" for offer in offers if "." in offer.key and offer.key != MODEL_FILE]
+    try:
+        preset = apply_overrides(found.preset, values)
+    except UserError as error:
+        raise UserError(f"{shown(path)}: {str(error).removeprefix('--set ')}") from None
+    return msgspec.structs.replace(found, preset=preset)
