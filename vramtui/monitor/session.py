@@ -17,6 +17,7 @@ from vramtui.core.schema.workload import Workload
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
 from vramtui.monitor.job_memory import JobMemory, Past
+from vramtui.monitor.job_ooms import oom_alerts
 from vramtui.monitor.job_presets import JobPresets
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger
@@ -166,7 +167,8 @@ class MonitorSession:
             self.job_memory.take(sample.taken_at, self.jobs())
         self.look_closely()
         if self._alerts is not None:
-            found = self._alerts.update(sample, self.history, self.stated_estimates())
+            failed = oom_alerts(sample, self.jobs()) if self._is_matching else ()
+            found = self._alerts.update(sample, self.history, self.stated_estimates(), failed)
             self.new_alerts = () if self._is_quiet else tuple(found)
             self._is_quiet = False
         if self.run_writer is not None:

@@ -39,7 +39,7 @@ EXAMPLE = """\
 # folder = "recordings"   # where recordings made with r go; by default recordings/ in the data folder
 
 [alerts]
-# kinds = ["will_not_fit", "growth", "over", "held_by_exited", "lost"]
+# kinds = ["will_not_fit", "growth", "over", "held_by_exited", "lost", "out_of_memory"]
 # after = 2.0             # seconds that something has to last before it is said
 # until = 10.0            # seconds that it has to be over before it is said again
 # horizon = 3600.0        # growth is said when it reaches the limit within so many seconds

@@ -20,6 +20,7 @@ TITLES = {
     "over": "More than predicted",
     "held_by_exited": "Memory held by exited processes",
     "lost": "GPU lost",
+    "out_of_memory": "Out of memory",
 }
 LIMIT = 30.0  # seconds that a command may take
 

@@ -1,7 +1,7 @@
 """What is about to go wrong, each said once when it begins and not again until it was over."""
 
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Literal, get_args
 
 import msgspec
 from msgspec import Meta
@@ -13,8 +13,8 @@ from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.trend import Trend, trend_of
 
-Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost"]
-KINDS: tuple[Kind, ...] = ("will_not_fit", "growth", "over", "held_by_exited", "lost")
+Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost", "out_of_memory"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 GROWTH_EVERY = 5.0  # seconds
 
@@ -84,7 +84,11 @@ class Alerts:
         return tuple(state.alert for state in self._states.values() if state.said)
 
     def update(
-        self, sample: Sample, history: History, predicted: Mapping[ProcessKey, Estimate | None]
+        self,
+        sample: Sample,
+        history: History,
+        predicted: Mapping[ProcessKey, Estimate | None],
+        reported: Iterable[Alert] = (),
     ) -> tuple[Alert, ...]:
         """Look at a sample that the history has taken already.
 
@@ -92,13 +96,15 @@ class Alerts:
             sample: the moment.
             history: all that was seen before.
             predicted: the estimate for each matched process.
+            reported: what jobs told of themselves.
 
         Returns:
             What begins now, to be said once.
         """
         now = sample.taken_at
         begins: list[Alert] = []
-        for alert in self._found(sample, history, predicted):
+        told = (alert for alert in reported if alert.kind in self.rules.kinds)
+        for alert in (*self._found(sample, history, predicted), *told):
             place = (alert.kind, alert.gpu_uuid, alert.process)
             state = self._states.get(place)
             if state is None:
@@ -113,7 +119,7 @@ class Alerts:
         return tuple(begins)
 
     def _patience(self, kind: Kind) -> float:
-        return 0.0 if kind == "lost" else self.rules.after
+        return 0.0 if kind in {"lost", "out_of_memory"} else self.rules.after
 
     def _is_over(self, state: _State, now: float) -> bool:
         """What was never said is forgotten at once; what was said has to stay away for a while."""

@@ -1,0 +1,55 @@
+"""Jobs that told of an allocation that failed, as alerts: in the words of `vramtui oom`."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from vramtui.core.observation.alerts import Alert
+from vramtui.core.observation.oom_text import OomReport
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
+from vramtui.monitor.probes import bare_uuid
+
+if TYPE_CHECKING:
+    from vramtui.core.observation.probe_messages import ObservedJob, OutOfMemory, ProbeDevice
+
+STANDS = 60.0  # seconds after which it is no news any more: the job has gone on, or is gone
+
+
+def oom_alerts(sample: Sample, jobs: "Iterable[ObservedJob]") -> Iterator[Alert]:
+    """One for each job and card on which an allocation failed within the last minute."""
+    cards = {bare_uuid(gpu.uuid): gpu for gpu in sample.gpus}
+    for job in jobs:
+        devices = {} if job.hello is None else {device.index: device for device in job.hello.devices}
+        latest = {oom.device: oom for oom in job.ooms if 0 <= sample.taken_at - oom.at < STANDS}
+        for index, oom in latest.items():
+            device = devices.get(index)
+            gpu = None if device is None or device.uuid is None else cards.get(bare_uuid(device.uuid))
+            if device is not None and gpu is not None:
+                yield _alert(sample, gpu, job.pid, report_of(oom, device, gpu.processes, job.pid))
+
+
+def report_of(oom: "OutOfMemory", device: "ProbeDevice", processes: Iterable[Process], pid: int) -> OomReport:
+    """The failure of process `pid` as `vramtui oom` reads it from a log, beside what the driver lists on the card."""
+    unallocated = None
+    if oom.reserved is not None and oom.allocated is not None:
+        unallocated = max(0, oom.reserved - oom.allocated)
+    return OomReport(
+        asked=oom.asked,
+        total=device.total_memory,
+        free=oom.free,
+        allocated=oom.allocated,
+        unallocated=unallocated,
+        others={other.pid: other.used_memory for other in processes if other.pid != pid and other.used_memory},
+    )
+
+
+def _alert(sample: Sample, gpu: Gpu, pid: int, report: OomReport) -> Alert:
+    words = " ".join(f"{sentence.removesuffix('.')}." for sentence in report.sentences())
+    started = next((one.started_at for one in gpu.processes if one.pid == pid), None)
+    return Alert(
+        kind="out_of_memory",
+        gpu_uuid=gpu.uuid,
+        gpu_index=gpu.index,
+        process=ProcessKey(sample.host.name, gpu.uuid, pid, started),
+        sentence=f"pid {pid}, GPU {gpu.index}. {words}",
+        since=0.0,
+    )
