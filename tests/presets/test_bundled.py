@@ -1,6 +1,7 @@
 """The presets that come with the program: all load, under unique names, and match what they should."""
 
 import re
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,11 @@ CARDS = {
     "gemma-3-1b": 999_885_952,
     "gemma-3-27b": 27_009_346_304,
     "gemma-3-4b": 3_880_263_168,
+    "glm-4.5-air": 106_852_251_264,
     "gpt-j-6b": 6_050_882_784,
     "gpt-neox-20b": 20_554_567_680,
+    "gpt-oss-120b": 116_829_156_672,
+    "gpt-oss-20b": 20_914_757_184,
     "gpt2-1.5b": 1_557_611_200,
     "gpt2-124m": 124_439_808,
     "gpt2-355m": 354_823_168,
@@ -63,11 +67,14 @@ CARDS = {
     "llama-3.2-1b": 1_235_814_400,
     "llama-3.2-3b": 3_212_749_824,
     "llama-3.3-70b": 70_553_706_496,
+    "llama-4-scout": 108_641_793_536,
     "mistral-7b": 7_248_023_552,
     "mistral-nemo-12b": 12_247_782_400,
     "mistral-small-24b": 23_572_403_200,
+    "mistral-small-3.1-24b": 24_011_361_280,
     "mixtral-8x22b": 140_620_634_112,
     "mixtral-8x7b": 46_702_792_704,
+    "olmo-3-7b": 7_298_011_136,
     "phi-2": 2_779_683_840,
     "phi-3-mini": 3_821_079_552,
     "phi-4-14b": 14_659_507_200,
@@ -76,11 +83,14 @@ CARDS = {
     "qwen-2.5-32b": 32_763_876_352,
     "qwen-2.5-72b": 72_706_203_648,
     "qwen-2.5-7b": 7_615_616_512,
+    "qwen-2.5-vl-7b": 8_292_166_656,
     "qwen-3-0.6b": 596_049_920,
     "qwen-3-235b-a22b": 235_093_634_560,
     "qwen-3-30b-a3b": 30_532_122_624,
     "qwen-3-32b": 32_762_123_264,
     "qwen-3-8b": 8_190_735_360,
+    "qwen-3-next-80b-a3b": 79_674_391_296,
+    "qwen-3-vl-8b": 8_767_123_696,
     "resnet-101": 44_549_160,
     "resnet-152": 60_192_808,
     "resnet-18": 11_689_512,
@@ -101,6 +111,8 @@ CARDS = {
 
 def parameters(model: TransformerModel) -> int:
     """Counted tensor by tensor, as a second opinion on the estimator's own count."""
+    if model.tensors:
+        return sum(prod(group.shape) * group.count for group in model.tensors)
     hidden = model.hidden_size
     norm = hidden * (2 if model.norm == "layernorm" else 1)
     blocks = sum(
