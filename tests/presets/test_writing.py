@@ -78,6 +78,7 @@ def test_one_changed_value_changes_one_line(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert set_values(text, {}) == text
     before, after = text.split("\n"), set_values(text, {"name": "Another"}).split("\n")
+    top = before[: next((at for at, line in enumerate(before) if line.startswith("[")), len(before))]
     assert [new for old, new in zip(before, after, strict=True) if old != new] == [
-        old.split("=")[0] + '= "Another"' for old in before if old.startswith("name")
+        old.split("=")[0] + '= "Another"' for old in top if old.startswith("name")
     ]

@@ -17,6 +17,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.analytic.sizes.kv_cache import cache_layers, state_bytes
+from vramtui.presets import PresetLibrary
+from vramtui.presets.library import bundled_folder
 from vramtui.presets.model_files.config import decode_object
 
 ROOT = Path(__file__).parents[3]
@@ -49,7 +51,21 @@ def test_public_models_have_the_parameters_of_the_module(row: dict[str, Any]) ->
     has of its own, as the model's card counts it.
     """
     counted = parameter_count(preset_from(row["config"]).model)
-    assert counted == row.get("card", row["parameters"])
+    assert counted in (
+        {row["card"]} if "card" in row else {row["parameters"], row["parameters"] + row["router_buffers"]}
+    )
+
+
+BUNDLED = {found.key: found.preset for found in PresetLibrary(bundled_folder() / "nothing-of-a-user").all()}
+
+
+def test_bundled_presets_that_list_their_tensors_are_what_their_configs_say() -> None:
+    made = {row["preset"]: preset_from(row["config"]) for row in PUBLIC if "preset" in row}
+    listed = {
+        key for key, found in BUNDLED.items() if isinstance(found.model, TransformerModel) and found.model.tensors
+    }
+    assert listed == set(made)
+    assert {key: BUNDLED[key].model for key in listed} == {key: preset.model for key, preset in made.items()}
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
