@@ -12,7 +12,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
 from vramtui.app.watch.estimate_panel import EstimatePanel
 from vramtui.app.watch.process_columns import columns_for, row_strip, running_time
-from vramtui.app.watch.process_table import ProcessTable
+from vramtui.app.watch.process_table import ProcessTable, Rows
 from vramtui.core.base.colours import DARK
 from vramtui.core.base.units import GIB, MIB
 from vramtui.core.observation.history import Peak
@@ -90,6 +90,19 @@ async def test_without_a_prediction_there_are_no_columns_and_no_panel_for_one() 
         assert app.screen.query_one(EstimatePanel).display
         await give(app, pilot, busy(2))
         assert "PREDICT" in screen_text(app)  # once there, it stays
+
+
+async def test_a_row_that_stays_as_it_was_moves_into_new_columns() -> None:
+    """The first prediction brings columns, while the table is as wide as it was."""
+    idle = moments.process(3177, 3 * GIB, "ipykernel", user="dora", cpu_percent=0.0, started_at=moments.START - 95_000)
+    async with dashboard([moments.sample(moments.gpu(0, idle))], (80, 24)) as (app, _):
+        table = app.screen.query_one(Rows)
+        view, palette = table.view, table.palette
+        assert view is not None
+        assert palette is not None
+        assert "26h" in table.render_line(0).text
+        table.take(msgspec.structs.replace(view, predicts=True), palette)
+        assert re.search(r"3\.0 +3\.0 +– +ipykernel", table.render_line(0).text)
 
 
 async def test_below_the_rows_stands_what_each_user_holds_and_what_has_no_row() -> None:

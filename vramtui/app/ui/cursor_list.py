@@ -66,7 +66,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self._chosen: object = None
         self._sought = False
         self._drawn: dict[int, Strip] = {}
-        self._made: dict[int, tuple[One, str | None, int, Strip]] = {}
+        self._made: dict[int, tuple[One, str | None, int, object, Strip]] = {}
 
     # --- what a list says of itself ------------------------------------------------------------------------------
 
@@ -99,6 +99,10 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         """Whether two rows are known to look the same. Rows that also go by the clock never are."""
         del one, other
         return False
+
+    def columns_in(self, width: int) -> object:
+        """What rows of that width are laid out in; where it changes, every row is made again."""
+        return width
 
     # --- drawing -------------------------------------------------------------------------------------------------
 
@@ -177,13 +181,13 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
 
     def _row(self, at: int, row: One, palette: Palette, width: int) -> Strip:
         """The strip of row `at`, the same as last time where it looks the same."""
-        cursor = self._cursor_style(at)
+        cursor, layout = self._cursor_style(at), self.columns_in(width)
         former = self._made.get(at)
         # Its scroll bar makes a list narrower without a word.
-        if former is not None and former[1:3] == (cursor, width) and self.alike(former[0], row):
-            return former[3]
+        if former is not None and former[1:4] == (cursor, width, layout) and self.alike(former[0], row):
+            return former[4]
         made = self.line_of(row, palette, width, cursor)
-        self._made[at] = (row, cursor, width, made)
+        self._made[at] = (row, cursor, width, layout, made)
         return made
 
     def _cursor_style(self, at: int) -> str | None:

@@ -60,6 +60,10 @@ class Rows(CursorRows[View, ProcessRow]):
         """Whether nothing that is shown of them differs."""
         return look_alike(one, other)
 
+    def columns_in(self, width: int) -> object:
+        """The columns: those of predictions come with the first one."""
+        return _columns(self.view, self.breadth, width)
+
     def sentences(self, view: View, width: int) -> Sequence[str]:
         """Why there are no rows."""
         return wrap(_empty(view), width)
