@@ -49,6 +49,53 @@ for _ in range(3):
     optimizer.step()
     optimizer.zero_grad()
 """
+ATTENTION = """
+import importlib.util
+import torch
+try:
+    import xformers
+    raise AssertionError("an import that may fail does")
+except ImportError:
+    pass
+assert importlib.util.find_spec("flash_attn") is None
+from flash_attn import flash_attn_func
+from flash_attn.flash_attn_interface import flash_attn_qkvpacked_func, flash_attn_varlen_func
+import xformers.ops as xops
+
+def flash(q, k, v):
+    return flash_attn_func(q, k, v, causal=True)
+
+def plain(q, k, v):
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    out = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+    return out.transpose(1, 2)
+
+peaks = []
+for attend in (plain, flash):
+    q = torch.zeros(2, 512, 8, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    k, v = (torch.zeros(2, 512, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True) for _ in range(2))
+    torch.cuda.reset_peak_memory_stats()
+    attend(q, k, v).sum().backward()
+    peaks.append(torch.cuda.max_memory_allocated())
+    del q, k, v
+assert peaks[0] == peaks[1], peaks
+qkv = torch.zeros(2, 64, 3, 4, 32, device="cuda", dtype=torch.float16)
+assert flash_attn_qkvpacked_func(qkv, 0.1).shape == (2, 64, 4, 32)
+tokens = torch.zeros(100, 4, 32, device="cuda", dtype=torch.float16)
+ends = torch.tensor([0, 40, 100], device="cuda", dtype=torch.int32)
+assert flash_attn_varlen_func(tokens, tokens, tokens, ends, ends, 60, 60, causal=True).shape == tokens.shape
+q = torch.zeros(2, 64, 4, 32, device="cuda")
+assert xops.memory_efficient_attention(q, q, q, attn_bias=xops.LowerTriangularMask()).shape == q.shape
+"""
+
+
+@pytest.mark.torch
+def test_attention_of_libraries_that_are_not_there_is_pytorchs_own(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    script = tmp_path / "script.py"
+    script.write_text(ATTENTION, encoding="utf-8")
+    result = WARM.trace(TraceRequest(path=str(script), device=card("H200")))
+    assert any(note.startswith("flash_attn is not installed here") for note in result.warnings)
 
 
 @pytest.mark.torch

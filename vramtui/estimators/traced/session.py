@@ -23,6 +23,7 @@ from vramtui.estimators.traced.dispatch.memory_mode import MemoryMode
 from vramtui.estimators.traced.dispatch.workspaces import Workspaces
 from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.libraries import (
+    attention_stand_ins,
     checkpoints,
     compilers,
     data_loader,
@@ -85,6 +86,7 @@ class TraceSession:
         tensor_types.install(self._patches)
         compilers.install(self._patches, self.memory, self.where)
         triton_kernels.install(self._patches, self.memory)
+        attention_stand_ins.install(self._patches, self.memory)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches)
         data_loader.install(self._patches, self.memory)
