@@ -1,0 +1,27 @@
+"""The mark stays with its process when the order or the filter changes, and the estimate follows the mark."""
+
+import re
+
+from tests.installed.conftest import Open
+
+SORTED = re.compile(r"[A-Z]+[▴▾]")
+MARKED = re.compile(r"▸\s+(\d{4})\s")
+
+
+def test_the_mark_stays_and_the_panel_follows(open_terminal: Open) -> None:
+    terminal = open_terminal("--demo")
+    terminal.wait_for("Estimate · llama-3.1-8b-lora")
+    assert MARKED.findall(terminal.text) == ["4213"]
+    for keys in ("<", "o", ">>", ">", "o"):
+        before = SORTED.findall(terminal.text)
+        terminal.send(keys)
+        terminal.wait(lambda screen, before=before: SORTED.findall(screen) != before, f"{keys!r} to sort")  # type: ignore[misc]  # bound for this round
+        assert MARKED.findall(terminal.text) == ["4213"], terminal.text
+        assert "Estimate · llama-3.1-8b-lora" in terminal.text
+    terminal.send("/gpu:1")
+    terminal.wait(lambda screen: MARKED.findall(screen) == ["5120"], "the filter to leave one row")
+    terminal.wait(lambda screen: "Estimate · qwen-2.5-7b" in screen, "the estimate to follow")
+    terminal.send("\x1b")
+    terminal.wait(lambda screen: "gpu:1" not in screen, "the filter to close")
+    terminal.send("q")
+    assert terminal.ended() == 0
