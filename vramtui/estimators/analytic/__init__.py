@@ -54,7 +54,10 @@ def _with_basis(model: TransformerModel, found: Estimate) -> Estimate:
         note = "weights are exact; what comes and goes is that of the nearest decoder, how far off was not measured"
         error = None
     else:
-        note = "generic: its sizes were read from the keys that most configs share, not by its own family's rules"
+        note = (
+            "generic: its sizes were read from the keys that most configs share, not by its own family's rules; a "
+            "tower or a second model that no rule describes is not counted, nor part of the stated error"
+        )
         error = GENERIC_ERROR
     return msgspec.structs.replace(found, assumptions=(note, *found.assumptions), error=error)
 
