@@ -88,7 +88,8 @@ def test_silence_is_never_up() -> None:
     fleet.begin(session)
     until(lambda: fleet.summaries()[1].is_up)
     fleet.close()
-    time.sleep(0.1)
+    for poller in fleet._pollers:
+        poller.join(PATIENCE)
     clock.now += 60
     for host in fleet.summaries():
         assert (host.is_up, host.failure) == (False, "no answer")

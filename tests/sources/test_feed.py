@@ -2,6 +2,8 @@
 
 import gzip
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -150,3 +152,25 @@ def test_lines_come_out_however_they_are_cut() -> None:
         lines = LineSplitter()
         found = [line for at in range(0, len(text), size) for line in lines.add(text[at : at + size])]
         assert found == [b"one", b"", b"two"]
+
+
+HOSTS = """
+import sys, threading
+from vramtui.records.recording.live import LiveRecording
+lines, found, together = sys.stdin.buffer.read().splitlines(), [], threading.Barrier(24)
+def host():
+    live = LiveRecording()
+    together.wait()
+    found.append([live.take(line) for line in lines][-1])
+threads = [threading.Thread(target=host) for _ in range(24)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(found), all(one == found[0] for one in found))
+"""
+
+
+def test_many_hosts_may_begin_at_once() -> None:
+    """In a process that has read nothing yet: msgspec learns a type when it first reads one, in one thread only."""
+    text = whole(sample(1.0), sample(2.0), sample(3.0, used=9))
+    ended = subprocess.run([sys.executable, "-c", HOSTS], input=text, capture_output=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, b"24 True\n"), ended.stderr

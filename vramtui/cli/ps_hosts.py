@@ -1,6 +1,7 @@
 """`vramtui ps --host …` for several hosts: each under its name; one that does not answer holds up no other."""
 
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from vramtui.monitor.poller import ReadQueue
 from vramtui.monitor.session import MonitorSession, of_command
 from vramtui.presets import PresetLibrary
 from vramtui.records.export.ps_json import ps_document
+from vramtui.sources.ssh.failures import TOO_MANY
 
 if TYPE_CHECKING:
     from vramtui.core.observation.snapshot import Snapshot
@@ -39,13 +41,17 @@ class _HostWatch:
 
     def answer(self, seconds: float) -> "Snapshot | SourceFailed":
         """What it shows now, for which it waits at most so long."""
+        until = time.monotonic() + seconds
         result = self._reads.next(seconds)
-        while result is not None and not isinstance(result, Sample | SourceFailed):
-            result = self._reads.next(seconds)  # a read is overdue; its answer may come yet
+        while result is not None and not isinstance(result, Sample) and time.monotonic() < until:
+            if isinstance(result, SourceFailed) and TOO_MANY not in result.message:
+                break
+            # A read is overdue, or a busy server has thrown the connection away: an answer may come yet.
+            result = self._reads.next(until - time.monotonic())
         if isinstance(result, Sample):
             self._session.ingest(result)
             return self._session.snapshot()
-        return result or SourceFailed("no answer.")
+        return result if isinstance(result, SourceFailed) else SourceFailed("no answer.")
 
     def close(self) -> None:
         """End the connection."""

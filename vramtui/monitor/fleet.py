@@ -13,6 +13,7 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.preset import PresetFile
+from vramtui.core.schema.workload import Workload
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
 from vramtui.monitor.probes import Jobs, no_jobs
 from vramtui.monitor.session import MonitorSession, RecordedPeaks
@@ -107,6 +108,8 @@ class Fleet:
         self._entries: dict[str, _Entry] = {}
         self._pollers: list[Poller] = []
         self._changed = threading.Condition()
+        # One host at a time: they would only take the interpreter from each other.
+        self._working = threading.Lock()
         self._presets: tuple[PresetFile, ...] = ()
 
     # --- as the dashboard's source -------------------------------------------------------------------------------
@@ -139,6 +142,8 @@ class Fleet:
 
     def begin(self, make_session: MakeSession) -> MonitorSession:
         """Begin to read all; the session of the current host."""
+        # msgspec crashes where two threads make it learn at once what a type is made of.
+        msgspec.json.Decoder(Workload)
         self._entries = {host.name: _Entry(host, make_session(host)) for host in self.hosts}
         for entry in self._entries.values():
             poller = Poller(entry.host.source, self._interval, self._taker(entry))
@@ -210,8 +215,9 @@ class Fleet:
                     entry.fresh = result
                     self._changed.notify_all()
             if not is_current:
-                entry.session.ingest(result)
-                self._summarise(entry)
+                with self._working:
+                    entry.session.ingest(result)
+                    self._summarise(entry)
 
     def _summarise(self, entry: _Entry) -> None:
         session = entry.session

@@ -4,7 +4,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
@@ -85,12 +85,18 @@ def recording_session(opened: OpenedSource, targets: "FastTargets", probes: "Pro
     return session
 
 
-def _read_presets(matchers: "queue.SimpleQueue[Matcher]") -> None:
-    """Put in one that knows every preset."""
+def preset_matchers() -> Callable[[], Matcher]:
+    """Reads every preset, and gives one matcher after another that knows them."""
     from vramtui.monitor.session import of_command  # noqa: PLC0415 - on a thread, which nobody waits for
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
-    matchers.put(Matcher(PresetLibrary().all(), of_command))
+    presets = PresetLibrary().all()
+    return lambda: Matcher(presets, of_command)
+
+
+def _read_presets(matchers: "queue.SimpleQueue[Matcher]") -> None:
+    """Put in one that knows every preset."""
+    matchers.put(preset_matchers()())
 
 
 class Follower:
@@ -102,6 +108,7 @@ class Follower:
         sink: where they go.
         report: is told how it goes.
         newest: write only the newest of samples that had to wait; peaks of the others go with it.
+        presets: gives what matches processes, at once; None: presets are read beside the recording.
     """
 
     def __init__(
@@ -112,19 +119,24 @@ class Follower:
         report: TroubleReport,
         *,
         newest: bool = False,
+        presets: "Callable[[], Matcher] | None" = None,
     ) -> None:
         self._reads = reads
         self._session = session
         self._sink = sink
         self._report = report
         self._newest = newest
+        self._presets = presets
         self._is_over = False
         self._matchers: queue.SimpleQueue[Matcher] = queue.SimpleQueue()
 
     def follow(self, first: Sample, duration: float) -> None:
         """Write the first sample and those of the next `duration` seconds."""
         until = time.monotonic() + duration
-        threading.Thread(target=_read_presets, args=(self._matchers,), name="read presets", daemon=True).start()
+        if self._presets is not None:
+            self._matchers.put(self._presets())
+        else:
+            threading.Thread(target=_read_presets, args=(self._matchers,), name="read presets", daemon=True).start()
         self._take(first)
         while (now := time.monotonic()) < until and not self._is_over:
             result = self._reads.next(min(LOOK_EVERY, until - now))

@@ -4,7 +4,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 from types import FrameType
@@ -12,8 +12,9 @@ from types import FrameType
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.record.command import open_writer
-from vramtui.cli.record.follow import Follower, recording_session
+from vramtui.cli.record.follow import Follower, preset_matchers, recording_session
 from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.poller import ReadQueue
 
@@ -37,9 +38,18 @@ class HostRecorder(threading.Thread):
         file: where to.
         interval: seconds between samples.
         duration: seconds.
+        presets: gives what matches its processes. It is read once for all hosts, on one thread.
     """
 
-    def __init__(self, host: str, opened: OpenedSource, file: Path, interval: float, duration: float) -> None:
+    def __init__(
+        self,
+        host: str,
+        opened: OpenedSource,
+        file: Path,
+        interval: float,
+        duration: float,
+        presets: Callable[[], Matcher],
+    ) -> None:
         super().__init__(name=f"record {host}", daemon=True)
         self.problem = ""
         self.samples = 0
@@ -47,6 +57,7 @@ class HostRecorder(threading.Thread):
         self._host = host
         self._opened = opened
         self._interval = interval
+        self._presets = presets
         self._until = time.monotonic() + duration
         self._reads = ReadQueue(opened.source, interval)
         self._follower: Follower | None = None
@@ -62,7 +73,7 @@ class HostRecorder(threading.Thread):
                 return
             session = recording_session(self._opened, "none", ProbeClient("record"))
             with closing(open_writer(self.file, self._interval, first)) as writer:
-                self._follower = Follower(self._reads, session, writer, self)
+                self._follower = Follower(self._reads, session, writer, self, presets=self._presets)
                 if not self._is_over:
                     self._follower.follow(first, self._until - time.monotonic())
         except UserError as error:
@@ -104,8 +115,10 @@ def record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float,
     Raises:
         UserError: some host could not be recorded.
     """
+    presets = preset_matchers()
     recorders = {
-        host: HostRecorder(host, opened, file_of(file, host), interval, duration) for host, opened in hosts.items()
+        host: HostRecorder(host, opened, file_of(file, host), interval, duration, presets)
+        for host, opened in hosts.items()
     }
     taken = next((one.file for one in recorders.values() if one.file.exists()), None)
     if taken is not None:

@@ -11,7 +11,10 @@ import msgspec
 from vramtui.core.base.compatibility import check_format
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import SCHEMA, Sample
+from vramtui.core.schema.workload import Workload
+from vramtui.records.recording.deltas import DeltaLine
 from vramtui.records.recording.jobs import JobLine, ReadJobs
 from vramtui.records.recording.peaks import PeaksLine, ReadPeaks
 from vramtui.records.recording.predictions import MatchedLine, PredictionLine, ReadPredictions
@@ -135,3 +138,11 @@ class _Peaks(msgspec.Struct):
 
 class _Predicted(msgspec.Struct):
     prediction: PredictionLine
+
+
+# msgspec learns what a type is made of when it first reads one, and crashes where two threads make it do so at once.
+# Many hosts have a thread each; whoever loads this module learns for all of them.
+_LEARNT = tuple(
+    msgspec.json.Decoder(kind)
+    for kind in (RecordingHeader, DeltaLine, ObservedJob, Workload, _Version, _Job, _Matched, _Peaks, _Predicted)
+)

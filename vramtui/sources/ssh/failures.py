@@ -3,6 +3,7 @@
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
 
+TOO_MANY = "too many at once"
 _KNOWN = (
     (
         "permission denied",
@@ -16,7 +17,7 @@ _KNOWN = (
     ),
     (
         "kex_exchange_identification",
-        "the server drops new connections: too many at once",
+        f"the server drops new connections: {TOO_MANY}",
         "Its MaxStartups says how many it takes.",
     ),
     ("could not resolve hostname", "nobody knows its address", "Is the name right? See also ~/.ssh/config."),

@@ -31,7 +31,10 @@ def first_hop(host: str) -> str:
     if jump not in ("", "none"):
         return jump
     command = fields.get("proxycommand", "none")
-    return host if command in ("", "none") else command.replace(host, "%h")
+    if command not in ("", "none"):
+        return command.replace(host, "%h")
+    # Two names may be one machine.
+    return f"{fields.get('hostname', host)}:{fields.get('port', '22')}"
 
 
 class Handshakes:
