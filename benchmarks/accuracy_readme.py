@@ -10,33 +10,43 @@ from vramtui.core.estimate.ledger import TITLES
 README = Path(__file__).parents[1] / "README.md"
 START, END = "<!-- accuracy -->", "<!-- /accuracy -->"
 WIDTH = 120
-HEAD = ("method", "of", "what it counts", "runs", "median error", "worst")
+HEAD = ("method", "of", "what it counts", "runs", "fitted to them", "median error", "worst")
+# Whether something in a method was set by the runs that it is shown with.
+CHECKED, SHARE, NOT_FITTED = "checked while written", "its share of reserved", "no"
 
 
 def markdown(measured: list[Measured]) -> str:
     """The table in Markdown; it changes only with the estimators and the recorded runs."""
     rows = [
-        _row("`analytic`", family.title, "peak of allocated", spread_of(measured, ANALYTIC, family.title))
+        _row("`analytic`", family.title, "peak of allocated", spread_of(measured, ANALYTIC, family.title), CHECKED)
         for family in FAMILIES
     ]
     everything = ", ".join(family.title for family in FAMILIES)
     rows += [
-        _row(f"`{method}`", everything, "peak of reserved", spread_of(measured, method, reserved=True))
-        for method in (ANALYTIC, SIMULATED)
+        _row(f"`{method}`", everything, "peak of reserved", spread_of(measured, method, reserved=True), fitted)
+        for method, fitted in ((ANALYTIC, SHARE), (SIMULATED, CHECKED))
     ]
     rows += [
         _row(f"`{method}`", "transformers", counted, spread_of(measured, method, "transformers"))
         for method, counted in _counted().items()
     ]
-    table = [" | ".join(row) for row in (HEAD, ("---",) * 3 + ("---:",) * 3, *rows)]
+    table = [" | ".join(row) for row in (HEAD, ("---",) * 3 + ("---:", "---", "---:", "---:"), *rows)]
     return "\n".join((_words(measured), "", *(f"| {line} |" for line in table)))
 
 
-def _row(method: str, family: str, counts: str, spread: Spread | None) -> tuple[str, ...]:
+def _row(method: str, family: str, counts: str, spread: Spread | None, fitted: str = NOT_FITTED) -> tuple[str, ...]:
     if spread is None:
-        return method, family, counts, "0", "not measured", "not measured"
+        return method, family, counts, "0", fitted, "not measured", "not measured"
     digits = 0 if method.startswith("`rules") else 2
-    return method, family, counts, str(spread.runs), f"{spread.median:.{digits}%}", f"{spread.worst:+.{digits}%}"
+    return (
+        method,
+        family,
+        counts,
+        str(spread.runs),
+        fitted,
+        f"{spread.median:.{digits}%}",
+        f"{spread.worst:+.{digits}%}",
+    )
 
 
 def _words(measured: list[Measured]) -> str:
