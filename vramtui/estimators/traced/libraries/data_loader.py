@@ -1,7 +1,7 @@
 """`DataLoader` without worker processes: the batches are the same, and nothing on the card changes.
 
-Datasets of torchvision read files and transform them on the host: so they do here, on real tensors, which takes a
-hundredth of the time; 50,000 samples in a batch are no rarity there.
+Datasets of torchvision read files and transform them on the host: so they do here, on real tensors, which takes about
+a third of the time.
 
 Threads that the code starts follow its tensors as its first one does.
 """
