@@ -78,7 +78,7 @@ async def test_a_spike_between_two_samples_is_in_table_graph_and_details() -> No
         await give(app, pilot, moments.usual(1))
         row = app.state.view().chosen
         assert row is not None
-        assert (row.peak, row.how, row.closely) == (HIGH, "sampled", moments.START + 0.1)
+        assert (row.peak, row.how, row.fast_since) == (HIGH, "sampled", moments.START + 0.1)
         series = app.state.view().series
         assert series is not None
         assert HIGH in series.values
@@ -158,7 +158,7 @@ def test_a_slow_driver_is_given_a_rest() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peak", "closely", "words"),
+    ("peak", "fast_since", "words"),
     [
         (None, None, "not known"),
         (Peak(bytes=GIB, at=0, interval=1.0), None, "1.00 GiB at 00:00:00, sampled every 1 s: short spikes"),
@@ -168,8 +168,8 @@ def test_a_slow_driver_is_given_a_rest() -> None:
         (Peak(bytes=GIB, at=0, how="probe"), None, "1.00 GiB, exact: reported by PyTorch (probe)"),
     ],
 )
-def test_a_peak_says_how_far_it_can_be_relied_on(peak: Peak | None, closely: float | None, words: str) -> None:
-    assert words in peak_words(peak, closely)
+def test_a_peak_says_how_far_it_can_be_relied_on(peak: Peak | None, fast_since: float | None, words: str) -> None:
+    assert words in peak_words(peak, fast_since)
 
 
 def test_what_the_job_tells_is_exact_for_its_own_totals_only() -> None:

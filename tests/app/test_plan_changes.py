@@ -25,7 +25,7 @@ REAL = PresetLibrary().get("gpt2-1.5b")
 
 def effect(name: str, frees: int, largest: int | None = None) -> Effect:
     return Effect(
-        lever=name, changes={}, cost="time", process=10 * GIB - frees, frees=frees, fits=True, largest=largest
+        mitigation=name, changes={}, cost="time", process=10 * GIB - frees, frees=frees, fits=True, largest=largest
     )
 
 
@@ -34,13 +34,13 @@ def effect(name: str, frees: int, largest: int | None = None) -> Effect:
 
 def test_what_frees_most_comes_first_and_what_frees_nothing_not_at_all() -> None:
     effects = (effect("a", GIB), effect("b", 0), effect("c", 3 * GIB), effect("d", -GIB), effect("e", 1000))
-    assert [one.lever for one in worthwhile(effects, 10 * GIB, ())] == ["c", "a"]
+    assert [one.mitigation for one in worthwhile(effects, 10 * GIB, ())] == ["c", "a"]
 
 
 def test_of_a_server_what_makes_room_for_a_longer_context_is_worth_it_too() -> None:
     edges = (Edge(key="run.max_model_len", largest=4096, process=1, beyond=2, reason=""),)
     effects = (effect("a", 0, 4096), effect("b", 0, 8192), effect("c", 0, 9000), effect("d", GIB, 2048))
-    assert [one.lever for one in worthwhile(effects, 10 * GIB, edges)] == ["d", "c", "b"]
+    assert [one.mitigation for one in worthwhile(effects, 10 * GIB, edges)] == ["d", "c", "b"]
 
 
 def test_the_cursor_stays_on_its_change_while_others_are_found() -> None:
@@ -77,7 +77,7 @@ async def test_they_stand_under_the_words_and_say_what_each_frees() -> None:
         for change in plan.advice.changes:
             assert change.frees == plan.side.estimate.process - change.process
             assert f"−{change.frees / GIB:.1f} GiB" in text
-            assert change.lever in text
+            assert change.mitigation in text
 
 
 async def test_the_keys_go_there_and_back() -> None:
@@ -103,7 +103,7 @@ async def test_arrows_and_the_mouse_choose_one() -> None:
         for keys, at in ((["down"], 1), (["up", "up"], 0), (["j", "j", "k"], 1), (["pagedown"] * 9, last)):
             plan = await press(driver, *keys)
             assert plan.change == at
-            assert plan.advice.changes[at].lever[:20] in screen_text(driver[0])
+            assert plan.advice.changes[at].mitigation[:20] in screen_text(driver[0])
         plan = await press(driver, *["pageup"] * 9)
         assert plan.change == 0
         await driver[1].click("#words", offset=(10, 6))
@@ -122,7 +122,7 @@ async def test_enter_makes_the_change_to_the_cell_and_another_can_follow() -> No
         assert plan.side.estimate is not None
         assert plan.side.estimate.process == first.process
         assert run_of(driver).batch_size == 10 if "run.batch_size" not in first.changes else 1
-        assert first.lever not in [change.lever for change in plan.advice.changes]
+        assert first.mitigation not in [change.mitigation for change in plan.advice.changes]
         second = plan.advice.changes[0]
         plan = await press(driver, "enter")
         assert plan.side is not None
@@ -136,7 +136,7 @@ async def test_the_cell_with_a_change_becomes_a_preset(tmp_path: Path) -> None:
         climbing()[:1], presets=FixedPresets((REAL,)), preset=REAL.key, notifications=True, estimator=ANALYTIC
     ) as driver:
         plan = await press(driver, "2", "right", "t")
-        at = next(at for at, change in enumerate(plan.advice.changes) if change.lever == "LoRA of rank 16")
+        at = next(at for at, change in enumerate(plan.advice.changes) if change.mitigation == "LoRA of rank 16")
         plan = await press(driver, *["down"] * at)
         await driver[1].press("w")
         await driver[1].pause()

@@ -211,7 +211,9 @@ def test_advice_is_the_planners() -> None:
     planner = Planner(ANALYTIC, TRAIN, card("RTX4090"), 8)
     assert small.fits is False
     assert small.edges == (planner.edge("run.batch_size"), planner.edge("run.sequence_length"))
-    assert tuple(name for name, _ in small.levers or ()) == tuple(lever.name for lever in planner.cheapest() or ())
+    assert tuple(name for name, _ in small.mitigations or ()) == tuple(
+        mitigation.name for mitigation in planner.cheapest() or ()
+    )
     assert small.with_them is not None
     assert small.with_them <= card("RTX4090").total_memory
     names = [holds.card.name for holds in small.cards]
@@ -220,7 +222,7 @@ def test_advice_is_the_planners() -> None:
         for name, device in sorted(CARDS.items(), key=lambda item: (item[1].total_memory, item[0]))
         if answer_for(ANALYTIC, TRAIN, device).fits
     ]
-    assert advised(variant(TRAIN, {"batch": 1, "seq": 512, "LoRA": 8}, 8), "B200").levers is None
+    assert advised(variant(TRAIN, {"batch": 1, "seq": 512, "LoRA": 8}, 8), "B200").mitigations is None
 
 
 def test_differences_are_the_keys_that_differ() -> None:
@@ -271,8 +273,8 @@ def test_proposed_names_can_be_files() -> None:
 
 
 def test_lengths_end_with_the_first_beyond_the_models_own() -> None:
-    learnt = PresetLibrary().get("gpt2-124m").preset.workload
-    axis = next(axis for axis in axes_of(learnt, learnt, 8) if axis.name == "seq")
+    learned = PresetLibrary().get("gpt2-124m").preset.workload
+    axis = next(axis for axis in axes_of(learned, learned, 8) if axis.name == "seq")
     assert axis.amounts[-2:] == (1024, 1536)
     turned = PresetLibrary().get("llama-3.1-8b-full").preset.workload
     axis = next(axis for axis in axes_of(turned, turned, 8) if axis.name == "seq")

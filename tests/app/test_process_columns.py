@@ -28,8 +28,8 @@ def test_an_exact_peak_is_marked_and_no_column_moves(width: int, how: str, shown
     process = moments.process(5, 9 * GIB, "python x.py")
     card = moments.gpu(0, process)
     row = ProcessRow("process", process_key("h", card, process), card, 9 * GIB, 12 * GIB, process)
-    learnt = msgspec.structs.replace(row, learnt=Peak(bytes=12 * GIB, at=1.0, how=how))
-    plain, marked = (row_strip(columns_for(width, width), each, PALETTE, width, None).text for each in (row, learnt))
+    learned = msgspec.structs.replace(row, learned=Peak(bytes=12 * GIB, at=1.0, how=how))
+    plain, marked = (row_strip(columns_for(width, width), each, PALETTE, width, None).text for each in (row, learned))
     assert shown in marked.split()
     assert marked.replace("=", " ") == plain
 

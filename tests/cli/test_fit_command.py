@@ -45,10 +45,10 @@ def test_what_does_not_fit_is_told_how_it_would() -> None:
     assert (code, read["fits"]) == (1, False)
     assert read["spare"] < 0
     assert read["cheapest"]["process"] <= read["device"]["total_memory"]
-    assert {lever["name"] for lever in read["levers"]} >= set(read["cheapest"]["levers"])
-    for lever in read["levers"]:
-        assert lever["frees"] == read["process"] - lever["process"]
-        assert lever["fits"] == (lever["process"] <= read["device"]["total_memory"])
+    assert {mitigation["name"] for mitigation in read["levers"]} >= set(read["cheapest"]["levers"])
+    for mitigation in read["levers"]:
+        assert mitigation["frees"] == read["process"] - mitigation["process"]
+        assert mitigation["fits"] == (mitigation["process"] <= read["device"]["total_memory"])
 
 
 def test_the_printed_settings_do_what_they_say() -> None:
@@ -90,10 +90,10 @@ def test_bad_input_is_one_sentence(arguments: list[str], sentence: str) -> None:
 def test_several_cards_share_what_one_cannot_hold() -> None:
     code, read = document("llama-3.1-70b-infer", "--gpu", "H100", "--gpus", "4")
     assert (code, read["gpus"], read["fits"]) == (1, 4, False)
-    levers = {lever["name"]: lever for lever in read["levers"]}
-    assert levers["tensor parallel over 4 cards"]["changes"] == {"parallel.tensor": 4}
-    assert levers["tensor parallel over 4 cards"]["fits"]
-    assert "fast links" in levers["tensor parallel over 4 cards"]["cost"]
+    mitigations = {mitigation["name"]: mitigation for mitigation in read["levers"]}
+    assert mitigations["tensor parallel over 4 cards"]["changes"] == {"parallel.tensor": 4}
+    assert mitigations["tensor parallel over 4 cards"]["fits"]
+    assert "fast links" in mitigations["tensor parallel over 4 cards"]["cost"]
     assert read["cheapest"]["changes"] == {"parallel.tensor": 4}
 
 

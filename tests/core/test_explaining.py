@@ -25,7 +25,7 @@ def test_every_part_is_told_once_with_its_arithmetic(found: PresetFile) -> None:
         part.name for part in estimate.parts
     )
     for chapter in told:
-        words = f"{chapter.words.what} {chapter.words.lever} {chapter.words.sure}"
+        words = f"{chapter.words.what} {chapter.words.changed_by} {chapter.words.sure}"
         if not isinstance(found.preset.run, TrainRun):
             assert not re.search("autograd|gradient|checkpointing|optimizer|QLoRA", words), "nothing is trained"
         elif not estimate.method.startswith("rules:"):  # some of them speak of one forward pass alone

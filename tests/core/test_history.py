@@ -155,7 +155,7 @@ def test_a_spike_between_two_samples_is_kept_with_the_interval_that_found_it() -
     track = seen.tracks[key(1)]
     assert track.peak == Peak(bytes=90, at=0.4, interval=0.1)
     assert list(zip(track.times, track.values, strict=True)) == [(0.0, 5), (0.4, 90), (0.6, 5)]
-    assert track.closely == (0.3, 0.6)
+    assert track.sampled_fast == (0.3, 0.6)
 
 
 def test_close_looks_of_a_pid_that_has_changed_hands_are_nobodys() -> None:
@@ -192,7 +192,7 @@ def test_a_pause_begins_the_close_looks_anew() -> None:
     seen = History()
     seen.add(sample(0, process(1, 5)))
     seen.add_looks(looks((0.1, 5), (0.2, 5), (0.9, 5), (5.0, 5), (5.1, 5)), sample(6, process(1, 5)))
-    assert seen.tracks[key(1)].closely == (5.0, 5.1)
+    assert seen.tracks[key(1)].sampled_fast == (5.0, 5.1)
 
 
 def test_the_pace_is_that_of_the_samples() -> None:

@@ -70,7 +70,7 @@ def estimating(preset: str, gpu: str | None) -> Iterator[str]:
         yield ""
         yield f"{chapter.title.upper()}: {format_bytes(chapter.at_peak, 2)} at the peak"
         yield from _wrapped(chapter.words.what, "  ")
-        yield from _wrapped(f"What moves it: {chapter.words.lever}", "  ")
+        yield from _wrapped(f"What moves it: {chapter.words.changed_by}", "  ")
         yield from _wrapped(f"How sure: {chapter.words.sure}", "  ")
         for part in chapter.parts:
             yield from _wrapped(f"• {arithmetic(part)}", "  ", "      ")

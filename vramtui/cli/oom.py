@@ -117,7 +117,7 @@ def _advice(name: str, plan: "Plan") -> "Iterator[str]":
     elif not plan.cheapest:
         yield f"{name} {plan.fit.sentence}: the job is larger than its preset says."
     else:
-        names = " and ".join(lever.name for lever in plan.cheapest)
+        names = " and ".join(mitigation.name for mitigation in plan.cheapest)
         yield f"What would have fitted: {names}, which takes {format_bytes(plan.cheapest_process)}."
         yield f"  {settings_of(plan.cheapest)}"
 
@@ -129,7 +129,7 @@ def _print_json(report: "OomReport", plan: "Plan | None") -> None:
 
     changes = None
     if plan is not None and plan.cheapest is not None:
-        changes = {key: value for lever in plan.cheapest for key, value in lever.changes.items()}
+        changes = {key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()}
     print_json(
         {
             "schema": 1,

@@ -91,7 +91,7 @@ def _differences(here: object, there: object, key: str = "") -> Iterator[tuple[s
 
 
 def where_of(run: Run) -> str:
-    """The card, host, programs and day of a run, and how its peaks were learnt, in one line."""
+    """The card, host, programs and day of a run, and how its peaks were learned, in one line."""
     day = dt.datetime.fromtimestamp(run.ended_at or run.started_at, tz=dt.timezone.utc).date().isoformat()
     versions = [f"{name} {version}" for name, version in sorted(run.versions.items())]
     return ", ".join((f"{run.gpu_name} in {run.host}", *versions, HOW.get(run.peak_how, run.peak_how), day))

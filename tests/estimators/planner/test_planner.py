@@ -16,7 +16,7 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import Checkpointing, InferRun, Lora, Precision, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLarge
-from vramtui.estimators.planner.mitigations import adapted_modules, levers_for
+from vramtui.estimators.planner.mitigations import adapted_modules, mitigations_for
 from vramtui.estimators.planner.planner import CEILING, Planner, largest_that, usual_key, value_at, with_values
 from vramtui.presets.library import PresetLibrary
 
@@ -109,10 +109,10 @@ def test_what_is_asked_the_largest_of() -> None:
     assert usual_key(Workload(model=MODEL, run=ServeRun())) == "run.max_num_seqs"
 
 
-def test_levers_say_what_they_free() -> None:
+def test_mitigations_say_what_they_free() -> None:
     plan = Planner(Known(), TRAIN, card(4000)).plan()
     assert (plan.fits, plan.process, plan.room) == (False, 5000, 4000)
-    effects = {effect.lever: effect for effect in plan.effects}
+    effects = {effect.mitigation: effect for effect in plan.effects}
     assert (effects["full checkpointing"].frees, effects["full checkpointing"].fits) == (1200, True)
     assert effects["full checkpointing"].largest == 4
     assert effects["flash attention"].frees == 400
@@ -136,7 +136,7 @@ def test_levers_say_what_they_free() -> None:
 )
 def test_the_cheapest_set_of_changes(room: int, names: list[str] | None) -> None:
     plan = Planner(Known(), TRAIN, card(room)).plan()
-    assert (None if plan.cheapest is None else [lever.name for lever in plan.cheapest]) == names
+    assert (None if plan.cheapest is None else [mitigation.name for mitigation in plan.cheapest]) == names
     if names is not None:
         assert plan.cheapest_process is not None
         assert plan.cheapest_process <= room
@@ -146,10 +146,10 @@ def test_a_set_of_changes_uses_no_more_cards_than_there_are() -> None:
     """Tensor and data ranks multiply; four cards do not become sixteen."""
     big = TransformerModel(hidden_size=4096, num_hidden_layers=32, num_attention_heads=32, vocab_size=32000)
     for size in (12, 24, 40):
-        levers = Planner(
+        mitigations = Planner(
             ANALYTIC, Workload(model=big, run=TrainRun(sequence_length=2048)), card(size << 30), 4
         ).cheapest()
-        changes = {key: value for lever in levers or () for key, value in lever.changes.items()}
+        changes = {key: value for mitigation in mitigations or () for key, value in mitigation.changes.items()}
         ranks = [changes.get(f"parallel.{name}", 1) for name in ("data", "tensor", "pipeline", "context")]
         assert ranks[0] * ranks[1] * ranks[2] * ranks[3] <= 4
 
@@ -164,14 +164,14 @@ def test_a_number_that_is_not_there_yet_can_be_varied() -> None:
 def test_what_is_shared_can_be_shared_further() -> None:
     model = msgspec.structs.replace(MODEL, num_attention_heads=16, num_hidden_layers=8)
     job = Workload(model=model, run=ServeRun(max_model_len=512), parallel=Parallel(tensor=2, pipeline=2))
-    levers = {lever.name: lever.changes for lever in levers_for(job, 8)}
-    assert levers["tensor parallel over 4 cards"] == {"parallel.tensor": 4}
-    assert levers["pipeline over 4 cards"] == {"parallel.pipeline": 4}
+    mitigations = {mitigation.name: mitigation.changes for mitigation in mitigations_for(job, 8)}
+    assert mitigations["tensor parallel over 4 cards"] == {"parallel.tensor": 4}
+    assert mitigations["pipeline over 4 cards"] == {"parallel.pipeline": 4}
     trained = Workload(model=model, run=TrainRun(sequence_length=64), parallel=Parallel(data=2, strategy="fsdp"))
-    assert {"parallel.data": 8} in [lever.changes for lever in levers_for(trained, 8)]
+    assert {"parallel.data": 8} in [mitigation.changes for mitigation in mitigations_for(trained, 8)]
     routed = msgspec.structs.replace(model, num_experts=4, num_experts_per_tok=2)
-    dealt = levers_for(Workload(model=routed, run=TrainRun(sequence_length=64)), 8)
-    assert any(lever.changes.get("parallel.expert") == 4 for lever in dealt)
+    dealt = mitigations_for(Workload(model=routed, run=TrainRun(sequence_length=64)), 8)
+    assert any(mitigation.changes.get("parallel.expert") == 4 for mitigation in dealt)
 
 
 def test_what_does_not_start_does_not_fit() -> None:
@@ -211,14 +211,14 @@ LORA = Workload(model=MODEL, run=TrainRun(precision="tf32", lora=Lora(rank=8, ta
 
 @pytest.mark.parametrize("workload", [TRAIN, INFER, SERVE, LORA])
 @pytest.mark.parametrize("gpus", [1, 8])
-def test_every_lever_is_a_change_that_the_schema_knows(workload: Workload, gpus: int) -> None:
-    levers = levers_for(workload, gpus)
-    assert levers
-    assert len({lever.name for lever in levers}) == len(levers)
-    assert any("cards" in lever.name for lever in levers) == (gpus == 8)
-    for lever in levers:
-        assert with_values(workload, lever.changes) != workload
-        assert lever.cost
+def test_every_mitigation_is_a_change_that_the_schema_knows(workload: Workload, gpus: int) -> None:
+    mitigations = mitigations_for(workload, gpus)
+    assert mitigations
+    assert len({mitigation.name for mitigation in mitigations}) == len(mitigations)
+    assert any("cards" in mitigation.name for mitigation in mitigations) == (gpus == 8)
+    for mitigation in mitigations:
+        assert with_values(workload, mitigation.changes) != workload
+        assert mitigation.cost
 
 
 def test_what_is_done_already_is_not_offered() -> None:
@@ -231,8 +231,8 @@ def test_what_is_done_already_is_not_offered() -> None:
         quantization="nf4-double",
         lora=Lora(rank=8, target_modules=("q_proj",)),
     )
-    assert levers_for(Workload(model=MODEL, run=run, parallel=Parallel(cpu_offload=True))) == ()
-    assert levers_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4, cpu_offload=True)), gpus=4) == ()
+    assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(cpu_offload=True))) == ()
+    assert mitigations_for(Workload(model=MODEL, run=run, parallel=Parallel(data=4, cpu_offload=True)), gpus=4) == ()
 
 
 def test_a_changed_shape_is_no_longer_the_cards() -> None:
@@ -251,14 +251,14 @@ MODELLED = [found.key for found in LIBRARY.all() if not isinstance(found.preset.
 
 @pytest.mark.parametrize("gpus", [1, 8])
 @pytest.mark.parametrize("key", MODELLED)
-def test_no_lever_of_a_shipped_preset_is_refused(key: str, gpus: int) -> None:
+def test_no_mitigation_of_a_shipped_preset_is_refused(key: str, gpus: int) -> None:
     """What is offered can be done: by the names that this very model has for its layers, with an optimizer's own
     implementations, and by what its engine knows.
     """
     workload = LIBRARY.get(key).preset.workload
-    for lever in levers_for(workload, gpus):
+    for mitigation in mitigations_for(workload, gpus):
         with contextlib.suppress(TooLarge):
-            ANALYTIC.estimate(with_values(workload, lever.changes), card(80 << 30))
+            ANALYTIC.estimate(with_values(workload, mitigation.changes), card(80 << 30))
 
 
 @pytest.mark.parametrize(
@@ -275,5 +275,7 @@ def test_no_lever_of_a_shipped_preset_is_refused(key: str, gpus: int) -> None:
 def test_adapters_stand_beside_the_layers_that_a_model_has(key: str, modules: tuple[str, ...]) -> None:
     workload = LIBRARY.get(key).preset.workload
     assert adapted_modules(workload.model) == modules
-    offered = [lever for lever in levers_for(workload) if lever.name == "LoRA of rank 16"]
-    assert [tuple(lever.changes["run.lora"]["target_modules"]) for lever in offered] == [modules] * bool(modules)
+    offered = [mitigation for mitigation in mitigations_for(workload) if mitigation.name == "LoRA of rank 16"]
+    assert [tuple(mitigation.changes["run.lora"]["target_modules"]) for mitigation in offered] == [modules] * bool(
+        modules
+    )

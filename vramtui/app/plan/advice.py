@@ -60,13 +60,13 @@ def _edge(edge: Edge) -> str:
 
 def _enough(advice: AdviceView) -> list[str]:
     """The cheapest changes that make it fit."""
-    if advice.levers is None:
+    if advice.mitigations is None:
         return []
-    if not advice.levers:
+    if not advice.mitigations:
         return ["no set of changes makes it fit this card"]
-    names = " and ".join(name for name, _ in advice.levers)
-    several = len(advice.levers) > 1
-    costs = "; ".join(f"{name}: {cost}" if several else cost for name, cost in advice.levers)
+    names = " and ".join(name for name, _ in advice.mitigations)
+    several = len(advice.mitigations) > 1
+    costs = "; ".join(f"{name}: {cost}" if several else cost for name, cost in advice.mitigations)
     return [f"cheapest to make it fit: {names}, then {format_bytes(advice.with_them)} ({costs})"]
 
 

@@ -40,12 +40,12 @@ class Choice:
 
     def at(self, shown: tuple[Effect, ...]) -> int:
         """Its place; the first until one is chosen."""
-        return next((at for at, effect in enumerate(shown) if effect.lever == self._name), 0)
+        return next((at for at, effect in enumerate(shown) if effect.mitigation == self._name), 0)
 
     def go(self, shown: tuple[Effect, ...], at: int) -> None:
         """Choose the one at a place; it stops at both ends."""
         if shown:
-            self._name = shown[max(0, min(at, len(shown) - 1))].lever
+            self._name = shown[max(0, min(at, len(shown) - 1))].mitigation
 
     def forget(self) -> None:
         """Back to the first."""

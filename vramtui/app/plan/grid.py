@@ -113,7 +113,7 @@ class Advice:
 
     Attributes:
         edges: the largest of each size that fits.
-        levers: names and costs of the changes that make it fit with the least loss; empty where none are enough.
+        mitigations: names and costs of the changes that make it fit with the least loss; empty where none are enough.
         settings: the keys that they set.
         with_them: bytes of the process then.
         cards: those that hold it, smallest first.
@@ -124,7 +124,7 @@ class Advice:
         self.workload, self.device, self.gpus = workload, device, gpus
         self.edges: tuple[Edge, ...] = ()
         self.fits: bool | None = None
-        self.levers: tuple[tuple[str, str], ...] | None = None
+        self.mitigations: tuple[tuple[str, str], ...] | None = None
         self.settings: dict[str, object] = {}
         self.with_them: int | None = None
         self.cards: tuple[Holds, ...] = ()
@@ -157,10 +157,10 @@ class Advice:
         self.is_whole = True
 
     def _make_fit(self, planner: Planner, estimator: Estimator) -> Iterator[None]:
-        levers = planner.cheapest() or ()
-        changes = {key: value for lever in levers for key, value in lever.changes.items()}
-        if levers:
+        mitigations = planner.cheapest() or ()
+        changes = {key: value for mitigation in mitigations for key, value in mitigation.changes.items()}
+        if mitigations:
             self.with_them = answer_for(estimator, with_values(self.workload, changes), self.device).process
         self.settings = changes
-        self.levers = tuple((lever.name, lever.cost) for lever in levers)
+        self.mitigations = tuple((mitigation.name, mitigation.cost) for mitigation in mitigations)
         yield

@@ -243,7 +243,7 @@ class PlanModel:
             self._open[advice] = advice.find
         return AdviceView(
             advice.edges,
-            advice.levers,
+            advice.mitigations,
             advice.settings,
             advice.with_them,
             advice.cards,

@@ -78,7 +78,7 @@ class PlanVariants:
         side = model.view(self._state).side
         if side is not None and side.workload is not None and model.changes:
             change = model.changes[model.choice.at(model.changes)]
-            return with_values(side.workload, change.changes), f"{side.how} · {change.lever}"
+            return with_values(side.workload, change.changes), f"{side.how} · {change.mitigation}"
         if self._variant() is not None:
             self._app.notify(NO_CHANGES, markup=False)
         return None

@@ -27,7 +27,7 @@ class AdviceView(msgspec.Struct, frozen=True, eq=False):
     """What is known so far; see `sheets.Advice`. `changes` are those of its effects that are worth it, best first."""
 
     edges: tuple[Edge, ...] = ()
-    levers: tuple[tuple[str, str], ...] | None = None
+    mitigations: tuple[tuple[str, str], ...] | None = None
     settings: Mapping[str, object] = {}
     with_them: int | None = None
     cards: tuple[Holds, ...] = ()

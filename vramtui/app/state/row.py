@@ -42,8 +42,8 @@ def process_row(gpu: Gpu, process: Process, track: Track, age: float | None, now
         process,
         age=age,
         minutes=None if started is None else max(0, int(now - started) // 60),
-        learnt=track.peak,
-        closely=track.close_since,
+        learned=track.peak,
+        fast_since=track.close_since,
     )
 
 
@@ -103,7 +103,7 @@ def exited_rows(sample: Sample, history: History) -> list[ProcessRow]:
             peak = track.peak.bytes if track.peak is not None else None
             rows.append(
                 ProcessRow(
-                    "exited", track.key, gpu, None, peak, track.process, gone_at=track.gone_at, learnt=track.peak
+                    "exited", track.key, gpu, None, peak, track.process, gone_at=track.gone_at, learned=track.peak
                 )
             )
     return rows

@@ -32,8 +32,8 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     that nobody accounts for; what its driver keeps; a `note` about a GPU whose processes cannot be told.
     `age` is how many seconds old a row is whose GPU does not answer now.
     `minutes` is how long its process has run, in whole minutes.
-    `learnt` is the peak with what it was learnt by, and `closely` since when its process is looked at between samples
-    (seconds since the epoch; None where it is not).
+    `learned` is the peak with what it was learned by, and `fast_since` since when its process is looked at between
+    samples (seconds since the epoch; None where it is not).
     """
 
     kind: RowKind
@@ -49,8 +49,8 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     note: str = ""
     age: float | None = None
     minutes: int | None = None
-    learnt: Peak | None = None
-    closely: float | None = None
+    learned: Peak | None = None
+    fast_since: float | None = None
 
     @property
     def is_derived(self) -> bool:
@@ -60,7 +60,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     @property
     def how(self) -> str:
         """Where the peak comes from: `sampled`, `accounting` or `probe`; empty where there is none."""
-        return self.learnt.how if self.learnt is not None else ""
+        return self.learned.how if self.learned is not None else ""
 
 
 class GpuBar(msgspec.Struct, frozen=True):

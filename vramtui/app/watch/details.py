@@ -109,7 +109,7 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
         ("user", process.user or why(process, "user")),
         ("state", f"{process.state}, type {process.type}" if row.gone_at is None else "exited"),
         ("memory now", format_bytes(row.now, 2) if row.now is not None else _unknown(row, process)),
-        ("lifetime peak", peak_words(row.learnt, row.closely)),
+        ("lifetime peak", peak_words(row.learned, row.fast_since)),
         ("preset", row.preset or "none (m assigns one)"),
     ]
     if row.predicted is not None:
@@ -123,12 +123,12 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
     return facts
 
 
-def peak_words(peak: Peak | None, closely: float | None) -> str:
+def peak_words(peak: Peak | None, fast_since: float | None) -> str:
     """A process's lifetime peak and how far that figure can be relied on.
 
     Args:
         peak: what is known of it.
-        closely: since when its process has been looked at between samples, if it is.
+        fast_since: since when its process has been looked at between samples, if it is.
     """
     if peak is None:
         return "not known"
@@ -136,8 +136,8 @@ def peak_words(peak: Peak | None, closely: float | None) -> str:
     if peak.how != "sampled":
         return f"{size}, exact: {EXACT.get(peak.how, peak.how)}"
     every = f" every {peak.interval:g} s" if peak.interval else ""
-    if closely is not None:
-        every = f" every {INTERVAL:g} s since {_clock(closely)}"
+    if fast_since is not None:
+        every = f" every {INTERVAL:g} s since {_clock(fast_since)}"
     return f"{size} at {_clock(peak.at)}, sampled{every}: short spikes may be higher"
 
 

@@ -37,7 +37,7 @@ def _chapter(chapter: Chapter) -> list[Content | tuple[str, str]]:
         (f"\n{chapter.title}", f"bold ${colour}"),
         (f"  {format_bytes(chapter.at_peak, 2)} at the peak\n", "bold"),
         Content(f"{chapter.words.what}\n"),
-        Content.assemble(("What moves it: ", "$muted"), f"{chapter.words.lever}\n"),
+        Content.assemble(("What moves it: ", "$muted"), f"{chapter.words.changed_by}\n"),
         Content.assemble(("How sure: ", "$muted"), f"{chapter.words.sure}\n"),
     ]
     for part in chapter.parts:

@@ -185,7 +185,7 @@ def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 def _peak(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
-    exact = row.learnt is not None and row.learnt.how != "sampled"
+    exact = row.learned is not None and row.learned.how != "sampled"
     return ((EXACT if exact else "") + format_gib(row.peak), None)
 
 

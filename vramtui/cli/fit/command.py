@@ -136,8 +136,8 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
     cheapest = None
     if plan.cheapest is not None:
         cheapest = {
-            "levers": [lever.name for lever in plan.cheapest],
-            "changes": {key: value for lever in plan.cheapest for key, value in lever.changes.items()},
+            "levers": [mitigation.name for mitigation in plan.cheapest],
+            "changes": {key: value for mitigation in plan.cheapest for key, value in mitigation.changes.items()},
             "process": plan.cheapest_process,
         }
     return {
@@ -161,7 +161,7 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
         "refusal": plan.reason or None,
         "levers": [
             {
-                "name": effect.lever,
+                "name": effect.mitigation,
                 "changes": effect.changes,
                 "cost": effect.cost,
                 "process": effect.process,
@@ -191,7 +191,7 @@ def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
         largest = f"MAX {plan.edge.key.rsplit('.', maxsplit=1)[-1].upper()}"
         rows = [
             (
-                effect.lever,
+                effect.mitigation,
                 format_bytes(effect.frees),
                 format_bytes(effect.process),
                 "yes" if effect.fits else "no",
@@ -228,14 +228,16 @@ def _cheapest_sentence(plan: Plan) -> str:
         return "No change needed."
     if plan.cheapest is None:
         return "No set of these changes makes it fit."
-    names = " and ".join(lever.name for lever in plan.cheapest)
+    names = " and ".join(mitigation.name for mitigation in plan.cheapest)
     takes = format_bytes(plan.cheapest_process)
     return f"Cheapest to make it fit: {names}, which takes {takes}.\n  {settings_of(plan.cheapest)}"
 
 
-def settings_of(levers: Sequence[Mitigation]) -> str:
+def settings_of(mitigations: Sequence[Mitigation]) -> str:
     """The changes as `--set` takes them, ready for a shell."""
-    return " ".join(f"--set {key}={_toml(value)}" for lever in levers for key, value in lever.changes.items())
+    return " ".join(
+        f"--set {key}={_toml(value)}" for mitigation in mitigations for key, value in mitigation.changes.items()
+    )
 
 
 def _toml(value: object) -> str:

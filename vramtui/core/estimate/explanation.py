@@ -11,7 +11,7 @@ class Words(msgspec.Struct, frozen=True):
     """A line of the Ledger in words: what it is, what makes it larger or smaller, and how sure its figure is."""
 
     what: str
-    lever: str
+    changed_by: str
     sure: str
 
 
@@ -94,7 +94,7 @@ WORDS: dict[Line, Words] = {
         " for) and keeps what was freed for the next request. Nobody else can have it until empty_cache.",
         "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True; `vramtui allocator` replays a recorded job with other"
         " settings.",
-        "The least certain part: a share of what comes and goes, learnt from recorded runs. A trace simulates it.",
+        "The least certain part: a share of what comes and goes, learned from recorded runs. A trace simulates it.",
     ),
     "context": Words(
         "CUDA's own: kernels, stacks and tables that the driver loads for the process before the first tensor. PyTorch"
@@ -136,7 +136,7 @@ WORDS_OF_INFERENCE: dict[Line, Words] = {
     "workspaces": Words(
         "Room that cuBLAS is given once for each thread and stream that multiplies matrices. It is PyTorch's own memory"
         " and stays.",
-        WORDS["workspaces"].lever,
+        WORDS["workspaces"].changed_by,
         WORDS["workspaces"].sure,
     ),
     "temporaries": Words(

@@ -46,13 +46,12 @@ class Track:
     two neighbours become the larger of them, so a peak is never lost.
 
     Attributes:
-        closely: from when until when it was looked at closely, in seconds since the epoch; None where it never was.
+        sampled_fast: from when until when the fast sampler looked at it, in seconds since the epoch; None where never.
         process: its latest reading.
         gone_at: when it was first missed on a device that answered; None while it is there.
     """
 
     __slots__ = (
-        "closely",
         "first_seen",
         "gone_at",
         "key",
@@ -60,6 +59,7 @@ class Track:
         "last_used",
         "peak",
         "process",
+        "sampled_fast",
         "times",
         "values",
     )
@@ -74,7 +74,7 @@ class Track:
         self.last_used: int | None = None
         self.gone_at: float | None = None
         self.peak: Peak | None = None
-        self.closely: tuple[float, float] | None = None
+        self.sampled_fast: tuple[float, float] | None = None
 
     def add(self, at: float, used: int | None, limit: int = SERIES_LIMIT, interval: float | None = None) -> None:
         """Note that the process held `used` bytes (None: not known) at time `at`; keep at most `limit` points.
@@ -97,9 +97,9 @@ class Track:
     @property
     def close_since(self) -> float | None:
         """Since when it has been looked at closely until now; None where it is not."""
-        if self.closely is None or self.last_seen - self.closely[1] > BREAK:
+        if self.sampled_fast is None or self.last_seen - self.sampled_fast[1] > BREAK:
             return None
-        return self.closely[0]
+        return self.sampled_fast[0]
 
     def grown(self, since: float) -> int:
         """By how many bytes it went beyond what it held at that time, in seconds since the epoch."""
@@ -111,15 +111,15 @@ class Track:
         """Note a close look. One that is older than what is known already is left out."""
         if look.at < self.last_seen:
             return
-        if self.closely is None or look.at - self.closely[1] > BREAK:
-            self.closely = (look.at, look.at)
+        if self.sampled_fast is None or look.at - self.sampled_fast[1] > BREAK:
+            self.sampled_fast = (look.at, look.at)
         else:
-            self.closely = (self.closely[0], look.at)
+            self.sampled_fast = (self.sampled_fast[0], look.at)
         if self.gone_at is None:
             self.add(look.at, look.used, limit, round(look.interval, 1))
 
     def note_peak(self, peak: Peak) -> None:
-        """Take a peak learnt in another way. An equal one counts as better known; a smaller one is out of date."""
+        """Take a peak learned in another way. An equal one counts as better known; a smaller one is out of date."""
         if self.peak is None or peak.bytes > self.peak.bytes:
             self.peak = peak
         elif peak.bytes == self.peak.bytes and self.peak.how == "sampled":

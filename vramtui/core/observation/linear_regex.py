@@ -103,7 +103,7 @@ class _Compiler:
 
 
 class _Automaton:
-    """A program with what it has learnt of which set of places leads where."""
+    """A program with what it has learned of which set of places leads where."""
 
     def __init__(self, items: Sequence[tuple[Any, Any]], flags: int, *, backwards: bool = False) -> None:
         self.program = _Program([])

@@ -1,6 +1,6 @@
 """What a host's own finished runs teach about constants that estimates take for granted, and estimates corrected by it.
 
-Two constants are learnt: how large the CUDA context is for a GPU and a driver (what the driver shows for the process
+Two constants are learned: how large the CUDA context is for a GPU and a driver (what the driver shows for the process
 less what PyTorch has reserved, where a probe told that), and how much of what PyTorch reserves is cached (reserved over
 allocated) for a kind of model and of run and the method that predicted it.
 """
@@ -108,7 +108,7 @@ def calibrate(runs: Iterable[Run], host: str) -> Calibration:
 
 
 def calibrated(estimate: Estimate, context: ContextSize | None, share: CachedShare | None) -> Estimate:
-    """`estimate` with its context and its cached memory as they were learnt; itself where there is nothing to correct.
+    """`estimate` with its context and its cached memory as they were learned; itself where there is nothing to correct.
 
     Weights, activations and all else that is allocated stay as predicted, and so does the timeline.
     """

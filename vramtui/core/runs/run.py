@@ -18,7 +18,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         started_at: seconds since the epoch; `ended_at` None while it runs.
         workload: the preset's exact values, as a preset's tables spell them.
         method: the estimator behind `predicted`, and `peak_phase` when that peaks; both empty without a prediction.
-        peak_how: how the observed peak was learnt: `sampled`, `accounting` or `probe`.
+        peak_how: how the observed peak was learned: `sampled`, `accounting` or `probe`.
         seen_until: when it was last known to run, where nobody saw its end.
         times: seconds since the start, and `values` the bytes of the process from then on.
         exit_code: of the process, where it is known.

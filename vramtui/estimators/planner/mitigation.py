@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-# What a lever weighs in the choice of the cheapest set. The steps are wide, so that a few levers of one sort do not
+# What a mitigation weighs in the choice of the cheapest set. The steps are wide, so that a few of one sort do not
 # outweigh one of the next.
 FREE = 1
 SLOWER = 4
@@ -19,7 +19,7 @@ class Mitigation(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         name: what it is called in a table.
         changes: the values it sets, by dotted key as in a preset.
-        weight: how dear it is beside other levers; only the order and the sums matter.
+        weight: what it costs beside other mitigations; only the order and the sums matter.
         cost: what one pays for it, in words.
     """
 
@@ -29,6 +29,6 @@ class Mitigation(msgspec.Struct, frozen=True, kw_only=True):
     cost: str
 
 
-def lever(name: str, weight: int, cost: str, changes: Mapping[str, Any]) -> Mitigation:
-    """A lever."""
+def make_mitigation(name: str, weight: int, cost: str, changes: Mapping[str, Any]) -> Mitigation:
+    """A mitigation."""
     return Mitigation(name=name, changes=dict(changes), weight=weight, cost=cost)

@@ -8,10 +8,17 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel, UNetMo
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.optimizers.registry import FUSED
 from vramtui.estimators.analytic.sizes.parameters import attention_shapes
-from vramtui.estimators.planner.mitigation import FREE, LOWER_PRECISION, OTHER_RESULT, SLOWER, Mitigation, lever
-from vramtui.estimators.planner.sharding_mitigations import sharding_levers
+from vramtui.estimators.planner.mitigation import (
+    FREE,
+    LOWER_PRECISION,
+    OTHER_RESULT,
+    SLOWER,
+    Mitigation,
+    make_mitigation,
+)
+from vramtui.estimators.planner.sharding_mitigations import sharding_mitigations_for
 
-__all__ = ["Mitigation", "adapted_modules", "levers_for"]
+__all__ = ["Mitigation", "adapted_modules", "mitigations_for"]
 
 LARGE_SHARE, FEW_SEQUENCES = 0.95, 128
 FIRST_OFFLOAD = 16.0  # GiB of weights in host memory that is tried first; then twice as much
@@ -21,7 +28,7 @@ DIFFUSERS_MODULES = ("to_q", "to_k", "to_v", "to_out")
 HEAVY_OPTIMIZERS = {"adam", "adamw", "amsgrad", "paged_adamw_32bit"}
 
 
-def levers_for(workload: Workload, gpus: int = 1) -> tuple[Mitigation, ...]:
+def mitigations_for(workload: Workload, gpus: int = 1) -> tuple[Mitigation, ...]:
     """The changes that `workload` leaves room for on `gpus` cards, cheapest first."""
     run, decoder = workload.run, isinstance(workload.model, TransformerModel)
     offered: list[Mitigation] = []
@@ -32,7 +39,7 @@ def levers_for(workload: Workload, gpus: int = 1) -> tuple[Mitigation, ...]:
         offered += [*_inference(run, decoder=decoder), *_shorter(run)]
     else:
         offered += _serving(run, getattr(workload.model, "num_hidden_layers", 1))
-    offered += sharding_levers(workload, gpus)
+    offered += sharding_mitigations_for(workload, gpus)
     return tuple(sorted(offered, key=lambda one: one.weight))
 
 
@@ -45,7 +52,7 @@ def adapted_modules(model: Model) -> tuple[str, ...]:
 
 def _mitigation(name: str, weight: int, cost: str, **changes: Any) -> Mitigation:  # noqa: ANN401 - values of any key
     """Keys are written with two underscores for the dot."""
-    return lever(name, weight, cost, {key.replace("__", "."): value for key, value in changes.items()})
+    return make_mitigation(name, weight, cost, {key.replace("__", "."): value for key, value in changes.items()})
 
 
 def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:

@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit, fits_in
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
-from vramtui.estimators.planner.mitigations import Mitigation, levers_for
+from vramtui.estimators.planner.mitigations import Mitigation, mitigations_for
 
 CEILING = 1 << 24
 PROBES = 16
@@ -39,9 +39,9 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """What one lever, pulled alone, would do; `frees` is in bytes and negative when it costs memory."""
+    """What one mitigation alone would do; `frees` is in bytes and negative when it costs memory."""
 
-    lever: str
+    mitigation: str
     changes: dict[str, Any]
     cost: str
     process: int
@@ -57,7 +57,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         error: the stated relative error of `process`.
         reason: why it does not start, where a server says more than that it is too large.
         edge: of the key that was asked for; `also` of others that people ask about.
-        cheapest: the levers to pull together, none when it fits as it is, None when no set of them is enough.
+        cheapest: the mitigations to take together, none when it fits as it is, None when no set of them is enough.
         cheapest_process: bytes of the process with them.
     """
 
@@ -97,7 +97,7 @@ class Planner:
         self._workload = workload
         self._device = device
         self._most_ranks = max(gpus, _ranks(workload))
-        self._levers = levers_for(workload, gpus)
+        self._mitigations = mitigations_for(workload, gpus)
 
     def plan(self, key: str | None = None) -> Plan:
         """Everything at once; the largest batch where no `key` is given, or a server's longest context.
@@ -139,27 +139,27 @@ class Planner:
 
     def cheapest(self) -> tuple[Mitigation, ...] | None:
         """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
-        for levers in _by_cost(self._levers):
-            workload = _changed(self._workload, *levers)
+        for mitigations in _by_cost(self._mitigations):
+            workload = _changed(self._workload, *mitigations)
             if _ranks(workload) <= self._most_ranks and self._answer(workload).fits:
-                return levers
+                return mitigations
         return None
 
     def effects(self, before: int, key: str | None = None) -> Iterator[Effect]:
         """What each change would do to a process of `before` bytes, and the largest value of `key` then, if given."""
-        for lever in self._levers:
-            workload = _changed(self._workload, lever)
+        for mitigation in self._mitigations:
+            workload = _changed(self._workload, mitigation)
             then = self._answer(workload)
             if then.process is None:
                 continue
             yield Effect(
-                lever=lever.name,
-                changes=lever.changes,
-                cost=lever.cost,
+                mitigation=mitigation.name,
+                changes=mitigation.changes,
+                cost=mitigation.cost,
                 process=then.process,
                 frees=before - then.process,
                 fits=then.fits,
-                largest=None if key is None or key in lever.changes else self._edge(workload, key).largest,
+                largest=None if key is None or key in mitigation.changes else self._edge(workload, key).largest,
             )
 
     def _edge(self, workload: Workload, key: str) -> Edge:
@@ -303,17 +303,18 @@ def _ranks(workload: Workload) -> int:
     return workload.parallel.ranks if workload.parallel is not None else 1
 
 
-def _changed(workload: Workload, *levers: Mitigation) -> Workload:
-    values = {key: value for lever in levers for key, value in lever.changes.items()}
+def _changed(workload: Workload, *mitigations: Mitigation) -> Workload:
+    values = {key: value for mitigation in mitigations for key, value in mitigation.changes.items()}
     return with_values(workload, values)
 
 
-def _by_cost(levers: tuple[Mitigation, ...]) -> list[tuple[Mitigation, ...]]:
-    """Sets of levers that do not undo one another, cheapest first, then fewest."""
+def _by_cost(mitigations: tuple[Mitigation, ...]) -> list[tuple[Mitigation, ...]]:
+    """Sets of mitigations that do not undo one another, cheapest first, then fewest."""
     sets = [
         chosen
         for size in range(1, MOST_CHANGES + 1)
-        for chosen in combinations(levers, size)
-        if len({key for lever in chosen for key in lever.changes}) == sum(len(lever.changes) for lever in chosen)
+        for chosen in combinations(mitigations, size)
+        if len({key for mitigation in chosen for key in mitigation.changes})
+        == sum(len(mitigation.changes) for mitigation in chosen)
     ]
-    return sorted(sets, key=lambda chosen: (sum(lever.weight for lever in chosen), len(chosen)))
+    return sorted(sets, key=lambda chosen: (sum(mitigation.weight for mitigation in chosen), len(chosen)))

@@ -16,7 +16,7 @@ def ps_document(snapshot: Snapshot) -> Document:
     """Everything seen at one moment, for JSON: bytes are integers, times seconds since the epoch, unknown is None.
 
     Where a value of a GPU or process is None, the owner's `absent` says why under the field's name. `peak_memory` is
-    the most the process was seen to hold since the program began to look, `peak_how` how that was learnt, and
+    the most the process was seen to hold since the program began to look, `peak_how` how that was learned, and
     `peak_interval` how many seconds lay between the looks (None for what the driver itself recorded);
     `predicted_memory` is set where a preset matches.
     """

@@ -44,7 +44,7 @@ class NvmlSource:
         self._worker: DeadlineWorker[CardReading] = DeadlineWorker(timeout)
         self._host = HostReader()
         self._processes = ProcessReader(monotonic)
-        self._closely = CloseReader()
+        self._fast = CloseReader()
         self._totals: dict[str, int | None] = {}
         self._system = Caller("driver")
         self._removed = RemovedCards()
@@ -112,7 +112,7 @@ class NvmlSource:
     def look(self, gpu_uuid: str) -> Mapping[int, int]:
         """Bytes by pid on one device that the last `read` found in order; empty for another."""
         totals = self._totals
-        return self._closely.look(gpu_uuid, totals[gpu_uuid]) if gpu_uuid in totals else {}
+        return self._fast.look(gpu_uuid, totals[gpu_uuid]) if gpu_uuid in totals else {}
 
     def close(self) -> None:
         """Let the worker go. NVML is not shut down: that could block, or free what a stuck call still uses."""

@@ -39,7 +39,7 @@ def change_lines(plan: PlanView, palette: Palette, width: int, height: int, *, c
 def _columns(changes: tuple[Effect, ...], width: int) -> tuple[int, int]:
     """Columns of the names and of the prices; none of the latter where there is no room for them."""
     least, most = NAMES
-    names = max(least, min(most, max(len(change.lever) for change in changes)))
+    names = max(least, min(most, max(len(change.mitigation) for change in changes)))
     rest = width - 3 - 2 * SIZE - 3
     if rest - names >= COST:
         return names, rest - names
@@ -63,7 +63,7 @@ def _line(change: Effect, palette: Palette, width: int, names: int, costs: int, 
     then = f"{change.largest:,}" if change.largest is not None else format_bytes(change.process)
     pieces: list[Piece] = [
         (" › " if chosen else "   ", ink or palette.ink("primary")),
-        (fit(change.lever, names), ink or palette.text),
+        (fit(change.mitigation, names), ink or palette.text),
         (right(f"−{format_bytes(change.frees)}" if change.frees > 0 else "–", SIZE), ink or palette.strong),
         (right(then, SIZE), style),
         (" ✓" if change.fits else " ✗", fits),
@@ -77,5 +77,5 @@ def _told(change: Effect, palette: Palette, width: int, names: int, costs: int) 
     """The price of the chosen one, and its name, where they are cut."""
     if len(change.cost) < costs:
         return []
-    text = change.cost if len(change.lever) <= names else f"{change.lever}: {change.cost}"
+    text = change.cost if len(change.mitigation) <= names else f"{change.mitigation}: {change.cost}"
     return [(strip([(f"   {line}", palette.dim)], width, palette.text), None) for line in wrap(text, width - 4)]
