@@ -89,4 +89,4 @@ def _spare(one: CardFit) -> str:
         return f"{UNKNOWN} not possible"
     if one.fit.refused:
         return f"{one.fit.sign} too large"
-    return f"{one.fit.sign} {'-' if one.fit.spare < 0 else ''}{format_bytes(abs(one.fit.spare))}"
+    return f"{one.fit.sign} {'−' if one.fit.spare < 0 else ''}{format_bytes(abs(one.fit.spare))}"

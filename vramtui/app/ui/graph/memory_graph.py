@@ -169,7 +169,7 @@ def _painted(cell: AreaCell, colours: Sequence[str], palette: Palette) -> Piece:
 
 
 def _lettered(cell: AreaCell, piece: Piece, layers: Layers | None) -> Piece:
-    """Without colours a layer is told by its letter in every cell."""
+    """Without colours each cell of a layer is its letter."""
     if layers is None or cell.layer is None or cell.layer >= len(layers.names):
         return piece
     return (SIGNS[layers.names[cell.layer]], piece[1])
