@@ -1,6 +1,7 @@
 """A draft changes what it is told to and no other byte, knows what is wrong, and goes back as many steps as forth."""
 
 import difflib
+import re
 import zlib
 from collections.abc import Callable
 from functools import cache
@@ -58,10 +59,11 @@ def _another_number(field: FormField, now: int | None) -> str:
 
 @cache
 def _first_of_their_kinds() -> frozenset[Path]:
-    """Those before which no preset has the same keys; the others are only sampled."""
+    """Those before which no preset has the same keys, whatever the length of its lists; the others are only sampled."""
     first: dict[frozenset[str], Path] = {}
     for path in SHIPPED:
-        first.setdefault(frozenset(fields_of(form_of(path.read_text(encoding="utf-8")))), path)
+        keys = fields_of(form_of(path.read_text(encoding="utf-8")))
+        first.setdefault(frozenset(re.sub(r"\[\d+\]", "[]", key) for key in keys), path)
     return frozenset(first.values())
 
 

@@ -128,7 +128,9 @@ class FieldMaker:
         ]
         new = self._made((*key, count), option.item_type, about=about)
         least = written(_least(option.item_type)) if new.kind in {"table", "list"} else None
-        empty = msgspec.structs.replace(new, label="+ add", is_new=True, items=(), default=least)
+        # One more `[[table]]` cannot be typed as a value: it is a copy of the last one.
+        typed = self._places.get(key) is not None or self.lines.get(key) is None
+        empty = msgspec.structs.replace(new, label="+ add", is_new=True, items=(), default=least, settable=typed)
         return (*made, empty)
 
     def _free(self, key: Key, value: object) -> FormField:

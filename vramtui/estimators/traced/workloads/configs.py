@@ -2,8 +2,11 @@
 
 from typing import Any
 
+import msgspec
+
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.estimators.analytic.sizes.parameters import model_tensors
 
 
 def config_of(model: TransformerModel) -> dict[str, Any]:
@@ -19,6 +22,11 @@ def config_of(model: TransformerModel) -> dict[str, Any]:
         )
     if model.kv_lora_rank is not None:
         raise UserError("model.kv_lora_rank: the tracer builds no transformers model with compressed keys and values")
+    if model.tensors and _numbers(model) != _numbers(msgspec.structs.replace(model, tensors=())):
+        raise UserError(
+            "model.tensors: they are not those of a decoder of these shapes, and the tracer builds no other; a model "
+            'of transformers is built from its config: model.kind = "huggingface"'
+        )
     kind = _kind(model)
     if kind is None:
         raise UserError(
@@ -49,6 +57,10 @@ def config_of(model: TransformerModel) -> dict[str, Any]:
     if kind == "phi3":
         config |= {"pad_token_id": None, "resid_pdrop": model.hidden_dropout}
     return config | _window(model, kind)
+
+
+def _numbers(model: TransformerModel) -> int:
+    return sum(tensor.numel * tensor.count for tensor in model_tensors(model))
 
 
 def _kind(model: TransformerModel) -> str | None:
