@@ -9,6 +9,7 @@ import sys
 import tempfile
 import termios
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,9 @@ UUID = "GPU-00000000-0000-0000-0000-000000000000"
 PYTHON = sys.executable
 PLACE = 424242  # stands in the world for the job's pid until the job is there
 
-# Counts what reaches it, and says so when it is asked to end.
+# Counts what reaches it, and says so when it is asked to end. `signal.pause` would miss what comes just before it.
 COUNTING = """
-import os, signal, sys
+import os, signal, time
 seen = []
 def count(number, frame):
     seen.append(number); os.write(1, b"interrupted\\n")
@@ -33,7 +34,7 @@ def end(number, frame):
     os.write(1, f"{len(seen)} interrupts\\n".encode()); os._exit(7)
 signal.signal(signal.SIGINT, count); signal.signal(signal.SIGTERM, end)
 os.write(1, b"ready\\n")
-while True: signal.pause()
+while True: time.sleep(0.02)
 """
 
 
@@ -121,10 +122,28 @@ def test_a_preset_that_is_not_there_starts_nothing(environment: dict[str, str], 
     assert not (tmp_path / "made").exists()
 
 
+@contextmanager
+def killed(run: "subprocess.Popen[str]") -> Iterator["subprocess.Popen[str]"]:
+    """`run`, a leader of its group: neither it nor its job outlives a test that fails."""
+    with run:
+        try:
+            yield run
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
+
+
 def test_signals_reach_the_job_and_its_answer_is_ours(environment: dict[str, str]) -> None:
     command = [PYTHON, "-m", "vramtui", "run", "--", PYTHON, "-c", COUNTING]
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    with killed(
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
     ) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "ready\n"
@@ -142,15 +161,17 @@ def test_a_key_on_the_terminal_interrupts_the_job_once(environment: dict[str, st
     terminal[3] &= ~termios.ECHO
     termios.tcsetattr(theirs, termios.TCSANOW, terminal)
     command = [PYTHON, "-m", "vramtui", "run", "--", PYTHON, "-c", COUNTING]
-    with subprocess.Popen(
-        command,
-        env=environment,
-        stdin=theirs,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads run here yet
+    with killed(
+        subprocess.Popen(
+            command,
+            env=environment,
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads run here yet
+        )
     ) as run:
         assert run.stdout is not None
         assert run.stdout.readline() == "ready\n"
