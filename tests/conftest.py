@@ -26,18 +26,6 @@ LEFT_OUT = ("pty", "slow", "torch")
 INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program as pip installed it
 SCREENS = INSTALLED.with_name("app")
 CASES = 3  # of each test, in the fast tier
-# Over 40 s each: begun last, one of them would run alone at the end.
-LONGEST = {
-    "test_screenshots.py",
-    "test_plugin.py",
-    "test_jobs.py",
-    "test_trace_command.py",
-    "test_scripts.py",
-    "test_workloads.py",
-    "test_plan.py",
-    "test_every_screen.py",
-    "test_dashboard.py",
-}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -71,7 +59,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.pty)
         if not has_torch and item.get_closest_marker("torch"):
             item.add_marker(pytest.mark.skip(reason=TORCH_MISSING))
-    items.sort(key=lambda item: item.path.name not in LONGEST)
     if config.getoption("--fast"):
         kept = set(_fast(items))
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])
