@@ -15,10 +15,11 @@ import pytest
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.history import Peak
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, ProcessKey, Sample
+from vramtui.core.observation.source import silence_limit
 from vramtui.records.recording.encoder import RecordingEncoder
 from vramtui.records.recording.live import LiveRecording
 from vramtui.records.recording.recording import RecordingHeader
-from vramtui.sources.feed.latest import LatestSample, silence_limit
+from vramtui.sources.feed.latest import LatestSample
 from vramtui.sources.feed.line_splitter import LineSplitter
 from vramtui.sources.feed.pipe import PipeSource
 

@@ -179,7 +179,7 @@ def _print_columns(trace: "AllocatorTrace", columns: list[SettingColumn], total:
 
 def _print_plot(trace: "AllocatorTrace", column: SettingColumn) -> None:
     """Allocated and reserved bytes after each event of the first column asked for."""
-    from vramtui.cli.common.category_bars import Bars  # noqa: PLC0415 - only where something is drawn
+    from vramtui.cli.common.category_bars import colour_wanted  # noqa: PLC0415 - only where something is drawn
     from vramtui.cli.common.plotting import drawing, finished  # noqa: PLC0415 - only where something is drawn
     from vramtui.core.base.units import unit_of  # noqa: PLC0415 - as above
     from vramtui.estimators.allocator import COLUMNS  # noqa: PLC0415 - as above
@@ -192,7 +192,7 @@ def _print_plot(trace: "AllocatorTrace", column: SettingColumn) -> None:
     unit, name = unit_of(max(row[reserved] for row in rows))
     over = "milliseconds" if trace.milliseconds else "events"
     places = trace.milliseconds or range(len(rows))
-    colour = Bars().colour
+    colour = colour_wanted()
     title = f"{column.title}: allocated below reserved, {name}, over {over}"
     figure = drawing(title, min(text_width(), WIDEST_PLOT), PLOT_ROWS, colour=colour)
     for counter in (reserved, allocated):

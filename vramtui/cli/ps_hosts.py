@@ -105,7 +105,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
     sys.stdout.flush()
     for name, answer in answers.items():
         if isinstance(answer, SourceFailed):
-            said = " ".join(filter(None, (answer.message, answer.hint)))
+            said = answer.sentence
             sys.stderr.write(f"vramtui: {said if said.startswith(name) else f'{name}: {said}'}\n")
 
 

@@ -10,16 +10,14 @@ from typing import Literal
 import msgspec
 
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
-from vramtui.core.observation.source import Source
+from vramtui.core.observation.readings import Gpu, ProcessKey, Sample, process_key
+from vramtui.core.observation.source import Source, silence_limit
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
 from vramtui.monitor.probes import Jobs, no_jobs
 from vramtui.monitor.session import MonitorSession, RecordedPeaks
 
-INTERVALS = 3  # without a sample, after which what is known of a host is no longer its state
-LEAST = 3.0  # seconds without one that are never too long
 GIVEN = 8  # samples that may be on their way to the screen
 # What the GPUs of many hosts can be sorted by.
 FleetColumn = Literal["host", "gpu", "used", "predicted", "utilization", "state", "users"]
@@ -185,8 +183,7 @@ class Fleet:
 
     def _summary(self, entry: _Entry, now: float) -> HostSummary:
         age = None if entry.arrived is None else max(0.0, now - entry.arrived)
-        limit = max(LEAST, INTERVALS * self._interval)
-        is_up = age is not None and age <= limit and entry.failure is None
+        is_up = age is not None and age <= silence_limit(self._interval) and entry.failure is None
         failure = "" if entry.failure is None else entry.failure.message
         if not failure and not is_up:
             failure = "connecting" if age is None else "no answer"
@@ -234,7 +231,7 @@ def _gpu_summary(sample: Sample, gpu: Gpu, predicted: Mapping[ProcessKey, int]) 
     for process in gpu.processes:
         user = process.user or "?"
         users[user] = users.get(user, 0) + (process.used_memory or 0)
-        peak = predicted.get(ProcessKey(sample.host.name, gpu.uuid, process.pid, process.started_at))
+        peak = predicted.get(process_key(sample.host.name, gpu, process))
         if peak is not None:
             peaks.append(peak)
     return GpuSummary(

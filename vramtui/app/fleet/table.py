@@ -10,7 +10,7 @@ from textual.strip import Strip
 from vramtui.app.fleet.model import FROM_THE_LARGEST, FleetRow, FleetView
 from vramtui.app.messages import FleetRowChosen, FleetSortChosen
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column, cell, filled, under_cursor
+from vramtui.app.ui.columns import Column, cell, filled, short_name, under_cursor
 from vramtui.app.ui.cursor_list import CursorRows, moving_keys
 from vramtui.app.ui.lines import Lines, Piece, fit, strip, wrap
 from vramtui.app.ui.list_frame import ListFrame, SortHeading
@@ -145,7 +145,7 @@ def _text(row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
 
 def _of_gpu(gpu: GpuSummary, row: FleetRow, column: FleetColumn, *, wide: bool) -> str:
     if column == "gpu":
-        return f"{gpu.index} {printable(gpu.name).removeprefix('NVIDIA ').removeprefix('GeForce ')}"
+        return f"{gpu.index} {short_name(printable(gpu.name))}"
     if column == "users":
         return printable(row.users)
     if not row.host.is_up:

@@ -8,7 +8,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from vramtui.app.themes import Palette
-from vramtui.app.ui.columns import Column, cell, delta_colour, filled, under_cursor
+from vramtui.app.ui.columns import Column, cell, delta_colour, filled, short_name, under_cursor
 from vramtui.app.ui.lines import Piece, strip
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_gib, format_percent
@@ -76,14 +76,9 @@ def when(at: float, now: float, *, short: bool) -> str:
     return time.strftime("%d %b %H:%M" if local.tm_year == this.tm_year else "%Y-%m-%d", local)
 
 
-def card_name(name: str) -> str:
-    """A card as people call it."""
-    return printable(name).removeprefix("NVIDIA ").removeprefix("GeForce ")
-
-
 _TEXTS: dict[RunColumn, Callable[[Run], str]] = {
     "host": lambda run: printable(run.host),
-    "gpu": lambda run: card_name(run.gpu_name),
+    "gpu": lambda run: short_name(printable(run.gpu_name)),
     "preset": lambda run: printable(run.preset or run.command),
     "predicted": lambda run: format_gib(run.predicted.process),
     "observed": lambda run: format_gib(run.observed.process),

@@ -3,8 +3,8 @@
 from textual.strip import Strip
 
 from vramtui.app.history.model import Errors, HistoryView
-from vramtui.app.history.run_columns import card_name
 from vramtui.app.themes import Palette
+from vramtui.app.ui.columns import short_name
 from vramtui.app.ui.graph.braille import DOTS, braille_rows
 from vramtui.app.ui.lines import Framed, Piece, between, fit, paragraph, strip
 from vramtui.core.base.text import printable
@@ -98,7 +98,7 @@ def _learnt(found: Calibration, palette: Palette, width: int) -> list[Strip]:
     lines: list[Strip] = []
     for context in found.contexts:
         median, low, high = (round(size / MIB) for size in _spread_of(context.seen))
-        of = f"{card_name(context.gpu_name)} · driver {printable(context.driver)}"
+        of = f"{short_name(printable(context.gpu_name))} · driver {printable(context.driver)}"
         lines += _constant("context", f"{median} MiB ({low}–{high})", of, context.seen, palette, width)
     for share in found.shares:
         median, low, high = (round(100 * (ratio - 1)) for ratio in _spread_of(share.seen))

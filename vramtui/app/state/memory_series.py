@@ -36,15 +36,14 @@ def series(
     age = chosen.age or 0.0
     end = sample.taken_at - age if track.gone_at is None else min(sample.taken_at, track.gone_at)
     start = end - span if span else track.first_seen
-    first = max(0, bisect_right(track.times, start) - 1)
-    last = bisect_right(track.times, end)
+    seen = _between(track.times, start, end)
     what_if = what_if_of(shown, chosen)
     estimate = _matched(shown, chosen)
     busy = session.history.utilization.get(chosen.gpu.uuid)
     return Series(
         title=f"pid {track.process.pid} · {printable(track.process.command or track.process.name or '')}",
-        times=track.times[first:last],
-        values=track.values[first:last],
+        times=track.times[seen],
+        values=track.values[seen],
         start=start,
         end=max(end, start + 1),
         ceiling=ceiling(max(chosen.peak or 0, chosen.predicted or 0, what_if or 0), chosen.gpu.memory.total),
@@ -85,10 +84,14 @@ def _matched(shown: Panel | None, chosen: ProcessRow) -> Estimate | None:
     return shown.matched or shown.traced or shown.estimate
 
 
+def _between(times: Sequence[float], start: float, end: float) -> slice:
+    """The changes from `start` to `end`, and the one before them, which still held at `start`."""
+    return slice(max(0, bisect_right(times, start) - 1), bisect_right(times, end))
+
+
 def _within(curve: Curve, start: float, end: float) -> tuple[Sequence[float], tuple[Sequence[int], ...]]:
-    first = max(0, bisect_right(curve.times, start) - 1)
-    last = bisect_right(curve.times, end)
-    return curve.times[first:last], tuple(values[first:last] for values in curve.values)
+    there = _between(curve.times, start, end)
+    return curve.times[there], tuple(values[there] for values in curve.values)
 
 
 def _told(curve: Curve | None, track: Track, start: float, end: float) -> Layers | None:

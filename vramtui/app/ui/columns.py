@@ -62,6 +62,11 @@ def under_cursor(pieces: list[Piece], cursor: str | None) -> list[Piece]:
     return [("▸" + text[1:], style), *others]
 
 
+def short_name(card: str) -> str:
+    """A card's name without what most of them share: as people call it."""
+    return card.removeprefix("NVIDIA ").removeprefix("GeForce ")
+
+
 def delta_colour(fraction: float) -> str:
     """Red beyond the prediction, green near it, plain below: a larger miss is never dimmer than a smaller one."""
     if fraction > USUAL_ERROR:

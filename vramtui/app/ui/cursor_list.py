@@ -66,7 +66,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self._chosen: object = None
         self._sought = False
         self._drawn: dict[int, Strip] = {}
-        self._made: dict[int, tuple[One, str | None, int, object, Strip]] = {}
+        self._made: dict[int, tuple[One, str | None, int, Strip]] = {}
 
     # --- what a list says of itself ------------------------------------------------------------------------------
 
@@ -100,9 +100,10 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         del one, other
         return False
 
-    def columns_in(self, width: int) -> object:
-        """What rows of that width are laid out in; where it changes, every row is made again."""
-        return width
+    def layout_of(self, view: Shown) -> object:
+        """What of a view decides how every row is laid out; where that changes, all are made again."""
+        del view
+        return None
 
     # --- drawing -------------------------------------------------------------------------------------------------
 
@@ -118,7 +119,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
 
     def take(self, view: Shown, palette: Palette) -> None:
         """Show `view` from now on; only the visible rows that differ are drawn again."""
-        if palette is not self.palette:
+        if palette is not self.palette or self.view is None or self.layout_of(view) != self.layout_of(self.view):
             self._made = {}
         followed = self._sought or self._is_in_sight
         self.view, self.palette, self.rows = view, palette, self.rows_of(view)
@@ -181,13 +182,13 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
 
     def _row(self, at: int, row: One, palette: Palette, width: int) -> Strip:
         """The strip of row `at`, the same as last time where it looks the same."""
-        cursor, layout = self._cursor_style(at), self.columns_in(width)
+        cursor = self._cursor_style(at)
         former = self._made.get(at)
         # Its scroll bar makes a list narrower without a word.
-        if former is not None and former[1:4] == (cursor, width, layout) and self.alike(former[0], row):
-            return former[4]
+        if former is not None and former[1:3] == (cursor, width) and self.alike(former[0], row):
+            return former[3]
         made = self.line_of(row, palette, width, cursor)
-        self._made[at] = (row, cursor, width, layout, made)
+        self._made[at] = (row, cursor, width, made)
         return made
 
     def _cursor_style(self, at: int) -> str | None:

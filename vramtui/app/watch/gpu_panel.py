@@ -9,6 +9,7 @@ from vramtui.app.messages import GpuChosen
 from vramtui.app.state.row import why
 from vramtui.app.state.view import GpuBar, View
 from vramtui.app.themes import Palette
+from vramtui.app.ui.columns import short_name
 from vramtui.app.ui.lines import Piece, Wheeled, fit, right, strip, wrap
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration, format_gib
@@ -92,7 +93,7 @@ def _names(bars: tuple[GpuBar, ...], room: int) -> list[str]:
     """
     names = [_name(bar.gpu) for bar in bars]
     if max(map(cell_len, names)) > room:
-        names = [name.removeprefix("NVIDIA ").removeprefix("GeForce ") for name in names]
+        names = list(map(short_name, names))
     width = min(max(map(cell_len, names)), max(room, 8))
     return [fit(name, width) for name in names]
 

@@ -60,9 +60,9 @@ class Rows(CursorRows[View, ProcessRow]):
         """Whether nothing that is shown of them differs."""
         return look_alike(one, other)
 
-    def columns_in(self, width: int) -> object:
+    def layout_of(self, view: View) -> object:
         """The columns: those of predictions come with the first one."""
-        return _columns(self.view, self.breadth, width)
+        return view.columns, view.predicts
 
     def sentences(self, view: View, width: int) -> Sequence[str]:
         """Why there are no rows."""

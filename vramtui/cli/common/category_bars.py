@@ -30,12 +30,16 @@ REST = "·"
 _OFF = "\x1b[0m"
 
 
+def colour_wanted() -> bool:
+    """Whether the output is a terminal with colours, and NO_COLOR is not set."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 class Bars:
-    """Draws bars. Colours are left out where the output is no terminal or NO_COLOR is set."""
+    """Draws bars. Colours are left out where nobody wants them."""
 
     def __init__(self, *, colour: bool | None = None) -> None:
-        asked = sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        self.colour = asked if colour is None else colour
+        self.colour = colour_wanted() if colour is None else colour
         self.invisible = len(self.mark("weights")) - 1
 
     def bar(self, categories: Mapping[str, int], peak: int, top: int, width: int) -> str:

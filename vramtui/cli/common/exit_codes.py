@@ -50,7 +50,7 @@ def exit_on_user_error() -> Iterator[None]:
     except UserError as error:
         fail(BAD_INPUT, str(error))
     except SourceFailed as error:
-        fail(NO_SOURCE, " ".join(filter(None, (error.message, error.hint))))
+        fail(NO_SOURCE, error.sentence)
     except BrokenPipeError:
         # The reader has had enough (`| head`). Python would complain again when it flushes at exit.
         sys.stdout = Path("/dev/null").open("w", encoding="utf-8")  # noqa: SIM115 - it must outlive this function

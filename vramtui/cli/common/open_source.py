@@ -74,7 +74,7 @@ def open_source(
     except SourceFailed as error:
         if not fall_back:
             raise
-        return _demo(" ".join(filter(None, (f"{DEMO}: {error.message}", error.hint))))
+        return _demo(f"{DEMO}: {error.sentence}")
 
 
 def say_overdue() -> None:

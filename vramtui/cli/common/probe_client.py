@@ -41,7 +41,7 @@ class ProbeClient:
         try:
             self._listener = ProbeListener(f"{self._name}-{os.getpid()}")
         except SourceFailed as error:
-            self.problem = " ".join(filter(None, (error.message, error.hint)))
+            self.problem = error.sentence
 
     def jobs(self) -> "Sequence[ObservedJob]":
         """What each job that was started with a probe has told so far."""

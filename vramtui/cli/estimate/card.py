@@ -7,8 +7,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.completion import cards, presets
-from vramtui.cli.completion import settings as known_settings
-from vramtui.cli.estimate.command import changed_preset, chosen_device, fit_of, named
+from vramtui.cli.estimate.command import MODELS, Settings, changed_preset, chosen_device, fit_of, named
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 
@@ -16,24 +15,14 @@ KINDS = (".svg", ".png")
 
 
 def card(
-    preset: Annotated[
-        str,
-        typer.Argument(
-            metavar="PRESET", help="A preset's name, a path, or a downloaded model's name.", autocompletion=presets
-        ),
-    ],
+    preset: Annotated[str, typer.Argument(metavar="PRESET", help=MODELS, autocompletion=presets)],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="An .svg, or a .png; vramtui-card-PRESET.svg by default."),
     ] = None,
     gpu: Annotated[str | None, typer.Option(help="The card: H200, RTX4090 …", autocompletion=cards)] = None,
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Or the memory to fit: 24GiB.")] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings
-        ),
-    ] = None,
+    settings: Settings = None,
 ) -> None:
     """A picture to share: title, card, verdict and the stacked memory of a job.
 

@@ -22,6 +22,10 @@ from vramtui.core.estimate.fits import Fit
 from vramtui.core.schema.preset import PresetFile
 
 MODELS = "A preset's name, a path, a downloaded model's name, or axolotl's YAML and the like."
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings),
+]
 JobFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Take the run's settings from a file of accelerate, DeepSpeed or the like."),
@@ -30,12 +34,7 @@ JobFile = Annotated[
 
 def estimate(
     preset: Annotated[str, typer.Argument(metavar="PRESET", help=MODELS, autocompletion=presets)],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings
-        ),
-    ] = None,
+    settings: Settings = None,
     job_file: JobFile = None,
     image: Annotated[
         list[str] | None,

@@ -142,7 +142,7 @@ def _put(
         collector.put(metrics_of(session.snapshot(), kinds, per_process=per_process))
         return
     if isinstance(result, SourceFailed):
-        sys.stderr.write(f"vramtui: {' '.join(filter(None, (result.message, result.hint)))}\n")
+        sys.stderr.write(f"vramtui: {result.sentence}\n")
     collector.put((up_metric(up=False),))
 
 

@@ -5,13 +5,19 @@ from collections.abc import Sequence
 from vramtui.cli.common.console import print_table, print_wrapped, text_width
 from vramtui.cli.estimate.command import named
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import CARD_GROUPS
 from vramtui.core.schema.preset import PresetFile
-from vramtui.estimators.planner.card_table import FSDP, CardFit, can_share, card_fits, known_cards
+from vramtui.estimators.planner.card_table import (
+    FSDP_NOTE,
+    LARGEST_TITLES,
+    CardFit,
+    can_share,
+    card_fits,
+    known_cards,
+)
 
 Column = tuple[PresetFile, tuple[CardFit, ...]]
-TITLES = {"run.batch_size": "MAX BATCH", "run.max_num_seqs": "MAX SEQS", "run.max_model_len": "CONTEXT"}
 
 
 def cards_of(found: PresetFile) -> tuple[CardFit, ...]:
@@ -57,13 +63,11 @@ def print_cards(columns: Sequence[Column]) -> None:
     for found, _ in columns:
         print_wrapped(f"{found.preset.name} ({printable(found.key)})", wide)
     if any(can_share(found.preset.workload) for found, _ in columns):
-        print_wrapped(
-            f"FSDP: the fewest of {', '.join(map(str, FSDP))} such cards that hold it when they share it", wide
-        )
+        print_wrapped(FSDP_NOTE, wide)
     headings = ["CARD", "MEMORY"]
     for found, cards in columns:
         name = f" {printable(found.key)}" if len(columns) > 1 else ""
-        headings += [f"SPARE{name}", TITLES.get(cards[0].key, "LARGEST")]
+        headings += [f"SPARE{name}", LARGEST_TITLES.get(cards[0].key, "largest").upper()]
         headings += ["FSDP"] if can_share(found.preset.workload) else []
     for group in CARD_GROUPS:
         rows = [_row(at, columns) for at, one in enumerate(columns[0][1]) if one.group == group]
@@ -78,15 +82,7 @@ def _row(at: int, columns: Sequence[Column]) -> list[str]:
     row = [first.card.name, format_bytes(first.card.total_memory)]
     for found, cards in columns:
         one = cards[at]
-        row += [_spare(one), one.largest_label]
+        row += [one.spare_label, one.largest_label]
         if can_share(found.preset.workload):
-            row.append(UNKNOWN if one.fsdp is None else str(one.fsdp))
+            row.append(one.fsdp_label)
     return row
-
-
-def _spare(one: CardFit) -> str:
-    if one.fit is None:
-        return f"{UNKNOWN} not possible"
-    if one.fit.refused:
-        return f"{one.fit.sign} too large"
-    return f"{one.fit.sign} {'−' if one.fit.spare < 0 else ''}{format_bytes(abs(one.fit.spare))}"

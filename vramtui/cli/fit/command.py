@@ -10,8 +10,7 @@ import typer
 from vramtui.cli.common.console import print_json, print_table, print_wrapped, text_width
 from vramtui.cli.common.exit_codes import NO, exit_by, exit_on_user_error
 from vramtui.cli.completion import cards, presets
-from vramtui.cli.completion import settings as known_settings
-from vramtui.cli.estimate.command import MODELS, JobFile, changed_preset, chosen_device, named
+from vramtui.cli.estimate.command import MODELS, JobFile, Settings, changed_preset, chosen_device, named
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes
@@ -36,12 +35,7 @@ def fit(
         list[str] | None,
         typer.Option(metavar="KEY=FROM:TO[:STEP]", help="Given twice: a map of what fits over two values."),
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="Change a value: run.batch_size=8.", autocompletion=known_settings
-        ),
-    ] = None,
+    settings: Settings = None,
     job_file: JobFile = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:

@@ -143,7 +143,7 @@ class Follower:
             if isinstance(result, Sample):
                 self._take(result)
             elif isinstance(result, SourceFailed):
-                self._report.trouble(" ".join(filter(None, (result.message, result.hint))))
+                self._report.trouble(result.sentence)
             elif result is not None:
                 self._session.rest()
                 self._report.trouble(OVERDUE)

@@ -105,7 +105,7 @@ class HostRecorder(threading.Thread):
             if isinstance(result, Sample):
                 return result
             if isinstance(result, SourceFailed):
-                self.trouble(" ".join(filter(None, (result.message, result.hint))))
+                self.trouble(result.sentence)
         return None
 
 

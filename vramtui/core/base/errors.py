@@ -20,6 +20,11 @@ class SourceFailed(Exception):
         self.message = message
         self.hint = hint
 
+    @property
+    def sentence(self) -> str:
+        """What failed, and what to do next."""
+        return " ".join(filter(None, (self.message, self.hint)))
+
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """`" (did you mean X?)"` for the known name closest to `word`; an empty string when none is close."""

@@ -5,6 +5,14 @@ from typing import Protocol, runtime_checkable
 
 from vramtui.core.observation.readings import Sample
 
+SILENT_INTERVALS = 3  # without a sample, after which whoever sends them is taken for dead
+LEAST_SILENCE = 3.0  # seconds without one that are never too long: a busy network, a crowded host
+
+
+def silence_limit(interval: float) -> float:
+    """Seconds without a sample after which a sender that has one each `interval` seconds is taken for dead."""
+    return max(LEAST_SILENCE, SILENT_INTERVALS * interval)
+
 
 class Source(Protocol):
     """NVML, nvidia-smi, a recording, the demo: the program cannot tell them apart."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from vramtui.core.base.units import UNKNOWN
+from vramtui.core.base.units import UNKNOWN, format_bytes
 from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit
@@ -15,6 +15,9 @@ from vramtui.estimators.planner.planner import LENGTHS, Planner, own_length, usu
 
 # Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.
 FSDP = (1, 2, 4, 8, 16)
+FSDP_NOTE = f"FSDP: the fewest of {', '.join(map(str, FSDP))} such cards that hold it when they share it"
+LARGEST_TITLES = {"run.batch_size": "max batch", "run.max_num_seqs": "max seqs", "run.max_model_len": "context"}
+"""What the column of the largest value of a key is called."""
 
 
 class CardFit(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +41,19 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
     fsdp: int | None = None
     reason: str = ""
     own: int | None = None
+
+    @property
+    def spare_label(self) -> str:
+        """What is left, in a table: `✓ 10.3 GiB`, `✗ −3.5 GiB`."""
+        if self.fit is None:
+            return f"{UNKNOWN} not possible"
+        spare = f"{'−' if self.fit.spare < 0 else ''}{format_bytes(abs(self.fit.spare))}"
+        return f"{self.fit.sign} {'too large' if self.fit.refused else spare}"
+
+    @property
+    def fsdp_label(self) -> str:
+        """`fsdp` in a table."""
+        return UNKNOWN if self.fsdp is None else str(self.fsdp)
 
     @property
     def largest_label(self) -> str:

@@ -1,5 +1,6 @@
 """The file of a training program taken for a preset: its settings as a run, over the model that it names."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
+from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.job_files import read_job_file
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file
 from vramtui.presets.library import PresetLibrary
@@ -30,7 +32,7 @@ def preset_of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
         raise UserError(f"{shown(path)} names no model that is known here: give the model, and this file as job file")
     notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
     preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=TrainRun(sequence_length=None))
-    return with_job_file(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), path, library)
+    return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), path, offers)
 
 
 def with_job_file(found: PresetFile, path: Path, library: PresetLibrary) -> PresetFile:
@@ -39,7 +41,10 @@ def with_job_file(found: PresetFile, path: Path, library: PresetLibrary) -> Pres
     Raises:
         UserError: it cannot be read, or says what does not go with the preset.
     """
-    offers = draft_from_file(read_job_file(path), library)
+    return _with(found, path, draft_from_file(read_job_file(path), library))
+
+
+def _with(found: PresetFile, path: Path, offers: Iterable[Offer]) -> PresetFile:
     values = [f"{offer.key}={offer.value}" for offer in offers if "." in offer.key and offer.key != MODEL_FILE]
     try:
         preset = apply_overrides(found.preset, values)

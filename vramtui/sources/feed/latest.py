@@ -7,14 +7,6 @@ from collections.abc import Callable
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample
 
-INTERVALS = 3  # without a sample, after which whoever sends them is taken for dead
-LEAST = 3.0  # seconds without one that are never too long: a busy network, a crowded host
-
-
-def silence_limit(interval: float) -> float:
-    """Seconds without a sample after which a sender that has one each `interval` seconds is taken for dead."""
-    return max(LEAST, INTERVALS * interval)
-
 
 class LatestSample:
     """One thread delivers, another reads: each sample once, and never one for the second time as if it were new.

@@ -9,7 +9,8 @@ from typing import Protocol
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Sample
-from vramtui.sources.feed.latest import LatestSample, silence_limit
+from vramtui.core.observation.source import silence_limit
+from vramtui.sources.feed.latest import LatestSample
 from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
 
 PIECE = 1 << 16

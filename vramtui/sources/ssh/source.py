@@ -14,7 +14,8 @@ from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import Problem, Sample
-from vramtui.sources.feed.latest import LatestSample, silence_limit
+from vramtui.core.observation.source import silence_limit
+from vramtui.sources.feed.latest import LatestSample
 from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
 from vramtui.sources.feed.pipe import LineDecoder
 from vramtui.sources.ssh.bundle import agent_program

@@ -14,14 +14,13 @@ from vramtui.app.choosers.ranking import ranked
 from vramtui.app.plan.grid import CardAnswers
 from vramtui.app.themes import FIT_COLOURS
 from vramtui.app.ui.lines import fit
-from vramtui.core.base.units import UNKNOWN, format_bytes
+from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
-from vramtui.estimators.planner.card_table import FSDP, CardFit, can_share
+from vramtui.estimators.planner.card_table import FSDP_NOTE, LARGEST_TITLES, CardFit, can_share
 from vramtui.estimators.planner.planner import usual_key
 
 NAME, MEMORY, FIT, LARGEST, SHARED = 25, 10, 16, 11, 7
 REFRESH = 0.25  # seconds between two looks at what is found meanwhile
-TITLES = {"run.batch_size": "max batch", "run.max_num_seqs": "max seqs", "run.max_model_len": "context"}
 
 
 class CardRow(msgspec.Struct, frozen=True):
@@ -100,12 +99,10 @@ class CardChooser(Chooser):
         columns, names = f"{'card':<{NAME}}{'memory':>{MEMORY}}", " " * (NAME + MEMORY)
         for name, answers in shown:
             shared = "FSDP" if can_share(answers.workload) else ""
-            title = TITLES.get(usual_key(answers.workload), "largest")
+            title = LARGEST_TITLES.get(usual_key(answers.workload), "largest")
             columns += f"  {'  spare':<{FIT - 2}}{title:>{LARGEST}}{shared:>{SHARED}}"
             names += f"    {fit(name, FIT + LARGEST + SHARED - 4)}"
-        counts = ", ".join(map(str, FSDP))
-        note = f"FSDP: the fewest of {counts} such cards that hold it when they share it"
-        lines = [note] if any(can_share(answers.workload) for _, answers in shown) else []
+        lines = [FSDP_NOTE] if any(can_share(answers.workload) for _, answers in shown) else []
         lines += [names.rstrip()] if len(shown) > 1 else []
         return "\n".join([*lines, columns])
 
@@ -125,14 +122,9 @@ def _told(answer: CardFit | None) -> list[Content | str | tuple[str, str]]:
     if answer is None:
         return [("  …".ljust(FIT + LARGEST + SHARED), "$muted")]
     if answer.fit is None:
-        words = f"  {UNKNOWN} not possible"
-        return [(words.ljust(FIT + LARGEST + SHARED), "$muted")]
-    verdict = answer.fit
-    amount = "too large" if verdict.refused else f"{'−' if verdict.spare < 0 else ''}{format_bytes(abs(verdict.spare))}"
-    shared = UNKNOWN if answer.fsdp is None else str(answer.fsdp)
-    colour = FIT_COLOURS[verdict.verdict]
+        return [(f"  {answer.spare_label}".ljust(FIT + LARGEST + SHARED), "$muted")]
     return [
-        (f"  {verdict.sign} {amount:<{FIT - 4}}", f"${colour}"),
+        (f"  {answer.spare_label:<{FIT - 2}}", f"${FIT_COLOURS[answer.fit.verdict]}"),
         f"{answer.largest_label:>{LARGEST}}",
-        (f"{shared:>{SHARED}}", "$muted"),
+        (f"{answer.fsdp_label:>{SHARED}}", "$muted"),
     ]

@@ -52,11 +52,12 @@ def weights_of(share: Share, run: ServeRun, recipe: Recipe) -> ServedWeights:
         left = sorted({tensor.module for tensor in tensors if _stays(tensor, run)})
         words = f"{count:,} parameters, {run.quantization}: {words_for(run.quantization)}"
         words += f"; {', '.join(left)} stay as they are" if left else ""
-    on_card = on_card_beside(tensors, round((run.cpu_offload_gb or 0) * GIB), bytes_of)
-    offloaded = bytes_of(tensors).bytes - bytes_of(on_card).bytes
-    if offloaded:
-        words += f"; {format_bytes(offloaded)} of them in host memory"
-    return ServedWeights(bytes_of(on_card), words, offloaded)
+    whole = bytes_of(tensors)
+    if not run.cpu_offload_gb:
+        return ServedWeights(whole, words)
+    on_card = bytes_of(on_card_beside(tensors, round(run.cpu_offload_gb * GIB), bytes_of))
+    offloaded = whole.bytes - on_card.bytes
+    return ServedWeights(on_card, f"{words}; {format_bytes(offloaded)} of them in host memory", offloaded)
 
 
 def on_card_beside(

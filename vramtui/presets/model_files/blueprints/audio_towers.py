@@ -59,37 +59,38 @@ post_norm: h; bias
 """
 )
 OMNI_OUT = "proj_1: h, h; bias\nproj_2: output_dim, h; bias\n"
-OMNI_AUDIO_2_5 = """
+# The layers of Whisper's encoder, whose keys have no bias.
+WHISPER_LAYERS = """
+each n:
+qvo: h, h; bias; x 3
+key: h, h
+norm: h; bias; x 2
+up: i, h; bias
+down: h, i; bias
+once:
+post_norm: h; bias
+"""
+OMNI_AUDIO_2_5 = (
+    """
 h = d_model
 n = encoder_layers
 i = encoder_ffn_dim
 conv_in: h, num_mel_bins, 3; bias
 conv_in: h, h, 3; bias
 ends: 2, output_dim
-each n:
-qvo: h, h; bias; x 3
-key: h, h
-norm: h; bias; x 2
-up: i, h; bias
-down: h, i; bias
-once:
-post_norm: h; bias
-proj: output_dim, h; bias
 """
+    + WHISPER_LAYERS
+    + "proj: output_dim, h; bias\n"
+)
 
-WHISPER = """
+WHISPER = (
+    """
 mels = get(num_mel_bins, 80)
 conv_in: h, mels, 3; bias
 conv_in: h, h, 3; bias
-each n:
-qvo: h, h; bias; x 3
-key: h, h
-norm: h; bias; x 2
-up: i, h; bias
-down: h, i; bias
-once:
-post_norm: h; bias
 """
+    + WHISPER_LAYERS
+)
 
 WHISPER_PLACED = WHISPER + "positions: max_source_positions, h\n"
 CONFORMER = """

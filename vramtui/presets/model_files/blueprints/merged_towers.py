@@ -40,10 +40,8 @@ merger_up: wide, wide; bias
 merger_down: out_hidden_size, wide; bias
 """
 )
-QWEN2_5 = """
-conv_patch: h, c, temporal_patch_size, p, p
-each depth:
-qkv: 3*h, h; bias
+# Gated blocks from `proj` on, and what makes one token of several patches.
+GATED_AND_MERGED = """
 proj: h, h; bias
 norm: h; x 2
 gate_up: i, h; bias; x 2
@@ -54,6 +52,14 @@ merger_norm: h
 merger_up: wide, wide; bias
 merger_down: out_hidden_size, wide; bias
 """
+QWEN2_5 = (
+    """
+conv_patch: h, c, temporal_patch_size, p, p
+each depth:
+qkv: 3*h, h; bias
+"""
+    + GATED_AND_MERGED
+)
 GLM = """
 conv_patch: h, c, temporal_patch_size, p, p; bias
 positions: grid, h
@@ -81,21 +87,15 @@ patch: h, c * p * p
 post_norm: h; bias
 """
 )
-EXAONE = """
+EXAONE = (
+    """
 conv_patch: h, c, temporal_patch_size, p, p
 width = h // heads
 each depth:
 qkv: h + 2 * num_key_value_heads * width, h; bias
-proj: h, h; bias
-norm: h; x 2
-gate_up: i, h; bias; x 2
-down: h, i; bias
-once:
-wide = h * spatial_merge_size**2
-merger_norm: h
-merger_up: wide, wide; bias
-merger_down: out_hidden_size, wide; bias
 """
+    + GATED_AND_MERGED
+)
 GLM_OCR = """
 out = out_hidden_size
 inner = out * get(in_channels, 3)
