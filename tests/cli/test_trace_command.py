@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.warm_traces import WARM
 from vramtui.cli.main import program
 
 RUNNER = CliRunner()
@@ -74,6 +75,12 @@ def document(*arguments: str) -> dict[str, Any]:
     return read
 
 
+@pytest.fixture
+def forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the command makes of a result, without a child that loads torch for each."""
+    monkeypatch.setattr("vramtui.estimators.traced.process.run.trace", WARM.trace)
+
+
 def write(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(textwrap.dedent(text), encoding="utf-8")
 
@@ -123,6 +130,7 @@ def test_a_script_that_misses_an_argument_says_so_itself() -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.usefixtures("forked")
 def test_inference_ends_when_the_script_does(folder: Path) -> None:
     write(
         folder,
@@ -141,6 +149,7 @@ def test_inference_ends_when_the_script_does(folder: Path) -> None:
     assert read["timeline"][-1]["categories"]["gradients"] == 0
 
 
+@pytest.mark.usefixtures("forked")
 def test_out_of_memory_on_a_small_card_is_a_no_with_the_allocators_figures() -> None:
     done = run("train.py:main", "--memory", "40MiB", "--json")
     assert done.exit_code == 1
@@ -183,6 +192,7 @@ def test_what_is_wrong_is_told_in_a_sentence(arguments: tuple[str, ...], said: s
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.parametrize("width", [80, 120])
 def test_for_people(monkeypatch: pytest.MonkeyPatch, width: int) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
@@ -298,6 +308,7 @@ def test_without_torch_it_says_how_to_get_it_and_the_rest_works(folder: Path) ->
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_verdict_counts_the_cuda_context() -> None:
     found = document("train.py:main")
     assert found["verdict"] == "fits"
