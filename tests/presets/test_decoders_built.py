@@ -53,6 +53,18 @@ PUBLISHED: dict[str, tuple[str, dict[str, Any]]] = {
         | LATENT
         | {"moe_intermediate_size": 2048, "num_experts_per_tok": 8, "first_k_dense_replace": 3},
     ),
+    "kimi-k2": (
+        "DeepseekV3ForCausalLM",
+        sizes(7168, 61, 64, 64, 18432, 163840, q_lora_rank=1536, n_routed_experts=384, n_shared_experts=1)
+        | LATENT
+        | {"moe_intermediate_size": 2048, "num_experts_per_tok": 8, "first_k_dense_replace": 1},
+    ),
+    "mistral-large-3": (
+        "DeepseekV3ForCausalLM",
+        sizes(7168, 61, 128, 128, 18432, 131072, q_lora_rank=1536, n_routed_experts=128, n_shared_experts=1)
+        | LATENT
+        | {"moe_intermediate_size": 4096, "num_experts_per_tok": 4, "first_k_dense_replace": 3},
+    ),
     "gemma-2-2b": ("Gemma2ForCausalLM", sizes(2304, 26, 8, 4, 9216, 256000, head_dim=256, tie_word_embeddings=True)),
     "gemma-2-9b": ("Gemma2ForCausalLM", sizes(3584, 42, 16, 8, 14336, 256000, head_dim=256, tie_word_embeddings=True)),
     "gemma-2-27b": (

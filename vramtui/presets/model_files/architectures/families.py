@@ -16,6 +16,7 @@ from vramtui.presets.model_files.architectures.family_parts import (
     ernie_experts,
     gemma4_attention,
     gemma4_inputs,
+    gemma4_keys,
     gemma4_layer,
     gemma4_mlp,
     granite_hybrid_mlp,
@@ -101,7 +102,7 @@ FAMILIES: dict[str, Family] = {
     "gemma3_text": Family(norms=4, qk_norm="head", tied=True),
     "gemma4_text": Family(
         norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
-        more=gemma4_inputs,
+        more=gemma4_inputs, prepare=gemma4_keys,
     ),
     "flint": Family(qk_norm="head", sinks=True),
     "glm": Family(bias=("attention_bias", True), output_bias=False),
@@ -111,7 +112,7 @@ FAMILIES: dict[str, Family] = {
     "glm_moe_dsa": LATENT(),
     "gemma4_unified_text": Family(
         norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
-        more=gemma4_inputs,
+        more=gemma4_inputs, prepare=gemma4_keys,
     ),
     "gpt_neo": OLD(bias=False, output_bias=True, tied=True, positions=("max_position_embeddings", 0)),
     "gpt_neox_japanese": Family(

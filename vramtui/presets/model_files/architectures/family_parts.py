@@ -9,6 +9,8 @@ from vramtui.presets.model_files.architectures.keys import FFN, Keys, LayerSizes
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
 FULL, LINEAR = "full_attention", "linear_attention"
+# Of a head in Gemma 4's layers that look back all the way, where a config does not say it.
+GEMMA4_HEAD = 512
 
 
 def no_mlp(_tensors: TensorList, _caches: CacheList, _layer: Layer) -> None:
@@ -217,6 +219,24 @@ def nemotron_experts(tensors: TensorList, _caches: CacheList, layer: Layer) -> N
     """Experts that may work on a narrower stream."""
     experts(tensors, layer)
     tensors.add("router", layer.keys.whole("n_routed_experts"))
+
+
+def gemma4_keys(keys: Keys) -> Keys:
+    """The sizes of layers that look back all the way, which public files name by keys of their own.
+
+    `Gemma4TextConfig.__post_init__` makes `per_layer_config` of them (transformers 5.23), which it then writes.
+    """
+    kinds = keys.items("layer_types")
+    if keys.has("per_layer_config") or not kinds:
+        return keys
+    own: dict[str, object] = {"head_dim": keys.whole("global_head_dim", default=GEMMA4_HEAD)}
+    heads = keys.maybe("num_global_key_value_heads")
+    if heads and keys.flag("attention_k_eq_v", default=True):
+        own["num_key_value_heads"] = heads
+    last = len(kinds) - 1
+    full = [number for number, kind in enumerate(kinds) if kind == FULL or number == last]
+    listed = [FULL if number == last else kind for number, kind in enumerate(kinds)]
+    return keys.changed(per_layer_config={str(number): own for number in full}, layer_types=listed)
 
 
 def gemma4_attention(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
