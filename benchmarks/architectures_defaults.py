@@ -26,7 +26,8 @@ KINDS = (
 # Keys that shape nothing.
 OTHERS = (
     "token_id", "token_index", "dropout", "dropping", "init", "eps", "rope_", "theta", "scaling", "scale_factor_",
-    "transformers_version", "output_attentions", "output_hidden_states", "output_router", "return_dict", "chunk_size_feed", "use_cache", "problem_type", "_name_or_path",
+    "transformers_version", "output_attentions", "output_hidden", "output_router", "return_dict",
+    "chunk_size_feed", "use_cache", "problem_type", "_name_or_path",
     "is_encoder_decoder", "alpha", "aux_loss", "jitter", "logit", "pretraining_tp", "softcap", "temperature",
     "attn_implementation", "beta", "_loss", "ctc_", "mask_time", "mask_feature", "apply_spec", "pdrop", "_coef", "_std",
 )  # fmt: skip
