@@ -68,7 +68,7 @@ class Seen:
 
 def look(fault: Fault, folder: Path) -> Seen:
     """Bring the fault about and look at it."""
-    with _surroundings(fault, folder) as path:
+    with surroundings(fault, folder) as path:
         return _in_the_dashboard(fault, path) if fault.where == "dashboard" else _in_ps()
 
 
@@ -118,7 +118,7 @@ def _in_the_dashboard(fault: Fault, path: Path) -> Seen:
 
 
 @contextmanager
-def _surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
+def surroundings(fault: Fault, folder: Path) -> Iterator[Path]:
     path, programs, said = folder / "world", folder / "bin", folder / "smi.json"
     programs.mkdir(parents=True, exist_ok=True)
     environment = {

@@ -12,6 +12,7 @@
  *     mig PROFILE UUID GPU_INSTANCE COMPUTE_INSTANCE TOTAL USED RESERVED FREE GPU_SLICES COMPUTE_SLICES
  *   fault FUNCTION CODE   hang FUNCTION SECONDS           (of that gpu, or of every one when before the first;
  *                                                          FUNCTION * is every call, SECONDS -1 is for ever)
+ *   spoil FUNCTION HOW                                    (it succeeds, and what it writes is wrong: see spoil())
  * A number of -1 is NVML's "not available".
  *
  * Built with -DWITHOUT_V2, the calls that came with drivers 510 and later do not exist.
@@ -31,7 +32,7 @@ enum { GPUS = 64, MIGS = 8, FAULTS = 1024, ACCOUNTS = 128, TEXT = 96, NONE = 0xF
 
 typedef struct { u64 total, used, reserved, free; } Memory;
 typedef struct { u32 pid; u64 used; char type; u32 instance, compute; } Row;
-typedef struct { char function[64]; int gpu, code; double seconds; } Fault;
+typedef struct { char function[64], how[16]; int gpu, code; double seconds; } Fault;
 
 typedef struct Device {
     int gpu, is_mig;
@@ -112,13 +113,14 @@ static void read_mig(char *rest, Device *parent) {
     parent->mig[parent->migs++] = device;
 }
 
-static void read_fault(char *rest, int gpu, int hangs) {
+static void read_fault(char *rest, int gpu, char kind) {
     if (world.faults == FAULTS) return;
     Fault *fault = &world.fault[world.faults++];
     memset(fault, 0, sizeof *fault);
     fault->gpu = gpu;
     word(&rest, fault->function, sizeof fault->function);
-    if (hangs) fault->seconds = strtod(rest, NULL);
+    if (kind == 'h') fault->seconds = strtod(rest, NULL);
+    else if (kind == 's') word(&rest, fault->how, sizeof fault->how);
     else fault->code = atoi(rest);
 }
 
@@ -140,7 +142,7 @@ static Device *read_line(char *line, Device *device) {
     while (*rest == ' ') ++rest;
     int gpu = device ? device->gpu : -1;
     if (!strcmp(key, "gpu")) return new_gpu(rest);
-    if (!strcmp(key, "fault") || !strcmp(key, "hang")) read_fault(rest, gpu, key[0] == 'h');
+    if (!strcmp(key, "fault") || !strcmp(key, "hang") || !strcmp(key, "spoil")) read_fault(rest, gpu, key[0]);
     else if (!strcmp(key, "driver")) snprintf(world.driver, sizeof world.driver, "%s", rest);
     else if (!strcmp(key, "cuda")) world.cuda = atoi(rest);
     else if (!strcmp(key, "init")) world.init = atoi(rest);
@@ -190,11 +192,11 @@ static void look(void) {
 
 /* ---- entering a call: count it, hang in it, fail it ---- */
 
-static const Fault *find(const char *function, int gpu, int hangs) {
+static const Fault *find(const char *function, int gpu, char kind) {
     for (int i = 0; i < world.faults; ++i) {
         const Fault *fault = &world.fault[i];
         if (fault->gpu != -1 && fault->gpu != gpu) continue;
-        if ((fault->seconds != 0) != hangs) continue;
+        if ((fault->how[0] ? 's' : fault->seconds != 0 ? 'h' : 'f') != kind) continue;
         if (!strcmp(fault->function, function) || (!strcmp(fault->function, "*") && gpu != -1)) return fault;
     }
     return NULL;
@@ -229,19 +231,45 @@ static int enter(const char *function, int gpu) {
     count(function);
     for (;;) {
         look();
-        const Fault *hang = find(function, gpu, 1);
+        const Fault *hang = find(function, gpu, 'h');
         if (!hang || (hang->seconds > 0 && seconds() - begin >= hang->seconds)) break;
         pthread_mutex_unlock(&lock);
         nanosleep(&(struct timespec){0, 10000000}, NULL);
         pthread_mutex_lock(&lock);
     }
     if (!initialized && strncmp(function, "nvmlInit", 8)) return UNINITIALIZED;
-    const Fault *fault = find(function, gpu, 0);
+    const Fault *fault = find(function, gpu, 'f');
     return fault ? fault->code : OK;
+}
+
+/* What the call under way writes, and how that is spoilt when it is over; the lock is held from here to there. */
+static struct { const char *how; unsigned char *out; size_t size; unsigned char before[8192]; } spoilt;
+
+static void gives(const char *function, int gpu, void *out, size_t size) {
+    const Fault *fault = find(function, gpu, 's');
+    spoilt.how = fault ? fault->how : "";
+    spoilt.out = out;
+    spoilt.size = size > sizeof spoilt.before ? sizeof spoilt.before : size;
+    if (fault && out) memcpy(spoilt.before, out, spoilt.size);
+}
+
+/* absurd: all bits are set; zero: none is; short: the second half is left as it was; garbage: bytes that are no
+ * number, no text and a terminal's command; many: a process list of more records than there can be. */
+static void spoil(void) {
+    static const unsigned char bytes[] = "\x1b[2J\xff\x9b\r\n\xe2\x80\xae\x7f";
+    size_t size = spoilt.size, half = size / 2;
+    if (!spoilt.out) return;
+    if (!strcmp(spoilt.how, "absurd")) memset(spoilt.out, 0xFF, size);
+    if (!strcmp(spoilt.how, "zero")) memset(spoilt.out, 0, size);
+    if (!strcmp(spoilt.how, "short")) memcpy(spoilt.out + half, spoilt.before + half, size - half);
+    if (!strcmp(spoilt.how, "garbage"))
+        for (size_t i = 0; i < size; ++i) spoilt.out[i] = bytes[i % (sizeof bytes - 1)];
 }
 
 static void leave(int *unused) {
     (void)unused;
+    spoil();
+    spoilt.out = NULL;
     pthread_mutex_unlock(&lock);
 }
 
@@ -251,10 +279,13 @@ static void leave(int *unused) {
 #define BEGIN_DEVICE                                                           \
     if (!device) return INVALID;                                               \
     BEGIN(device->gpu)
+#define GIVES(pointer, bytes) gives(__func__, -1, pointer, bytes)
+#define GIVES_OF_DEVICE(pointer, bytes) gives(__func__, device->gpu, pointer, bytes)
 #define NUMBER(function, field)                                                \
     int function(Device *device, u32 *out) {                                   \
         BEGIN_DEVICE;                                                          \
         if (device->is_mig) return UNSUPPORTED;                                \
+        GIVES_OF_DEVICE(out, sizeof *out);                                     \
         *out = (u32)device->field;                                             \
         return OK;                                                             \
     }
@@ -276,11 +307,11 @@ int nvmlInitWithFlags(u32 flags) { (void)flags; BEGIN(-1); return initialize(); 
 int nvmlInit_v2(void) { BEGIN(-1); return initialize(); }
 int nvmlShutdown(void) { BEGIN(-1); initialized--; return OK; }
 const char *nvmlErrorString(int code) { (void)code; return "an error of the stub"; }
-int nvmlSystemGetDriverVersion(char *out, u32 size) { BEGIN(-1); return give(world.driver, out, size); }
-int nvmlSystemGetNVMLVersion(char *out, u32 size) { BEGIN(-1); return give(world.driver, out, size); }
-int nvmlSystemGetCudaDriverVersion(int *out) { BEGIN(-1); *out = world.cuda; return OK; }
-int nvmlSystemGetCudaDriverVersion_v2(int *out) { BEGIN(-1); *out = world.cuda; return OK; }
-int nvmlDeviceGetCount_v2(u32 *out) { BEGIN(-1); *out = (u32)world.gpus; return OK; }
+int nvmlSystemGetDriverVersion(char *out, u32 size) { BEGIN(-1); GIVES(out, size); return give(world.driver, out, size); }
+int nvmlSystemGetNVMLVersion(char *out, u32 size) { BEGIN(-1); GIVES(out, size); return give(world.driver, out, size); }
+int nvmlSystemGetCudaDriverVersion(int *out) { BEGIN(-1); GIVES(out, sizeof *out); *out = world.cuda; return OK; }
+int nvmlSystemGetCudaDriverVersion_v2(int *out) { BEGIN(-1); GIVES(out, sizeof *out); *out = world.cuda; return OK; }
+int nvmlDeviceGetCount_v2(u32 *out) { BEGIN(-1); GIVES(out, sizeof *out); *out = (u32)world.gpus; return OK; }
 
 int nvmlDeviceGetHandleByIndex_v2(u32 index, Device **out) {
     BEGIN((int)index);
@@ -306,18 +337,28 @@ int nvmlDeviceGetHandleByUUID(const char *uuid, Device **out) {
 
 /* ---- what does not change ---- */
 
-int nvmlDeviceGetName(Device *device, char *out, u32 size) { BEGIN_DEVICE; return give(device->name, out, size); }
-int nvmlDeviceGetUUID(Device *device, char *out, u32 size) { BEGIN_DEVICE; return give(device->uuid, out, size); }
+int nvmlDeviceGetName(Device *device, char *out, u32 size) {
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, size);
+    return give(device->name, out, size);
+}
+int nvmlDeviceGetUUID(Device *device, char *out, u32 size) {
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, size);
+    return give(device->uuid, out, size);
+}
 int nvmlDeviceGetIndex(Device *device, u32 *out) { BEGIN_DEVICE; *out = (u32)device->gpu; return OK; }
 
 typedef struct { char legacy[16]; u32 domain, bus, device, id, subsystem; char busId[32]; } PciInfo;
 int nvmlDeviceGetPciInfo_v3(Device *device, PciInfo *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     memset(out, 0, sizeof *out);
     return give(device->bus, out->busId, sizeof out->busId);
 }
 int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(major, sizeof *major);
     *major = device->major;
     *minor = device->minor;
     return OK;
@@ -327,6 +368,7 @@ int nvmlDeviceGetCudaComputeCapability(Device *device, int *major, int *minor) {
 
 int nvmlDeviceGetMemoryInfo(Device *device, u64 *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, 3 * sizeof *out);
     Memory *memory = &device->memory;
     out[0] = memory->total;
     out[1] = memory->free;
@@ -337,6 +379,7 @@ int nvmlDeviceGetMemoryInfo(Device *device, u64 *out) {
 typedef struct { u32 version; u64 total, reserved, free, used; } MemoryV2;
 int nvmlDeviceGetMemoryInfo_v2(Device *device, MemoryV2 *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     if (out->version != (sizeof(MemoryV2) | 2u << 24)) return 25; /* ARGUMENT_VERSION_MISMATCH */
     out->total = device->memory.total;
     out->reserved = device->memory.reserved;
@@ -357,6 +400,7 @@ NUMBER(nvmlDeviceGetCurrPcieLinkWidth, pcie_width)
 
 int nvmlDeviceGetUtilizationRates(Device *device, u32 *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, 2 * sizeof *out);
     if (device->is_mig || device->mig_mode) return UNSUPPORTED;
     out[0] = (u32)device->utilization;
     out[1] = (u32)device->memory_utilization;
@@ -365,12 +409,14 @@ int nvmlDeviceGetUtilizationRates(Device *device, u32 *out) {
 int nvmlDeviceGetTemperature(Device *device, u32 sensor, u32 *out) {
     (void)sensor;
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     if (device->is_mig) return UNSUPPORTED;
     *out = (u32)device->temperature;
     return OK;
 }
 int nvmlDeviceGetClockInfo(Device *device, u32 which, u32 *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     if (device->is_mig) return UNSUPPORTED;
     *out = (u32)(which == 2 ? device->memory_clock : device->sm_clock);
     return OK;
@@ -378,12 +424,14 @@ int nvmlDeviceGetClockInfo(Device *device, u32 which, u32 *out) {
 int nvmlDeviceGetTotalEccErrors(Device *device, u32 error, u32 counter, u64 *out) {
     (void)counter;
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     if (device->is_mig) return UNSUPPORTED;
     *out = error == 1 ? device->ecc : 0;
     return OK;
 }
 int nvmlDeviceGetCurrentClocksThrottleReasons(Device *device, u64 *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     if (device->is_mig) return UNSUPPORTED;
     *out = device->throttle;
     return OK;
@@ -391,6 +439,7 @@ int nvmlDeviceGetCurrentClocksThrottleReasons(Device *device, u64 *out) {
 #ifndef WITHOUT_V2
 int nvmlDeviceGetCurrentClocksEventReasons(Device *device, u64 *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     if (device->is_mig) return UNSUPPORTED;
     *out = device->throttle;
     return OK;
@@ -412,7 +461,8 @@ static int list(Device *device, char type, u32 *capacity, char *out, int stride)
     for (int i = 0; i < total; ++i) found += (u32)listed(&rows[i], device, type);
     u32 room = *capacity;
     *capacity = found;
-    if (found == 0) return OK;
+    if (!strcmp(spoilt.how, "many")) *capacity = 0x7FFFFFFFu;
+    if (!strcmp(spoilt.how, "many") || found == 0) return OK;
     if (!out || room < found) return SMALL;
     int scrambled = stride == 0;
     if (scrambled) stride = 24;
@@ -434,10 +484,12 @@ static int list(Device *device, char type, u32 *capacity, char *out, int stride)
 #define LISTS(suffix, stride)                                                                        \
     int nvmlDeviceGetComputeRunningProcesses##suffix(Device *device, u32 *capacity, char *out) {     \
         BEGIN_DEVICE;                                                                                \
+        GIVES_OF_DEVICE(out, (size_t)*capacity * (stride ? stride : 24));                            \
         return list(device, 'C', capacity, out, stride);                                             \
     }                                                                                                \
     int nvmlDeviceGetGraphicsRunningProcesses##suffix(Device *device, u32 *capacity, char *out) {    \
         BEGIN_DEVICE;                                                                                \
+        GIVES_OF_DEVICE(out, (size_t)*capacity * (stride ? stride : 24));                            \
         return list(device, 'G', capacity, out, stride);                                             \
     }
 LISTS(, 16)
@@ -453,6 +505,7 @@ NUMBER(nvmlDeviceGetAccountingMode, accounting)
 typedef struct { u32 gpu, memory; u64 peak, time, start; u32 running, reserved[5]; } AccountingStats;
 int nvmlDeviceGetAccountingStats(Device *device, u32 pid, AccountingStats *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     if (!device->accounting) return UNSUPPORTED;
     for (int i = 0; i < device->accounted; ++i)
         if (device->account[i].pid == pid) {
@@ -467,12 +520,14 @@ int nvmlDeviceGetAccountingStats(Device *device, u32 pid, AccountingStats *out) 
 
 int nvmlDeviceGetMigMode(Device *device, u32 *current, u32 *pending) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(current, sizeof *current);
     if (device->is_mig || device->mig_mode < 0) return UNSUPPORTED;
     *current = *pending = (u32)device->mig_mode;
     return OK;
 }
 int nvmlDeviceGetMaxMigDeviceCount(Device *device, u32 *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     *out = device->mig_mode > 0 ? 7 : 0;
     return OK;
 }
@@ -483,12 +538,23 @@ int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, u32 index, Device **out)
     return OK;
 }
 NUMBER(nvmlDeviceGetMinorNumber, gpu)
-int nvmlDeviceGetGpuInstanceId(Device *device, u32 *out) { BEGIN_DEVICE; *out = device->instance; return OK; }
-int nvmlDeviceGetComputeInstanceId(Device *device, u32 *out) { BEGIN_DEVICE; *out = device->compute; return OK; }
+int nvmlDeviceGetGpuInstanceId(Device *device, u32 *out) {
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
+    *out = device->instance;
+    return OK;
+}
+int nvmlDeviceGetComputeInstanceId(Device *device, u32 *out) {
+    BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
+    *out = device->compute;
+    return OK;
+}
 
 typedef struct { u32 multiprocessors, copy, decoders, encoders, jpeg, ofa, gpu_slices, compute_slices; u64 mib; } Attributes;
 int nvmlDeviceGetAttributes_v2(Device *device, Attributes *out) {
     BEGIN_DEVICE;
+    GIVES_OF_DEVICE(out, sizeof *out);
     if (!device->is_mig) return UNSUPPORTED;
     memset(out, 0, sizeof *out);
     out->multiprocessors = 16 * device->gpu_slices;

@@ -10,6 +10,8 @@ NOT_AVAILABLE = -1
 UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 1, 2, 3, 4, 6
 DRIVER_NOT_LOADED, FUNCTION_NOT_FOUND, GPU_IS_LOST, RESET_REQUIRED, MISMATCH, UNKNOWN = 9, 13, 15, 16, 18, 999
 FOR_EVER = -1.0
+# Ways in which a call succeeds and what it writes is wrong; nvml_stub.c says what each does.
+SPOILS = ("absurd", "zero", "short", "garbage", "many")
 EVERY_CALL = "*"
 MEMORY_CALLS = ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
 PROCESS_CALLS = tuple(
@@ -77,6 +79,7 @@ class StubGpu:
     migs: list[StubMig] = field(default_factory=list)
     faults: dict[str, int] = field(default_factory=dict)
     hangs: dict[str, float] = field(default_factory=dict)
+    spoils: dict[str, str] = field(default_factory=dict)
 
     def fail(self, code: int, *functions: str) -> None:
         """Let these calls answer with an error code; EVERY_CALL is all of them."""
@@ -111,7 +114,7 @@ class StubGpu:
             )
         for row in self.processes:
             yield f"process {row.pid} {row.used} {row.type} {row.gpu_instance} {row.compute_instance}"
-        yield from _fault_lines(self.faults, self.hangs)
+        yield from _fault_lines(self.faults, self.hangs, self.spoils)
 
 
 _METRICS = {
@@ -140,11 +143,12 @@ class World:
     init: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     hangs: dict[str, float] = field(default_factory=dict)
+    spoils: dict[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
         """The file that the library reads."""
         lines = [f"driver {self.driver}", f"cuda {self.cuda}", f"init {self.init}"]
-        lines += _fault_lines(self.faults, self.hangs)
+        lines += _fault_lines(self.faults, self.hangs, self.spoils)
         for index, gpu in enumerate(self.gpus):
             lines += gpu.lines(index)
         return "\n".join(lines) + "\n"
@@ -171,8 +175,9 @@ def crowd(gpus: int, processes: int, first_pid: int = 1 << 21) -> World:
     return world
 
 
-def _fault_lines(faults: dict[str, int], hangs: dict[str, float]) -> list[str]:
+def _fault_lines(faults: dict[str, int], hangs: dict[str, float], spoils: dict[str, str]) -> list[str]:
     return [
         *(f"fault {function} {code}" for function, code in faults.items()),
         *(f"hang {function} {seconds}" for function, seconds in hangs.items()),
+        *(f"spoil {function} {how}" for function, how in spoils.items()),
     ]

@@ -59,7 +59,8 @@ class _Tier:
         self.values, self.absent = read_metrics(caller, device, self._metrics)
         self.problems = caller.problems[before:]
         del caller.problems[before:]
-        self._next = now + self._every
+        # What is not told now may be another time, of what never changes too.
+        self._next = now + (min(self._every, RARE_EVERY) if self.absent else self._every)
         return True
 
 
@@ -125,9 +126,9 @@ class CardReader:
         except DeviceGone as error:
             self._forget()
             return CardReading(parts=[self.gone(f"{error}", lost=error.lost)])
-        except Exception as error:  # noqa: BLE001 - no answer of a driver may end the program
+        except Exception:  # noqa: BLE001 - no answer of a driver may end the program
             self._forget()
-            reason = f"{self.caller.call}: the driver's answer makes no sense ({type(error).__name__})"
+            reason = f"{self.caller.call}: the driver's answer makes no sense"
             return CardReading(parts=[self.gone(reason)])
         lasting = [problem for tier in self._tiers for problem in tier.problems]
         return CardReading(parts=parts, problems=(*lasting, *self.caller.problems))
@@ -144,6 +145,7 @@ class CardReader:
         self._changing = _Tier(CHANGING, METRICS_EVERY)
         self._tiers = (self._static, self._rare, self._changing)
         self._instances: tuple[Instance, ...] = ()
+        self._knows_instances = True
         self._lists: dict[str, ProcessLists] = {}
         self._accounts = Accounts()
 
@@ -157,8 +159,11 @@ class CardReader:
         now = self._clock()
         if self._static.read(self.caller, self._handle, now):
             self._identity |= self._static.values
-        if self._rare.read(self.caller, self._handle, now):
-            self._instances = find_instances(self.caller, self._handle, self._identity["uuid"], self._identity["name"])
+        if self._rare.read(self.caller, self._handle, now) or not self._knows_instances:
+            self._knows_instances = False  # the driver may be gone in the middle
+            found = find_instances(self.caller, self._handle, self._identity["uuid"], self._identity["name"])
+            self._knows_instances = found is not None
+            self._instances = self._instances if found is None else found
         self._changing.read(self.caller, self._handle, now)
         return self._card(*self._parts())
 
@@ -167,7 +172,7 @@ class CardReader:
         listing = self._list(self._identity["uuid"], self._handle, memory)
         if instances:
             below = {pid for part in instances for pid in part.listing.held}
-            cut = {instance.gpu_instance for instance in self._instances}
+            cut = {instance.gpu_instance for instance in self._instances} - {None}
             listing.held = {
                 pid: row for pid, row in listing.held.items() if pid not in below and row.instance not in cut
             }

@@ -96,12 +96,19 @@ def read_metrics(caller: Caller, device: Device, metrics: tuple[Metric, ...]) ->
         if absence is not None:
             absent.update(dict.fromkeys(metric.fields, absence))
         else:
-            for field, value in zip(metric.fields, metric.convert(answer), strict=True):
+            for field, value in zip(metric.fields, _converted(metric, answer), strict=True):
                 if is_possible(field, value):
                     values[field] = value
                 else:
                     absent[field] = Absence.FAILED
     return values, absent
+
+
+def _converted(metric: Metric, answer: Any) -> tuple[Any, ...]:  # noqa: ANN401 - whatever pynvml gives
+    try:
+        return metric.convert(answer)
+    except UnicodeDecodeError:  # pynvml decodes a structure's text only when it is looked at
+        return (None,) * len(metric.fields)
 
 
 def read_memory(caller: Caller, device: Device) -> tuple[Memory, Absences]:
