@@ -26,8 +26,9 @@ _LIMITS: Final[dict[str, tuple[float, float]]] = {
 def is_possible(field: str, value: object) -> bool:
     """Whether a metric of `core.observation.readings.Gpu` can have this value; what has no limit can have any."""
     if field == "compute_capability":
-        is_pair = isinstance(value, tuple) and len(value) == 2
-        return is_pair and all(0 <= part < 1000 for part in value) and value[0] > 0
+        if not isinstance(value, tuple) or len(value) != 2:
+            return False
+        return all(0 <= part < 1000 for part in value) and value[0] > 0
     if field in ("name", "uuid", "pci_bus_id"):
         return isinstance(value, str) and bool(value.strip())
     limits = _LIMITS.get(field)
