@@ -12,14 +12,16 @@ from vramtui.app.services import Services
 from vramtui.app.watch.screen import Watch
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.units import GIB
-from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
+from vramtui.core.observation.readings import Gpu, Host, JobRank, Memory, Process, Sample
+from vramtui.core.runs.ranked_jobs import RankReading
 from vramtui.monitor.fleet import Fleet, GpuSummary, HostSummary, RemoteHost
 
 
 class Far:
     """A host with two GPUs, or one that cannot be reached."""
 
-    def __init__(self, name: str, user: str = "", *, failure: str = "") -> None:
+    def __init__(self, name: str, user: str = "", *, failure: str = "", rank: JobRank | None = None) -> None:
+        self._rank = rank
         self.name = name
         self._user = user
         self._failure = failure
@@ -29,6 +31,7 @@ class Far:
             raise SourceFailed(self._failure)
         memory = Memory(total=80 * GIB, used=8 * GIB, free=72 * GIB)
         row = Process(pid=7, type="C", used_memory=7 * GIB, user=self._user, command=f"train on {self.name}")
+        row = msgspec.structs.replace(row, rank=self._rank)
         gpus = tuple(Gpu(index=at, uuid=f"GPU-{at}", name="NVIDIA H100", memory=memory) for at in range(2))
         gpus = (msgspec.structs.replace(gpus[0], processes=(row,)), gpus[1])
         return Sample(taken_at=100.0, source="ssh", host=Host(name=self.name), gpus=gpus)
@@ -144,3 +147,75 @@ def test_the_cursor_stays_with_its_gpu() -> None:
     assert model.view(HOSTS, "a1").chosen == ("b2", "GPU-0")
     model.filter = "host:a"
     assert model.view(HOSTS, "a1").chosen == ("a1", "GPU-0")
+
+
+def reading(host: str, rank: int, peak: int, job: str = "gpu01:29500") -> RankReading:
+    return RankReading(
+        job=job,
+        rank=rank,
+        size=4,
+        launcher="torchrun",
+        host=host,
+        gpu_index=0,
+        gpu_uuid="G",
+        pid=1,
+        user="anna",
+        peak=peak,
+    )
+
+
+def test_jobs_are_opened_filtered_and_sorted() -> None:
+    hosts = (
+        HostSummary(name="a1", is_up=True, ranks=(reading("a1", 0, 5), reading("a1", 0, 9, "other"))),
+        HostSummary(name="b2", is_up=True, ranks=(reading("far", 1, 7),)),  # named as the person wrote it
+        HostSummary(name="c3", is_up=False, ranks=(reading("c3", 2, 7),)),  # nothing old is said to be so
+    )
+    model = FleetModel()
+    model.by_job = True
+
+    def shown() -> list[str]:
+        return [f"{row.job.job} {'-' if row.rank is None else row.rank.host}" for row in model.view(hosts, "a1").jobs]
+
+    model.jobs.sort_by("job")
+    assert shown() == ["gpu01:29500 -", "other -"]
+    assert model.jobs.toggle() is None
+    assert shown() == ["gpu01:29500 -", "gpu01:29500 a1", "gpu01:29500 b2", "other -"]
+    model.jobs.choose(model.view(hosts, "a1").jobs[2].id)
+    rank = model.jobs.toggle()
+    assert rank is not None
+    assert rank.host == "b2"
+    model.filter = "host:b"
+    assert shown() == ["gpu01:29500 -", "gpu01:29500 a1", "gpu01:29500 b2"]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 35)])
+async def test_one_job_on_two_hosts_is_one_line_and_opens(size: tuple[int, int]) -> None:
+    ranks = [JobRank(job="slurm 47.0", rank=at, size=4, launcher="srun") for at in (1, 2)]
+    hosts = [Far(f"gpu0{place.rank}", "anna", rank=place) for place in ranks]
+    fleet = Fleet([RemoteHost(far.name, far) for far in hosts], 0.1)
+    app = Dashboard(fleet, FixedPresets(), estimator=RoundEstimator(), services=Services(fleet=fleet))
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("6", "b")
+        text = ""
+        for _ in range(100):
+            await settle(app, pilot)
+            app.draw()
+            text = screen_text(app)
+            if "2/4" in text:
+                break
+            await pilot.pause(0.05)
+        assert "Jobs of several ranks · 1 on 2 of 2 hosts" in text
+        assert "▸ slurm 47.0" in text
+        assert "14.0" in text  # GiB of both
+        await pilot.press("enter")
+        await settle(app, pilot)
+        app.draw()
+        assert "gpu02 GPU 0 · peak 7.0" in screen_text(app)
+        await pilot.press("down", "down", "enter")
+        await settle(app, pilot)
+        assert isinstance(app.screen, Watch)
+        assert "train on gpu02" in screen_text(app)
+        await pilot.press("6", "escape")
+        await settle(app, pilot)
+        app.draw()
+        assert "2 of 2 hosts up" in screen_text(app)

@@ -1,5 +1,6 @@
 """Rows under one row for each job, user or GPU."""
 
+import msgspec
 import pytest
 
 from tests.app import moments
@@ -9,7 +10,7 @@ from vramtui.app.state.process_rows import ProcessRows
 from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import Sample
+from vramtui.core.observation.readings import JobRank, Sample
 from vramtui.core.schema.settings import ColumnSettings, Grouping, Settings
 
 RANK = "python -u train.py --lr 1e-4 --local-rank={}"
@@ -47,6 +48,22 @@ def told(by: Grouping, *opened: int) -> list[tuple[int | None, int | None]]:
 def test_the_ranks_of_a_job_are_one_row_that_opens() -> None:
     assert told("job") == [(None, 10), (200, 5), (None, 14), (400, 1), (None, 3)]
     assert told("job", 0)[:6] == [(None, 10), (100, 1), (101, 2), (102, 3), (103, 4), (200, 5)]
+
+
+def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
+    """Two jobs of one command, which the command alone would not tell apart."""
+    rows = []
+    for job in ("gpu01:29500", "gpu01:29501"):
+        for rank in range(2):
+            place = JobRank(job=job, rank=rank, size=4, launcher="torchrun")
+            process = moments.process(100 + len(rows), (rank + 1) * GIB, "python train.py", started_at=moments.START)
+            rows.append(msgspec.structs.replace(process, rank=place))
+    sample = moments.sample(moments.gpu(0, *rows))
+    seen = History()
+    seen.add(sample)
+    groups = RowGroups(list(ProcessRows(sample, seen, {})), "job", ())
+    notes = [row.note for row in groups if row.kind == "group"]
+    assert notes == ["▸ 2 of 4 ranks on GPU 0, worst rank 1, uneven +33.3 %: python train.py"] * 2
 
 
 def test_users_and_gpus_are_groups_of_all_they_hold() -> None:

@@ -108,6 +108,16 @@ def test_several_hosts_with_python_alone_and_one_that_is_down(far: Far) -> None:
     assert far.run("ps", "--host", "gpu[01-02]", "--csv").stdout.startswith("host,gpu,pid,")
 
 
+def test_each_host_has_a_snapshot_of_its_own(far: Far, tmp_path: Path) -> None:
+    far.with_python()
+    asked = ("snapshot", "--host", "gpu01,down", "--format", "json", "--folder", str(tmp_path / "out"))
+    ended = far.run(*asked, code=3)
+    assert "down: it refuses connections. Does sshd run there?" in ended.stderr
+    (file,) = ended.stdout.split()
+    told = msgspec.json.decode(Path(file).read_bytes())
+    assert told["gpus"][0]["processes"][0]["command"] == "python train_llama.py --lr=1e-4"
+
+
 def test_a_host_with_nvidia_smi_alone(far: Far) -> None:
     install(far.tools)
     state = far.folder / "smi.json"

@@ -96,7 +96,11 @@ def test_a_delta_that_does_not_follow_is_refused(changes: dict[int, dict[str, ob
 
 def test_a_field_of_a_newer_version_is_passed_over() -> None:
     sample = moment().sample
-    changes: dict[str, object] = {"colour": "red", "utilization": 5, "processes": {"0": {"rank": 1, "used_memory": 9}}}
+    changes: dict[str, object] = {
+        "colour": "red",
+        "utilization": 5,
+        "processes": {"0": {"colour": 1, "used_memory": 9}},
+    }
     after = following(sample, Delta(taken_at=1.0, gpus={0: changes}))
     assert (after.gpus[0].utilization, after.gpus[0].processes[0].used_memory) == (5, 9)
 

@@ -18,7 +18,7 @@ from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 from vramtui.sources.replay import ReplaySource
 
 # what need not be there, and needs no reason for it
-OPTIONAL = {"peak_memory", "mig_parent", "mig_profile", "mig_used", "started_at", "cpu_percent", "host_memory"}
+OPTIONAL = {"peak_memory", "mig_parent", "mig_profile", "mig_used", "started_at", "cpu_percent", "host_memory", "rank"}
 Make = Callable[[], Source]
 
 

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from .nvml import plain
+from .ranks import LONGEST, rank_of
 
 LONGEST_COMMAND = 4096
 HOST_NAMESPACE = "pid:[4026531836]"
@@ -56,7 +57,7 @@ class Processes:
         if state == "running":
             row["host_memory"] = int(rest[21]) * self.page
         self._introduce(pid, name, row)
-        self._last[pid] = {key: row[key] for key in ("name", "started_at", "user", "command") if key in row}
+        self._last[pid] = {key: row[key] for key in ("name", "started_at", "user", "command", "rank") if key in row}
         return row
 
     def keep(self, pids: set[int]) -> None:
@@ -76,6 +77,9 @@ class Processes:
             row["user"] = str(uid)
         words = [plain(word) for word in read_file(f"/proc/{pid}/cmdline").rstrip(b"\0").split(b"\0")]
         row["command"] = " ".join(words)[:LONGEST_COMMAND] or name
+        rank = rank_of(read_file(f"/proc/{pid}/environ", LONGEST), os.uname().nodename)
+        if rank is not None:
+            row["rank"] = rank
 
     def _gone(self, pid: int) -> dict[str, Any]:
         if self.private:

@@ -164,6 +164,8 @@ class Dashboard(App[None]):
         if self._vanish is not None:
             self._vanish()
         self.session.close()
+        if self.parts.fleet is not None:
+            self.parts.fleet.finish_runs(LEAVING)
         self.session.finish_runs(LEAVING)
         self.parts.close()
 

@@ -176,7 +176,8 @@ LAB_BINDINGS: list[BindingType] = [
     _quiet("escape", "leave_lab", "Cancel the trace; without one, back to Watch", "lab.leave"),
 ]
 FLEET_BINDINGS: list[BindingType] = [
-    _key("enter", "watch_host", "watch", "fleet.watch", "Watch the selected host", "enter"),
+    _key("enter", "watch_host", "watch", "fleet.watch", "Watch the selected host; open the selected job", "enter"),
+    _key("b", "fleet_jobs", "jobs", "fleet.jobs", "Show jobs of several ranks, or GPUs again"),
     _key("slash", "filter_fleet", "filter", "fleet.filter", "Filter hosts and GPUs", "/"),
     _key("less_than_sign", "sort_fleet(-1)", "sort", "fleet.sort_before", "Sort by the column to the left", "<"),
     _key("greater_than_sign", "sort_fleet(1)", "sort", "fleet.sort_next", "Sort by the column to the right", ">"),

@@ -13,7 +13,7 @@ from vramtui.monitor.poller import ReadResult
 
 if TYPE_CHECKING:
     from vramtui.core.runs.run_list import RunColumn
-    from vramtui.monitor.fleet import FleetColumn
+    from vramtui.monitor.fleet import FleetColumn, JobColumn
 
 
 @dataclass
@@ -95,6 +95,20 @@ class FleetSortChosen(Message):
     """The heading of a column of the hosts was clicked."""
 
     column: "FleetColumn"
+
+
+@dataclass
+class FleetJobChosen(Message):
+    """A job of several ranks, or one rank of it, was chosen."""
+
+    row: tuple[str, str]
+
+
+@dataclass
+class FleetJobSortChosen(Message):
+    """The heading of a column of the jobs was clicked."""
+
+    column: "JobColumn"
 
 
 @dataclass

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from vramtui import __version__
-from vramtui.cli.common.hosts import HostOption
 from vramtui.cli.completion import asked_words
 from vramtui.cli.groups import EXIT_CODES, epilog_of, group_of
+from vramtui.cli.remote.hosts import HostOption
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {

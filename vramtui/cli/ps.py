@@ -9,8 +9,8 @@ import typer
 
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.common.hosts import HostOption, open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue
+from vramtui.cli.remote.hosts import HostOption, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
@@ -61,7 +61,7 @@ def ps(
         check(asked)
         hosts = open_hosts(host, interval, demo or replay or feed) if host else {}
         if len(hosts) > 1:
-            from vramtui.cli.ps_hosts import show_hosts  # noqa: PLC0415 - as above
+            from vramtui.cli.remote.ps_hosts import show_hosts  # noqa: PLC0415 - as above
 
             show_hosts(hosts, asked, json=json, watch=watch, interval=interval)
             return

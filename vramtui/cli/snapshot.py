@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
 from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
+from vramtui.cli.remote.hosts import HostOption, open_hosts
+from vramtui.core.base.errors import SourceFailed
 
 if TYPE_CHECKING:
-    pass
+    from vramtui.cli.common.open_source import OpenedSource
+    from vramtui.core.observation.snapshot import Snapshot
+    from vramtui.monitor.probes import Jobs
+    from vramtui.presets import PresetLibrary
+
+HOST_INTERVAL = 2.0  # seconds between the samples of a far host, of which the first is written
 
 
 class Format(str, Enum):
@@ -36,25 +43,62 @@ def snapshot(
     ] = None,
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
+    host: HostOption = None,
 ) -> None:
-    """Write what is seen and predicted as JSON, CSV, Markdown, SVG and HTML; never overwrites."""
+    """Write what is seen and predicted as JSON, CSV, Markdown, SVG and HTML; never overwrites.
+
+    Of several hosts each has files of its own.
+    """
     with exit_on_user_error():
         settings = snapshot_settings()
         chosen = [entry.value for entry in formats] if formats else list(settings.formats)
-        for path in _save(chosen, folder or folder_of(settings), demo=demo, replay=replay):
+        where = folder or folder_of(settings)
+        if host:
+            _save_hosts(open_hosts(host, HOST_INTERVAL, demo or replay), chosen, where)
+            return
+        for path in _save(chosen, where, demo=demo, replay=replay):
             typer.echo(path)
+
+
+def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Path) -> None:
+    """Write what each host shows; one that does not answer is said to, after the others.
+
+    Raises:
+        SystemExit: some host does not answer.
+    """
+    from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not  # noqa: PLC0415 - as below
+    from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - as below
+    from vramtui.monitor.session import of_command  # noqa: PLC0415 - as below
+    from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as below
+
+    library, failures = PresetLibrary(), []
+    matcher = Matcher.of_candidates(library.candidates(), library.find, of_command)
+    watches = {name: HostWatch(opened, matcher, HOST_INTERVAL) for name, opened in hosts.items()}
+    try:
+        for name, one in watches.items():
+            answer = one.answer(FIRST)
+            if isinstance(answer, SourceFailed):
+                failures.append(why_not(name, answer))
+                continue
+            for path in _write(answer, formats, folder, library, jobs=one.jobs, banner=None):
+                typer.echo(path)
+    finally:
+        for one in watches.values():
+            one.close()
+    for sentence in failures:
+        typer.echo(f"vramtui: {sentence}", err=True)
+    if failures:
+        raise SystemExit(NO_SOURCE)
 
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
     from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
-    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
     from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - as above
     from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as below
     from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
-    from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
     opened = open_source(demo=demo, replay=replay)
     library = PresetLibrary()
@@ -70,6 +114,15 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
         with closing(ReadQueue(opened.source, 1.0)) as reads:
             session.ingest(reads.sample(say_overdue))
         seen = session.snapshot()
+    return _write(seen, formats, folder, library, jobs=jobs, banner=opened.banner)
+
+
+def _write(
+    seen: "Snapshot", formats: list[str], folder: Path, library: "PresetLibrary", *, jobs: "Jobs", banner: str | None
+) -> list[Path]:
+    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
+    from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
+
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
     if "svg" in formats:
@@ -77,5 +130,5 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
         from vramtui.app.screenshot import picture  # noqa: PLC0415 - only a picture needs the screen
         from vramtui.app.services import Services  # noqa: PLC0415 - as above
 
-        svg = portable(picture([taken.sample], library, banner=opened.banner, services=Services(jobs=jobs)))
+        svg = portable(picture([taken.sample], library, banner=banner, services=Services(jobs=jobs)))
     return save_snapshot(taken, folder, formats, svg=svg)

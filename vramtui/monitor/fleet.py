@@ -12,6 +12,7 @@ import msgspec
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Gpu, ProcessKey, Sample, process_key
 from vramtui.core.observation.source import Source, silence_limit
+from vramtui.core.runs.ranked_jobs import RankedJob, RankReading, rank_readings, ranked_jobs
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
@@ -21,6 +22,8 @@ from vramtui.monitor.session import MonitorSession, RecordedPeaks
 GIVEN = 8  # samples that may be on their way to the screen
 # What the GPUs of many hosts can be sorted by.
 FleetColumn = Literal["host", "gpu", "used", "predicted", "utilization", "state", "users"]
+# And their jobs.
+JobColumn = Literal["job", "user", "ranks", "used", "predicted", "imbalance", "worst"]
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,7 @@ class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
     age: float | None = None
     failure: str = ""
     alerts: int = 0
+    ranks: tuple[RankReading, ...] = ()
 
 
 MakeSession = Callable[[RemoteHost], MonitorSession]
@@ -76,6 +80,7 @@ class _Entry:
         self.lock = threading.Lock()
         self.gpus: tuple[GpuSummary, ...] = ()
         self.alerts = 0
+        self.ranks: tuple[RankReading, ...] = ()
         self.arrived: float | None = None
         self.failure: SourceFailed | None = None
         self.fresh: Sample | None = None
@@ -174,6 +179,15 @@ class Fleet:
         """The dashboard has handed the latest sample to the current host's session."""
         self._summarise(self._entries[self.current])
 
+    def finish_runs(self, patience: float) -> None:
+        """Keep the last word on every job of the other hosts; the dashboard does so for the current one."""
+        for name, entry in self._entries.items():
+            if name != self.current and entry.lock.acquire(timeout=patience / len(self._entries)):
+                try:
+                    entry.session.finish_runs(0.0)
+                finally:
+                    entry.lock.release()
+
     # --- what is known -------------------------------------------------------------------------------------------
 
     def summaries(self) -> tuple[HostSummary, ...]:
@@ -188,7 +202,13 @@ class Fleet:
         if not failure and not is_up:
             failure = "connecting" if age is None else "no answer"
         return HostSummary(
-            name=entry.host.name, gpus=entry.gpus, is_up=is_up, age=age, failure=failure, alerts=entry.alerts
+            name=entry.host.name,
+            gpus=entry.gpus,
+            is_up=is_up,
+            age=age,
+            failure=failure,
+            alerts=entry.alerts,
+            ranks=entry.ranks,
         )
 
     # --- on the hosts' threads -----------------------------------------------------------------------------------
@@ -223,6 +243,7 @@ class Fleet:
             predicted = {key: found.process for key, found in estimates.items() if found is not None}
             entry.gpus = tuple(_gpu_summary(session.sample, gpu, predicted) for gpu in session.sample.gpus)
             entry.alerts = len(session.alerts)
+            entry.ranks = rank_readings(session.sample, session.history.peak_of, predicted.get)
 
 
 def _gpu_summary(sample: Sample, gpu: Gpu, predicted: Mapping[ProcessKey, int]) -> GpuSummary:
@@ -257,3 +278,10 @@ def user_totals(hosts: Iterable[HostSummary]) -> dict[str, int]:
             for user, size in gpu.users.items():
                 totals[user] = totals.get(user, 0) + size
     return dict(sorted(totals.items(), key=lambda entry: (-entry[1], entry[0])))
+
+
+def job_summaries(hosts: Iterable[HostSummary]) -> tuple[RankedJob, ...]:
+    """The jobs of several ranks on all hosts that are up."""
+    return ranked_jobs(
+        msgspec.structs.replace(reading, host=host.name) for host in hosts if host.is_up for reading in host.ranks
+    )

@@ -54,13 +54,23 @@ class FleetController(Feature):
         """Match the other hosts' processes too."""
         self._fleet.take_presets(presets)
 
+    def finish_runs(self, patience: float) -> None:
+        """Keep the last word on the other hosts' jobs; it takes no longer than `patience` seconds."""
+        self._fleet.finish_runs(patience)
+
     def watch_chosen(self) -> None:
-        """Watch the host of the chosen row."""
-        row = self.model.chosen
-        if row is None:
+        """Watch the host of the chosen row; of a job: show or hide its ranks."""
+        if self.model.by_job:
+            rank = self.model.jobs.toggle()
+            name = None if rank is None else rank.host
+        else:
+            row = self.model.chosen
+            name = None if row is None else row.host.name
+        if name is None:
+            self._shared.redraw.now()
             return
-        if row.host.name != self._fleet.current:
-            self._shared.state.watch(self._fleet.switch(row.host.name))
+        if name != self._fleet.current:
+            self._shared.state.watch(self._fleet.switch(name))
             self._feed.begin_again()
         self._shared.screens.show(FIRST)
         self._shared.redraw.now()

@@ -5,8 +5,9 @@ from typing import Any, get_args
 
 import msgspec
 
+from vramtui.app.fleet.jobs import JobModel, JobRow
 from vramtui.core.base.units import format_duration
-from vramtui.monitor.fleet import FleetColumn, GpuSummary, HostSummary, user_totals
+from vramtui.monitor.fleet import FleetColumn, GpuSummary, HostSummary, JobColumn, job_summaries, user_totals
 
 COLUMNS: tuple[FleetColumn, ...] = get_args(FleetColumn)
 FROM_THE_LARGEST: frozenset[FleetColumn] = frozenset({"used", "predicted", "utilization"})
@@ -45,7 +46,7 @@ class FleetRow(msgspec.Struct, frozen=True):
 
 
 class FleetView(msgspec.Struct, frozen=True):
-    """The rows; `totals` by user, and how many hosts there are and are up."""
+    """The rows, of GPUs or of jobs; `totals` by user, and how many hosts there are and are up."""
 
     rows: tuple[FleetRow, ...] = ()
     chosen: tuple[str, str] | None = None
@@ -59,6 +60,10 @@ class FleetView(msgspec.Struct, frozen=True):
     used: int = 0
     capacity: int = 0
     totals: tuple[tuple[str, int], ...] = ()
+    jobs: tuple[JobRow, ...] = ()
+    chosen_job: tuple[str, str] | None = None
+    job_sort: JobColumn = "used"
+    job_reverse: bool = False
 
 
 _KEYS: dict[FleetColumn, Callable[[FleetRow], Any]] = {
@@ -78,6 +83,8 @@ class FleetModel:
         self.sort: FleetColumn = "host"
         self.reverse = False
         self.filter = ""
+        self.by_job = False
+        self.jobs = JobModel()
         self._chosen: tuple[str, str] | None = None
         self._rows: tuple[FleetRow, ...] = ()
 
@@ -101,6 +108,24 @@ class FleetModel:
 
     def view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
         """What there is to show."""
+        return self._jobs_view(hosts, current) if self.by_job else self._gpus_view(hosts, current)
+
+    def _jobs_view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
+        jobs = self.jobs
+        rows = jobs.rows(job_summaries(hosts), self.filter)
+        chosen = jobs.chosen
+        return FleetView(
+            jobs=rows,
+            chosen_job=None if chosen is None else chosen.id,
+            job_sort=jobs.sort,
+            job_reverse=jobs.reverse,
+            current=current,
+            filter=self.filter,
+            hosts=len(hosts),
+            up=sum(host.is_up for host in hosts),
+        )
+
+    def _gpus_view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
         every = [FleetRow(host, gpu) for host in hosts for gpu in (host.gpus or (None,))]
         rows = self._rows = tuple(self._in_order([row for row in every if holds(row, self.filter)]))
         up = [gpu for host in hosts if host.is_up for gpu in host.gpus]

@@ -4,10 +4,11 @@ from textual.app import ComposeResult
 
 from vramtui.app.context import AppContext
 from vramtui.app.fleet.controller import FleetController
+from vramtui.app.fleet.job_table import JobRows, JobTable
 from vramtui.app.fleet.model import FleetView
-from vramtui.app.fleet.table import FleetTable
+from vramtui.app.fleet.table import FleetRows, FleetTable
 from vramtui.app.keys import FIRST, FLEET, FLEET_BINDINGS
-from vramtui.app.messages import FleetRowChosen, FleetSortChosen
+from vramtui.app.messages import FleetJobChosen, FleetJobSortChosen, FleetRowChosen, FleetSortChosen
 from vramtui.app.state.view import View
 from vramtui.app.ui.filter_bar import FilterBar
 from vramtui.app.ui.header import Header
@@ -24,7 +25,10 @@ class FleetScreen(ViewScreen):
     FleetScreen {
         layout: vertical; background: $background;
         Header, KeyBar { height: 1; }
-        FleetTable { height: 1fr; }
+        FleetTable, JobTable { height: 1fr; }
+        JobTable { display: none; }
+        &.-jobs FleetTable { display: none; }
+        &.-jobs JobTable { display: block; }
     }
     """
     BINDINGS = FLEET_BINDINGS
@@ -41,6 +45,7 @@ class FleetScreen(ViewScreen):
         """All panels."""
         yield Header(FLEET.title)
         yield FleetTable()
+        yield JobTable()
         yield KeyBar()
 
     def panels_view(self, view: View) -> FleetView:
@@ -58,20 +63,45 @@ class FleetScreen(ViewScreen):
         self._model.sort_by(message.column)
         self._shared.redraw.now()
 
+    def on_fleet_job_chosen(self, message: FleetJobChosen) -> None:
+        """Another job or rank has the cursor."""
+        self._model.jobs.choose(message.row)
+        self._shared.redraw.now()
+
+    def on_fleet_job_sort_chosen(self, message: FleetJobSortChosen) -> None:
+        """A heading of the jobs was clicked."""
+        self._model.jobs.sort_by(message.column)
+        self._shared.redraw.now()
+
+    def action_fleet_jobs(self) -> None:
+        """Show jobs instead of GPUs, or GPUs again."""
+        self._model.by_job = not self._model.by_job
+        self.set_class(self._model.by_job, "-jobs")
+        self.query_one(JobRows if self._model.by_job else FleetRows).focus()
+        self._shared.redraw.now()
+
     def action_sort_fleet(self, direction: int) -> None:
         """Sort by the next column."""
-        self._model.sort_next(direction)
+        (self._model.jobs if self._model.by_job else self._model).sort_next(direction)
         self._shared.redraw.now()
 
     def action_reverse_fleet(self) -> None:
         """The other way round."""
-        self._model.sort_by(self._model.sort)
+        if self._model.by_job:
+            self._model.jobs.sort_by(self._model.jobs.sort)
+        else:
+            self._model.sort_by(self._model.sort)
         self._shared.redraw.now()
 
     def action_filter_fleet(self) -> None:
         """Ask for the words that rows must hold."""
         if not self.query(FilterBar):
-            bar = FilterBar(self._model.filter, placeholder=FILTER, rows="#fleet", typed=self._set_filter)
+            bar = FilterBar(
+                self._model.filter,
+                placeholder=FILTER,
+                rows="#jobs" if self._model.by_job else "#fleet",
+                typed=self._set_filter,
+            )
             self.mount(bar, before="KeyBar")
 
     def _set_filter(self, text: str) -> None:
@@ -79,12 +109,14 @@ class FleetScreen(ViewScreen):
         self._shared.redraw.now()
 
     def action_watch_host(self) -> None:
-        """Watch the chosen row's host."""
+        """Watch the chosen row's host, or open the chosen job."""
         self._fleet.watch_chosen()
 
     def action_leave_fleet(self) -> None:
-        """Escape: first the filter, then the screen."""
+        """Escape: first the filter, then the jobs, then the screen."""
         if self._model.filter:
             self._set_filter("")
+        elif self._model.by_job:
+            self.action_fleet_jobs()
         else:
             self._shared.screens.show(FIRST)

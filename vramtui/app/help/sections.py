@@ -8,6 +8,7 @@ from textual.keys import format_key
 
 from vramtui.app.editor.form.panel import FORM_BINDINGS
 from vramtui.app.editor.keys import EDITOR_BINDINGS
+from vramtui.app.fleet.job_table import JobRows
 from vramtui.app.fleet.table import FleetRows
 from vramtui.app.history.run_table import RunRows
 from vramtui.app.history.run_window import RunWindow
@@ -84,7 +85,10 @@ LAB = (
 FLEET_ABOUT = (
     "With --host and several names, 6 shows a line for each GPU of each host, and below what each user holds on all of"
     " them. A host that has sent nothing for three intervals is down, however its connection looks.\n"
-    "A filter is words from any column, or from one: host:gpu01 user:anna gpu:0 state:down."
+    "A filter is words from any column, or from one: host:gpu01 user:anna gpu:0 state:down.\n"
+    "b shows jobs of several ranks (torchrun, accelerate, srun, mpirun), each as one on all hosts: WORST RANK is the"
+    " one furthest above its prediction, or else the largest; UNEVEN is how far the largest rank is above their mean."
+    " Enter shows a job's ranks, and on a rank watches its host."
 )
 FORM = (
     "Typing into a field changes the text at once, and Esc reverts it. ‹ › step a value, a letter finds a choice,"
@@ -108,6 +112,7 @@ SECTIONS = (
     Section("lab.", "Lab", LAB_BINDINGS),
     Section("fleet.", "Fleet, with several hosts", FLEET_BINDINGS, FLEET_ABOUT),
     Section("fleet_rows.", "List of hosts", FleetRows.BINDINGS),
+    Section("fleet_jobs.", "List of jobs", JobRows.BINDINGS),
     Section("replay.", "While a recording is played", REPLAY_BINDINGS),
     Section("form.", "Preset editor: form", FORM_BINDINGS, FORM),
     Section("editor.", "Preset editor", EDITOR_BINDINGS),

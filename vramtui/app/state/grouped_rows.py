@@ -4,6 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import overload
 
+from vramtui.app.state.rank_words import job_words
 from vramtui.app.state.view import ProcessRow, RowId
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN
@@ -107,10 +108,14 @@ class GroupChoice:
 
 
 def job_of(row: ProcessRow) -> str:
-    """What the processes of one job have in common: user and command, without what tells its ranks apart."""
+    """What the processes of one job have in common: what their launcher says or, where it is not known, user and
+    command without what tells ranks apart.
+    """
     process = row.process
     if process is None:
         return ""
+    if process.rank is not None:
+        return f"{process.user or ''} {process.rank.job} {process.rank.size}"
     return f"{process.user or ''} {_RANK.sub('', process.command or process.name or str(process.pid))}"
 
 
@@ -169,6 +174,7 @@ def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_ope
         title = printable(first.process.user or UNKNOWN)
     else:
         title = printable(first.process.command or first.process.name or "")
+    ranks = job_words(members, "") if by == "job" else ""
     held, predicted = together(members)
     return ProcessRow(
         "group",
@@ -176,5 +182,5 @@ def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_ope
         first.gpu,
         held,
         predicted=predicted,
-        note=f"{OPEN if is_open else CLOSED} {count} on {where}: {title}",
+        note=f"{OPEN if is_open else CLOSED} {ranks or f'{count} on {where}'}: {title}",
     )

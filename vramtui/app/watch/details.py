@@ -112,6 +112,9 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
         ("lifetime peak", peak_words(row.learned, row.fast_since)),
         ("preset", row.preset or "none (m assigns one)"),
     ]
+    if process.rank is not None:
+        place = process.rank
+        facts.append(("rank", f"{place.rank} of {place.size} in {place.job}, by {place.launcher or 'its environment'}"))
     if row.predicted is not None:
         facts.append(("predicted", f"{format_bytes(row.predicted, 2)} ({format_percent(row.fraction)})"))
     if started is not None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error, fail
 from vramtui.cli.common.feed import STANDARD_INPUT, give_keys
-from vramtui.cli.common.hosts import open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.common.paths import config_dir, data_dir, read_config, run_history
 from vramtui.cli.common.probe_client import ProbeClient
@@ -19,6 +18,7 @@ from vramtui.cli.dashboard.recorder import FileRecorder
 from vramtui.cli.dashboard.signals import signaller_for
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer, run_experiment
+from vramtui.cli.remote.hosts import open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
@@ -94,6 +94,7 @@ def _open(
         from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
         _check_keys(settings)
+        services = _services(opened, settings, demo=demo, read_only=read_only, keeps_runs=bool(hosts))
         app = Dashboard(
             source=opened.source,
             presets=library,
@@ -102,7 +103,7 @@ def _open(
             banner=opened.banner,
             preset=preset,
             settings=settings,
-            services=replace(_services(opened, settings, demo=demo, read_only=read_only), fleet=fleet),
+            services=replace(services, fleet=fleet),
             hint=first_time_hint(data_dir() / WELCOMED),
         )
         if opened.past is not None:
@@ -158,8 +159,10 @@ def _watched(hosts: dict[str, OpenedSource], interval: float) -> "tuple[OpenedSo
     return OpenedSource(fleet, elsewhere=True), fleet
 
 
-def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool) -> "Services":
-    """What the dashboard is handed of this machine; of a recording and of the demo nothing is kept."""
+def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool, keeps_runs: bool) -> "Services":
+    """What the dashboard is handed of this machine; of a recording and of the demo nothing is kept,
+    of other hosts the runs (`keeps_runs`).
+    """
     from vramtui.app.services import Services  # noqa: PLC0415 - as above
 
     saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
@@ -177,7 +180,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
         no_signals=refusal,
         runs=past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner)),
         recorder=FileRecorder(folder) if opened.recording is None else None,
-        run_writer=HistoryRunWriter(run_history) if is_real else None,
+        run_writer=HistoryRunWriter(run_history) if is_real or keeps_runs else None,
         experiment=run_experiment,
         jobs=probes.jobs if is_real else opened.jobs,
         leave=probes.vanish,

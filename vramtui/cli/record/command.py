@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.cli.common.hosts import HostOption, open_hosts
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
+from vramtui.cli.remote.hosts import HostOption, open_hosts
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.readings import Sample
 

@@ -170,6 +170,11 @@ class History:
         """The tracks of the processes on one device, by pid."""
         return self._here.get((host, gpu_uuid), {})
 
+    def peak_of(self, key: ProcessKey) -> int | None:
+        """The most in bytes that a process was seen to hold; None of one that was not seen."""
+        track = self._tracks.get(key)
+        return None if track is None or track.peak is None else track.peak.bytes
+
     def pace(self, host: str) -> float | None:
         """Seconds between the latest two samples of a host; None after the first."""
         return self._looked.get(host, (0.0, None))[1]

@@ -50,12 +50,24 @@ ProcessType = Literal["C", "G", "C+G"]
 ProcessState = Literal["running", "exited", "zombie", "unseen", "unknown"]
 
 
+class JobRank(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A process's place in a job of several: `rank` of `size`. `job` is the same for all its ranks, on whatever host,
+    and untrusted text; `launcher` is what has started it (torchrun, srun, mpirun, torch.distributed).
+    """
+
+    job: str
+    rank: Count
+    size: Count
+    launcher: str = ""
+
+
 class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a second, none of them in a cycle
     """One process on one GPU. `used_memory` in bytes; `started_at` in seconds since the epoch.
 
     `state`: running; exited (the driver still lists it, the system does not); zombie; unseen (a pid outside this
     process namespace); unknown. `name` is the executable's, `command` the whole line: both are untrusted text.
     `peak_memory` is the most it ever held in bytes, where the driver itself keeps that (NVML's accounting mode).
+    `rank` where its environment may be read and says that it is one of several.
     """
 
     pid: Count
@@ -68,6 +80,7 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     started_at: Time | None = None
     cpu_percent: float | None = None
     host_memory: Bytes | None = None
+    rank: JobRank | None = None
     state: ProcessState = "unknown"
 
 

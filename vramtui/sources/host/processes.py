@@ -1,16 +1,19 @@
 """What this system knows of the processes that a driver lists: who, what, since when, and how busy."""
 
 import os
+import platform
 import pwd
 import time
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import psutil
 
+from vramtui.agent.ranks import LONGEST, rank_of
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import Absence, Process, ProcessState, ProcessType
+from vramtui.core.observation.readings import Absence, JobRank, Process, ProcessState, ProcessType
 from vramtui.core.runs.run_identity import CLOCKS_APART
 from vramtui.sources.host import pid_namespace
 
@@ -35,6 +38,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float | None = None
     cpu_percent: float | None = None
     host_memory: int | None = None
+    rank: JobRank | None = None
     state: ProcessState = "unknown"
     absent: dict[str, Absence] = {}
 
@@ -134,6 +138,7 @@ class ProcessReader:
             started_at=facts.started_at,
             cpu_percent=facts.cpu_percent,
             host_memory=facts.host_memory,
+            rank=facts.rank,
             state=facts.state,
             absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
         )
@@ -192,7 +197,9 @@ class ProcessReader:
         if command is None:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
         # a zombie has no command line any more, and a thread of the kernel's never had one
-        return msgspec.structs.replace(facts, user=user, command=printable(command) or facts.name, absent={})
+        return msgspec.structs.replace(
+            facts, user=user, command=printable(command) or facts.name, rank=_rank(pid), absent={}
+        )
 
     def _user(self, uid: int) -> str:
         if uid not in self._users:
@@ -210,6 +217,16 @@ class ProcessReader:
     def _forget_rows(self, pid: int) -> None:
         for made in self._rows.values():
             made.pop(pid, None)
+
+
+def _rank(pid: int) -> JobRank | None:
+    """Its place in a job of several; None where it has none, or its environment may not be read."""
+    try:
+        with Path(f"/proc/{pid}/environ").open("rb") as file:
+            found = rank_of(file.read(LONGEST), platform.node())
+    except OSError:
+        return None
+    return None if found is None else JobRank(**found)
 
 
 def _command(process: psutil.Process) -> str | None:

@@ -1,7 +1,6 @@
 """`vramtui ps --host …` for several hosts: each under its name; one that does not answer holds up no other."""
 
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,50 +11,17 @@ from vramtui.cli.common.exit_codes import NO_SOURCE
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.ps import CLEAR_SCREEN, Selection, print_tables
 from vramtui.cli.ps_selection import csv_of
+from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.matching import Matcher
-from vramtui.core.observation.readings import Sample
-from vramtui.monitor.poller import ReadQueue
-from vramtui.monitor.session import MonitorSession, of_command
+from vramtui.monitor.session import of_command
 from vramtui.presets import PresetLibrary
 from vramtui.records.export.ps_json import ps_document
-from vramtui.sources.ssh.failures import TOO_MANY
 
 if TYPE_CHECKING:
     from vramtui.core.observation.snapshot import Snapshot
 
 SCHEMA = 1
-FIRST = 40.0  # seconds for all to connect; who takes longer is said not to answer
-
-
-class _HostWatch:
-    """One host: its session, and what comes of its reads."""
-
-    def __init__(self, opened: OpenedSource, matcher: Matcher, interval: float) -> None:
-        self._source = opened.source
-        self._session = MonitorSession(jobs=opened.jobs or tuple)
-        self._session.recorded_peaks = opened.peaks
-        self._session.match_by(matcher)
-        self._reads = ReadQueue(opened.source, interval)
-        self._reads.begin()
-
-    def answer(self, seconds: float) -> "Snapshot | SourceFailed":
-        """What it shows now, for which it waits at most so long."""
-        until = time.monotonic() + seconds
-        result = self._reads.next(seconds)
-        while result is not None and not isinstance(result, Sample) and time.monotonic() < until:
-            if isinstance(result, SourceFailed) and TOO_MANY not in result.message:
-                break
-            # A read is overdue, or a busy server has thrown the connection away: an answer may come yet.
-            result = self._reads.next(until - time.monotonic())
-        if isinstance(result, Sample):
-            self._session.ingest(result)
-            return self._session.snapshot()
-        return result if isinstance(result, SourceFailed) else SourceFailed("no answer.")
-
-    def close(self) -> None:
-        """End the connection."""
-        self._source.close()
 
 
 def show_hosts(
@@ -68,7 +34,7 @@ def show_hosts(
     """
     library = PresetLibrary()
     matcher = Matcher.of_candidates(library.candidates(), library.find, of_command)
-    watches = {name: _HostWatch(opened, matcher, interval) for name, opened in hosts.items()}
+    watches = {name: HostWatch(opened, matcher, interval) for name, opened in hosts.items()}
     try:
         seconds = FIRST
         while True:
@@ -105,8 +71,7 @@ def _print(answers: "Mapping[str, Snapshot | SourceFailed]", selection: Selectio
     sys.stdout.flush()
     for name, answer in answers.items():
         if isinstance(answer, SourceFailed):
-            said = answer.sentence
-            sys.stderr.write(f"vramtui: {said if said.startswith(name) else f'{name}: {said}'}\n")
+            sys.stderr.write(f"vramtui: {why_not(name, answer)}\n")
 
 
 def _documents(answers: "Mapping[str, Snapshot | SourceFailed]") -> Iterator[dict[str, Any]]:

@@ -1,0 +1,1 @@
+"""Commands on other machines: which hosts, and a look at each."""

@@ -1,0 +1,150 @@
+"""Jobs of several ranks: what each rank holds beside what it was predicted to, on as many hosts as it runs on."""
+
+from collections.abc import Callable, Iterable
+from statistics import fmean
+
+import msgspec
+
+from vramtui.core.observation.readings import ProcessKey, Sample, process_key
+
+
+class RankReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process of a rank holds on one GPU; bytes. `peak` is the most it was seen to hold."""
+
+    job: str
+    rank: int
+    size: int
+    launcher: str
+    host: str
+    gpu_index: int
+    gpu_uuid: str
+    pid: int
+    user: str | None = None
+    command: str | None = None
+    used: int | None = None
+    peak: int | None = None
+    predicted: int | None = None
+
+
+class Rank(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank; bytes. `predicted` is None unless all of its processes have a prediction."""
+
+    rank: int
+    host: str
+    gpu_uuid: str
+    gpus: tuple[int, ...]
+    used: int
+    peak: int
+    predicted: int | None
+
+    @property
+    def fraction(self) -> float | None:
+        """How far the peak is from the prediction: 0.1 is a tenth above it."""
+        return None if not self.predicted else self.peak / self.predicted - 1
+
+
+class RankedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job of `size` ranks, of which `ranks` are seen, in their order."""
+
+    job: str
+    size: int
+    launcher: str
+    user: str | None
+    command: str | None
+    ranks: tuple[Rank, ...]
+
+    @property
+    def used(self) -> int:
+        """Bytes that all ranks seen hold now."""
+        return sum(rank.used for rank in self.ranks)
+
+    @property
+    def predicted(self) -> int | None:
+        """Sum of the predicted peaks; None unless every rank seen has one."""
+        known = [rank.predicted for rank in self.ranks if rank.predicted is not None]
+        return sum(known) if known and len(known) == len(self.ranks) else None
+
+    @property
+    def worst(self) -> Rank:
+        """The rank furthest above its prediction; without predictions the one with the highest peak."""
+        told = [rank for rank in self.ranks if rank.fraction is not None]
+        if told:
+            return max(told, key=lambda rank: (rank.fraction, -rank.rank))
+        return max(self.ranks, key=lambda rank: (rank.peak, -rank.rank))
+
+    @property
+    def imbalance(self) -> float | None:
+        """How far the highest peak is above the mean of all: 0.0 where they are equal; None of a single rank."""
+        mean = fmean(rank.peak for rank in self.ranks)
+        return max(rank.peak for rank in self.ranks) / mean - 1 if len(self.ranks) > 1 and mean else None
+
+    @property
+    def missing(self) -> int:
+        """Ranks that are not seen: on hosts that are not watched, of processes that have ended, or not yet on a GPU."""
+        return max(0, self.size - len(self.ranks))
+
+
+PeakOf = Callable[[ProcessKey], int | None]
+
+
+def rank_readings(sample: Sample, peak_of: PeakOf, predicted_of: PeakOf) -> tuple[RankReading, ...]:
+    """The processes of a sample that are ranks. The two functions give a process's peak and prediction in bytes."""
+    readings = []
+    for gpu in sample.gpus:
+        for process in gpu.processes:
+            place = process.rank
+            if place is None or process.state == "exited":
+                continue
+            key = process_key(sample.host.name, gpu, process)
+            readings.append(
+                RankReading(
+                    job=place.job,
+                    rank=place.rank,
+                    size=place.size,
+                    launcher=place.launcher,
+                    host=sample.host.name,
+                    gpu_index=gpu.index,
+                    gpu_uuid=gpu.uuid,
+                    pid=process.pid,
+                    user=process.user,
+                    command=process.command or process.name,
+                    used=process.used_memory,
+                    peak=peak_of(key),
+                    predicted=predicted_of(key),
+                )
+            )
+    return tuple(readings)
+
+
+def ranked_jobs(readings: Iterable[RankReading]) -> tuple[RankedJob, ...]:
+    """The jobs of these, those that hold most first. Jobs of different users or sizes are never one."""
+    jobs: dict[tuple[str, int, str | None], dict[int, list[RankReading]]] = {}
+    for reading in readings:
+        identity = (reading.job, reading.size, reading.user)
+        jobs.setdefault(identity, {}).setdefault(reading.rank, []).append(reading)
+    found = [
+        RankedJob(
+            job=job,
+            size=size,
+            launcher=next(iter(ranks.values()))[0].launcher,
+            user=user,
+            command=ranks[min(ranks)][0].command,
+            ranks=tuple(_rank(number, ranks[number]) for number in sorted(ranks)),
+        )
+        for (job, size, user), ranks in jobs.items()
+    ]
+    return tuple(sorted(found, key=lambda job: (-job.used, job.job)))
+
+
+def _rank(number: int, readings: list[RankReading]) -> Rank:
+    first = readings[0]
+    told = [reading.predicted for reading in readings if reading.predicted is not None]
+    return Rank(
+        rank=number,
+        host=first.host,
+        gpu_uuid=first.gpu_uuid,
+        gpus=tuple(sorted({reading.gpu_index for reading in readings})),
+        used=sum(reading.used or 0 for reading in readings),
+        peak=sum(max(reading.peak or 0, reading.used or 0) for reading in readings),
+        predicted=sum(told) if told and len(told) == len(readings) else None,
+    )
