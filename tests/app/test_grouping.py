@@ -10,7 +10,7 @@ from vramtui.app.state.process_rows import ProcessRows
 from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import JobRank, Sample
+from vramtui.core.observation.readings import JobRank, Process, Sample
 from vramtui.core.schema.settings import ColumnSettings, Grouping, Settings
 
 RANK = "python -u train.py --lr 1e-4 --local-rank={}"
@@ -52,7 +52,7 @@ def test_the_ranks_of_a_job_are_one_row_that_opens() -> None:
 
 def test_a_job_is_what_its_launcher_says_and_its_worst_rank_is_named() -> None:
     """Two jobs of one command, which the command alone would not tell apart."""
-    rows = []
+    rows: list[Process] = []
     for job in ("gpu01:29500", "gpu01:29501"):
         for rank in range(2):
             place = JobRank(job=job, rank=rank, size=4, launcher="torchrun")
