@@ -203,7 +203,7 @@ async def test_changed_parts_are_marked_with_how_much(tmp_path: Path) -> None:
         assert before is not None
         assert after is not None
         assert after.process - before.process == 44 * GIB
-        assert screen_text(app).count("+44.0 GiB") == 4  # activations, and the three totals
+        assert screen_text(app).count("+44.00") == 4  # activations, and the three totals
         assert "does not fit" in screen_text(app)
 
 
@@ -406,3 +406,37 @@ async def test_what_was_refused_stands_in_its_field_until_something_else_does(tm
         await settle(app, pilot)
         assert said(app).startswith("Saved as ")
         assert (tmp_path / "presets" / "tiny.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 9")
+
+
+async def test_a_field_is_found_by_its_name_also_in_one_burst(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.batch_size")
+        await pilot.press(*"/kv", "space", *"lora", "enter", "8")
+        await settle(app, pilot)
+        assert _key(screen.form) == "model.kv_lora_rank"
+        assert "kv_lora_rank = 8" in screen.draft.text
+        screen.area.focus()
+        await pilot.press("ctrl+f", *"batch", "enter")
+        await settle(app, pilot)
+        assert _key(screen.form) == "run.batch_size"
+        assert screen.form.has_focus
+
+
+async def test_a_path_may_begin_with_the_key_that_finds(tmp_path: Path) -> None:
+    text = TEXT.replace("hidden_size", 'config = "a"\nhidden_size')
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.open.replace_text(text)
+        screen.form.go_to("model.config")
+        await pilot.press(*"/x", "enter")
+        await settle(app, pilot)
+        assert 'config = "/x"' in screen.draft.text
+
+
+async def test_choices_say_what_they_are(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        screen.form.go_to("run.precision")
+        await pilot.press("enter")
+        await settle(app, pilot)
+        assert on_top(app, Pick)
+        shown = screen_text(app)
+        assert "bf16 weights and gradients; the optimizer keeps fp32 copies" in shown

@@ -353,3 +353,24 @@ async def test_a_text_that_is_no_toml_opens_at_its_line(tmp_path: Path) -> None:
         assert screen.area.cursor_location[0] == 13
         assert screen.has_class("page-text")
         assert "✗ 1 error  line 14: not valid TOML" in screen_text(app).splitlines()[-2]
+
+
+async def test_a_preset_of_ones_own_is_renamed_with_its_file(tmp_path: Path) -> None:
+    async with editor(tmp_path) as (app, pilot, screen):
+        folder = tmp_path / "presets"
+        (folder / "taken.toml").write_text(TEXT)
+        screen.form.go_to("run.batch_size")
+        await pilot.press("8", "f2", "end", *["backspace"] * 4, *"taken", "enter")
+        await settle(app, pilot)
+        assert "exists already" in screen_text(app)
+        await pilot.press("end", *"-not", "enter")
+        await settle(app, pilot)
+        assert not (folder / "tiny.toml").exists()
+        assert (folder / "taken-not.toml").read_text() == TEXT
+        # What was not saved is not saved yet, and is saved there.
+        assert screen.draft.is_changed
+        await pilot.press("ctrl+s")
+        await settle(app, pilot)
+        assert (folder / "taken-not.toml").read_text() == TEXT.replace("batch_size = 4", "batch_size = 8")
+        assert app.state.panel_key == "taken-not"
+        assert "tiny" not in app.state.presets

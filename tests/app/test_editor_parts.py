@@ -1,14 +1,32 @@
 """What the editor is made of, without a screen."""
 
+import typing
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from vramtui.app.editor.form.line_edit import TypingLine
+from vramtui.app.editor.form.outline import UNSET, Outline, key_of_entry
 from vramtui.app.editor.form.stepper import stepped
 from vramtui.app.editor.toml_highlight import open_fences, stretches
 from vramtui.app.editor.toml_text import _same
+from vramtui.presets.form.choice_helps import CHOICE_HELPS
+from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, Kind
+
+SCHEMA = "vramtui.core.schema"
+SETTINGS = "vramtui.core.schema.settings"
+PRESET = """\
+name = "Tiny"
+[model]
+kind = "transformer"
+hidden_size = 64
+num_hidden_layers = 2
+num_attention_heads = 4
+vocab_size = 128
+"""
 
 
 def _field(kind: Kind, value: str | None = None, **more: object) -> FormField:
@@ -90,3 +108,56 @@ def test_the_caret_stays_within_what_is_typed(keys: list[str]) -> None:
         assert typed.press(key)
         assert 0 <= typed.caret <= len(typed.text)
     assert not typed.press("f1")
+
+
+def _choices_of_the_schema() -> dict[str, set[str]]:
+    """Every choice of every key of every table that a preset may have."""
+    known: dict[str, set[str]] = {}
+    waiting, seen = (
+        [cls for cls in msgspec.Struct.__subclasses__() if SCHEMA in cls.__module__ and cls.__module__ != SETTINGS],
+        set(),
+    )
+    while waiting:
+        struct = waiting.pop()
+        if struct in seen:
+            continue
+        seen.add(struct)
+        waiting += struct.__subclasses__()
+        for name, hint in typing.get_type_hints(struct).items():
+            for option in (hint, *typing.get_args(hint)):
+                if typing.get_origin(option) is typing.Literal:
+                    known.setdefault(name, set()).update(map(str, typing.get_args(option)))
+    return known
+
+
+def test_every_choice_that_a_preset_has_is_explained() -> None:
+    choices = _choices_of_the_schema()
+    assert {"precision", "optimizer", "quantization", "strategy"} <= set(choices)
+    unexplained = {name: values - set(CHOICE_HELPS.get(name, {})) for name, values in choices.items()}
+    assert {name: values for name, values in unexplained.items() if values} == {}
+
+
+def test_keys_that_are_not_set_are_folded_until_asked_for() -> None:
+    text = PRESET + "[run]\nkind = 'train'\n"
+    outline = Outline()
+    outline.take(form_of(text), anew=True)
+    keys = [key_of_entry(entry) for entry in outline.entries]
+    assert "model.hidden_size" in keys
+    assert "model.q_lora_rank" not in keys
+    assert f"[model{UNSET}]" in keys
+    outline.reveal("model.q_lora_rank")
+    assert outline.key == "model.q_lora_rank"
+    assert outline.title_above() == [key_of_entry(entry) for entry in outline.entries].index("[model]")
+    fold = next(entry for entry in outline.entries if entry.key == f"model{UNSET}")
+    outline.open(fold, wanted=False)
+    # One that gets a value meanwhile stands among the others.
+    outline.take(form_of(text.replace("[run]", "q_lora_rank = 512\n[run]")))
+    keys = [key_of_entry(entry) for entry in outline.entries]
+    assert keys.index("model.q_lora_rank") < keys.index(f"[model{UNSET}]")
+
+
+def test_a_table_that_is_not_set_shows_all_its_keys_when_it_is_opened() -> None:
+    outline = Outline()
+    outline.take(form_of(PRESET + "[run]\nkind = 'train'\n"), anew=True)
+    outline.open(next(entry for entry in outline.entries if entry.key == "parallel"), wanted=True)
+    assert "parallel.sequence_parallel" in [entry.key for entry in outline.entries]

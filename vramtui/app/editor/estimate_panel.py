@@ -10,6 +10,7 @@ from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, right, strip, wrap
 from vramtui.app.ui.parts_tree import EIGHTHS, LEAVES, size_of
 from vramtui.core.base.text import printable
+from vramtui.core.base.units import format_column, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import Fit
 from vramtui.core.estimate.ledger import TITLES, TOTALS, Line
@@ -44,7 +45,9 @@ class Totals(Lines[View], can_focus=True):
         if look is None:
             return "Estimate", ""
         method = look.estimate.method if look.estimate is not None else ""
-        return f"Estimate · {printable(look.card.name)}", method if look.is_current else f"{method} · last valid"
+        in_unit = f" · in {_unit(look.estimate)[1]}" if look.estimate is not None else ""
+        title = f"Estimate · {printable(look.card.name)}{in_unit}"
+        return title, method if look.is_current else f"{method} · last valid"
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """What is wrong, the parts, the totals, the verdict."""
@@ -152,12 +155,12 @@ def _row(line: Line, look: EditorView, largest: int, palette: Palette, width: in
     colour = palette.ink(line.replace("_", "-"))
     if not look.is_current:
         style, colour = palette.dim, palette.ink("line")
-    change = _change(look, line)
+    change, unit = _change(look, line, of_column=True), _unit(look.estimate)[0]
     moved = palette.ink("error" if change.startswith("+") else "success") if look.is_current else palette.dim
     pieces: list[Piece] = [
         (" " + fit(f"── {TITLES[line]}" if total else TITLES[line], NAME + 1), style),
         (fit("" if total else _bar(count or 0, largest, bar), bar), colour),
-        (right(size_of(count), SIZE), style),
+        (right(format_column(count, unit), SIZE), style),
         (right(change, CHANGE), moved),
     ]
     return strip(pieces, width, palette.text)
@@ -178,9 +181,16 @@ def _moved(look: EditorView, line: Line) -> int:
     return (look.estimate.ledger.bytes_of(line) or 0) - (look.before.ledger.bytes_of(line) or 0)
 
 
-def _change(look: EditorView, line: Line) -> str:
+def _unit(estimate: Estimate | None) -> tuple[int, str]:
+    """The unit of the panel's columns, and its name."""
+    return unit_of((estimate.process if estimate is not None else None) or 0)
+
+
+def _change(look: EditorView, line: Line, *, of_column: bool = False) -> str:
+    """By how much a part is larger than the saved text's; in the column's unit, or in its own with the unit's name."""
     moved = _moved(look, line)
-    return f"{'+' if moved > 0 else '−'}{size_of(abs(moved))}" if moved else ""
+    size = format_column(abs(moved), _unit(look.estimate)[0]) if of_column else size_of(abs(moved))
+    return f"{'+' if moved > 0 else '−'}{size}" if moved else ""
 
 
 def _verdict(look: EditorView, estimate: Estimate) -> Fit:

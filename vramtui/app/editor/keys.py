@@ -14,6 +14,7 @@ def _quiet(key: str, action: str, identity: str, tooltip: str) -> Binding:
 EDITOR_BINDINGS: list[BindingType] = [
     _key("ctrl+s", "save", "save", "editor.save", "Save the preset; a bundled one into your own folder"),
     _key("f6", "turn(1)", "view", "editor.view", "Focus next: form, text, estimate"),
+    _key("ctrl+f", "find", "find", "editor.find", "Find a field by its name (/ in the form)"),
     _key("ctrl+z", "undo", "undo", "editor.undo", "Undo"),
     _key("ctrl+d", "difference", "diff", "editor.difference", "Show differences from the saved text"),
     _key("ctrl+n", "new", "new", "editor.new", "New preset: from a model's file, a process, or a copy"),
@@ -22,6 +23,7 @@ EDITOR_BINDINGS: list[BindingType] = [
     _quiet("ctrl+pagedown", "turn(1)", "editor.view_next", "Focus next: form, text, estimate"),
     _quiet("ctrl+pageup", "turn(-1)", "editor.view_before", "Focus previous: form, text, estimate"),
     _quiet("ctrl+y", "redo", "editor.redo", "Redo"),
+    _key("f2", "rename", "rename", "editor.rename", "Rename the preset"),
     _quiet("ctrl+x", "delete", "editor.delete", "Delete the preset's file (asks first)"),
     _key("f1", "app.help", "help", "editor.help", "Help: all keys"),
     # No priority: a field that is typed into takes it first.

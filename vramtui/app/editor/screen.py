@@ -161,6 +161,10 @@ class EditorScreen(ViewScreen):
         """Show the choices of a field."""
         self._choices.ask(message.field)
 
+    def on_form_panel_find_asked(self) -> None:
+        """List the fields."""
+        self.action_find()
+
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Something was typed into the text."""
         event.stop()
@@ -206,6 +210,14 @@ class EditorScreen(ViewScreen):
     def action_new(self) -> None:
         """Ask what to begin another draft with."""
         self.file.ask(self._new.ask)
+
+    def action_find(self) -> None:
+        """Go to a field by its name."""
+        self._choices.find(self.form.go_to_found)
+
+    def action_rename(self) -> None:
+        """Give the preset another name."""
+        self.file.rename()
 
     def action_measured(self) -> None:
         """Take a run's figures."""

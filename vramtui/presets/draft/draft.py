@@ -167,7 +167,7 @@ class Draft:
         for problem in self.edits.refusals:
             raise UserError(problem.sentence)
         own = path is None and self.path is not None and not self.bundled
-        target = path or (self.path if own and self.path is not None else self._place())
+        target = path or (self.path if own and self.path is not None else self._place(self.name))
         same = self.path is not None and target.resolve() == self.path.resolve()
         if not same and not replace and (target.exists() or target.is_symlink()):
             raise NameTaken(target)
@@ -185,6 +185,30 @@ class Draft:
         self.path, self.bundled, self.name = target, False, target.stem
         self.saved_text, self._stamp = self.text, stamp_of(target)
         self.edits.saved_in(target.parent)
+
+    def rename(self, name: str) -> None:
+        """Call it `name` from now on, and its file, where it has one of its own; a new or bundled one is saved so.
+
+        Raises:
+            NameTaken: another file is there.
+            UserError: `name` is none of a file, or its file cannot be renamed.
+        """
+        target = (
+            self._place(name)
+            if self.path is None or self.bundled
+            else self.path.with_name(f"{checked_name(name)}.toml")
+        )
+        if target == self.path or name == self.name:
+            return
+        if target.exists() or target.is_symlink():
+            raise NameTaken(target)
+        if self.path is not None and not self.bundled:
+            try:
+                self.path.rename(target)
+            except OSError as error:
+                raise UserError(f"{shown(self.path)} cannot be renamed: {error.strerror}") from None
+            self.path, self._stamp = target, stamp_of(target)
+        self.name = name
 
     def delete(self) -> None:
         """Take its file away; the text stays, as that of a new preset.
@@ -240,8 +264,8 @@ class Draft:
         except UserError:
             return None
 
-    def _place(self) -> Path:
-        return self._user_folder / f"{checked_name(self.name)}.toml"
+    def _place(self, name: str) -> Path:
+        return self._user_folder / f"{checked_name(name)}.toml"
 
 
 def difference_between(before: str, after: str, before_name: str, after_name: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import inspect
 
+from vramtui.presets.form.choice_helps import choice_helps
 from vramtui.presets.form.help_texts import helps_of, summary_of
 from vramtui.presets.form.types import FormField, Kind
 from vramtui.presets.schema import dotted, options_of, struct_for
@@ -106,6 +107,7 @@ class FieldMaker:
             unit=unit,
             kind=sort,
             choices=order or choices,
+            choice_helps=choice_helps(str(key[-1]), order or choices),
             default=None if default is None else spelt(default),
             required=required,
             many=many,

@@ -1,8 +1,11 @@
 """The choices of a field as a list, and what another kind makes of the keys that it does not have."""
 
+from collections.abc import Callable
+
 from textual.screen import Screen
 
 from vramtui.app.editor.dialogs import Pick, QuestionDialog, QuestionOption
+from vramtui.app.editor.field_chooser import FieldChooser
 from vramtui.app.editor.open_draft import OpenDraft
 from vramtui.presets.form.types import FormField
 
@@ -36,6 +39,15 @@ class FieldChoices:
 
         first = field.choices.index(now) if now in field.choices else 0
         self._screen.app.push_screen(Pick(field.key, lines, first), chosen)
+
+    def find(self, go_to: Callable[[str], None]) -> None:
+        """List all fields, those that are not set among them, and go to the chosen one."""
+
+        def chosen(key: str | None) -> None:
+            if key is not None:
+                go_to(key)
+
+        self._screen.app.push_screen(FieldChooser(self._open.draft.form), chosen)
 
     def _choose(self, field: FormField, choice: str) -> None:
         self._open.put(field.key, choice)

@@ -1,5 +1,6 @@
 """The editor and its file: save, revert, delete, leave."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from textual.screen import Screen
@@ -99,6 +100,34 @@ class FileActions:
 
         prompt = "Name of the preset, as commands use it:"
         self._screen.app.push_screen(Ask("Save the preset", prompt, self._open.draft.name, check), named)
+
+    def rename(self) -> None:
+        """Give it another name; what is not saved stays unsaved."""
+        draft, before = self._open.draft, self._open.draft.name
+
+        def check(name: str) -> str:
+            try:
+                draft.rename(name)
+            except UserError as error:
+                return str(error)
+            return ""
+
+        def named(name: str | None) -> None:
+            if name is None or name == before:
+                return
+            if draft.path is None or draft.bundled:
+                said = f"Ctrl+S saves it as {printable(name)}."
+            else:
+                self._host.preset_deleted(before)
+                with suppress(UserError):  # the file may be wrong as it stands; the draft says how
+                    preset = load_preset(draft.path)
+                    self._host.preset_saved(PresetFile(key=name, path=str(draft.path), bundled=False, preset=preset))
+                said = f"{printable(before)} is now {at_home(draft.path)}."
+            self._open.refresh()
+            self._screen.notify(said, title="Preset", markup=False)
+
+        prompt = "New name of the preset, as commands use it:"
+        self._screen.app.push_screen(Ask("Rename the preset", prompt, before, check), named)
 
     # --- back, and away ------------------------------------------------------------------------------------------
 

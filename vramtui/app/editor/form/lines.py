@@ -6,6 +6,7 @@ from rich.style import Style
 from textual.strip import Strip
 
 from vramtui.app.editor.form.line_edit import TypingLine
+from vramtui.app.editor.form.outline import UNSET
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, fit, strip, wrap
 from vramtui.core.base.text import printable
@@ -32,6 +33,11 @@ LONG_LIST = "→ open."
 def heading(group: FormGroup, palette: Palette, width: int, *, is_open: bool, in_hand: bool) -> Strip:
     """A table: whether it is open, its title, and that it is not set where it is not."""
     on = "cursor" if in_hand else "background"
+    if group.key.endswith(UNSET):
+        names = "" if is_open else ", ".join(field.label for field in group.fields)
+        fold: list[Piece] = [(f"   {'▾' if is_open else '▸'} {group.title}", palette.ink("foreground", on))]
+        shown = fit(names, max(0, width - len(group.title) - 8))
+        return strip([*fold, (f"  {shown}", palette.ink("muted", on))], width, palette.ink("muted", on))
     unset = group.line is None and bool(group.key) and not any(field.value is not None for field in group.fields)
     title = palette.ink("muted" if unset else "primary", on, bold=True)
     pieces: list[Piece] = [(f" {'▾' if is_open else '▸'} {group.title}", title)]
@@ -177,6 +183,8 @@ def _help(entry: FormGroup | FormField) -> str:
 
 def facts_of(entry: FormGroup | FormField) -> str:
     """Name, sort, range, unit and default in one line."""
+    if isinstance(entry, FormGroup) and entry.key.endswith(UNSET):
+        return "not set in this preset"
     if isinstance(entry, FormGroup):
         needed = "" if entry.required else " · optional; Del clears it"
         return f"[{entry.key}]{needed}" if entry.key else "before all tables"

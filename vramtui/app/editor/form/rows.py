@@ -5,7 +5,7 @@ from textual.strip import Strip
 from vramtui.app.editor.editor_view import EditorView
 from vramtui.app.editor.form.line_edit import TypingLine
 from vramtui.app.editor.form.lines import ABOUT, FieldState, about, heading, line_of
-from vramtui.app.editor.form.outline import Entry, Outline
+from vramtui.app.editor.form.outline import Entry, Outline, is_title
 from vramtui.app.themes import Palette
 from vramtui.presets.form.types import FormGroup
 from vramtui.presets.reading import PresetProblem
@@ -31,9 +31,7 @@ class FormRows:
         """
         self._look = look
         self._wrong = {problem.key: problem for problem in reversed(look.problems) if problem.key}
-        if at is not None:
-            self.outline.opened.clear()
-        self.outline.take(look.groups)
+        self.outline.take(look.groups, anew=at is not None)
         if at is not None:
             self.outline.reveal(at)
             self._top = self.outline.title_above()
@@ -60,7 +58,7 @@ class FormRows:
         """How far it is to the next table's title."""
         entries = self.outline.entries
         at = self.outline.at + direction
-        while 0 <= at < len(entries) and not isinstance(entries[at], FormGroup):
+        while 0 <= at < len(entries) and not is_title(entries[at]):
             at += direction
         return at - self.outline.at
 
