@@ -86,6 +86,12 @@ class EditorPanels:
                 self.area.move_cursor((row, 0))
         self._row = self.area.cursor_location[0]
 
+    def go_to(self, key: str) -> None:
+        """The form has the keys, with its cursor on the field called `key`."""
+        self.form.focus()
+        self.form.go_to(key)
+        self.follow()
+
     def take_typed(self) -> None:
         """Something was typed into the text."""
         if self._open.typed(self.area.text):

@@ -161,10 +161,6 @@ class EditorScreen(ViewScreen):
         """Show the choices of a field."""
         self._choices.ask(message.field)
 
-    def on_form_panel_find_asked(self) -> None:
-        """List the fields."""
-        self.action_find()
-
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         """Something was typed into the text."""
         event.stop()
@@ -213,7 +209,7 @@ class EditorScreen(ViewScreen):
 
     def action_find(self) -> None:
         """Go to a field by its name."""
-        self._choices.find(self.form.go_to_found)
+        self._choices.find(self.panels.go_to)
 
     def action_rename(self) -> None:
         """Give the preset another name."""

@@ -28,7 +28,7 @@ FORM_BINDINGS: list[BindingType] = [
     Binding("left", "step(-1)", "Previous value; close a table or list", id="form.less", show=False),
     Binding("right", "step(1)", "Next value; open a table or list", id="form.more", show=False),
     Binding("enter", "open", "Edit a field, list its choices, open a table", id="form.open", show=False),
-    Binding("slash", "find", "Find a field by its name", id="form.find", show=False),
+    Binding("slash", "screen.find", "Find a field by its name", id="form.find", show=False),
     Binding("delete", "take_out", "Clear (use default); remove an element", id="form.unset", show=False),
     Binding("insert", "add", "Duplicate this element of a list", id="form.add", show=False),
     Binding("alt+up,shift+up", "shift(-1)", "Move an element of a list up", id="form.shift_up", show=False),
@@ -58,9 +58,6 @@ class FormPanel(Lines[View], can_focus=True):
         def __init__(self, field: FormField) -> None:
             super().__init__()
             self.field = field
-
-    class FindAsked(Message):
-        """A field is looked for."""
 
     DEFAULT_CSS = """
     FormPanel { border: round $line; border-title-color: $muted; border-subtitle-color: $muted; }
@@ -108,12 +105,6 @@ class FormPanel(Lines[View], can_focus=True):
         self.outline.reveal(key)
         self.redraw()
 
-    def go_to_found(self, key: str) -> None:
-        """Put the cursor on the field called `key`, where the keys go from now on."""
-        self.focus()
-        self.go_to(key)
-        self.post_message(self.Chosen())
-
     def action_move(self, by: int) -> None:
         """Another entry under the cursor."""
         self.input.finish()
@@ -125,12 +116,10 @@ class FormPanel(Lines[View], can_focus=True):
         """The next table's title under the cursor."""
         self.action_move(self.rows.next_table(direction))
 
-    def on_mouse_scroll_down(self) -> None:
-        """Three entries on."""
+    def on_mouse_scroll_down(self) -> None:  # noqa: D102 - three entries on
         self.action_move(3)
 
-    def on_mouse_scroll_up(self) -> None:
-        """Three entries back."""
+    def on_mouse_scroll_up(self) -> None:  # noqa: D102 - three entries back
         self.action_move(-3)
 
     def on_click(self, event: events.Click) -> None:
@@ -165,9 +154,9 @@ class FormPanel(Lines[View], can_focus=True):
         if self.input.press(event.key):
             self.redraw()
             _take(event)
-        elif event.character == "/" and self.input.typed is None and not self._takes_paths:
+        elif event.character == "/" and self.input.typed is None and self.outline.key != MODEL_FILE:
             _take(event)
-            self.action_find()
+            await self.run_action("screen.find")
         elif event.is_printable and event.character is not None:
             _take(event)
             self._type(event.character)
@@ -200,9 +189,9 @@ class FormPanel(Lines[View], can_focus=True):
         elif isinstance(entry, FormGroup) or (entry is not None and entry.items and not entry.many):
             if text == " ":
                 self.action_open()
-        elif isinstance(entry, FormField) and entry.kind in {"choice", "bool"}:
+        elif entry is not None and entry.kind in {"choice", "bool"}:
             self.action_step(1) if text == " " else self.input.choose_by(entry, text)
-        elif isinstance(entry, FormField):
+        elif entry is not None:
             self._begin(entry, text, put=True)
 
     def _begin(self, field: FormField, text: str, *, put: bool = False) -> None:
@@ -228,16 +217,6 @@ class FormPanel(Lines[View], can_focus=True):
             self.input.choose(entry.key, value)
         elif value is None and direction < 0 and "[" in entry.key:
             self.go_to(outer_key(entry.key))
-
-    @property
-    def _takes_paths(self) -> bool:
-        entry = self.entry
-        return isinstance(entry, FormField) and entry.key == MODEL_FILE
-
-    def action_find(self) -> None:
-        """Ask which field to go to."""
-        self.input.finish()
-        self.post_message(self.FindAsked())
 
     def action_open(self) -> None:
         """Type into a field, list its choices, turn a yes into a no, open a table."""
