@@ -116,10 +116,10 @@ class FormPanel(Lines[View], can_focus=True):
         """The next table's title under the cursor."""
         self.action_move(self.rows.next_table(direction))
 
-    def on_mouse_scroll_down(self) -> None:  # noqa: D102 - three entries on
+    def on_mouse_scroll_down(self) -> None:
         self.action_move(3)
 
-    def on_mouse_scroll_up(self) -> None:  # noqa: D102 - three entries back
+    def on_mouse_scroll_up(self) -> None:
         self.action_move(-3)
 
     def on_click(self, event: events.Click) -> None:
