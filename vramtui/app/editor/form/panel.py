@@ -126,10 +126,8 @@ class FormPanel(Lines[View], can_focus=True):
         """A click chooses; one on the chosen entry opens it."""
         at = event.get_content_offset(self)
         row = self.rows.at_row(at.y, self.size.height) if at is not None else None
-        if row == self.outline.at:
-            self.action_open()
-        elif row is not None:
-            self.action_move(row - self.outline.at)
+        if row is not None:
+            self.action_open() if row == self.outline.at else self.action_move(row - self.outline.at)
 
     def open_entry(self, entry: Entry, *, wanted: bool) -> None:
         """Show the fields of a table or the elements of a list, or only its title."""
