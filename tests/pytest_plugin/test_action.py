@@ -22,7 +22,7 @@ exit {code}
 GH = """\
 #!/bin/sh
 echo "$@" >> gh-asked
-case "$*" in *--paginate*) {known} ;; esac
+case "$*" in *--paginate*) {known} ;; *) {write} ;; esac
 """
 
 
@@ -30,9 +30,9 @@ def expanded(value: str, values: dict[str, str]) -> str:
     return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda match: values[match[1]], value)
 
 
-def run(folder: Path, code: int, known: str, **inputs: str) -> int:
+def run(folder: Path, code: int, known: str, write: str = "true", **inputs: str) -> int:
     """The exit code of the last step; what was printed and asked is in the folder."""
-    for name, text in (("vramtui", TRACER.format(code=code)), ("gh", GH.format(known=known))):
+    for name, text in (("vramtui", TRACER.format(code=code)), ("gh", GH.format(known=known, write=write))):
         (folder / name).write_text(text)
         (folder / name).chmod(0o755)
     (folder / "event.json").write_text(json.dumps({"action": "synchronize", "number": 7}))
@@ -78,6 +78,13 @@ def test_it_comments_and_ends_as_the_trace_did(tmp_path: Path, code: int, known:
     assert f"--method {asks}" in last
     assert ("issues/comments/42" in last) == (asks == "PATCH")
     assert (tmp_path / "vramtui.md").read_text().startswith("<!-- vramtui train.py:step -->")
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_fork_whose_token_may_not_comment_ends_as_the_trace_did(tmp_path: Path, code: int) -> None:
+    assert run(tmp_path, code, "true", write="exit 1", target="train.py") == code
+    assert "--method POST" in (tmp_path / "gh-asked").read_text()
+    assert "| a table |" in (tmp_path / "summary.md").read_text()
 
 
 def test_without_a_comment(tmp_path: Path) -> None:
