@@ -95,11 +95,28 @@ COMMANDS = {
         {
             "preset": "llama-3.1-8b-serve",
             "run.kind": "serve",
+            "run.engine": "sglang",
             "run.max_model_len": "4096",
-            "run.gpu_memory_utilization": "0.8",
+            "run.mem_fraction_static": "0.8",
             "run.enforce_eager": "true",
             "parallel.tensor": "2",
             "match.command": r"sglang\.launch_server.*Llama\-3\.1\-8B",
+        },
+    ),
+    "TensorRT-LLM": (
+        (
+            "/usr/bin/python3 /usr/local/bin/trtllm-serve serve meta-llama/Llama-3.1-70B-Instruct --tp_size 4"
+            " --max_seq_len 16384 --max_num_tokens 4096 --kv_cache_free_gpu_memory_fraction 0.95"
+        ),
+        {
+            "preset": "llama-3.1-70b-serve",
+            "run.kind": "serve",
+            "run.engine": "tensorrt-llm",
+            "run.max_model_len": "16384",
+            "run.max_num_batched_tokens": "4096",
+            "run.free_gpu_memory_fraction": "0.95",
+            "parallel.tensor": "4",
+            "match.command": r"trtllm\-serve.*Llama\-3\.1\-70B\-Instruct",
         },
     ),
     "llama.cpp": (

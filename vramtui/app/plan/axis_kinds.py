@@ -89,7 +89,7 @@ def _has_sequence(workload: Workload) -> bool:
 
 def _shares_out(workload: Workload) -> bool:
     """llama.cpp's context holds all sequences together, however many there are."""
-    return isinstance(workload.run, ServeRun) and workload.run.engine == "vllm"
+    return isinstance(workload.run, ServeRun) and workload.run.engine != "llama.cpp"
 
 
 def _image_key(workload: Workload) -> str | None:
@@ -107,7 +107,9 @@ def _quantizations(workload: Workload, value: Amount) -> tuple[Amount, ...]:
     run = workload.run
     if isinstance(run, ServeRun):
         choices: tuple[Amount, ...] = (
-            ("fp8", "int8", "int4") if run.engine == "vllm" else ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
+            ("fp8", "int8", "int4")
+            if run.engine != "llama.cpp"
+            else ("q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k")
         )
     else:
         choices = SMALL_QUANTIZATIONS["train" if isinstance(run, TrainRun) else "infer"]

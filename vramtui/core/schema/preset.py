@@ -92,12 +92,12 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def unsaid(self) -> tuple[str, ...]:
-        """What the run's memory depends on most and the job's command line does not say, in words. A vLLM server takes
-        its share of the card whatever that is.
+        """What the run's memory depends on most and the job's command line does not say, in words. Servers but
+        llama.cpp take their share of the card whatever that is.
         """
         said, run = dict(self.said), self.preset.run
         if isinstance(run, ServeRun):
-            is_open = run.engine != "vllm" and "run.max_model_len" not in said
+            is_open = run.engine == "llama.cpp" and "run.max_model_len" not in said
             return (f"context {run.max_model_len}",) if is_open else ()
         sizes = {"batch_size": "batch", "sequence_length": "sequence", "precision": "precision"}
         open_sizes = tuple(

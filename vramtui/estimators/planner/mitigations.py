@@ -142,18 +142,17 @@ def _inference(run: InferRun, *, decoder: bool) -> Iterator[Mitigation]:
 
 
 def _serving(run: ServeRun, layers: int) -> Iterator[Mitigation]:
-    if run.engine == "vllm":
-        yield from _vllm(run)
-    else:
+    if run.engine == "llama.cpp":
         yield from _llama_cpp(run, layers)
+    else:
+        yield from _vllm(run) if run.engine == "vllm" else ()
+        yield from _pooled(run)
     if run.max_model_len is not None and run.max_model_len > 1:
         cost = f"requests of {run.max_model_len // 2:,} tokens at most"
         yield _mitigation("half the context", OTHER_RESULT - 10, cost, run__max_model_len=run.max_model_len // 2)
 
 
 def _vllm(run: ServeRun) -> Iterator[Mitigation]:
-    if not run.enforce_eager:
-        yield _mitigation("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
     if run.gpu_memory_utilization < LARGE_SHARE:
         cost = "nothing else has room on the card"
         yield _mitigation("95 % of the card", FREE, cost, run__gpu_memory_utilization=LARGE_SHARE)
@@ -163,6 +162,15 @@ def _vllm(run: ServeRun) -> Iterator[Mitigation]:
     if run.max_num_seqs is None or run.max_num_seqs > FEW_SEQUENCES:
         cost = f"at most {FEW_SEQUENCES} requests run together"
         yield _mitigation(f"{FEW_SEQUENCES} sequences at once", SLOWER - 1, cost, run__max_num_seqs=FEW_SEQUENCES)
+    more = 2 * run.cpu_offload_gb if run.cpu_offload_gb else FIRST_OFFLOAD
+    cost = "each pass reads them over the bus: several times slower"
+    yield _mitigation(f"{more:g} GiB of weights in host memory", SLOWER + 6, cost, run__cpu_offload_gb=more)
+
+
+def _pooled(run: ServeRun) -> Iterator[Mitigation]:
+    """What every server with a pool of keys and values has."""
+    if not run.enforce_eager and run.engine != "tensorrt-llm":  # whose graphs are not counted
+        yield _mitigation("no CUDA graphs", SLOWER, "each token takes a little longer", run__enforce_eager=True)
     if run.kv_cache is None and run.precision != "fp32":
         cost = "keys and values in 8 bits; hardly seen in the answers"
         yield _mitigation("cache in fp8", LOWER_PRECISION - 3, cost, run__kv_cache="fp8")
@@ -170,9 +178,6 @@ def _vllm(run: ServeRun) -> Iterator[Mitigation]:
         yield _mitigation("weights in fp8", LOWER_PRECISION, "hardly seen in the answers", run__quantization="fp8")
         cost = "answers a little worse, more so for small models; needs a quantised checkpoint (AWQ, GPTQ)"
         yield _mitigation("weights in 4 bits", LOWER_PRECISION + 6, cost, run__quantization="int4")
-    more = 2 * run.cpu_offload_gb if run.cpu_offload_gb else FIRST_OFFLOAD
-    cost = "each pass reads them over the bus: several times slower"
-    yield _mitigation(f"{more:g} GiB of weights in host memory", SLOWER + 6, cost, run__cpu_offload_gb=more)
 
 
 def _llama_cpp(run: ServeRun, layers: int) -> Iterator[Mitigation]:

@@ -5,7 +5,6 @@ Files are read as far as the reader of model files goes, and only those that thi
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -16,6 +15,7 @@ from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.command_values import with_command
 from vramtui.presets.importers.file_offers import files_of, with_models_of
+from vramtui.presets.importers.flags import SERVERS
 from vramtui.presets.importers.process_files import PROC, JobPlace, place_of, starters_of
 from vramtui.presets.importers.process_offers import (
     family_of,
@@ -100,7 +100,7 @@ def _run(run: Run, kind: str, family: str) -> Run:
     """A run of the kind that the process is, for the model of `run`, before its flags."""
     quantization = getattr(run, "quantization", None)
     if kind == "serve":
-        engine: Literal["vllm", "llama.cpp"] = "llama.cpp" if family == "llama.cpp" else "vllm"
+        engine = SERVERS.get(family, "vllm")
         if isinstance(run, ServeRun):
             return msgspec.structs.replace(run, engine=engine)
         return ServeRun(engine=engine, precision=run.precision, quantization=quantization)

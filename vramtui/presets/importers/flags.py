@@ -6,7 +6,7 @@ A family is a program or library with options of its own: its documentation is w
 from collections.abc import Callable, Mapping
 from typing import TypeAlias, get_args
 
-from vramtui.core.schema.workload import Quantization
+from vramtui.core.schema.workload import Engine, Quantization
 
 Spelling: TypeAlias = Callable[[str], str | None]
 
@@ -213,14 +213,26 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "context_length": ("run.max_model_len", whole),
         "max_running_requests": ("run.max_num_seqs", whole),
         "chunked_prefill_size": ("run.max_num_batched_tokens", whole),
-        "mem_fraction_static": ("run.gpu_memory_utilization", portion),
+        "mem_fraction_static": ("run.mem_fraction_static", portion),
         "dtype": ("run.precision", either(DTYPES)),
         "quantization": ("run.quantization", either(_QUANTIZATIONS)),
         "kv_cache_dtype": ("run.kv_cache", either(_CACHES)),
         "page_size": ("run.block_size", whole),
         "disable_cuda_graph": ("run.enforce_eager", lambda _value: "true"),
         **dict.fromkeys(("tp", "tp_size", "tensor_parallel_size"), ("parallel.tensor", whole)),
+        **dict.fromkeys(("pp_size", "pipeline_parallel_size"), ("parallel.pipeline", whole)),
         **dict.fromkeys(("dp", "dp_size", "data_parallel_size"), ("parallel.data", whole)),
+    },
+    "tensorrt-llm": {
+        "max_seq_len": ("run.max_model_len", whole),
+        "max_batch_size": ("run.max_num_seqs", whole),
+        "max_num_tokens": ("run.max_num_batched_tokens", whole),
+        **dict.fromkeys(
+            ("kv_cache_free_gpu_memory_fraction", "free_gpu_memory_fraction"),
+            ("run.free_gpu_memory_fraction", portion),
+        ),
+        **dict.fromkeys(("tp_size", "tensor_parallel_size"), ("parallel.tensor", whole)),
+        **dict.fromkeys(("pp_size", "pipeline_parallel_size"), ("parallel.pipeline", whole)),
     },
     "llama.cpp": {
         **dict.fromkeys(("c", "ctx_size"), ("run.max_model_len", whole)),
@@ -229,6 +241,13 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         **dict.fromkeys(("ngl", "gpu_layers", "n_gpu_layers"), ("run.gpu_layers", llama_cpp_layers)),
         **dict.fromkeys(("ctk", "cache_type_k"), ("run.kv_cache", either(_CACHES))),
     },
+}
+# The families that are servers, and what a preset calls each.
+SERVERS: dict[str, Engine] = {
+    "vllm": "vllm",
+    "sglang": "sglang",
+    "tensorrt-llm": "tensorrt-llm",
+    "llama.cpp": "llama.cpp",
 }
 MODEL_FLAGS = (
     "model_name_or_path", "pretrained_model_name_or_path", "model_name", "model_path", "base_model", "model_id",

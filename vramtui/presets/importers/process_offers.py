@@ -13,7 +13,7 @@ from vramtui.presets.draft.draft import Draft, draft_copy, draft_from_model
 from vramtui.presets.draft.edited_text import TryOut
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.file_offers import Offer, offers_of_file, with_models_of
-from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLAGS, whole
+from vramtui.presets.importers.flags import FLAGS, GGUF_QUANTIZATIONS, MODEL_FLAGS, SERVERS, whole
 from vramtui.presets.importers.job_files import JobFile
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_stores.local_models import is_model_file
@@ -21,6 +21,7 @@ from vramtui.presets.model_stores.local_models import is_model_file
 PRESET, MODEL_FILE = "preset", "model.config"
 _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axolotl", re.IGNORECASE)
 # Ollama's runner is llama.cpp's server with options of the same names.
+LLAMA_CPP = "llama.cpp"
 _LLAMA_CPP = re.compile(r"(^|[/\s])(llama-(server|cli|run|bench)|ollama(_llama_server)? runner)\b")
 _TORCHTUNE = re.compile(r"(^|[/\s])tune run\b")
 _RUN_WORDS = {"lora", "qlora", "full", "fsdp", "infer", "serve", "server", "train", "llama-server", "mlm", "classify"}
@@ -65,8 +66,8 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     if kind is not None:
         said = {kind.key: kind} | said
     named = model_named(line, family)
-    if family == "llama.cpp":
-        said |= {offer.key: offer for offer in _llama_cpp(line, named)}
+    if family in SERVERS and family != "vllm":
+        said |= {offer.key: offer for offer in _engine(line, family, named)}
     begin = tuple(_beginning(line, named, library, {key: offer.value for key, offer in said.items()}))
     return (*begin, *said.values(), *match_offer(line, named))
 
@@ -127,6 +128,7 @@ def family_of(line: CommandLine) -> str:
     names = {option.name for option in line.options}
     signs = (
         ("sglang", "sglang" in text),
+        ("tensorrt-llm", "trtllm-serve" in text or "tensorrt_llm" in text),
         ("vllm", "vllm" in text),
         ("llama.cpp", bool(_LLAMA_CPP.search(text)) or any(word.endswith(".gguf") for word in line.words)),
         ("megatron", "tensor_model_parallel_size" in names or {"micro_batch_size", "seq_length"} <= names),
@@ -174,7 +176,7 @@ def _spread(line: CommandLine, family: str) -> Iterator[Offer]:
 
 
 def run_kind(line: CommandLine, family: str) -> Offer | None:
-    if family in {"vllm", "sglang", "llama.cpp"}:
+    if family in SERVERS:
         return Offer(key="run.kind", value="serve", flag=printable(line.script))
     if family in {"megatron", "nanogpt", "torchtune"} or _TRAINS.search(" ".join((line.script, *line.words[:3]))):
         return Offer(key="run.kind", value="train", flag=printable(line.script))
@@ -182,9 +184,10 @@ def run_kind(line: CommandLine, family: str) -> Offer | None:
     return _offer("run.kind", "train", trains) if trains is not None else None
 
 
-def _llama_cpp(line: CommandLine, named: Option | None) -> Iterator[Offer]:
-    yield Offer(key="run.engine", value="llama.cpp", flag=printable(line.words[0]))
-    if named is not None and (quantization := _quantization(named.value)):
+def _engine(line: CommandLine, family: str, named: Option | None) -> Iterator[Offer]:
+    """Which server it is; llama.cpp's files are called by their quantisation."""
+    yield Offer(key="run.engine", value=SERVERS[family], flag=printable(line.script or line.words[0]))
+    if family == "llama.cpp" and named is not None and (quantization := _quantization(named.value)):
         yield _offer("run.quantization", quantization, named)
 
 
@@ -221,9 +224,10 @@ def _exists(name: str) -> bool:
 
 
 def model_named(line: CommandLine, family: str) -> Option | None:
-    """The model's name or path: of an option, or the word that `vllm serve` takes."""
-    if family == "vllm" and "serve" in line.words:
-        place = line.words.index("serve") + 1
+    """The model's name or path: of an option, or the word that `vllm serve` and `trtllm-serve` take."""
+    if family in {"vllm", "tensorrt-llm"}:
+        behind = (at for at, word in enumerate(line.words, 1) if PurePath(word).name in {"serve", "trtllm-serve"})
+        place = max(behind, default=len(line.words))
         if place < len(line.words) and not line.words[place].startswith("-"):
             return Option("model", line.words[place], f"serve {line.words[place]}")
     published = next((word for word in line.words if PurePath(word).name == "train_gpt2.py"), None)
@@ -269,7 +273,7 @@ def _agree(found: PresetFile, said: Mapping[str, str]) -> int:
     strategy = found.preset.parallel.strategy if found.preset.parallel is not None else "ddp"
     return (
         16 * (run.__struct_config__.tag == said.get("run.kind"))
-        + 8 * (getattr(run, "engine", "vllm") == said.get("run.engine", "vllm"))
+        + 8 * ((getattr(run, "engine", "vllm") == LLAMA_CPP) == (said.get("run.engine") == LLAMA_CPP))
         + 4 * ((run.quantization is not None) == ("run.quantization" in said))
         + 2 * ((getattr(run, "lora", None) is not None) == ("run.lora.rank" in said))
         + (strategy == said.get("parallel.strategy", "ddp"))

@@ -1,0 +1,156 @@
+"""SGLang and TensorRT-LLM: how much of a card goes to keys and values, beside what they log when they start."""
+
+import msgspec
+import pytest
+
+from tests.estimators.serving.models import DEEPSEEK_V3, GEMMA_3_27B, LLAMA_8B, LLAMA_70B
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB, MIB
+from vramtui.core.estimate.devices import Device, card
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import ServeRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.analytic.serving.pool import pool_of
+from vramtui.estimators.analytic.serving.sglang import SglangServer, settings_of
+from vramtui.estimators.analytic.serving.tensorrt_llm import TrtServer
+from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
+from vramtui.estimators.torch_facts.context import cuda_context_bytes
+
+H100 = card("H100")
+ENGINES = ("sglang", "tensorrt-llm")
+
+
+def serve(model: TransformerModel, run: ServeRun, device: Device = H100, parallel: Parallel | None = None) -> Estimate:
+    return ANALYTIC.estimate(Workload(model=model, run=run, parallel=parallel), device)
+
+
+def run(engine: str, **more: object) -> ServeRun:
+    return msgspec.convert({"kind": "serve", "engine": engine, **more}, ServeRun)
+
+
+def size(estimate: Estimate, name: str) -> int:
+    return next((part.bytes for part in estimate.parts if part.name == name), 0)
+
+
+@pytest.mark.parametrize(
+    ("free", "fraction", "tokens", "requests"),
+    [
+        # H100, 23 January 2025: "avail mem=78.81 GB", "K size: 27.13 GB, V size: 27.13 GB",
+        # "max_total_num_tokens=444500, max_running_requests=2049, context_len=131072".
+        (78.81, 0.88, 444_500, 2049),
+        # H100, 25 March 2025: "avail mem=63.48 GB, mem usage=15.11 GB", "#tokens: 442750".
+        (63.48 + 15.11, 0.88, 442_750, 2048),
+        # A card of 24 GB, 14 July 2025: "avail mem=7.37 GB, mem usage=15.02 GB", "#tokens: 38141".
+        (7.37 + 15.02, 0.879, 38_141, 2048),
+    ],
+)
+def test_sglang_logs_as_many_tokens_of_llama_3_1_8b(free: float, fraction: float, tokens: int, requests: int) -> None:
+    """Its start-up logs, whose sizes are in GiB with two places; the weights take 0.1 GiB more there, or 900 tokens."""
+    context = cuda_context_bytes(H100.capability)
+    device = msgspec.structs.replace(H100, total_memory=int(free * GIB) + context)
+    server = SglangServer(LLAMA_8B, run("sglang", mem_fraction_static=fraction), device, ALONE)
+    assert server.rank.pool.tokens == pytest.approx(tokens, abs=1400)
+    assert server.requests == pytest.approx(requests, abs=1)
+    table = size(server.estimate(), "table of requests")
+    assert table == 4 * (server.requests + 1) * (131072 + 4)
+
+
+def test_tensorrt_llm_logs_as_much_for_keys_and_values() -> None:
+    """H200: "Peak memory ... 91.46 GiB, available KV cache memory ... 41.11 GiB, fraction is set 0.85, kv size is
+    35136. device total memory 139.81 GiB", of DeepSeek R1 with a cache in fp8.
+    """
+    share = telling_shares(DEEPSEEK_V3, Parallel(tensor=8))[0]
+    room = int((139.81 - 91.46) * 0.85 * GIB)
+    pool = pool_of(share, 8, room, 32)
+    assert pool.token == 35136
+    assert room / GIB == pytest.approx(41.11, abs=0.02)
+    assert pool.tokens == room // 35136 // 32 * 32
+
+
+@pytest.mark.parametrize(
+    ("name", "tensor", "chunk", "graphs", "fraction"),
+    [
+        ("RTX4090", 1, 2048, 24, 0.845),
+        ("RTX4090", 4, 2048, 80, 0.825),
+        ("H100", 1, 8192, 256, 0.834),
+        ("H100", 8, 8192, 512, 0.817),
+        ("H200", 1, 8192, 256, 0.906),
+        ("B200", 1, 16384, 512, 0.857),
+    ],
+)
+def test_what_sglang_takes_by_itself(name: str, tensor: int, chunk: int, graphs: int, fraction: float) -> None:
+    """As its code has it: (MiB - 512 - 1.5 chunk - 2 graphs - 128 ranks) / MiB, of the MiB that torch sees."""
+    settings = settings_of(LLAMA_8B, ServeRun(engine="sglang"), card(name), Parallel(tensor=tensor))
+    assert (settings.chunk, settings.graphs) == (chunk, graphs)
+    mebibytes = card(name).total_memory / MIB
+    aside = 512 + 1.5 * chunk + 2 * graphs + 128 * tensor
+    assert settings.fraction == round((mebibytes - (max(aside, 10240) if mebibytes > 61440 else aside)) / mebibytes, 3)
+    assert settings.fraction == pytest.approx(fraction, abs=0.004)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_parts_add_up_and_leave_room(engine: str) -> None:
+    estimate = serve(LLAMA_8B, run(engine, max_model_len=8192))
+    assert sum(part.at_peak for part in estimate.parts) == estimate.process < H100.total_memory
+    assert estimate.peak_phase == "serve"
+    assert all(part.formula and part.source for part in estimate.parts)
+
+
+def test_a_larger_fraction_is_a_larger_pool() -> None:
+    small, large = (serve(LLAMA_8B, run("sglang", mem_fraction_static=share)) for share in (0.5, 0.8))
+    assert size(large, "kv cache") - size(small, "kv cache") == pytest.approx(0.3 * 78.56 * GIB, rel=0.001)
+    small, large = (serve(LLAMA_8B, run("tensorrt-llm", free_gpu_memory_fraction=share)) for share in (0.5, 0.9))
+    assert size(large, "kv cache") / size(small, "kv cache") == pytest.approx(0.9 / 0.5, rel=1e-6)
+
+
+def test_what_is_not_known_of_tensorrt_llm_hardly_moves_the_process() -> None:
+    """A GiB more that the profiled batch takes is a tenth of a GiB more of the process."""
+    server = TrtServer(LLAMA_8B, run("tensorrt-llm", max_num_batched_tokens=2048), H100, ALONE)
+    larger = TrtServer(LLAMA_8B, run("tensorrt-llm", max_num_batched_tokens=16384), H100, ALONE)
+    more = larger.rank.profiled.bytes - server.rank.profiled.bytes
+    grown = (larger.estimate().process or 0) - (server.estimate().process or 0)
+    assert grown == pytest.approx(0.1 * more, abs=4 * MIB)
+    assert any(
+        "CUDA graphs and the attention's workspaces are not known" in note for note in larger.estimate().assumptions
+    )
+
+
+def test_layers_that_slide_have_fewer_tokens() -> None:
+    server = SglangServer(GEMMA_3_27B, run("sglang", max_model_len=32768), card("H200"), ALONE)
+    straight, sliding = 10, 52
+    assert server.rank.pool.token == 4096 * 2 * straight + int(0.8 * 4096 * 2 * sliding)
+    assert any("0.8 of the tokens" in note for note in server.estimate().assumptions)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_model_that_does_not_fit_is_refused_with_what_it_needs(engine: str) -> None:
+    with pytest.raises(TooLarge, match="leaves nothing for keys and values") as refused:
+        serve(LLAMA_70B, run(engine))
+    assert refused.value.needed > H100.total_memory
+    spread = serve(LLAMA_70B, run(engine), parallel=Parallel(tensor=4))
+    assert any("bytes of one card of 4" in note for note in spread.assumptions)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"gpu_layers": 3}, "gpu_layers is llama.cpp's"),
+        ({"kv_cache": "int8"}, "in 16 bits or in fp8"),
+        ({"cpu_offload_gb": 4}, "cpu_offload_gb is vLLM's"),
+    ],
+)
+def test_settings_of_other_engines_are_refused(engine: str, more: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        serve(LLAMA_8B, run(engine, **more))
+
+
+def test_a_tower_lowers_what_sglang_takes() -> None:
+    group = {"name": "vision.patch", "shape": [8, 8], "place": "tower"}
+    table = msgspec.to_builtins(LLAMA_8B) | {"tensors": [{"name": "q_proj", "shape": [4096, 4096]}, group]}
+    seeing = msgspec.convert(table, TransformerModel)
+    plain = settings_of(LLAMA_8B, ServeRun(engine="sglang"), H100, ALONE).fraction
+    assert settings_of(seeing, ServeRun(engine="sglang"), H100, ALONE).fraction == plain * 0.95

@@ -1,0 +1,76 @@
+"""A pool of keys and values that is cut by tokens: what SGLang and TensorRT-LLM have."""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.workload import ServeRun
+from vramtui.estimators.analytic.sizes.kv_cache import cache_layers
+from vramtui.estimators.analytic.sizes.partition import Share
+
+# Tokens that sliding layers have room for, of those that others have, and states of whole sequences beside keys and
+# values: SGLang's own defaults (server_args.py, swa_full_tokens_ratio and mamba_full_memory_ratio).
+SLIDING_TOKENS, STATES = 0.8, 0.9
+
+
+class TokenPool(msgspec.Struct, frozen=True, kw_only=True):
+    """What fits into `bytes`.
+
+    Attributes:
+        bytes: all of it, states of whole sequences with it.
+        token: bytes of a token over all layers.
+        tokens: that have room; 0 or less where nothing has.
+        words: the arithmetic.
+        notes: what else is to be said.
+    """
+
+    bytes: int
+    token: int
+    tokens: int
+    words: str
+    notes: tuple[str, ...] = ()
+
+    def room(self, length: int, end: str) -> str:
+        """How many sequences of `length` tokens it holds, as a sentence that ends with `end`."""
+        return (
+            f"room for {self.tokens:,} tokens of keys and values: {self.tokens / length:.2f} sequences of {length:,} "
+            f"tokens {end}"
+        )
+
+
+def pool_of(share: Share, bits: float, room: int, page: int) -> TokenPool:
+    """The pool of `share`'s layers in `room` bytes, `bits` to a number and `page` tokens to a page.
+
+    Raises:
+        UserError: no layer has keys and values.
+    """
+    kinds = cache_layers(share.model, share.first, share.stop)
+    straight = int(sum(kind.count * kind.numbers for kind in kinds if kind.window is None) * bits / 8)
+    sliding = int(sum(kind.count * kind.numbers for kind in kinds if kind.window is not None) * bits / 8)
+    state = int(sum(kind.count * (kind.state * bits / 8 + 4 * kind.state_fp32) for kind in kinds))
+    if not straight + sliding:
+        raise UserError(
+            "run.kind = 'serve': a model whose layers keep states alone has no pool of tokens; take run.kind = 'infer'"
+        )
+    notes: list[str] = []
+    inside = room
+    if state:
+        inside = int(room / (1 + STATES))
+        notes.append(f"states of whole sequences: {max(0, room - inside) // state:,} of {state:,} B each in the pool")
+    each = straight + int(SLIDING_TOKENS * sliding) if straight and sliding else straight + sliding
+    if straight and sliding:
+        notes.append(f"layers that slide have room for {SLIDING_TOKENS:g} of the tokens that the others have room for")
+    tokens = inside // each // page * page
+    words = f"{max(0, tokens):,} tokens x {each:,} B"
+    return TokenPool(bytes=max(0, room), token=each, tokens=tokens, words=words, notes=tuple(notes))
+
+
+def refuse_others(run: ServeRun, engine: str) -> None:
+    """Refuse settings of other engines.
+
+    Raises:
+        UserError: naming the key.
+    """
+    if run.gpu_layers is not None:
+        raise UserError(f"run.gpu_layers is llama.cpp's; {engine} holds every layer on the card (run.engine)")
+    if run.kv_cache in {"int8", "int4"}:
+        raise UserError(f"run.kv_cache = {run.kv_cache!r}: {engine} keeps its cache in 16 bits or in fp8")

@@ -1,0 +1,222 @@
+"""SGLang: weights and a pool of keys and values in a fraction of the card, the rest for activations and graphs.
+
+Sources: SGLang, python/sglang/srt/server_args.py, _handle_gpu_memory_settings (after pull request 15927), for the
+fraction; srt/model_executor/model_runner_kv_cache_mixin.py (at 001ccef) for the pool; srt/mem_cache/memory_pool.py.
+"""
+
+from typing import NamedTuple
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB, MIB, format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import ServeRun
+from vramtui.estimators.analytic.serving.parts import ServingPart, TooLarge, context_length, served
+from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
+from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
+from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
+from vramtui.estimators.analytic.sizes.kv_cache import cache_bits, cache_source
+from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
+from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
+from vramtui.estimators.analytic.sizes.precision import inference_recipe
+from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.context import cuda_context_bytes
+
+ARGUMENTS = "SGLang, python/sglang/srt/server_args.py, _handle_gpu_memory_settings"
+POOL = "SGLang, srt/model_executor/model_runner_kv_cache_mixin.py, profile_max_num_token"
+TABLE = "SGLang, srt/mem_cache/memory_pool.py, ReqToTokenPool"
+
+
+class CardDefaults(NamedTuple):
+    """What SGLang takes on cards with less than `below` GiB: tokens of a chunk, and the largest batch of a graph."""
+
+    below: float
+    chunk: int
+    graphs: int
+    graphs_of_many: int  # from four tensor ranks on
+
+
+CARDS = (
+    CardDefaults(20, 2048, 8, 8),
+    CardDefaults(35, 2048, 24, 80),
+    CardDefaults(60, 4096, 32, 160),
+    CardDefaults(90, 8192, 256, 512),
+    CardDefaults(160, 8192, 256, 512),
+    CardDefaults(float("inf"), 16384, 512, 512),
+)
+MANY = 4
+# MiB set aside: for what lasts, for each token of a chunk, for each sequence of the largest graph, for eight ranks; and
+# the least on cards of more than 60 GiB.
+LASTING, TOKEN, SEQUENCE, EIGHT_RANKS, LEAST, LARGE = 512, 1.5, 2, 1024, 10 * 1024, 60 * GIB
+SMALLEST_CHUNK = 2048
+# With a tower for images about as large as ViT-L; a larger one lowers it to 0.76 (adjust_mem_fraction_for_vlm).
+WITH_TOWER = 0.95
+FEWEST, MOST, PER_CONTEXT = 2048, 4096, 512
+# Positions of a sequence beyond its context in the table of requests.
+MORE_POSITIONS = 4
+
+
+class SglangSettings(NamedTuple):
+    """What a server runs with, from the run and from the card."""
+
+    chunk: int
+    graphs: int
+    fraction: float
+
+
+def settings_of(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> SglangSettings:
+    """The run's own, or what SGLang takes on such a card."""
+    usual = next(card for card in CARDS if device.total_memory < card.below * GIB)
+    chunk = run.max_num_batched_tokens or usual.chunk
+    graphs = usual.graphs_of_many if parallel.tensor >= MANY else usual.graphs
+    if run.mem_fraction_static is not None:
+        return SglangSettings(chunk, graphs, run.mem_fraction_static)
+    aside = LASTING + TOKEN * max(chunk, SMALLEST_CHUNK) + SEQUENCE * graphs
+    aside += parallel.tensor * parallel.pipeline / 8 * EIGHT_RANKS
+    if device.total_memory > LARGE:
+        aside = max(aside, LEAST)
+    whole = device.total_memory / MIB
+    fraction = round((whole - aside) / whole, 3)
+    return SglangSettings(chunk, graphs, fraction * (WITH_TOWER if has_tower(model) else 1))
+
+
+def has_tower(model: TransformerModel) -> bool:
+    """Whether it reads images or sound as well."""
+    return any(group.place == "tower" for group in model.tensors)
+
+
+class SglangRank(NamedTuple):
+    """One rank's pieces."""
+
+    share: Share
+    weights: ServedWeights
+    profiled: Profiled
+    room: int
+    pool: TokenPool
+
+
+class SglangServer:
+    """One SGLang server; the rank with the least room decides for all."""
+
+    def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
+        refuse_others(run, "SGLang")
+        self.run, self.device, self.parallel = run, device, parallel
+        self.ranks = parallel.ranks // parallel.data
+        self.length = context_length(model, run)
+        self.settings = settings_of(model, run, device, parallel)
+        self.free = device.total_memory - cuda_context_bytes(device.capability) - nccl_bytes(self.ranks)
+        ranks = [self._rank(share, model.vocab_size) for share in telling_shares(model, parallel)]
+        self.rank = min(ranks, key=lambda rank: rank.pool.tokens)
+
+    def _rank(self, share: Share, vocabulary: int) -> SglangRank:
+        run, recipe = self.run, inference_recipe(self.run.precision)
+        weights = weights_of(share, run, recipe)
+        batch = ProfiledPass(
+            tokens=self.settings.chunk,
+            sequences=self.settings.graphs,
+            itemsize=recipe.compute,
+            vocabulary=vocabulary,
+            multiprocessors=card_limits(self.device).multiprocessors,
+        )
+        room = int(self.free * self.settings.fraction) - weights.held.bytes - weights.held.tails
+        bits = cache_bits(run.kv_cache, run.precision)
+        pool = pool_of(share, bits, room, page=1)
+        return SglangRank(share, weights, profiled_batch(share, batch), room, pool)
+
+    @property
+    def requests(self) -> int:
+        """Requests at once (init_memory)."""
+        return self.run.max_num_seqs or min(max(self.rank.pool.tokens * PER_CONTEXT // self.length, FEWEST), MOST)
+
+    def estimate(self) -> Estimate:
+        """What the process holds on the fullest card.
+
+        Raises:
+            TooLarge: the weights leave no room for keys and values.
+        """
+        rank = self.rank
+        if rank.pool.tokens <= 0:
+            needed = rank.weights.held.bytes + rank.weights.held.tails + rank.pool.token
+            raise TooLarge(
+                f"run.mem_fraction_static = {self.settings.fraction:.3g} of {format_bytes(self.free)} that "
+                f"{self.device.name} has free before the model is loaded leaves nothing for keys and values beside "
+                f"{format_bytes(needed)} of weights; take more cards (parallel.tensor), fewer bits (run.quantization) "
+                "or a larger card",
+                int(needed / self.settings.fraction) + self.device.total_memory - self.free,
+            )
+        return served(self._pieces(), self.device, self._notes(), ranks=self.ranks)
+
+    def _pieces(self) -> list[ServingPart]:
+        rank, settings = self.rank, self.settings
+        table = 4 * (self.requests + 1) * (self.length + MORE_POSITIONS)
+        pieces = [
+            *weight_pieces(rank.weights),
+            ServingPart(
+                name="kv cache",
+                line="kv_cache",
+                bytes=rank.pool.bytes,
+                formula=f"{settings.fraction:.3g} of {format_bytes(self.free)} that are free before the model is "
+                f"loaded, less the weights: {rank.pool.words}",
+                source=f"{POOL}; {cache_source(rank.share.model)}",
+                count=2 * rank.share.layers,
+            ),
+            ServingPart(
+                name="table of requests",
+                line="workspaces",
+                bytes=table,
+                formula=f"{self.requests + 1:,} requests x {self.length + MORE_POSITIONS:,} positions x 4 B",
+                source=TABLE,
+                count=1,
+            ),
+            ServingPart(
+                name="activations of a chunk",
+                line="activations",
+                bytes=rank.profiled.bytes,
+                formula=rank.profiled.formula,
+                source="the model's shapes, as vLLM's layers of the same shapes hold them",
+                lifetime="within a pass",
+                transient=True,
+            ),
+        ]
+        if not self.run.enforce_eager:
+            pieces.append(
+                ServingPart(
+                    name="cuda graphs",
+                    line="workspaces",
+                    bytes=SEQUENCE * MIB * settings.graphs,
+                    formula=f"{SEQUENCE} MiB x {settings.graphs} sequences of the largest graph: what SGLang sets "
+                    "aside for them; what they take is known by a run alone",
+                    source=ARGUMENTS,
+                )
+            )
+        return pieces
+
+    def _notes(self) -> tuple[str, ...]:
+        rank, settings = self.rank, self.settings
+        outside = int(self.free * (1 - settings.fraction))
+        said = "mem_fraction_static" + (", as SGLang sets it" if self.run.mem_fraction_static is None else "")
+        taken = (
+            f"{said}: {settings.fraction:.3g}; {format_bytes(outside)} are left for chunks of {settings.chunk:,} "
+            f"tokens, graphs of up to {settings.graphs} sequences and the table of requests"
+        )
+        notes = [taken, rank.pool.room(self.length, f"at once, of at most {self.requests:,} requests")]
+        if has_tower(rank.share.model) and self.run.mem_fraction_static is None:
+            notes.append("with a tower for images SGLang takes less, by its size: 0.95 of it here, 0.76 at the least")
+        notes += rank.pool.notes
+        if self.parallel.ranks > 1:
+            notes.append(f"bytes of one card of {self.parallel.ranks}; the tightest: {place_of(rank.share)}")
+        return tuple(notes)
+
+
+def estimate_sglang(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
+    """The estimate of the rank with the least room for keys and values.
+
+    Raises:
+        UserError: the workload contradicts itself.
+        TooLarge: the weights leave no room for keys and values.
+    """
+    if run.cpu_offload_gb is not None:
+        raise UserError("run.cpu_offload_gb is vLLM's; SGLang's own way to host memory is not modelled")
+    return SglangServer(model, run, device, parallel).estimate()

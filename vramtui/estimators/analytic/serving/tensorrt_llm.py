@@ -1,0 +1,152 @@
+"""TensorRT-LLM (PyTorch backend): keys and values in a fraction of what weights and a profiled batch leave free.
+
+Source: TensorRT-LLM 1.0, tensorrt_llm/_torch/pyexecutor/_util.py, KvCacheCreator: a batch of max_num_tokens is run
+once, and of the card less the most that it took `free_gpu_memory_fraction` goes to keys and values.
+"""
+
+from typing import NamedTuple
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import format_bytes
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import ServeRun
+from vramtui.estimators.analytic.serving.parts import ServingPart, TooLarge, context_length, served
+from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
+from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
+from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
+from vramtui.estimators.analytic.sizes.kv_cache import cache_bits, cache_source
+from vramtui.estimators.analytic.sizes.nccl import nccl_bytes
+from vramtui.estimators.analytic.sizes.partition import Share, place_of, telling_shares
+from vramtui.estimators.analytic.sizes.precision import inference_recipe
+from vramtui.estimators.torch_facts.cards import card_limits
+from vramtui.estimators.torch_facts.context import cuda_context_bytes
+from vramtui.estimators.torch_facts.cublas import workspace_bytes
+
+SOURCE = "TensorRT-LLM 1.0, tensorrt_llm/_torch/pyexecutor/_util.py, KvCacheCreator"
+# Tokens of a pass where nothing is said, and of a block (llmapi/llm_args.py, 1.0).
+TOKENS, BLOCK = 8192, 32
+# Where the run says no free_gpu_memory_fraction (KvCacheConfig).
+FRACTION = 0.9
+
+
+class TrtRank(NamedTuple):
+    """One rank's pieces; `left` bytes are free beside all but keys and values."""
+
+    share: Share
+    weights: ServedWeights
+    profiled: Profiled
+    left: int
+    pool: TokenPool
+
+
+class TrtServer:
+    """One TensorRT-LLM server; the rank with the least room decides for all."""
+
+    def __init__(self, model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> None:
+        refuse_others(run, "TensorRT-LLM")
+        self.run, self.device, self.parallel = run, device, parallel
+        self.ranks = parallel.ranks // parallel.data
+        self.length = context_length(model, run)
+        self.tokens = run.max_num_batched_tokens or TOKENS
+        self.fraction = run.free_gpu_memory_fraction or FRACTION
+        self.workspace = workspace_bytes(device.capability)
+        ranks = [self._rank(share, model.vocab_size) for share in telling_shares(model, parallel)]
+        self.rank = min(ranks, key=lambda rank: rank.pool.tokens)
+
+    def _rank(self, share: Share, vocabulary: int) -> TrtRank:
+        run, recipe = self.run, inference_recipe(self.run.precision)
+        weights = weights_of(share, run, recipe)
+        batch = ProfiledPass(
+            tokens=self.tokens,
+            sequences=-(-self.tokens // min(self.tokens, self.length)),
+            itemsize=recipe.compute,
+            vocabulary=vocabulary,
+            multiprocessors=card_limits(self.device).multiprocessors,
+        )
+        profiled = profiled_batch(share, batch)
+        outside = cuda_context_bytes(self.device.capability) + nccl_bytes(self.ranks) + self.workspace
+        left = self.device.total_memory - outside - weights.held.bytes - weights.held.tails - profiled.bytes
+        room = int(left * self.fraction)
+        bits = cache_bits(run.kv_cache, run.precision)
+        return TrtRank(share, weights, profiled, left, pool_of(share, bits, room, BLOCK))
+
+    def estimate(self) -> Estimate:
+        """What the process holds on the fullest card.
+
+        Raises:
+            TooLarge: weights and the profiled batch leave no room for keys and values.
+        """
+        rank = self.rank
+        if rank.pool.tokens <= 0:
+            taken = self.device.total_memory - rank.left
+            needed = taken + BLOCK * rank.pool.token
+            raise TooLarge(
+                f"weights and a batch of {self.tokens:,} tokens take {format_bytes(taken)} of {self.device.name}, "
+                "which leaves nothing for keys and values; take more cards (parallel.tensor), "
+                "fewer bits (run.quantization) or a larger card",
+                needed,
+            )
+        return served(self._pieces(), self.device, self._notes(), ranks=self.ranks)
+
+    def _pieces(self) -> list[ServingPart]:
+        rank, fraction = self.rank, self.fraction
+        return [
+            *weight_pieces(rank.weights),
+            ServingPart(
+                name="kv cache",
+                line="kv_cache",
+                bytes=rank.pool.bytes,
+                formula=f"{fraction:g} of the {format_bytes(max(0, rank.left))} that weights and the profiled batch "
+                f"leave: {rank.pool.words}, {BLOCK} to a block",
+                source=f"{SOURCE}; {cache_source(rank.share.model)}",
+                count=1,
+            ),
+            ServingPart(
+                name="profiled batch",
+                line="activations",
+                bytes=rank.profiled.bytes,
+                formula=rank.profiled.formula,
+                source="the model's shapes, as vLLM's layers of the same shapes hold them; " + SOURCE,
+                lifetime="within a pass; set aside for good",
+                transient=True,
+            ),
+            ServingPart(
+                name="workspaces",
+                line="workspaces",
+                bytes=self.workspace,
+                formula=f"{self.workspace:,} B of cuBLAS; the attention's own are not known",
+                source=SOURCE,
+                count=1,
+            ),
+        ]
+
+    def _notes(self) -> tuple[str, ...]:
+        rank, fraction = self.rank, self.fraction
+        unknown = (
+            "CUDA graphs and the attention's workspaces are not known; for each GiB of them the pool has "
+            f"{fraction:.2g} GiB less, so that the process grows by {1 - fraction:.2g} GiB"
+        )
+        notes = [
+            f"free_gpu_memory_fraction = {fraction:g} of what is free after the profiled batch goes to keys and values",
+            rank.pool.room(self.length, "at once"),
+            unknown,
+            *rank.pool.notes,
+        ]
+        if self.parallel.ranks > 1:
+            notes.append(f"bytes of one card of {self.parallel.ranks}; the tightest: {place_of(rank.share)}")
+        return tuple(notes)
+
+
+def estimate_tensorrt_llm(model: TransformerModel, run: ServeRun, device: Device, parallel: Parallel) -> Estimate:
+    """The estimate of the rank with the least room for keys and values.
+
+    Raises:
+        UserError: the workload contradicts itself.
+        TooLarge: weights and the profiled batch leave no room for keys and values.
+    """
+    if run.cpu_offload_gb is not None:
+        raise UserError("run.cpu_offload_gb is vLLM's; TensorRT-LLM has every weight on the card")
+    return TrtServer(model, run, device, parallel).estimate()
