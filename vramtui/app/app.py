@@ -28,6 +28,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.timeline.trace_jobs import TraceJobs
 from vramtui.app.ui.notice_line import NoticeLine
 from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.app.view_only import NOTICE, is_refused
 from vramtui.app.watch.screen import Watch
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.observation.readings import Sample
@@ -97,6 +98,7 @@ class Dashboard(App[None]):
         self.screens = ScreenRouter(self, self.draw)
         services = services or Services()
         self._vanish = services.leave
+        self._view_only = services.view_only
         traces = TraceJobs(self, services.tracer, self.redraw)
         session = session_of(source, services, lambda: Predictor(estimator, traced=traces.estimate), self.settings)
         self.state = DashboardState(session, hint, self.settings.columns)
@@ -206,6 +208,13 @@ class Dashboard(App[None]):
         # Of one that has its old size again by the time that it is asked, Textual takes no notice.
         if self._size == event.size and self.screen_stack:
             self.screen.refresh()
+
+    async def run_action(self, action: Any, *where: Any, **named: Any) -> bool:  # noqa: ANN401 - as it came
+        """Do what a key, a click or the palette asks for, where that is allowed."""
+        if self._view_only and is_refused(action):
+            self.notify(NOTICE, markup=False)
+            return True
+        return await super().run_action(action, *where, **named)
 
     def action_command_palette(self) -> None:
         """Every action of the screen that is shown, by its name."""
@@ -385,5 +394,6 @@ class Dashboard(App[None]):
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Every action with a name, for the command palette."""
         yield from commands(self, self.screens.current)
-        own = (command for command in super().get_system_commands(screen) if command.title == "Screenshot")
+        every = () if self._view_only else super().get_system_commands(screen)
+        own = (command for command in every if command.title == "Screenshot")
         yield from (SystemCommand(command.title, "", command.callback) for command in own)

@@ -68,6 +68,8 @@ class Features:
         self.traces = traces
         self.presets = PresetReader(shared, presets)
         self.alerts = AlertFeature(shared, settings.alerts)
+        if services.view_only:
+            self.alerts.mute()  # whoever collects the samples says them
         self.recording = RecordingFeature(shared, services.recorder)
         self.max_batch = MaxBatchTurns(shared)
         self.panel = PanelController(shared)

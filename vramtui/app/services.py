@@ -44,6 +44,7 @@ class Services:
         experiment: runs one of the lab's experiments; may take seconds.
         derived: finds presets for processes that none matches.
         fleet: several hosts, of which the source is the current one; None where there is one.
+        view_only: nothing may be signalled, traced, edited or written, whatever else is here.
         peaks: peaks up to a time that no sample shows, as another host tells them.
     """
 
@@ -62,6 +63,7 @@ class Services:
     derived: "DerivedPresets | None" = None
     peaks: "RecordedPeaks | None" = None
     fleet: "Fleet | None" = None
+    view_only: bool = False
 
 
 def session_of(

@@ -1,7 +1,7 @@
 """The groups that `vramtui --help` lists the commands in, and under each command's help its examples and exit codes."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Watch": ("ps", "snapshot", "record", "stream", "convert", "export"),
+    "Watch": ("ps", "snapshot", "record", "stream", "convert", "export", "serve"),
     "Predict": ("estimate", "fit", "card", "trace", "presets"),
     "Run and explain": ("run", "pick", "attach", "oom", "history", "report"),
     "Learn": ("help", "lab", "articles", "allocator"),
@@ -14,6 +14,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "record": ("vramtui record day.jsonl.gz", "vramtui --replay day.jsonl.gz"),
     "stream": ("vramtui stream --interval 5 > day.jsonl", "vramtui --feed day.jsonl"),
     "export": ("vramtui export", "vramtui export --textfile /var/lib/node_exporter/vramtui.prom"),
+    "serve": ("vramtui serve", "vramtui serve --demo --tabs 2"),
     "estimate": (
         "vramtui estimate llama-3.1-8b-lora --gpu 4090",
         "vramtui estimate gpt2-124m --set batch_size=32 --memory 24GiB -v",

@@ -22,6 +22,7 @@ COMMANDS = {
     "record": "record.command",
     "stream": "record.stream",
     "export": "export.command",
+    "serve": "serve.command",
     "convert": "convert",
     "run": "run.command",
     "pick": "pick",
@@ -63,6 +64,9 @@ def _root(
     ] = None,
     preset: Annotated[str | None, typer.Option(help="The preset to show first: a name or a path.")] = None,
     read_only: Annotated[bool, typer.Option("--read-only", help="Never send a signal to a process.")] = False,
+    view_only: Annotated[
+        bool, typer.Option("--view-only", help="Only look: no signal, trace, editor or file of any kind.")
+    ] = False,
     version: Annotated[  # noqa: ARG001 - Typer acts on it before this runs
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -76,7 +80,14 @@ def _root(
     from vramtui.cli.dashboard.command import open_dashboard  # noqa: PLC0415 - only this needs the screen
 
     open_dashboard(
-        demo=demo, replay=replay, feed=feed, hosts=host, interval=interval, preset=preset, read_only=read_only
+        demo=demo,
+        replay=replay,
+        feed=feed,
+        hosts=host,
+        interval=interval,
+        preset=preset,
+        read_only=read_only,
+        view_only=view_only,
     )
 
 

@@ -47,6 +47,7 @@ def open_dashboard(
     interval: float | None = None,
     preset: str | None = None,
     read_only: bool = False,
+    view_only: bool = False,
 ) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
     with exit_on_user_error():
@@ -58,6 +59,7 @@ def open_dashboard(
             interval=interval,
             preset=preset,
             read_only=read_only,
+            view_only=view_only,
         )
 
 
@@ -68,6 +70,7 @@ def _open(
     interval: float | None,
     preset: str | None,
     read_only: bool,
+    view_only: bool = False,
     feed: str | None = None,
     hosts: list[str] | None = None,
 ) -> None:
@@ -94,7 +97,11 @@ def _open(
         from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
         _check_keys(settings)
-        services = _services(opened, settings, demo=demo, read_only=read_only, keeps_runs=bool(hosts))
+        services = (
+            _looking(opened)
+            if view_only
+            else _services(opened, settings, demo=demo, read_only=read_only, keeps_runs=bool(hosts))
+        )
         app = Dashboard(
             source=opened.source,
             presets=library,
@@ -157,6 +164,14 @@ def _watched(hosts: dict[str, OpenedSource], interval: float) -> "tuple[OpenedSo
 
     fleet = Fleet([RemoteHost(name, one.source, one.jobs or tuple, one.peaks) for name, one in hosts.items()], interval)
     return OpenedSource(fleet, elsewhere=True), fleet
+
+
+def _looking(opened: OpenedSource) -> "Services":
+    """What a dashboard is handed that is only looked at: nothing of this machine."""
+    from vramtui.app.services import Services  # noqa: PLC0415 - as above
+    from vramtui.app.view_only import NOTICE  # noqa: PLC0415 - as above
+
+    return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True)
 
 
 def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool, keeps_runs: bool) -> "Services":

@@ -1,0 +1,231 @@
+"""The dashboard in a browser: who gets in, what a tab may do, and that one collector serves all tabs.
+
+Tried by hand in Chromium as well: typing, clicking and resizing.
+"""
+
+import asyncio
+import importlib.util
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from vramtui.app.app import Dashboard
+from vramtui.app.history.run_window import RunWindow
+from vramtui.app.history.screen import HistoryScreen
+from vramtui.app.lab.screen import LabScreen
+from vramtui.app.plan.screen import PlanScreen
+from vramtui.app.timeline.screen import TimelineScreen
+from vramtui.app.view_only import REFUSED, is_refused
+from vramtui.app.watch.screen import Watch
+from vramtui.cli.serve.access import Access
+from vramtui.core.observation.readings import Host, Sample
+from vramtui.records.recording.live import LiveRecording
+
+if importlib.util.find_spec("textual_serve") is None:
+    pytest.skip("the extra `serve` is not installed (textual-serve)", allow_module_level=True)
+
+import aiohttp
+
+from vramtui.cli.serve import command
+from vramtui.cli.serve.broadcast import Broadcast
+from vramtui.core.base.errors import UserError
+from vramtui.records.recording.recording import RecordingHeader
+
+PATIENCE = 60.0
+
+
+class Served:
+    """A server of the demo that runs."""
+
+    def __init__(self, process: "subprocess.Popen[str]", address: str) -> None:
+        self.process = process
+        self.base, _, self.token = address.partition("/?token=")
+
+    @property
+    def tabs(self) -> list[int]:
+        """The pids of the dashboards that it has started."""
+        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        return [int(pid) for file in children for pid in file.read_text().split()]
+
+
+def facts_of(pid: int) -> bytes:
+    """Its command line and environment."""
+    return b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    home = tmp_path_factory.mktemp("home")
+    arguments = [sys.executable, "-m", "vramtui", "serve", "--demo", "--listen", "127.0.0.1:0", "--tabs", "2"]
+    env = {**os.environ, "HOME": str(home), "XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home)}
+    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=env, cwd=Path.cwd()) as process:
+        assert process.stdout is not None
+        yield Served(process, process.stdout.readline().strip())
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE) == 0
+
+
+@asynccontextmanager
+async def browser(served: Served, *, enters: bool = True) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as session:
+        if enters:
+            async with session.get(f"{served.base}/?token={served.token}") as answer:
+                assert (answer.status, str(answer.url)) == (200, f"{served.base}/")
+        yield session
+
+
+async def drawn(socket: "aiohttp.ClientWebSocketResponse[bool]", words: bytes) -> bytes:
+    """What a tab draws until these words have come."""
+    text = b""
+    until = time.monotonic() + PATIENCE
+    while words not in text:
+        message = await asyncio.wait_for(socket.receive(), until - time.monotonic())
+        assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), message
+        text += message.data if isinstance(message.data, bytes) else b""
+    return text
+
+
+async def test_nobody_gets_in_without_the_token(served: Served) -> None:
+    async with browser(served, enters=False) as session:
+        for path in ("/", "/?token=", "/?token=wrong", f"/?token={served.token}x", "/ws", "/static/textual.js"):
+            async with session.get(served.base + path) as answer:
+                assert answer.status == 403, path
+                assert not answer.cookies
+                assert answer.headers["X-Frame-Options"] == "DENY"
+        async with session.get(f"{served.base}/?token={served.token}", allow_redirects=False) as answer:
+            (cookie,) = answer.cookies.values()
+            assert (answer.status, answer.headers["Location"]) == (303, "/")
+            assert (cookie["httponly"], cookie["samesite"]) == (True, "Strict")
+            assert served.token not in cookie.value
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil@x", "[::1"])
+async def test_another_name_for_this_server_gets_nothing(served: Served, host: str) -> None:
+    """A page elsewhere whose name is made to mean 127.0.0.1 (DNS rebinding)."""
+    async with browser(served) as session:
+        for path in ("/", f"/?token={served.token}", "/ws"):
+            async with session.get(served.base + path, headers={"Host": host}, allow_redirects=False) as answer:
+                assert answer.status in (400, 421)
+                assert not answer.cookies
+
+
+@pytest.mark.parametrize("origin", [None, "null", "https://evil.example", "http://127.0.0.1:1", "http://localhost"])
+async def test_a_websocket_is_for_this_servers_own_page(served: Served, origin: str | None) -> None:
+    async with browser(served) as session:
+        headers = {} if origin is None else {"Origin": origin}
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await session.ws_connect(f"{served.base}/ws", headers=headers)
+        assert refused.value.status == 403
+    assert not served.tabs
+
+
+async def test_huge_requests_and_other_paths_are_refused(served: Served) -> None:
+    async with browser(served) as session:
+        for path, status in (
+            ("/static/..%2f..%2fserver.py", 404),
+            ("/static/%2e%2e/server.py", 404),
+            ("/etc/passwd", 404),
+            ("/?token=" + "x" * 4000, 403),
+            ("/" + "x" * 20_000, 400),
+        ):
+            async with session.get(served.base + path) as answer:
+                assert answer.status == status, path[:40]
+        with suppress(aiohttp.ClientError):  # the connection may be closed before all is sent
+            async with session.post(served.base, data=io.BytesIO(b"x" * (1 << 22))) as answer:
+                assert answer.status in (405, 413)
+        async with session.get(served.base, headers={"X": "y" * 20_000}) as answer:
+            assert answer.status == 400
+
+
+async def test_tabs_are_view_only_dashboards_of_one_collector(served: Served) -> None:
+    async with browser(served) as session:
+        own = {"Origin": served.base}
+        async with session.ws_connect(f"{served.base}/ws?width=100&height=30", headers=own) as first:
+            await drawn(first, b"train.py")
+            async with session.ws_connect(f"{served.base}/ws?width=90&height=30", headers=own) as second:
+                await drawn(second, b"train.py")
+                assert len(served.tabs) == 2
+                with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+                    await session.ws_connect(f"{served.base}/ws", headers=own)
+                assert refused.value.status == 503
+                for pid in served.tabs:
+                    assert b"--view-only" in facts_of(pid)
+                    assert served.token.encode() not in facts_of(pid)
+                await first.send_json(["stdin", "e"])
+                await drawn(first, b"view-only")
+                await second.send_str('{"not": "a message"}')
+                while (message := await asyncio.wait_for(second.receive(), PATIENCE)).type == aiohttp.WSMsgType.BINARY:
+                    pass
+                assert message.data == 1003
+            await first.send_json(["resize", {"width": 10**9, "height": -3}])
+            await first.send_json(["stdin", "q"])
+            while (await asyncio.wait_for(first.receive(), PATIENCE)).type != aiohttp.WSMsgType.CLOSE:
+                pass
+    until = time.monotonic() + PATIENCE
+    while served.tabs:
+        assert time.monotonic() < until
+        await asyncio.sleep(0.05)
+
+
+def test_a_reader_that_stands_still_holds_up_nobody_and_begins_with_the_latest() -> None:
+    broadcast = Broadcast(RecordingHeader(started_at=1.0, interval=1.0, versions={}))
+
+    def sample(at: float) -> Sample:
+        return Sample(taken_at=at, source="x", host=Host(name="h" * 4000))
+
+    broadcast.write(sample(1.0), (), {}, {})
+    still, quick = broadcast.add_reader(), broadcast.add_reader()
+    live = LiveRecording()
+    seen: list[float] = []
+    with os.fdopen(quick, "rb") as lines:
+        for at in range(2, 60):  # far more than a pipe holds
+            broadcast.write(sample(float(at)), (), {}, {})
+            while not seen or seen[-1] < at:
+                found = live.take(lines.readline())
+                seen += [] if found is None else [found.taken_at]
+    assert seen[-1] == 59.0
+    os.close(still)
+    deadline = time.monotonic() + PATIENCE
+    while any(thread.name == "write to tab" for thread in threading.enumerate()):
+        broadcast.write(sample(60.0), (), {}, {})
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_the_network_is_for_tls() -> None:
+    for listen in ("0.0.0.0:80", "192.0.2.1:80", "[::]:80", "gpu01:80"):
+        with pytest.raises(UserError, match="give --certificate and --key"):
+            command._place(listen, "", None, None)
+    assert command._place("127.0.0.1:80", "", None, None).port == 80
+    assert command._place("[::1]:80", "", None, None).address == "::1"
+
+
+def test_names_are_compared_whole_and_ports_may_be_forwarded() -> None:
+    access = Access(("gpu01.example",), 80)
+    for host in ("localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:9", "gpu01.example:443"):
+        assert access.is_ours({"Host": host}), host
+    for host in ("", "evil", "localhost.evil", "gpu01.example.evil", "localhost@evil", "::1"):
+        assert not access.is_ours({"Host": host}), host
+
+
+@pytest.mark.parametrize("action", ["app.edit", "screen.trace", "signal", "screen.save_variant", "app.snapshot()"])
+def test_what_is_refused_goes_by_the_name_of_the_action(action: str) -> None:
+    assert is_refused(action)
+    assert not is_refused("app.step('batch size', 1)")
+
+
+def test_every_action_that_writes_is_one_that_there_is() -> None:
+    """A name that has changed would let something through."""
+    places = (Dashboard, Watch, TimelineScreen, LabScreen, HistoryScreen, RunWindow, PlanScreen)
+    known = {name.removeprefix("action_") for place in places for name in dir(place) if name.startswith("action_")}
+    assert REFUSED - known <= {"deliver_screenshot", "save"}  # Textual's own, and the editor's

@@ -1,0 +1,162 @@
+"""`vramtui serve`: the dashboard in a browser."""
+
+import asyncio
+import signal
+import socket
+import sys
+import threading
+from contextlib import closing
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.export.command import address_of
+from vramtui.core.base.errors import UserError
+
+if TYPE_CHECKING:
+    import ssl
+
+    from vramtui.cli.serve.broadcast import Broadcast
+
+LISTEN = "127.0.0.1:9846"
+SHUTDOWN = 3.0  # seconds for tabs to end
+
+
+class Place(NamedTuple):
+    """Where it is served: address, port, the name that browsers use, and files for TLS."""
+
+    address: str
+    port: int
+    name: str
+    certificate: Path | None
+    key: Path | None
+
+
+def serve(
+    listen: Annotated[str, typer.Option(metavar="ADDRESS:PORT", help="Where to serve; port 0 takes a free one.")] = (
+        LISTEN
+    ),
+    name: Annotated[
+        str, typer.Option(help="The name that browsers call this server, where it is not loopback's.")
+    ] = "",
+    certificate: Annotated[Path | None, typer.Option(help="Serve over TLS with this certificate.")] = None,
+    key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
+    tabs: Annotated[int, typer.Option(min=1, max=256, help="Tabs that may be open at once.")] = 8,
+    interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
+    feed: Annotated[
+        str | None, typer.Option(metavar="PATH|-", help="Show what `vramtui stream` sends; - is standard input.")
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
+) -> None:
+    """Show the dashboard in a browser, to look at: nothing is signalled, traced, edited or written from there.
+
+    The address that is printed has a token of this start, which the browser exchanges for a cookie. However many tabs
+    are open, the GPUs are read once. Beyond this machine it is served over TLS only; `ssh -L 9846:localhost:9846` needs
+    none.
+    """
+    with exit_on_user_error():
+        place = _place(listen, name, certificate, key)
+        try:
+            import aiohttp  # noqa: F401, PLC0415 - of an extra
+
+            from vramtui.cli.serve.server import static_folder  # noqa: PLC0415 - as above
+
+            static_folder()
+        except ImportError:
+            raise UserError("serve needs textual-serve: pip install 'vramtui[serve]'") from None
+        _serve(place, tabs, interval, feed, demo=demo)
+
+
+def _place(listen: str, name: str, certificate: Path | None, key: Path | None) -> Place:
+    address, port = address_of(listen)
+    if (certificate is None) != (key is None):
+        raise UserError("TLS needs both --certificate and --key")
+    if certificate is None and not _is_loopback(address):
+        raise UserError(
+            f"--listen {listen} is seen by others, who could read the token: give --certificate and --key as well, or"
+            " stay on loopback and forward the port with `ssh -L`"
+        )
+    return Place(address, port, name, certificate, key)
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"
+
+
+def _serve(place: Place, tabs: int, interval: float, feed: str | None, *, demo: bool) -> None:
+    from vramtui.cli.common.open_source import open_source, say_overdue  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as above
+    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
+    from vramtui.cli.record.follow import Follower, recording_session  # noqa: PLC0415 - as above
+    from vramtui.cli.serve.broadcast import Broadcast  # noqa: PLC0415 - as above
+    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
+    from vramtui.records.recording.recording import RecordingHeader  # noqa: PLC0415 - as above
+
+    opened = open_source(demo=demo, replay=None, feed=feed)
+    with closing(ReadQueue(opened.source, interval)) as reads, closing(ProbeClient("serve")) as probes:
+        first = reads.sample(say_overdue)
+        session = recording_session(opened, "auto", probes)
+        header = RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
+        broadcast = Broadcast(header)
+        follower = Follower(reads, session, broadcast, broadcast, newest=True)
+        collector = threading.Thread(
+            target=follower.follow, args=(first, float("inf")), name="collect samples", daemon=True
+        )
+        collector.start()
+        try:
+            asyncio.run(_run(place, broadcast, tabs))
+        finally:
+            follower.end(0, None)
+            collector.join(1.0)
+            session.close()
+
+
+async def _run(place: Place, broadcast: "Broadcast", tabs: int) -> None:
+    from aiohttp import web  # noqa: PLC0415 - of an extra
+
+    from vramtui.cli.serve.access import Access  # noqa: PLC0415 - as above
+    from vramtui.cli.serve.server import TabServer  # noqa: PLC0415 - as above
+
+    tls = _tls(place)
+    try:
+        listener = socket.create_server(
+            (place.address, place.port), family=socket.AF_INET6 if ":" in place.address else socket.AF_INET
+        )
+    except OSError as error:
+        raise UserError(f"--listen {place.address}:{place.port}: {(error.strerror or str(error)).lower()}") from None
+    port, scheme = listener.getsockname()[1], "http" if tls is None else "https"
+    access = Access((place.name, place.address), port)
+    server = TabServer(access, broadcast.add_reader, tabs, scheme)
+    runner = web.AppRunner(server.application(), access_log=None, logger=server.quiet_log())
+    over = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, over.set)
+    await runner.setup()
+    try:
+        await web.SockSite(runner, listener, ssl_context=tls, shutdown_timeout=SHUTDOWN).start()
+        name = place.name or (f"[{place.address}]" if ":" in place.address else place.address)
+        sys.stdout.write(f"{scheme}://{name}:{port}/?token={access.token}\n")
+        sys.stdout.flush()
+        sys.stderr.write("vramtui: open this address in a browser; Ctrl+C ends it\n")
+        await over.wait()
+    finally:
+        await runner.cleanup()
+
+
+def _tls(place: Place) -> "ssl.SSLContext | None":
+    if place.certificate is None:
+        return None
+    import ssl  # noqa: PLC0415 - only where it is asked for
+
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(place.certificate, place.key)
+    except OSError as error:  # an SSLError is one
+        raise UserError(f"{place.certificate} and {place.key} are no certificate and key: {error}") from None
+    return context

@@ -1,0 +1,203 @@
+"""The web server: a page, the terminal that it draws, and a websocket for each tab."""
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import WSMsgType, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from vramtui.cli.serve.access import HEADERS, Access
+from vramtui.cli.serve.tab import Tab
+from vramtui.core.base.errors import UserError
+
+LARGEST_MESSAGE = 1 << 16  # bytes that a browser sends at once: a pasted text
+HEARTBEAT = 15.0  # seconds; a tab that is gone without a word is noticed after two
+NO_BODY = 1024
+STATIC = {"xterm.css": "css/xterm.css", "textual.js": "js/textual.js"}  # all that is served of textual-serve
+FULL = "No more tabs: close one, or start with a larger --tabs."
+PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><title>vramtui</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="static/xterm.css"><link rel="stylesheet" href="static/page.css">
+<script src="static/textual.js"></script></head>
+<body><p class="closed">The dashboard has ended. Reload this page for another.</p>
+<div id="terminal" class="textual-terminal" data-session-websocket-url="{websocket}" data-font-size="16"></div>
+</body></html>
+"""
+STYLE = """html, body { margin: 0; height: 100%; background: #0c0c0c; overflow: hidden; }
+.textual-terminal { width: 100vw; height: 100vh; }
+.xterm .xterm-viewport { overflow: hidden; }
+.closed { display: none; position: absolute; z-index: 10; width: 100%; top: 40%; text-align: center;
+color: #ddd; font: 16px sans-serif; }
+body.-closed .closed { display: block; }
+"""
+AddReader = Callable[[], int]
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+def static_folder() -> Path:
+    """Where textual-serve keeps the terminal that a browser draws (xterm.js).
+
+    Raises:
+        UserError: it is not installed.
+    """
+    found = importlib.util.find_spec("textual_serve")
+    if found is None or found.origin is None:
+        raise UserError("serve needs textual-serve: pip install 'vramtui[serve]'")
+    return Path(found.origin).parent / "static"
+
+
+class TabServer:
+    """Makes the web application.
+
+    Args:
+        access: who may see it.
+        add_reader: a new pipe through which samples come.
+        most: tabs at once.
+        scheme: http or https.
+    """
+
+    def __init__(self, access: Access, add_reader: AddReader, most: int, scheme: str = "http") -> None:
+        self._access = access
+        self._add_reader = add_reader
+        self._most = most
+        self._scheme = scheme
+        self._static = static_folder()
+        self._open: set[web.WebSocketResponse] = set()
+
+    @staticmethod
+    def quiet_log() -> logging.Logger:
+        """A log without what clients do wrong: whoever scans ports writes nothing on this terminal."""
+        log = logging.getLogger("vramtui.serve")
+        log.addFilter(lambda record: not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError)))
+        return log
+
+    def application(self) -> web.Application:
+        """With every route behind the same checks."""
+        app = web.Application(middlewares=[self._checked], client_max_size=NO_BODY)
+        app.add_routes(
+            [
+                web.get("/", self._page),
+                web.get("/static/{name}", self._file),
+                web.get("/ws", self._websocket),
+            ]
+        )
+        app.on_shutdown.append(self._end)
+        return app
+
+    @web.middleware
+    async def _checked(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await self._answer(request, handler)
+        except web.HTTPException as error:
+            error.headers.update(HEADERS)
+            raise
+        if not response.prepared:
+            response.headers.update(HEADERS)
+        return response
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        access = self._access
+        if not access.is_ours(request.headers):
+            raise web.HTTPMisdirectedRequest(text="This server is not called that.")
+        if request.path == "/" and "token" in request.query:
+            if not access.is_token(request.query["token"]):
+                raise web.HTTPForbidden(text="That is not the token of this start; the terminal shows it.")
+            # The token leaves the address, and with that what the browser remembers.
+            response: web.StreamResponse = web.HTTPSeeOther("/")
+            secure = self._scheme == "https"
+            response.set_cookie(access.cookie, access.session, httponly=True, samesite="Strict", secure=secure)
+            return response
+        if not access.is_session(request.cookies.get(access.cookie)):
+            raise web.HTTPForbidden(text="Open the address that vramtui serve has printed, with its token.")
+        return await handler(request)
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        socket = "wss" if self._scheme == "https" else "ws"
+        # `is_ours` has looked at the name: nothing else can be in it.
+        page = PAGE.format(websocket=f"{socket}://{request.headers['Host']}/ws")
+        return web.Response(text=page, content_type="text/html")
+
+    async def _file(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        if name == "page.css":
+            return web.Response(text=STYLE, content_type="text/css")
+        if name not in STATIC:
+            raise web.HTTPNotFound
+        return web.FileResponse(self._static / STATIC[name])
+
+    async def _websocket(self, request: web.Request) -> web.StreamResponse:
+        if not self._access.is_own_page(request.headers, self._scheme):
+            raise web.HTTPForbidden(text="Not from a page of this server.")
+        if len(self._open) >= self._most:
+            raise web.HTTPServiceUnavailable(text=FULL)
+        websocket = web.WebSocketResponse(heartbeat=HEARTBEAT, max_msg_size=LARGEST_MESSAGE)
+        self._open.add(websocket)
+        tab = Tab()
+        try:
+            await websocket.prepare(request)
+            await tab.start(self._add_reader(), _number(request, "width", 80), _number(request, "height", 24))
+            drawing = asyncio.create_task(_draw(tab, websocket))
+            try:
+                await _obey(tab, websocket)
+            finally:
+                drawing.cancel()
+                with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                    await drawing
+        finally:
+            self._open.discard(websocket)
+            await tab.stop()
+        return websocket
+
+    async def _end(self, app: web.Application) -> None:
+        del app
+        for websocket in list(self._open):
+            await websocket.close(code=1001)
+
+
+async def _draw(tab: Tab, websocket: web.WebSocketResponse) -> None:
+    async for piece in tab.output():
+        await websocket.send_bytes(piece)
+    await websocket.close()
+
+
+async def _obey(tab: Tab, websocket: web.WebSocketResponse) -> None:
+    """Take keys and sizes; what is no message of the page's ends the tab."""
+    async for message in websocket:
+        try:
+            said = msgspec.json.decode(message.data) if message.type == WSMsgType.TEXT else None
+            answer = _take(tab, said)
+        except (msgspec.DecodeError, TypeError, ValueError, KeyError):
+            await websocket.close(code=1003)
+            return
+        if answer is not None:
+            await websocket.send_json(answer)
+
+
+def _take(tab: Tab, said: Any) -> list[object] | None:  # noqa: ANN401 - whatever a browser sends
+    """Do what a message says; the answer to it, if there is one.
+
+    Raises:
+        TypeError, ValueError, KeyError: it is no message of the page's.
+    """
+    kind, *rest = said
+    if kind == "stdin" and isinstance(rest[0], str):
+        tab.type(rest[0])
+    elif kind == "resize":
+        tab.resize(int(rest[0]["width"]), int(rest[0]["height"]))
+    elif kind == "ping" and isinstance(rest[0], str | int):
+        return ["pong", rest[0]]
+    elif kind not in ("focus", "blur"):
+        raise ValueError
+    return None
+
+
+def _number(request: web.Request, name: str, otherwise: int) -> int:
+    said = request.query.get(name, "")
+    return int(said) if said.isascii() and said.isdigit() and len(said) < 6 else otherwise
