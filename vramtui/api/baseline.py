@@ -8,8 +8,10 @@ import msgspec
 
 from vramtui.core.base.compatibility import NewerFormat, check_format
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, format_percent
 from vramtui.estimators.traced.process.results import TraceResult
+from vramtui.presets.toml.whole_files import write_whole
 
 Total = Literal["allocated", "reserved", "process"]
 TOTALS: tuple[Total, ...] = ("allocated", "reserved", "process")
@@ -101,9 +103,13 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
 
 
 def write_baseline(path: Path, entries: Mapping[str, BaselineEntry]) -> None:
-    """The entries sorted by name, an entry's keys in their order, so that a change is a small difference."""
+    """The entries sorted by name, an entry's keys in their order, so that a change is a small difference.
+
+    Raises:
+        UserError: it cannot be written; what was there stays.
+    """
     whole = BaselineFile(entries=dict(sorted(entries.items())))
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
+    write_whole(path.resolve(), msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n", printable(str(path)))
 
 
 def grown(before: BaselineEntry, now: BaselineEntry) -> tuple[Growth, ...]:

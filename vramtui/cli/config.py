@@ -59,13 +59,13 @@ def edit() -> None:
     with exit_on_user_error():
         from vramtui.presets.draft.external_editor import run_editor  # noqa: PLC0415 - only here
         from vramtui.presets.settings import EXAMPLE  # noqa: PLC0415 - as above
+        from vramtui.presets.toml.whole_files import write_new  # noqa: PLC0415 - as above
 
         path = _path()
         if not path.exists():
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
-                with path.open("x", encoding="utf-8") as file:
-                    file.write(EXAMPLE)
+                write_new(path, EXAMPLE.encode())
             except OSError as error:
                 raise UserError(f"{path} cannot be created: {(error.strerror or str(error)).lower()}") from None
         run_editor(path)

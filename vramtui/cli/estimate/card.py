@@ -52,7 +52,9 @@ def card(
 
                 png_of(drawn, path)
             else:
-                path.write_text(drawn, encoding="utf-8")
+                from vramtui.presets.toml.whole_files import write_new  # noqa: PLC0415 - only here
+
+                write_new(path, drawn.encode())
         except OSError as error:
             raise UserError(f"{printable(str(path))} cannot be written: {error.strerror}") from None
         print(printable(str(path)))

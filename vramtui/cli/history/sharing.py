@@ -9,6 +9,7 @@ from vramtui.cli.common.exit_codes import NO
 from vramtui.core.base.errors import UserError
 from vramtui.core.runs.run import Run
 from vramtui.presets.library import bundled_folder, preset_files
+from vramtui.presets.toml.whole_files import write_new
 from vramtui.records.run_history import RunHistory
 from vramtui.records.shared_runs import encoded, read_shared, shareable
 
@@ -28,8 +29,7 @@ def share(runs: list[Run], path: Path, *, yes: bool) -> None:
         if not typer.confirm(f"Write these {len(shared)} runs to {path}?", err=True):
             raise typer.Exit(NO)
     try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
+        write_new(path, text.encode())
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}") from None
     sys.stdout.write(f"{len(shared)} runs written to {path}.\n")

@@ -13,6 +13,7 @@ from vramtui.core.base.errors import UserError
 _Answer = TypeVar("_Answer")
 _TRIES = 100
 _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EBADF}
+_CANNOT_LINK = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
 
 
 class NotDurable(UserError):
@@ -35,7 +36,7 @@ def write_whole(path: Path, content: bytes, name: str) -> None:
     beside = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
         os.makedirs(path.parent, exist_ok=True)  # noqa: PTH103 - one module to fail in, for the tests
-        _fill(beside, path, content)
+        fill_beside(beside, content, path)
         _again(lambda: os.replace(beside, path))  # noqa: PTH105 - as above
     except OSError as error:
         left = _remove(beside)
@@ -46,10 +47,53 @@ def write_whole(path: Path, content: bytes, name: str) -> None:
     _sync_folder(path.parent, name)
 
 
-def _fill(beside: Path, path: Path, content: bytes) -> None:
-    """Write the file beside, with the permissions and owner of the one it stands in for, and wait for the disk."""
+def write_new(path: Path, content: bytes) -> None:
+    """Make the file at `path`, whole or not at all.
+
+    Raises:
+        FileExistsError: there is something of that name.
+        OSError: it cannot be written.
+    """
+    beside = path.parent / f".{path.name[:100]}.{os.urandom(4).hex()}.tmp"
     try:
-        former = os.stat(path)  # noqa: PTH116 - as above
+        fill_beside(beside, content)
+        give_name(beside, path)
+    finally:
+        _remove(beside)
+
+
+def give_name(beside: Path, path: Path) -> None:
+    """Give a file that is whole the name `path` besides its own; never over another.
+
+    Raises:
+        FileExistsError: there is something of that name.
+        OSError: it cannot be done.
+    """
+    try:
+        os.link(beside, path)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in _CANNOT_LINK:
+            raise
+        # FAT and some network file systems: here a kill between two calls leaves an empty file.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+        try:
+            write_whole(path, beside.read_bytes(), path.name)
+        except BaseException:
+            _remove(path)
+            raise
+
+
+def fill_beside(beside: Path, content: bytes, path: Path | None = None) -> None:
+    """Write the new file `beside`, with the permissions and owner of the one at `path` where it is to stand in for it,
+    and wait for the disk.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    try:
+        former = None if path is None else os.stat(path)  # noqa: PTH116 - as above
     except FileNotFoundError:
         former = None
     mode = 0o666 if former is None else 0o600

@@ -3,7 +3,7 @@
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import msgspec
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.base.text import printable
 from vramtui.core.observation.snapshot import Snapshot
+from vramtui.presets.toml.whole_files import fill_beside, give_name
 from vramtui.records.export.csv_table import csv_table
 from vramtui.records.export.html import html_page
 from vramtui.records.export.markdown_report import markdown_report
@@ -93,57 +94,43 @@ def file_stem(host: str, at: float, kind: str = "") -> str:
 
 
 def _write_set(folder: Path, stem: str, texts: Mapping[str, str]) -> list[Path]:
-    paths = _claim(folder, stem, tuple(texts))
+    """Files beside are filled first; each gets its name when all of them are on the disk."""
+    beside = {kind: folder / f".{stem[:100]}.{os.urandom(4).hex()}.{kind}" for kind in texts}
     try:
-        for path, text in zip(paths, texts.values(), strict=True):
-            _fill(path, text)
-    except BaseException:
-        for path in paths:
-            path.unlink(missing_ok=True)
-        raise
-    return paths
-
-
-def _claim(folder: Path, stem: str, kinds: tuple[str, ...]) -> list[Path]:
-    """Empty files of our own under the first name that is free in every format."""
-    for name in _names(stem):
-        if any((folder / f"{name}.{kind}").exists() for kind in FORMATS):
-            continue
-        claimed: list[Path] = []
-        try:
-            for kind in kinds:
-                path = folder / f"{name}.{kind}"
-                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-                claimed.append(path)
-        except OSError as error:
-            for path in claimed:
-                path.unlink(missing_ok=True)
-            # Another program took the name since we looked.
-            if isinstance(error, FileExistsError):
+        for kind, text in texts.items():
+            fill_beside(beside[kind], text.encode())
+        for name in _names(stem):
+            if any(os.path.lexists(folder / f"{name}.{kind}") for kind in FORMATS):
                 continue
-            raise
-        return claimed
+            given = [folder / f"{name}.{kind}" for kind in texts]
+            if _give_names(beside.values(), given):
+                return given
+    finally:
+        for scratch in beside.values():
+            scratch.unlink(missing_ok=True)
     raise AssertionError("the names never end")
+
+
+def _give_names(beside: Iterable[Path], names: Sequence[Path]) -> bool:
+    """All of them or none; False where another program took one since we looked."""
+    given: list[Path] = []
+    try:
+        for scratch, path in zip(beside, names, strict=True):
+            give_name(scratch, path)
+            given.append(path)
+    except BaseException as error:
+        for path in given:
+            path.unlink(missing_ok=True)
+        if isinstance(error, FileExistsError):
+            return False
+        raise
+    return True
 
 
 def _names(stem: str) -> Iterator[str]:
     yield stem
     for number in count(2):
         yield f"{stem}-{number}"
-
-
-def _fill(path: Path, text: str) -> None:
-    """Put `text` into a file that we made, in one step."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with scratch.open("x", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    except BaseException:
-        scratch.unlink(missing_ok=True)
-        raise
 
 
 def _sentence(folder: Path, error: OSError, what: str) -> str:

@@ -5,12 +5,14 @@ Its columns are those of `Sample.to_records`. Parquet needs pyarrow, which the e
 
 import csv
 import importlib
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
+from vramtui.presets.toml.whole_files import give_name
 from vramtui.records.export.csv_table import safe_cell
 from vramtui.records.export.sanitize import clean
 
@@ -48,10 +50,15 @@ def write_table(samples: Iterable[Sample], path: Path) -> int:
         raise UserError(f"{path} names no format: let it end in .csv or .parquet")
     if path.exists():
         raise UserError(f"{path} exists already; give another name")
+    beside = path.with_name(f".{path.name[:100]}.{os.getpid()}.tmp")
     try:
-        return writers[path.suffix](samples, path)
+        rows = writers[path.suffix](samples, beside)
+        give_name(beside, path)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
+    finally:
+        beside.unlink(missing_ok=True)
+    return rows
 
 
 def _write_csv(samples: Iterable[Sample], path: Path) -> int:

@@ -1,0 +1,24 @@
+"""Some of the writes that fail or are the last; `python -m tests.crashes` does each of them."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def _crashes(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "tests.crashes", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_old_or_new_never_neither() -> None:
+    done = _crashes("--every", "11")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert done.stdout.count(" 0 broken\n") == 9
+
+
+def test_what_is_written_carelessly_is_found() -> None:
+    done = _crashes("careless")
+    assert done.returncode == 1
+    assert "careless: call 1 is half done: killed: neither:" in done.stdout
