@@ -9,7 +9,7 @@ import tomli
 pytest.importorskip("numpy")
 
 from benchmarks.scripts.data import MAKERS
-from benchmarks.scripts.run import table, with_table
+from benchmarks.scripts.run import with_table
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPTS = tomli.loads((ROOT / "benchmarks" / "scripts" / "corpus.toml").read_text(encoding="utf-8"))["script"]
@@ -23,17 +23,20 @@ def test_each_script_has_a_name_of_its_own_a_commit_and_data_that_can_be_made() 
         assert script.get("data", "") in MAKERS, script["name"]
 
 
-def test_a_table_made_anew_leaves_the_words_around_it() -> None:
+def test_a_table_made_anew_leaves_the_words_around_it_and_rows_that_were_not_run() -> None:
     row = {"name": "one", "repository": "a/b", "commit": "1234567", "arguments": "", "seconds": 3.2}
     seen = row | {"allocated": 2 << 20, "true_allocated": 1 << 20, "reserved": 2 << 20, "notes": []}
-    first = with_table("# Title\n\nwords\n\n| script | old |\n|---|---|\n| gone | 1 |\n\nafter\n", table([seen]))
+    page = "# Title\n\nwords\n\n| script | old |\n|---|---|\n| [kept](x) | 1 |\n| [gone](x) | 1 |\n\nafter\n"
+    first = with_table(page, ["one", "kept", "never run"], {"one": seen})
     assert first.startswith("# Title\n\nwords\n\n| script |")
-    assert first.endswith("\n\nafter\n")
+    assert first.endswith("| [kept](x) | 1 |\n\nafter\n")
     assert "+100.00 %" in first
     assert "gone" not in first
-    refused = table([row | {"refusal": "why not"}])
-    assert with_table(first, refused).count("| script |") == 1
+    assert "never run" not in first
+    refused = with_table(first, ["one"], {"one": row | {"refusal": "why not"}})
+    assert refused.count("| script |") == 1
     assert "why not" in refused
+    assert "kept" not in refused
 
 
 def test_the_page_names_scripts_of_the_list_alone() -> None:

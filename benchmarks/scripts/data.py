@@ -68,6 +68,7 @@ def mnist(folder: Path) -> None:
     for root in (
         folder / "data",
         folder / "data" / "mnist",
+        folder / "Datasets",
         folder.parent / "data",
         *(child / "data" for child in folder.iterdir()),
     ):
@@ -134,6 +135,12 @@ def diffusion_images(folder: Path) -> None:
     (folder / "made" / "train" / "metadata.jsonl").write_text("\n".join(lines), encoding="utf-8")
 
 
+def image_classifier(folder: Path) -> None:
+    """Random pictures, a ViT-B/16 with random weights, and the metric that its trainer asks for."""
+    image_folder(folder)
+    models.vision_transformer(folder)
+
+
 def latent_images(folder: Path) -> None:
     """Random pictures, and the autoencoder that DiT loads by its name."""
     image_folder(folder)
@@ -153,6 +160,23 @@ def cifar10(folder: Path) -> None:
         (made / name).write_bytes(pickle.dumps(batch))
 
 
+def cora(folder: Path) -> None:
+    """Planetoid's raw files of Cora: 2,708 papers of 1,433 words, each quoting two others."""
+    made = folder / "data" / "Planetoid" / "Cora" / "raw"
+    if (made / "ind.cora.test.index").exists():
+        return
+    made.mkdir(parents=True, exist_ok=True)
+    sparse, numbers, papers, words = importlib.import_module("scipy.sparse"), np.random.default_rng(0), 2708, 1433
+    for name, count in (("", 140), ("t", 1000), ("all", 1708)):
+        features = sparse.random(count, words, density=0.0127, format="csr", dtype=np.float32, rng=0)
+        (made / f"ind.cora.{name}x").write_bytes(pickle.dumps(features))
+        (made / f"ind.cora.{name}y").write_bytes(pickle.dumps(np.eye(7, dtype=np.int32)[numbers.integers(0, 7, count)]))
+    quoted = {paper: [int(other) for other in numbers.integers(0, papers, 2)] for paper in range(papers)}
+    (made / "ind.cora.graph").write_bytes(pickle.dumps(quoted))
+    lines = "".join(f"{paper}\n" for paper in range(1708, papers))
+    (made / "ind.cora.test.index").write_text(lines, encoding="utf-8")
+
+
 def nothing(_folder: Path) -> None:
     """The script makes its own data."""
 
@@ -169,7 +193,11 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "masks": masks,
     "enwik8": enwik8,
     "bert": models.bert,
+    "cora": cora,
     "language_models": models.language_models,
+    "question_answers": models.question_answers,
+    "translations": models.translations,
+    "image_classifier": image_classifier,
     "latent_images": latent_images,
     "diffusion_images": diffusion_images,
     "": nothing,

@@ -83,9 +83,50 @@ def bert(folder: Path) -> None:
         f"configs:\n- config_name: mrpc\n  data_files:\n{files}---\n",
         encoding="utf-8",
     )
-    for metric in ("glue", "accuracy"):
-        (folder / metric).mkdir(exist_ok=True)
-        (folder / metric / f"{metric}.py").write_text(METRIC, encoding="utf-8")
+    metrics(folder, "glue", "accuracy")
+
+
+def metrics(folder: Path, *names: str) -> None:
+    """A metric of each name, which knows nothing."""
+    for name in names:
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / f"{name}.py").write_text(METRIC, encoding="utf-8")
+
+
+def question_answers(folder: Path) -> None:
+    """made/squad/train.json: answers to be found in texts, as SQuAD has them, and BERT."""
+    bert(folder)
+    metrics(folder, "squad", "squad_v2")
+    words, made = random.Random(0), folder / "made" / "squad"
+    made.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for number in range(256):
+        text = sentence(words, 120)
+        start = text.index(" ", 40) + 1
+        answer = {"text": [text[start : start + 8].split()[0]], "answer_start": [start]}
+        rows.append(
+            {"id": str(number), "title": "", "context": text, "question": sentence(words, 12), "answers": answer}
+        )
+    (made / "train.json").write_text(json.dumps({"data": rows}), encoding="utf-8")
+
+
+def translations(folder: Path) -> None:
+    """made/t5 (60 M parameters) and made/translations/train.json."""
+    model(folder / "made" / "t5", "t5", "T5ForConditionalGeneration", decoder_start_token_id=0)
+    metrics(folder, "sacrebleu")
+    words, made = random.Random(0), folder / "made" / "translations"
+    made.mkdir(parents=True, exist_ok=True)
+    rows = [{"translation": {"en": sentence(words, 60), "ro": sentence(words, 60)}} for _ in range(256)]
+    (made / "train.json").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+
+
+def vision_transformer(folder: Path) -> None:
+    """made/vit and what prepares its pictures."""
+    metrics(folder, "accuracy")
+    place, transformers = folder / "made" / "vit", importlib.import_module("transformers")
+    if not (place / "config.json").exists():
+        transformers.ViTForImageClassification(transformers.ViTConfig()).save_pretrained(place)
+        transformers.ViTImageProcessor().save_pretrained(place)
 
 
 def language_models(folder: Path) -> None:

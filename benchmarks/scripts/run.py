@@ -44,8 +44,8 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def run(command: list[str], folder: Path, extra: dict[str, str]) -> tuple[float, str, str]:
-    """Seconds of the processor, standard output and the last line of standard error."""
+def run(command: list[str], folder: Path, extra: dict[str, str], timeout: float) -> tuple[float, str, str]:
+    """Seconds of the processor, standard output and the last line of standard error; `timeout` is in seconds."""
     start = _children()
     try:
         done = subprocess.run(
@@ -54,11 +54,11 @@ def run(command: list[str], folder: Path, extra: dict[str, str]) -> tuple[float,
             env={**os.environ, **extra},
             capture_output=True,
             text=True,
-            timeout=TIME_OUT,
+            timeout=timeout,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return _children() - start, "", f"no answer in {TIME_OUT} s"
+        return _children() - start, "", f"no answer in {timeout:g} s"
     said = [line for line in done.stderr.splitlines() if line.strip()]
     return _children() - start, done.stdout, said[-1] if said else ""
 
@@ -84,14 +84,14 @@ def environment(script: dict[str, Any], root: Path) -> dict[str, str]:
     return extra
 
 
-def measured(script: dict[str, Any], checkouts: Path) -> dict[str, Any]:
+def measured(script: dict[str, Any], checkouts: Path, timeout: float) -> dict[str, Any]:
     """What the trace says of a script: one row of the table, without the truth."""
     root = checkout(script, checkouts)
     folder = root / script.get("folder", ".")
     extra = environment(script, root)
     file, arguments = str(root / script["file"]), script.get("arguments", [])
     trace = [sys.executable, "-m", "vramtui", "trace", "--json", *script.get("flags", []), file, "--", *arguments]
-    seconds, out, said = run(trace, folder, extra)
+    seconds, out, said = run(trace, folder, extra, timeout)
     answer = last_json(out.replace("\n", "")) if out else {}
     row = {"name": script["name"], "repository": script["repository"], "commit": script["commit"],
            "arguments": " ".join(script.get("flags", []) + arguments), "seconds": round(seconds, 1)}  # fmt: skip
@@ -106,7 +106,7 @@ def measured(script: dict[str, Any], checkouts: Path) -> dict[str, Any]:
     return row
 
 
-def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str]) -> dict[str, Any]:
+def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str], timeout: float) -> dict[str, Any]:
     """The true peaks of the script, or why there are none."""
     root = checkout(script, checkouts)
     command = [
@@ -114,9 +114,8 @@ def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str]) 
         str(root / script["file"]),
         *script.get("truth_arguments", script.get("arguments", [])),
     ]
-    _, out, said = run(
-        command, root / script.get("folder", "."), environment(script, root) | script.get("truth_env", {})
-    )
+    extra = environment(script, root) | script.get("truth_env", {})
+    _, out, said = run(command, root / script.get("folder", "."), extra, timeout)
     found = last_json(out)
     row = {"truth": found.get("why", said)[:200]}
     if row["truth"] in GOOD:
@@ -124,43 +123,48 @@ def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str]) 
     return row
 
 
-def table(rows: list[dict[str, Any]]) -> str:
-    """What is known, as Markdown; peaks in MiB, errors as (trace - truth) / truth."""
-    lines = [
-        "| script | arguments | CPU seconds | allocated MiB | error | reserved MiB | error | |",
-        "|---|---|---:|---:|---:|---:|---:|---|",
+HEAD = (
+    "| script | arguments | CPU seconds | allocated MiB | error | reserved MiB | error | |",
+    "|---|---|---:|---:|---:|---:|---:|---|",
+)
+
+
+def line(row: dict[str, Any]) -> str:
+    """What is known of a script, as a row of Markdown; peaks in MiB, errors as (trace - truth) / truth."""
+    cells = [
+        f"[{row['name']}](https://github.com/{row['repository']}/tree/{row['commit']})",
+        f"`{row['arguments']}`",
     ]
-    for row in rows:
-        cells = [
-            f"[{row['name']}](https://github.com/{row['repository']}/tree/{row['commit']})",
-            f"`{row['arguments']}`",
-        ]
-        cells.append(f"{row['seconds']:.0f}")
-        for figure in ("allocated", "reserved"):
-            size, truth = row.get(figure), row.get(f"true_{figure}")
-            cells.append("" if size is None else f"{size / 2**20:,.1f}")
-            cells.append("" if size is None or truth is None else f"{100 * (size - truth) / truth:+.2f} %")
-        note = row.get("refusal") or ("bounded" if row.get("bounded") else "")
-        cells.append("; ".join(filter(None, (note, row.get("note", "")))))
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+    cells.append(f"{row['seconds']:.0f}")
+    for figure in ("allocated", "reserved"):
+        size, truth = row.get(figure), row.get(f"true_{figure}")
+        cells.append("" if size is None else f"{size / 2**20:,.1f}")
+        cells.append("" if size is None or truth is None else f"{100 * (size - truth) / truth:+.2f} %")
+    note = row.get("refusal") or ("bounded" if row.get("bounded") else "")
+    cells.append("; ".join(filter(None, (note, row.get("note", "")))))
+    return f"| {' | '.join(cells)} |"
 
 
-def with_table(page: str, made: str) -> str:
-    """`page` with its table of scripts made anew; what stands before and after it stays."""
+def with_table(page: str, names: list[str], rows: dict[str, dict[str, Any]]) -> str:
+    """`page` with its table made anew: the scripts of `names` in their order, those without a row in `rows` as they
+    stand on the page; what stands before and after the table stays.
+    """
     lines = page.splitlines()
-    first = next((i for i, line in enumerate(lines) if line.startswith("| script ")), len(lines))
+    first = next((i for i, one in enumerate(lines) if one.startswith("| script ")), len(lines))
     last = first
     while last < len(lines) and lines[last].startswith("|"):
         last += 1
-    return "\n".join([*lines[:first], made, *lines[last:]]) + "\n"
+    before = {one[3:].partition("]")[0]: one for one in lines[first:last] if one.startswith("| [")}
+    table = [line(rows[name]) if name in rows else before.get(name, "") for name in names]
+    return "\n".join([*lines[:first], *HEAD, *filter(None, table), *lines[last:]]) + "\n"
 
 
 def main() -> int:
     """Run what is asked for, add it to results.json in CHECKOUTS, write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("checkouts", type=Path)
-    parser.add_argument("--only", default="", help="scripts whose name has this in it")
+    parser.add_argument("--only", action="append", help="scripts whose name has this in it; may be given again")
+    parser.add_argument("--timeout", type=float, default=TIME_OUT, help="seconds that a script may take")
     parser.add_argument("--truth", default="", help="a command that takes the script and its arguments")
     parser.add_argument("--missing", action="store_true", help="leave out what results.json already has")
     parser.add_argument("--table", type=Path, help="put the table of all results so far into this page")
@@ -174,10 +178,16 @@ def main() -> int:
 
     for script in () if options.table else scripts:
         name, wanted = script["name"], "truth" if options.truth else "seconds"
-        if options.only not in name or (options.missing and wanted in known().get(name, {})):
+        if not any(part in name for part in options.only or [""]) or (
+            options.missing and wanted in known().get(name, {})
+        ):
             continue
         MAKERS[script.get("data", "")](checkout(script, checkouts))
-        found = truth(script, checkouts, shlex.split(options.truth)) if options.truth else measured(script, checkouts)
+        found = (
+            truth(script, checkouts, shlex.split(options.truth), options.timeout)
+            if options.truth
+            else measured(script, checkouts, options.timeout)
+        )
         print(json.dumps({"name": name} | found), flush=True)
         rows = known()  # the other of the two may have written meanwhile
         kept = {
@@ -188,10 +198,10 @@ def main() -> int:
         rows[name] = kept | found | {"name": name}
         store.write_text(json.dumps(list(rows.values()), indent=1), encoding="utf-8")
     if options.table:
-        rows = known()
-        measured_ones = [script for script in scripts if "seconds" in rows.get(script["name"], {})]
-        made = table([rows[script["name"]] | {"note": script.get("note", "")} for script in measured_ones])
-        options.table.write_text(with_table(options.table.read_text(encoding="utf-8"), made), encoding="utf-8")
+        notes = {script["name"]: {"note": script.get("note", "")} for script in scripts}
+        found = {name: row | notes[name] for name, row in known().items() if name in notes and "seconds" in row}
+        page = with_table(options.table.read_text(encoding="utf-8"), list(notes), found)
+        options.table.write_text(page, encoding="utf-8")
     return 0
 
 

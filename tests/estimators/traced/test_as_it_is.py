@@ -245,6 +245,39 @@ made = type(weight)(torch.zeros(64, 64), requires_grad=False).to("cuda")
 assert isinstance(type(weight)(torch.zeros(64, 64)), torch.nn.Parameter) and made.is_cuda and not made.requires_grad
 """
 
+VIEWS = """
+import os, torch
+from torch._subclasses.fake_tensor import FakeTensor
+cpu = torch.empty(4, 6, 8, device="meta")
+card = torch.randn(4, 6, 8, device="cuda", requires_grad=True)
+for form in (
+    lambda x: x.transpose(0, 1), lambda x: x[1:, ::2], lambda x: x.select(2, 3), lambda x: x.diagonal(),
+    lambda x: x.unsqueeze(1).expand(-1, 5, -1, -1), lambda x: x.view(24, 8).t(), lambda x: x.unfold(2, 3, 2),
+    lambda x: x.as_strided((2, 3), (8, 1), 5), lambda x: x.split([1, 3])[1], lambda x: x.unbind(1)[4],
+    lambda x: x.detach(), lambda x: x.permute(2, 0, 1)[..., None].squeeze(-1),
+):
+    made, expected = form(card), form(cpu)
+    assert (made.shape, made.stride()) == (expected.shape, expected.stride())
+    assert made.storage_offset() == expected.storage_offset()
+    assert made.device == card.device and made.untyped_storage()._cdata == card.untyped_storage()._cdata
+    assert isinstance(made, FakeTensor) and made.requires_grad is (made.grad_fn is not None)
+(card.transpose(0, 1).reshape(6, -1).chunk(2, 1)[0][:, ::2] * 2).sum().backward()
+assert card.grad.shape == card.shape
+written = torch.zeros(10, device="cuda")
+written[2:4] = 1
+assert written._version == 1 and written[2].item() == 1 and written[4].item() == 0
+try:
+    card.view(7)
+except RuntimeError as error:
+    assert "invalid for input of size 192" in str(error)
+saved = {"net": torch.nn.Linear(4, 4).cuda().state_dict(), "step": torch.tensor(3)}
+torch.save(saved, "saved.pt")
+again = torch.load("saved.pt")
+assert again["net"]["weight"].is_cuda and again["step"].item() == 3 and not os.path.exists("saved.pt")
+assert not torch.load("saved.pt", map_location="cpu")["net"]["weight"].is_cuda
+assert torch.cuda.device_count() == 4
+"""
+
 CONVOLUTION = """
 import torch
 net = torch.nn.Conv2d(3, 8, 3).cuda()
@@ -265,6 +298,7 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "by hand": ("", BY_HAND, {}),
     "pretrained": (SAVED, PRETRAINED, {}),
     "convolution": ("", CONVOLUTION, {}),
+    "views": ("", VIEWS, {"ranks": 4}),
     "threads": ("", THREADS, {}),
     "kernel": ("", KERNEL, {}),
     "rank": ("", DATA_PARALLEL.replace("AS_VIEW", "False"), {"ranks": 8}),
@@ -340,6 +374,10 @@ def test_a_pretrained_model_is_moved_and_trained(answers: dict[str, ChildLine]) 
 def test_a_kernel_of_the_codes_own_is_refused_with_what_would_go_on(answers: dict[str, ChildLine]) -> None:
     error = answers["kernel"].error or ""
     assert re.search(r"built at .*script\.py:2: a trace cannot run it, so switch", error), error
+
+
+def test_views_are_torchs_own_and_what_was_saved_is_read_again(answers: dict[str, ChildLine]) -> None:
+    assert not result_of(answers, "views").bounded
 
 
 @pytest.mark.parametrize("name", ["rank", "rank, views"])

@@ -16,7 +16,7 @@ SeparateLtWorkspace = Annotated[
 ]
 Share = Annotated[
     float,
-    typer.Option(min=0, max=1, help="Where data decides how many (x[mask], nonzero): count this part; 1 is a bound."),
+    typer.Option(min=0, max=1, help="Where data decides how many (x\\[mask], nonzero): count this part; 1 is a bound."),
 ]
 Ranks = Annotated[
     int, typer.Option(min=0, help="Ranks of the distributed job, whose rank 0 is traced; 0 goes by WORLD_SIZE.")

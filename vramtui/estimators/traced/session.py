@@ -81,7 +81,7 @@ class TraceSession:
         device.register()
         load_all()
         names.install(self._patches)
-        cuda_api.install(self._patches, self.memory)
+        cuda_api.install(self._patches, self.memory, distributed.cards_of_host(self._ranks))
         memory_api.install(self._patches, self.memory)
         tensor_types.install(self._patches)
         compilers.install(self._patches, self.memory, self.where)

@@ -20,10 +20,10 @@ from vramtui.estimators.traced.device.patches import Patches
 _DRIVER_VERSION = 13000
 
 
-def install(patches: Patches, memory: SimulatedMemory) -> None:
-    """Replace what would ask a driver."""
+def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:
+    """Replace what would ask a driver; `cards` is how many the code finds, of which it uses the first."""
     for name, value in {
-        **_presence(memory),
+        **_presence(memory, cards),
         **_randomness(),
         **_streams(memory),
     }.items():
@@ -37,7 +37,7 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
     patches.set(torch.cuda.amp.common, "amp_definitely_not_available", lambda: False)
     for name in ("range_push", "range_pop", "mark"):
         patches.set(torch.cuda.nvtx, name, lambda *_args, **_kwargs: 0)
-    _accelerator(patches)
+    _accelerator(patches, cards)
     _graphs(patches, memory)
     _profilers(patches)
     patches.set(torch, "Generator", _Generator)
@@ -59,7 +59,7 @@ class _Generator(metaclass=_GeneratorType):
         return torch._C.Generator("cpu" if kind == "cuda" else device)
 
 
-def _presence(memory: SimulatedMemory) -> dict[str, Any]:
+def _presence(memory: SimulatedMemory, cards: int) -> dict[str, Any]:
     card = memory.device
     properties = SimpleNamespace(
         name=card.name,
@@ -86,7 +86,7 @@ def _presence(memory: SimulatedMemory) -> dict[str, Any]:
         "_lazy_init": nothing,
         "ipc_collect": nothing,
         "set_device": nothing,
-        "device_count": lambda: 1,
+        "device_count": lambda: cards,
         "current_device": lambda: 0,
         "get_device_name": lambda *_args, **_kwargs: card.name,
         "get_device_capability": lambda *_args, **_kwargs: card.capability,
@@ -270,11 +270,11 @@ def _graphs(patches: Patches, memory: SimulatedMemory) -> None:
     patches.set(torch.cuda, "make_graphed_callables", lambda callables, *_args, **_kwargs: callables)
 
 
-def _accelerator(patches: Patches) -> None:
+def _accelerator(patches: Patches, cards: int) -> None:
     accelerator = torch.accelerator
     patches.set(accelerator, "current_accelerator", lambda *_args, **_kwargs: torch.device("cuda"))
     patches.set(accelerator, "is_available", lambda: True)
-    patches.set(accelerator, "device_count", lambda: 1)
+    patches.set(accelerator, "device_count", lambda: cards)
     patches.set(accelerator, "current_device_index", lambda: 0)
     patches.set(accelerator, "synchronize", torch.cuda.synchronize)
     for name in ("empty_cache", "memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved",

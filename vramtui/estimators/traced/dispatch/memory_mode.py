@@ -10,6 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
+    FakeTensor,
     UnsupportedOperatorException,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -22,10 +23,12 @@ from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
 from vramtui.estimators.traced.dispatch.host import stays_real
+from vramtui.estimators.traced.dispatch.views import quick_view
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import Escape
 
 _TO_COPY = torch.ops.aten._to_copy.default
+_DEVICE = torch.ops.prim.device.default
 
 
 class Call:
@@ -50,6 +53,9 @@ class Call:
 
     def untracked(self) -> Any:
         """Run the operator; the rule allocates what it returns, through `take`."""
+        view = quick_view(self.func, self.args, self.kwargs)
+        if view is not NotImplemented:
+            return view
         try:
             return self.func(*self.args, **self.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
@@ -111,6 +117,8 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE and isinstance(args[0], FakeTensor) and not args[0].fake_mode.in_kernel_invocation:
+            return args[0]._fake_device  # C++ asks several times an operator
         old = self._accumulation.into(func, args, depth=1)
         if old is not None:
             entry = self.memory.book.find(old)

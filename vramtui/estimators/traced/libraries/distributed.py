@@ -76,6 +76,11 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
 
 
+def cards_of_host(ranks: int) -> int:
+    """How many cards a rank finds on its host: one for each rank there, as torchrun says or `--ranks` does."""
+    return _positive(os.environ.get("LOCAL_WORLD_SIZE")) or ranks or _positive(os.environ.get("WORLD_SIZE")) or 1
+
+
 def _positive(text: Any) -> int:
     return int(text) if text is not None and int(text) > 0 else 0
 
