@@ -35,7 +35,7 @@ def test_the_document_of_one_estimate() -> None:
     read = document("gpt2-124m")
     assert (read["schema"], read["preset"], read["device"]) == (1, "gpt2-124m", None)
     (one,) = read["estimates"]
-    assert one["method"] == "analytic"
+    assert one["method"] == "simulated"
     assert one["fits"] is None
     assert 0 < one["allocated"] <= one["reserved"] < one["process"]
     assert one["peak_phase"] in PHASE_TITLES
@@ -124,7 +124,7 @@ def test_every_part_is_shown_with_its_arithmetic() -> None:
 def test_rules_are_shown_beside_analytic() -> None:
     read = document("llama-3.1-8b-infer", "--method", "all")
     methods = [one["method"] for one in read["estimates"]]
-    assert methods[0] == "analytic"
+    assert methods[0] == "simulated"
     assert "rules:kv-cache" in methods
     text = run("llama-3.1-8b-infer", "--method", "all").stdout
     for method in methods:

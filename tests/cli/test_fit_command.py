@@ -24,8 +24,9 @@ def document(*arguments: str) -> tuple[int, dict[str, Any]]:
     return done.exit_code, json.loads(done.stdout)
 
 
-def process(preset: str, *settings: str, gpu: str = "RTX4090") -> int:
+def process(preset: str, *settings: str, gpu: str = "RTX4090", method: str | None = None) -> int:
     chosen = [part for setting in settings for part in ("--set", setting)]
+    chosen += ["--method", method] if method else []
     done = RUNNER.invoke(program(), ["estimate", preset, *chosen, "--gpu", gpu, "--json"])
     size: int = json.loads(done.stdout)["estimates"][0]["process"]
     return size
@@ -123,7 +124,8 @@ def test_a_map_over_two_numbers() -> None:
     assert code == 0
     assert read["across"] == {"key": "run.batch_size", "values": list(range(1, 9))}
     assert read["down"] == {"key": "run.sequence_length", "values": [256, 512, 768, 1024]}
-    assert read["process"][1][3] == process("gpt2-124m", "run.batch_size=4", "run.sequence_length=512", gpu="T4")
+    settings = ("run.batch_size=4", "run.sequence_length=512")
+    assert read["process"][1][3] == process("gpt2-124m", *settings, gpu="T4", method="analytic")
     room = read["device"]["total_memory"]
     assert read["fits"] == [[size <= room for size in row] for row in read["process"]]
     code, read = document("gpt2-124m", "--memory", "1GiB", *OVER)

@@ -22,16 +22,17 @@ def run(*arguments: str) -> Result:
 
 
 @pytest.fixture(scope="module")
-def needs() -> int:
-    size: int = json.loads(run("estimate", "tiny-gpt", "--json").stdout)["estimates"][0]["process"]
-    return size
+def needs() -> tuple[int, float]:
+    """Bytes of the process, and their stated error."""
+    (found,) = json.loads(run("estimate", "tiny-gpt", "--json").stdout)["estimates"]
+    return found["process"], found["error"]
 
 
 @pytest.mark.parametrize(
-    ("share", "verdict", "code"), [(1.09, "fits", 0), (1.05, "tight", 0), (1.0, "tight", 0), (0.99, "does not fit", 1)]
+    ("of_error", "verdict", "code"), [(1.1, "fits", 0), (0.6, "tight", 0), (0.0, "tight", 0), (-0.1, "does not fit", 1)]
 )
-def test_estimate_and_fit_agree(needs: int, share: float, verdict: str, code: int) -> None:
-    memory = str(int(needs * share))
+def test_estimate_and_fit_agree(needs: tuple[int, float], of_error: float, verdict: str, code: int) -> None:
+    memory = str(int(needs[0] * (1 + of_error * needs[1])))
     estimated = run("estimate", "tiny-gpt", "--memory", memory, "--json")
     fitted = run("fit", "tiny-gpt", "--memory", memory, "--json")
     assert (estimated.exit_code, fitted.exit_code) == (code, code)
@@ -43,7 +44,7 @@ def test_estimate_and_fit_agree(needs: int, share: float, verdict: str, code: in
 
 @pytest.mark.parametrize("command", ["estimate", "fit"])
 def test_the_answer_is_the_first_line_and_80_columns_are_enough(command: str) -> None:
-    done = run(command, "llama-3.1-8b-full", "--gpu", "h100")
+    done = run(command, "llama-3.1-8b-full", "--gpu", "h100", "--set", "run.batch_size=8")
     assert done.exit_code == 1
     assert done.stdout.startswith("✗ does not fit H100: needs ")
     assert "short" in done.stdout.splitlines()[0]

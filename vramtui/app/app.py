@@ -35,7 +35,6 @@ from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.settings import Settings
 from vramtui.monitor.poller import Poller
-from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.replay import Recorded
 from vramtui.monitor.session import MonitorSession, Presets
 
@@ -100,7 +99,8 @@ class Dashboard(App[None]):
         self._vanish = services.leave
         self._view_only = services.view_only
         traces = TraceJobs(self, services.tracer, self.redraw)
-        session = session_of(source, services, lambda: Predictor(estimator, traced=traces.estimate), self.settings)
+        predictor = services.predictor(estimator, traces.estimate, lambda: self.call_later(self.redraw.soon))
+        session = session_of(source, services, predictor, self.settings)
         self.state = DashboardState(session, hint, self.settings.columns)
         self.notices = NoticeLine(self, now)
         self.shared = AppContext(self, self.state, self.redraw, self.screens, now, interval, self.notices)

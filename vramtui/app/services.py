@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from vramtui.core.observation.source import Source
 from vramtui.core.schema.settings import Settings
 from vramtui.monitor.fast_sampler import fast_sampler_for
-from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.predictor import Predictor, Traced
 from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.session import MonitorSession
 
@@ -17,11 +17,13 @@ if TYPE_CHECKING:
     from vramtui.app.lab.controller import RunExperiment
     from vramtui.app.signals.signaller import Signaller
     from vramtui.app.timeline.tracer import Tracer
+    from vramtui.core.estimate.estimate import Estimator
     from vramtui.core.observation.probe_messages import ObservedJob
     from vramtui.monitor.derived_presets import DerivedPresets
     from vramtui.monitor.fast_sampler import FastSampler
     from vramtui.monitor.fleet import Fleet
     from vramtui.monitor.recorder import RecordingFactory
+    from vramtui.monitor.refiner import Refiner
     from vramtui.monitor.run_writer import RunWriter
     from vramtui.monitor.session import RecordedPeaks
 
@@ -46,6 +48,7 @@ class Services:
         fleet: several hosts, of which the source is the current one; None where there is one.
         view_only: nothing may be signalled, traced, edited or written, whatever else is here.
         peaks: peaks up to a time that no sample shows, as another host tells them.
+        refiner: simulates the cached memory of what is looked at, beside the screen.
     """
 
     tracer: "Tracer | None" = None
@@ -64,6 +67,15 @@ class Services:
     peaks: "RecordedPeaks | None" = None
     fleet: "Fleet | None" = None
     view_only: bool = False
+    refiner: "Refiner | None" = None
+
+    def predictor(
+        self, estimator: "Estimator | None", traced: Traced, tell: Callable[[], object]
+    ) -> Callable[[], Predictor]:
+        """Makes what answers for one host; `tell` is called on a thread when an answer has become nearer."""
+        if self.refiner is not None:
+            self.refiner.tell = tell
+        return lambda: Predictor(estimator, traced=traced, refiner=self.refiner)
 
 
 def session_of(

@@ -70,6 +70,7 @@ def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
     from vramtui.core.base.errors import UserError  # noqa: PLC0415 - as above
     from vramtui.core.estimate.devices import DEFAULT_CARD, card  # noqa: PLC0415 - as above
     from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - as above
+    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
     from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
 
     device = card(gpu or DEFAULT_CARD)
@@ -78,7 +79,7 @@ def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":
         raise UserError("the message does not say how much memory the card has; name it with --gpu")
     room = max(total - (report.others_hold or 0), 1)
     device = msgspec.structs.replace(device, total_memory=room)
-    return Planner(ANALYTIC, found.preset.workload, device).plan()
+    return Planner(ANALYTIC, found.preset.workload, device, near=USUAL).plan()
 
 
 def _lines(report: "OomReport", found: "PresetFile | None", plan: "Plan | None") -> "Iterator[str]":

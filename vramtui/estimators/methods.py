@@ -2,21 +2,37 @@
 
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate
+from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate, Estimator
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
-from vramtui.estimators.analytic.simulated import SIMULATED
+from vramtui.estimators.analytic.simulated import SIMULATED, unfollowed
 from vramtui.estimators.rules import RULES, estimate_rules
 
+
+class Usual:
+    """What is asked where nobody names a method: `simulated` where it follows the job, `analytic` elsewhere."""
+
+    name = "usual"
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        """Predict.
+
+        Raises:
+            UserError: the workload is contradictory, or of a kind that is not modelled.
+        """
+        return (ANALYTIC if unfollowed(workload) else SIMULATED).estimate(workload, device)
+
+
+USUAL = Usual()
 METHODS = ("analytic", "simulated", "rules", "rules:ID", "traced", "all")
 
 
 def estimates_by(method: str | None, workload: Workload, device: Device) -> list[Estimate]:
     """What `method` answers: one estimate for `analytic` or `simulated`, one for each rule that fits for
-    `rules`, analytic and rules for `all`.
+    `rules`, the usual one and rules for `all`.
 
-    None means what the preset is about: the rule of its own where its model is one, analytic for all others. `traced`
+    None means what the preset is about: the rule of its own where its model is one, `USUAL` for all others. `traced`
     runs code and takes seconds, so that neither None nor `all` ever means it.
 
     Raises:
@@ -33,10 +49,10 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     if isinstance(workload.model, (HuggingFaceModel, TorchModel)):
         kind = type(workload.model).__struct_config__.tag
         raise UserError(f"model.kind = {kind!r} is known by running it, with --method traced or vramtui trace")
-    if method == "analytic":
-        return [ANALYTIC.estimate(workload, device)]
-    if method == "simulated":
-        return [SIMULATED.estimate(workload, device)]
+    named: dict[str, Estimator] = {"usual": USUAL, "analytic": ANALYTIC, "simulated": SIMULATED}
+    one = named.get(method)
+    if one is not None:
+        return [one.estimate(workload, device)]
     if method == "rules":
         return estimate_rules(workload, device)
     if method.startswith("rules:"):
@@ -49,16 +65,16 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
 
 def _own_method(workload: Workload) -> str:
     if workload.rule is None or not isinstance(workload.model, RuleModel):
-        return "analytic"
+        return "usual"
     return f"rules:{type(workload.rule).__struct_config__.tag}"
 
 
 def _all(workload: Workload, device: Device) -> list[Estimate]:
-    """Analytic, unless the preset is only about a rule, and every rule that fits, if any does."""
+    """The usual one, unless the preset is only about a rule, and every rule that fits, if any does."""
     if isinstance(workload.model, RuleModel):
         return estimate_rules(workload, device)
-    analytic = ANALYTIC.estimate(workload, device)
+    usual = USUAL.estimate(workload, device)
     try:
-        return [analytic, *estimate_rules(workload, device)]
+        return [usual, *estimate_rules(workload, device)]
     except UserError:
-        return [analytic]
+        return [usual]

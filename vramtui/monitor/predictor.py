@@ -14,8 +14,10 @@ from vramtui.core.estimate.fits import Fit, fit_beside_others, fits_in
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.monitor.refiner import Refiner
 
 Correct = Callable[[Estimate, Workload, Device], Estimate]
+Traced = Callable[[tuple[Workload, Device]], Estimate | None]
 
 # An estimate takes some ten kilobytes, what the rules say of a job twenty, a number almost nothing. Of rules the panel
 # shows those of one job at a time.
@@ -101,14 +103,17 @@ class Predictor:
     Args:
         estimator: what answers at once; the analytic one by default.
         traced: the estimate of a finished trace, where there is one.
+        refiner: makes a nearer estimate of what is asked about, beside the screen; none of them where it is None.
     """
 
     def __init__(
         self,
         estimator: Estimator | None = None,
-        traced: Callable[[tuple[Workload, Device]], Estimate | None] = lambda _job: None,
+        traced: Traced = lambda _job: None,
+        refiner: Refiner | None = None,
     ) -> None:
         self.estimator = estimator or LazyAnalytic()
+        self.refiner = refiner
         self._traced = traced
         self._rules: OrderedDict[tuple[Workload, Device], tuple[Estimate, ...]] = OrderedDict()
         self._answers: OrderedDict[tuple[Workload, Device], EstimateResult] = OrderedDict()
@@ -118,8 +123,8 @@ class Predictor:
         self._batches: OrderedDict[tuple[Workload, Device], MaxBatchSearch] = OrderedDict()
 
     def answer_by(self, estimator: Estimator) -> None:
-        """Ask this from now on, about what was answered already too."""
-        self.estimator = estimator
+        """Ask this from now on, about what was answered already too; nothing makes its answers nearer."""
+        self.estimator, self.refiner = estimator, None
         self._answers.clear()
         self.correct_by(self._correct)
 
@@ -153,6 +158,12 @@ class Predictor:
         if answer is None:
             answer = self._answers[wanted] = self._make(workload, device)
             _trim(self._answers)
+        if self.refiner is not None and answer.estimate is not None and answer.estimate.method == LazyAnalytic.name:
+            nearer = self.refiner.found(wanted)
+            if nearer is not None and nearer.method != answer.estimate.method:
+                answer = self._answers[wanted] = EstimateResult(nearer)
+                self._corrected.pop(wanted, None)
+                self._totals.pop(wanted, None)
         return answer
 
     def of_preset(self, found: PresetFile, device: Device) -> Estimate | None:

@@ -15,7 +15,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Lora, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.methods import estimates_by
@@ -105,11 +105,35 @@ def test_every_way_to_train_is_followed(changes: dict[str, object]) -> None:
 
 def test_what_it_does_not_follow_is_said() -> None:
     for workload in (
-        Workload(model=MODEL, run=InferRun(sequence_length=16)),
+        Workload(model=MODEL, run=ServeRun(max_model_len=16)),
         Workload(model=MODEL, run=TrainRun(sequence_length=16), parallel=Parallel(data=2)),
     ):
-        with pytest.raises(UserError, match="simulated follows training on one card"):
+        with pytest.raises(UserError, match="simulated follows training and inference on one card"):
             estimates_by("simulated", workload, card("H200"))
+
+
+def test_generation_grows_its_cache() -> None:
+    """What a generation keeps is a multiple of segments, and grows with the tokens."""
+    runs = [InferRun(batch_size=4, sequence_length=512, new_tokens=new) for new in (0, 8, 200)]
+    found = [SIMULATED.estimate(Workload(model=MODEL, run=run), card("H200")) for run in runs]
+    sizes = [one.reserved or 0 for one in found]
+    assert sizes == sorted(sizes)
+    assert all((one.reserved or 0) >= one.allocated for one in found)
+
+
+def test_a_layer_may_have_its_familys_name() -> None:
+    names = [("qkv_proj", "o_proj", "up_proj"), ("query_key_value", "dense", "dense_h_to_4h")]
+    model = TransformerModel(
+        hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000, fused_qkv=True
+    )
+    found = [
+        ANALYTIC.estimate(
+            Workload(model=model, run=TrainRun(sequence_length=16, lora=Lora(rank=8, target_modules=target))),
+            card("H200"),
+        ).ledger
+        for target in names
+    ]
+    assert found[0] == found[1]
 
 
 def test_it_is_a_method_by_its_name() -> None:

@@ -187,5 +187,5 @@ def fit_of(one: Estimate, device: Device) -> Fit:
 
 
 def deciding(estimates: list[Estimate]) -> list[Estimate]:
-    """The estimates that the exit code goes by: analytic where it is among them, or else all."""
-    return [one for one in estimates if one.method == "analytic"] or estimates
+    """The estimates that the exit code goes by: those of published rules only where there is no other."""
+    return [one for one in estimates if not one.method.startswith("rules")] or estimates

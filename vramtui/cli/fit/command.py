@@ -121,8 +121,9 @@ def shared_over(found: PresetFile, gpus: int) -> PresetFile:
 
 def _plan(found: PresetFile, device: Device, gpus: int, vary: str | None) -> Plan:
     from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
 
-    return Planner(ANALYTIC, found.preset.workload, device, gpus).plan(vary)
+    return Planner(ANALYTIC, found.preset.workload, device, gpus, near=USUAL).plan(vary)
 
 
 def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> dict[str, object]:

@@ -19,10 +19,11 @@ from vramtui.estimators.analytic.generation.parts import estimate_forward
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of
 from vramtui.estimators.analytic.parallel.estimate import estimate_sharded
 from vramtui.estimators.analytic.serving.engine import estimate_serving
+from vramtui.estimators.analytic.sizes.parameters import own_names
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.training.trainer import estimate_training
 
-__all__ = ["ANALYTIC", "Analytic", "parameter_count"]
+__all__ = ["ANALYTIC", "Analytic", "parameter_count", "with_own_names"]
 
 
 class Analytic:
@@ -36,8 +37,18 @@ class Analytic:
         Raises:
             UserError: the workload is contradictory, or of a kind that is not modelled here.
         """
+        workload = with_own_names(workload)
         found = _estimate(workload, device)
         return _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
+
+
+def with_own_names(workload: Workload) -> Workload:
+    """The same with the layers that get adapters named as here."""
+    model, run = workload.model, workload.run
+    if not isinstance(run, TrainRun) or run.lora is None or not isinstance(model, TransformerModel):
+        return workload
+    named = msgspec.structs.replace(run, lora=own_names(model, run.lora))
+    return msgspec.structs.replace(workload, run=named)
 
 
 # The parameters of 147 families of transformers 5.23, read without their family's rules, are off by 0.03 % in the

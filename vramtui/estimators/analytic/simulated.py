@@ -6,17 +6,22 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.schema.workload import TrainRun, Workload
-from vramtui.estimators.analytic import ANALYTIC
+from vramtui.core.schema.decoder_models import EncoderDecoderModel, TransformerModel
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC, with_own_names
+from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
+from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.models.registry import program_of
+from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
 from vramtui.estimators.analytic.training.allocator_requests import Peaks, peaks_of
 from vramtui.estimators.analytic.training.trainer import Trainer
+from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
 SOURCE = "PyTorch 2.13, c10/cuda/CUDACachingAllocator.cpp: every request in the order of the model's operators"
 
 
 class Simulated:
-    """Training on one card: tens of milliseconds where `analytic` takes one. Needs no torch."""
+    """What runs on one card: tens of milliseconds where `analytic` takes one. Needs no torch."""
 
     name = "simulated"
 
@@ -24,20 +29,43 @@ class Simulated:
         """Predict; allocated and its parts are those of `analytic`.
 
         Raises:
-            UserError: the workload is contradictory, or no training on one card.
+            UserError: the workload is contradictory, or not followed.
         """
         found = ANALYTIC.estimate(workload, device)
-        run = workload.run
-        if not isinstance(run, TrainRun) or workload.parallel is not None:
-            raise UserError("--method simulated follows training on one card; --method analytic knows the others")
-        peaks = peaks_of(Trainer(program_of(workload.model, run, device), run, device), run)
-        return _with(found, peaks)
+        reason = unfollowed(workload)
+        if reason:
+            raise UserError(f"--method simulated {reason}; --method analytic knows the others")
+        return _with(found, _peaks(with_own_names(workload), device), trains=isinstance(workload.run, TrainRun))
 
 
-def _with(found: Estimate, peaks: Peaks) -> Estimate:
+def unfollowed(workload: Workload) -> str:
+    """Why a job's requests are not followed; empty where they are."""
+    run = workload.run
+    if workload.parallel is not None or not isinstance(run, (TrainRun, InferRun)):
+        return "follows training and inference on one card"
+    if isinstance(run, InferRun) and isinstance(workload.model, EncoderDecoderModel):
+        return "follows no generation of an encoder-decoder"
+    if isinstance(run, InferRun) and run.draft is not None:
+        return "follows no draft model"
+    return ""
+
+
+def _peaks(workload: Workload, device: Device) -> Peaks:
+    model, run = workload.model, workload.run
+    if isinstance(run, TrainRun):
+        return peaks_of(Trainer(program_of(model, run, device), run, device), run)
+    assert isinstance(run, InferRun)
+    if isinstance(model, TransformerModel):
+        (share,) = telling_shares(model, ALONE)
+        return peaks_of_generation(Generation(share, run, device))
+    return peaks_of_pass(program_of(model, run, device), workspace_bytes(device.capability))
+
+
+def _with(found: Estimate, peaks: Peaks, *, trains: bool) -> Estimate:
     cached = max(peaks.reserved - found.allocated, 0)
+    when = "at the end of two simulated steps" if trains else "after a simulated pass"
     words = (
-        f"segments of {format_bytes(peaks.reserved)} at the end of two simulated steps; give or take "
+        f"segments of {format_bytes(peaks.reserved)} {when}; give or take "
         f"{format_bytes(peaks.segment)}, the largest segment of one"
     )
     ledger = msgspec.structs.replace(

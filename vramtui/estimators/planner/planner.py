@@ -18,6 +18,8 @@ from vramtui.estimators.planner.mitigations import Mitigation, mitigations_for
 CEILING = 1 << 24
 PROBES = 16
 MOST_CHANGES = 4
+# A nearer estimate is below the other by less than this; so many sets of changes are decided by it.
+NEAR, MOST_NEAR = 1.15, 12
 LENGTHS = ("run.sequence_length", "run.max_model_len")
 
 
@@ -90,10 +92,27 @@ class FitResult(NamedTuple):
 
 
 class Planner:
-    """Asks one estimator about variations of one workload on one card."""
+    """Asks one estimator about variations of one workload on one card.
 
-    def __init__(self, estimator: Estimator, workload: Workload, device: Device, gpus: int = 1) -> None:
+    Args:
+        estimator: what searches ask; takes a millisecond or two.
+        workload: the job as it is.
+        device: the card.
+        gpus: how many of them there are.
+        near: what decides where a search has come to, and on the workload as it is; may take a hundred times as
+            long. The first where there is none.
+    """
+
+    def __init__(
+        self,
+        estimator: Estimator,
+        workload: Workload,
+        device: Device,
+        gpus: int = 1,
+        near: Estimator | None = None,
+    ) -> None:
         self._estimator = estimator
+        self._nearest = near
         self._workload = workload
         self._device = device
         self._most_ranks = max(gpus, _ranks(workload))
@@ -106,11 +125,11 @@ class Planner:
             UserError: the workload cannot be estimated, or `key` is no whole number of it.
         """
         key = key or usual_key(self._workload)
-        now = self._answer(self._workload)
+        now = self._near(self._workload)
         if now.process is None:
             raise UserError(now.reason)
         cheapest = () if now.fits else self.cheapest()
-        with_them = None if cheapest is None else self._answer(_changed(self._workload, *cheapest)).process
+        with_them = None if cheapest is None else self._near(_changed(self._workload, *cheapest)).process
         return Plan(
             fits=now.fits,
             process=now.process,
@@ -135,39 +154,53 @@ class Planner:
         Raises:
             UserError: `key` is no whole number of the workload.
         """
-        return self._edge(self._workload, key)
+        return self._edge(self._workload, key, near=self._nearest is not None)
 
     def cheapest(self) -> tuple[Mitigation, ...] | None:
         """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
+        tries = MOST_NEAR
         for mitigations in _by_cost(self._mitigations):
             workload = _changed(self._workload, *mitigations)
-            if _ranks(workload) <= self._most_ranks and self._answer(workload).fits:
+            if _ranks(workload) > self._most_ranks:
+                continue
+            found = self._answer(workload)
+            if tries and self._nearest is not None and self._may_fit(found):
+                tries -= 1
+                found = self._near(workload)
+            if found.fits:
                 return mitigations
         return None
 
+    def _may_fit(self, found: FitResult) -> bool:
+        """Whether a nearer estimate could say that it fits."""
+        return found.process is not None and found.process <= self.room * NEAR
+
     def effects(self, before: int, key: str | None = None) -> Iterator[Effect]:
         """What each change would do to a process of `before` bytes, and the largest value of `key` then, if given."""
+        own = self._answer(self._workload).process if self._nearest is not None else None
+        nearer = before - own if own is not None else 0
         for mitigation in self._mitigations:
             workload = _changed(self._workload, mitigation)
             then = self._answer(workload)
             if then.process is None:
                 continue
+            size = then.process + nearer
             yield Effect(
                 mitigation=mitigation.name,
                 changes=mitigation.changes,
                 cost=mitigation.cost,
-                process=then.process,
-                frees=before - then.process,
-                fits=then.fits,
+                process=size,
+                frees=before - size,
+                fits=fits_in(size, self.room) if nearer else then.fits,
                 largest=None if key is None or key in mitigation.changes else self._edge(workload, key).largest,
             )
 
-    def _edge(self, workload: Workload, key: str) -> Edge:
+    def _edge(self, workload: Workload, key: str, *, near: bool = False) -> Edge:
         current = value_at(workload, key)
 
         @cache
         def answer(value: int) -> FitResult:
-            return self._answer(with_values(workload, {key: value}))
+            return (self._near if near else self._answer)(with_values(workload, {key: value}))
 
         def fits(value: int) -> bool:
             return answer(value).fits
@@ -175,7 +208,11 @@ class Planner:
         if not fits(1):
             one = answer(1)
             return Edge(key=key, largest=None, process=one.process, beyond=one.process, reason="not even 1 fits")
-        largest = largest_that(fits, max(current, 1))
+        if near:
+            rough = self._edge(workload, key).largest
+            largest = largest_from(fits, rough or max(current, 1))
+        else:
+            largest = largest_that(fits, max(current, 1))
         beyond = answer(largest + 1)
         reason = f"{largest + 1:,} does not fit" if beyond.process is not None else beyond.reason
         if largest >= CEILING:
@@ -185,14 +222,39 @@ class Planner:
             reason += f"; beyond the model's own {own:,}"
         return Edge(key=key, largest=largest, process=answer(largest).process, beyond=beyond.process, reason=reason)
 
-    def _answer(self, workload: Workload) -> FitResult:
+    def _near(self, workload: Workload) -> FitResult:
+        return self._answer(workload, self._nearest)
+
+    def _answer(self, workload: Workload, estimator: Estimator | None = None) -> FitResult:
         try:
-            found = self._estimator.estimate(workload, self._device)
+            found = (estimator or self._estimator).estimate(workload, self._device)
         except TooLarge as error:
             return FitResult(error.needed, fits=False, reason=str(error))
         except UserError as error:
             return FitResult(None, fits=False, reason=str(error))
         return FitResult(found.process, fits_in(found.process, self.room), error=found.error)
+
+
+def largest_from(fits: Callable[[int], bool], start: int) -> int:
+    """The largest number for which `fits` holds, which has to hold for 1, with few questions where it is near `start`.
+
+    Halved between one that fits and one that does not; of several edges one is found.
+    """
+    low, high, step = 1, CEILING + 1, 1
+    if fits(start):
+        low = start
+        while low + step <= CEILING and fits(low + step):
+            low, step = low + step, 2 * step
+        high = min(low + step, high)
+    else:
+        high = start
+        while high - step > 1 and not fits(high - step):
+            high, step = high - step, 2 * step
+        low = max(high - step, 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def largest_that(fits: Callable[[int], bool], start: int = 1) -> int:

@@ -51,7 +51,7 @@ class Generation:
         self.kept: GenerationCache = kept_cache(run, self.recipe.compute, self.length)
         self.tokens = run.batch_size * self.sequence
         buffers = buffers_of(share.model, self.recipe, eager=run.attention == "eager")
-        self.prompt = self._stages(self.sequence, 0)
+        self.prompt = self.stages(self.sequence, 0)
         self.program = Program(
             frozen=share_tensors(share),
             trained=(),
@@ -80,16 +80,16 @@ class Generation:
         if self.draft is not None:
             fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
         working = fed | {"workspaces": self.workspace}
-        prefill, within = prefilled(self.prompt), {HELD: self._held(self.sequence, 0)}
+        prefill, within = prefilled(self.prompt), {HELD: self.held_bytes(self.sequence, 0)}
         moments.note("prefill", 0, summed(fed, self._cached(prefill.early), within), end=False)
         moments.note("prefill", 0, summed(working, self._cached(prefill.late), within), end=False)
         moments.note("prefill", 0, summed(working, self._cached(prefill.end)))
         stages = list(self.prompt)
         if self.run.new_tokens > 1:
             cache = {KV_CACHE: self.cache_bytes(self.length)}
-            last = self._stages(1, self.length - 1)
+            last = self.stages(1, self.length - 1)
             stages += last
-            within = {HELD: self._held(1, self.length - 1)}
+            within = {HELD: self.held_bytes(1, self.length - 1)}
             moments.note("decode", 0, summed(working, cache, prefilled(last).late, within), end=False)
             moments.note("decode", 0, summed(working, cache))
         facts = self._facts(stages)
@@ -102,7 +102,7 @@ class Generation:
             return held
         return {**held, KV_CACHE: self.cache_bytes(self.sequence)}
 
-    def _stages(self, sequence: int, past: int) -> list[TapeStage]:
+    def stages(self, sequence: int, past: int) -> list[TapeStage]:
         """Embeddings, stretches of equal blocks, output layer; what of them is on this rank."""
         setting = Setting(
             recipe=self.recipe,
@@ -127,7 +127,7 @@ class Generation:
                 stages.append(TapeStage(tape, kind.count))
         return [*stages, TapeStage(writer.answer())] if self.share.ends else stages
 
-    def _held(self, sequence: int, past: int) -> int:
+    def held_bytes(self, sequence: int, past: int) -> int:
         """What transformers' forward() keeps in its variables: embeddings, what they know positions by, a mask.
 
         generate() numbers the positions of every sequence by itself, and says of each token whether it is padding.

@@ -8,6 +8,7 @@ from vramtui.estimators.analytic.ops.loss import output_and_loss
 from vramtui.estimators.analytic.ops.mla import latent_attention
 from vramtui.estimators.analytic.ops.moe import mixture
 from vramtui.estimators.analytic.ops.self_attention import self_attention
+from vramtui.estimators.analytic.sizes.precision import tied_sum
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
@@ -22,13 +23,18 @@ class Decoder:
         self.setting = setting
 
     def embeddings(self) -> Tape:
-        """Token and position embeddings; a tied weight's second gradient is added to the output layer's."""
+        """Token and position embeddings; a tied weight's gradient is added to the output layer's (`tied_sum`)."""
         writer = Writer(self.model, self.setting, EMBEDDINGS)
         tape, trained, itemsize = writer.tape, self.setting.trained, self.setting.recipe.stream
         table = self._gradient(self.model.vocab_size)
         tied = self.model.tie_word_embeddings
         x = tape.new(self.setting.tokens * self.model.hidden_size, itemsize, "token embeddings", tracked=trained)
-        tape.op([], [x], grad_bytes=0 if tied else table, backward_workspace=table if tied else 0)
+        tape.op(
+            [],
+            [x],
+            grad_bytes=0 if tied else table,
+            backward_pieces=tied_sum(table, self.setting.recipe) if tied else (),
+        )
         if self.model.position == "learned":
             one = self.setting.sequence * self.model.hidden_size
             places = tape.new(one, itemsize, "position embeddings", tracked=trained)

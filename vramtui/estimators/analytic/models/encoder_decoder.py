@@ -12,6 +12,7 @@ from vramtui.estimators.analytic.models.encoder_decoder_blocks import Blocks, Bl
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, STREAM, Cache
 from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
+from vramtui.estimators.analytic.sizes.precision import tied_sum
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.tape import Storage, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
@@ -44,7 +45,9 @@ class EncoderDecoder:
             x = self._heard(part, model.num_mel_bins)
         else:
             table = part.own("shared", model.vocab_size, model.d_model)
-            x = part.looked_up(self.batch * self.source * model.d_model, "words", 0, backward_workspace=table)
+            x = part.looked_up(
+                self.batch * self.source * model.d_model, "words", 0, backward_pieces=(table,) if table else ()
+            )
         x = self._positioned(part, x, self.source, model.max_source_positions, encoder=True)
         part.outlive(x, 2 if model.norm_embeddings else 1)  # BART's words and positions
         part.done(blocks.drop(part, x, "embedding dropout"))
@@ -63,7 +66,8 @@ class EncoderDecoder:
         table = part.own("shared", *shape) if self.heard else rounded(prod(shape) * part.ops.parameter)
         table, tied = table if net.training else 0, model.tie_word_embeddings
         numel = self.batch * side.tokens * model.d_model
-        x = part.looked_up(numel, "words", 0 if tied else table, backward_workspace=table if tied else 0)
+        pieces = tied_sum(table, net.recipe) if tied and table else ()
+        x = part.looked_up(numel, "words", 0 if tied else table, backward_pieces=pieces)
         x = self._positioned(part, x, side.tokens, model.max_target_positions, encoder=False)
         blocks = Blocks(model, net, side)
         part.outlive(x)

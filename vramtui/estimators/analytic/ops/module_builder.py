@@ -1,6 +1,6 @@
 """What the writers of encoders, encoder-decoders and diffusion models share: parts, their parameters, their tapes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 import msgspec
@@ -12,7 +12,7 @@ from vramtui.core.schema.workload import InferRun, Lora, TrainRun
 from vramtui.estimators.analytic.ops.decoder_builder import ADAPTERS
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.parameters import Parameter
-from vramtui.estimators.analytic.sizes.precision import recipe
+from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
@@ -214,12 +214,13 @@ class ModuleBuilder:
     def embedding(self, rows: int, width: int, numel: int, module: str, *, tied: bool = False) -> Tensor:
         """Rows looked up in a table; the gradient of a `tied` table is added to the output layer's."""
         table = self.own(module, rows, width)
-        return self.looked_up(numel, module, 0 if tied else table, backward_workspace=table if tied else 0)
+        pieces = tied_sum(table, self.net.recipe) if tied else ()
+        return self.looked_up(numel, module, 0 if tied else table, backward_pieces=pieces)
 
-    def looked_up(self, numel: int, label: str, grad_bytes: int, *, backward_workspace: int = 0) -> Tensor:
+    def looked_up(self, numel: int, label: str, grad_bytes: int, *, backward_pieces: Sequence[int] = ()) -> Tensor:
         """A parameter, or rows of one, as a tensor of its own."""
-        out = self.ops.tape.new(numel, self.ops.parameter, label, tracked=grad_bytes + backward_workspace > 0)
-        self.ops.tape.op([], [out], grad_bytes=grad_bytes, backward_workspace=backward_workspace)
+        out = self.ops.tape.new(numel, self.ops.parameter, label, tracked=grad_bytes + sum(backward_pieces) > 0)
+        self.ops.tape.op([], [out], grad_bytes=grad_bytes, backward_pieces=backward_pieces)
         return out
 
     def keep(self, x: Tensor) -> None:

@@ -214,6 +214,33 @@ def adapter_tensors(model: TransformerModel, lora: Lora) -> tuple[Parameter, ...
     return tuple(tensors)
 
 
+# What families of transformers call a linear layer, as peft's `target_modules` has it, beside the names used here.
+_NAMES_ELSEWHERE: dict[str, tuple[tuple[str, ...], ...]] = {
+    "query_key_value": (("qkv_proj",), ("q_proj", "k_proj", "v_proj")),
+    "Wqkv": (("qkv_proj",), ("q_proj", "k_proj", "v_proj")),
+    "c_attn": (("qkv_proj",), ("q_proj", "k_proj", "v_proj")),
+    "dense": (("o_proj",),),
+    "out_proj": (("o_proj",),),
+    "dense_h_to_4h": (("up_proj",),),
+    "dense_4h_to_h": (("down_proj",),),
+    "c_fc": (("up_proj",),),
+    "fc1": (("up_proj",),),
+    "fc2": (("down_proj",),),
+    "fc_in": (("up_proj",),),
+    "fc_out": (("down_proj",),),
+}
+
+
+def own_names(model: TransformerModel, lora: Lora) -> Lora:
+    """The adapters with their layers named as here, where the model's family calls them otherwise."""
+    shapes = linear_shapes(model)
+    found: list[str] = []
+    for target in lora.target_modules:
+        known = () if target in shapes else _NAMES_ELSEWHERE.get(target, ())
+        found += next((names for names in known if shapes.keys() >= set(names)), (target,))
+    return msgspec.structs.replace(lora, target_modules=tuple(dict.fromkeys(found)))
+
+
 def check_shapes(model: TransformerModel) -> None:
     """Refuse shapes that cannot be.
 

@@ -1,6 +1,6 @@
 """Bytes held by group while a pass is replayed, and the fullest moment of it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 BytesByGroup = dict[str, int]
@@ -25,8 +25,8 @@ class ReplayListener(Protocol):
         """A matrix product runs."""
         ...
 
-    def look(self, workspace: int) -> None:
-        """An operator runs, with `workspace` bytes of its own."""
+    def look(self, workspace: int, pieces: Sequence[int] = ()) -> None:
+        """An operator runs, with `workspace` bytes of its own and more in `pieces`."""
         ...
 
     def repeat(self, once: Callable[[], None], count: int) -> None:
@@ -69,8 +69,9 @@ class Meter:
         """A matrix product runs: from here on the thread has its workspace."""
         self.multiplied = True
 
-    def look(self, workspace: int) -> None:
-        """Note the moment if it is the fullest so far, with `workspace` bytes of an operator's own beside."""
+    def look(self, workspace: int, pieces: Sequence[int] = ()) -> None:
+        """Note the moment if it is the fullest so far, with an operator's own bytes beside."""
+        workspace += sum(pieces)
         total = self.total + workspace
         if self.multiplied:
             if total > self.late[0]:

@@ -165,7 +165,7 @@ def _gradients(
             _drop(storage, meter)
     fresh = [(tensor, _own(tensor, meter) if own else _passed_on(arrived, meter)) for tensor, own in node.flows]
     meter.take(BACKWARD if accumulate else GRADIENTS, node.grad_bytes)
-    meter.look(node.backward_workspace)
+    meter.look(node.backward_workspace, node.backward_pieces)
     saved = () if node.hands_over else node.saves
     if recomputed:
         _let_go(saved, meter)

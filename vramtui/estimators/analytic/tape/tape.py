@@ -45,13 +45,14 @@ class Node:
         saves: storages autograd keeps until its backward has run.
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
         grad_bytes: bytes of parameter gradients its backward makes.
-        backward_workspace: bytes needed only meanwhile.
+        backward_workspace: bytes needed only meanwhile; `backward_pieces` of them in blocks of their own.
         sum_workspace: bytes needed afterwards, when a bias's gradient is summed.
         hands_over: what it saved are the gradients themselves, made in the forward pass.
         lets_go: storages whose last use in the forward pass this is.
     """
 
     __slots__ = (
+        "backward_pieces",
         "backward_workspace",
         "flows",
         "gemm",
@@ -74,6 +75,7 @@ class Node:
         self.flows: Sequence[tuple[Tensor, bool]] = ()
         self.grad_bytes = 0
         self.backward_workspace = 0
+        self.backward_pieces: Sequence[int] = ()
         self.sum_workspace = 0
         self.gemm = False
         self.hands_over = False
@@ -126,6 +128,7 @@ class Tape:
         grad_bytes: int = 0,
         workspace: int = 0,
         backward_workspace: int = 0,
+        backward_pieces: Sequence[int] = (),
         sum_workspace: int = 0,
         gemm: bool = False,
         hands_over: bool = False,
@@ -150,6 +153,7 @@ class Tape:
         node.uses = used + made
         node.workspace = workspace
         node.backward_workspace = backward_workspace
+        node.backward_pieces = backward_pieces
         node.sum_workspace = sum_workspace
         node.gemm = gemm
         node.hands_over = hands_over

@@ -1,4 +1,4 @@
-"""A training job's requests in the order of its tapes, played to the simulated caching allocator."""
+"""A job's requests in the order of its tapes, played to the simulated caching allocator; those of training."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,6 +9,7 @@ import msgspec
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.allocator import CachingAllocator
 from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStage, backward, forward
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, rounded, segment_bytes
@@ -47,10 +48,10 @@ class Journal:
         """Note that the thread needs its workspace."""
         self.steps.append(("", 0, ""))
 
-    def look(self, workspace: int) -> None:
+    def look(self, workspace: int, pieces: Sequence[int] = ()) -> None:
         """An operator's own bytes come and go."""
-        if workspace:
-            self.steps += [(SCRATCH, workspace, ""), (SCRATCH, -workspace, "")]
+        sizes = [size for size in (workspace, *pieces) if size]
+        self.steps += [(SCRATCH, size, "") for size in sizes] + [(SCRATCH, -size, "") for size in sizes]
 
     def repeat(self, once: Callable[[], None], count: int) -> None:
         """`once` as often as it happens, from one call."""
@@ -60,15 +61,15 @@ class Journal:
 
 
 class SimulatedJob:
-    """Plays one training job to an allocator. Blocks of one group and size are let go newest first."""
+    """Plays one job to an allocator. Blocks of one group and size are let go newest first."""
 
-    def __init__(self, trainer: Trainer) -> None:
-        self.trainer = trainer
+    def __init__(self, program: Program, workspace: int) -> None:
+        self.program, self.workspace = program, workspace
         self.allocator = CachingAllocator(ROOM)
         self.largest = 0
         self.live: dict[tuple[str, int], list[int]] = {}
-        self.asked = _asked(trainer.program.stages)
-        self.pairs = _pairs(trainer.program.trained, trainer.program.recipe.weights)
+        self.asked = _asked(program.stages)
+        self.pairs = _pairs(program.trained, program.recipe.weights)
 
     def play(self, steps: Sequence[Step], thread: str) -> None:
         """A pass of one thread, whose first matrix product takes its workspace."""
@@ -87,11 +88,17 @@ class SimulatedJob:
                 if blocks:
                     allocator.free(blocks.pop())
             elif not live.get((thread, 0)):
-                live[thread, 0] = [allocator.malloc(self.trainer.workspace)]
+                live[thread, 0] = [allocator.malloc(self.workspace)]
 
     def take(self, name: str, sizes: Iterable[int]) -> None:
         """Requests of these sizes under one name."""
         self.live.setdefault((name, 0), []).extend(self.allocator.malloc(size) for size in sizes if size)
+
+    @property
+    def peaks(self) -> "Peaks":
+        """What the allocator's counters say so far."""
+        stats = self.allocator.stats
+        return Peaks(stats.peak_allocated, stats.peak_reserved, max(LARGE_SEGMENT, segment_bytes(self.largest)))
 
     def drop(self, name: str) -> None:
         """Let go of everything under a name."""
@@ -123,7 +130,7 @@ def _pairs(trained: Sequence[Parameter], itemsize: int) -> dict[int, tuple[int, 
     return {size: pair for size, pair in found.items() if size not in {rounded(t.numel * itemsize) for t in trained}}
 
 
-def _spread(total: int, tensors: Sequence[Parameter]) -> Iterator[int]:
+def spread(total: int, tensors: Sequence[Parameter]) -> Iterator[int]:
     """`total` bytes over all of the tensors by their sizes, a layer's beside each other.
 
     `total` counts blocks, so that a whole number of bytes for each element is a little more in it.
@@ -163,18 +170,17 @@ class Peaks(msgspec.Struct, frozen=True):
 
 def peaks_of(trainer: Trainer, run: TrainRun) -> Peaks:
     """The peaks of two steps; from then on each asks for the same."""
-    job = SimulatedJob(trainer)
+    job = SimulatedJob(trainer.program, trainer.workspace)
     _two_steps(job, trainer, run)
-    stats = job.allocator.stats
-    return Peaks(stats.peak_allocated, stats.peak_reserved, max(LARGE_SEGMENT, segment_bytes(job.largest)))
+    return job.peaks
 
 
 def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
     program, recipe = trainer.program, trainer.program.recipe
-    job.take("frozen", _spread(trainer.weights.bytes - trainer.gradients.bytes, program.frozen))
+    job.take("frozen", spread(trainer.weights.bytes - trainer.gradients.bytes, program.frozen))
     job.take("weights", (size * recipe.weights for size in _ordered(program.trained)))
     job.take("buffers", [program.buffers])
-    job.take("master", _spread(trainer.master.bytes, program.trained))
+    job.take("master", spread(trainer.master.bytes, program.trained))
     if trainer.states.from_build:
         _states(job, trainer)
     first = _micro_batch(program.stages, accumulate=False)
@@ -191,7 +197,7 @@ def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
         if not step and not trainer.states.from_build:
             _states(job, trainer)
         for size in (trainer.master.bytes, trainer.states.step):
-            job.take("step", _spread(size, program.trained))
+            job.take("step", spread(size, program.trained))
         job.drop("step")
         job.drop(GRADIENTS)
 
@@ -205,5 +211,5 @@ def _micro_batch(stages: Sequence[TapeStage], *, accumulate: bool) -> tuple[list
 
 def _states(job: SimulatedJob, trainer: Trainer) -> None:
     each = max(trainer.states.count // max(trainer.gradients.count, 1), 1)
-    sizes = list(_spread(trainer.states.bytes, trainer.program.trained))
+    sizes = list(spread(trainer.states.bytes, trainer.program.trained))
     job.take("optimizer", (-(-size // each) for size in sizes for _ in range(each)))

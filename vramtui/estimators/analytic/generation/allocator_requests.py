@@ -1,0 +1,63 @@
+"""What a model that only answers asks of the caching allocator: one pass, or a prompt and the tokens after it."""
+
+from collections.abc import Sequence
+
+from vramtui.estimators.analytic.generation.decoder import Generation
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.replay import STAYS, TapeStage, forward
+from vramtui.estimators.analytic.training.allocator_requests import Journal, Peaks, SimulatedJob, Step, spread
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+
+# New tokens whose growing keys and values are followed one by one; by then segments have found their sizes.
+FOLLOWED = 32
+
+
+def peaks_of_pass(program: Program, workspace: int) -> Peaks:
+    """The peaks of one forward pass."""
+    job = _built(program, workspace)
+    job.play(_pass(program.stages), "main")
+    return job.peaks
+
+
+def peaks_of_generation(generation: Generation) -> Peaks:
+    """The peaks of the prompt and of the tokens after it."""
+    job = _built(generation.program, generation.workspace)
+    job.take("held", [generation.held_bytes(generation.sequence, 0)])
+    job.play(_pass(generation.prompt), "main")
+    job.drop("held")
+    new = generation.run.new_tokens - 1
+    if new > 0 and generation.kept.grows:
+        for token in range(1, min(new, FOLLOWED)):
+            _grow(job, generation.sequence + token - 1, generation.sequence + token)
+    if new > 0:
+        job.take("held", [generation.held_bytes(1, generation.length - 1)])
+        job.play(_pass(generation.stages(1, generation.length - 1)), "main")
+    return job.peaks
+
+
+def _built(program: Program, workspace: int) -> SimulatedJob:
+    job = SimulatedJob(program, workspace)
+    job.take("frozen", spread(program.weights.bytes, program.frozen))
+    job.take("buffers", [program.buffers])
+    job.take("inputs", [program.inputs])
+    return job
+
+
+def _pass(stages: Sequence[TapeStage]) -> list[Step]:
+    journal = Journal()
+    forward(stages, journal, training=False)
+    return journal.steps
+
+
+def _grow(job: SimulatedJob, before: int, after: int) -> None:
+    """Every layer's keys and values with one token more: torch.cat makes the longer tensor before the old one goes."""
+    grown: dict[tuple[str, int], list[int]] = {}
+    for (group, size), blocks in list(job.live.items()):
+        if group != STAYS or not size:
+            continue
+        longer = rounded(size * after // before)
+        for block in blocks:
+            grown.setdefault((group, longer), []).append(job.allocator.malloc(longer))
+            job.allocator.free(block)
+        del job.live[group, size]
+    job.live.update(grown)
