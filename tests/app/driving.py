@@ -1,6 +1,6 @@
 """Running the dashboard in a test: given samples, a frozen clock, and nothing left to chance."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from textual.pilot import Pilot
@@ -51,6 +51,7 @@ async def dashboard(
     sampler: FastSampler | None = None,
     experiment: RunExperiment | None = None,
     derived: DerivedPresets | None = None,
+    keep_settings: Callable[[Mapping[str, object]], None] | None = None,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -63,7 +64,14 @@ async def dashboard(
         preset=preset,
         estimator=estimator or RoundEstimator(),
         settings=settings,
-        services=Services(save=save, tracer=tracer, sampler=sampler, experiment=experiment, derived=derived),
+        services=Services(
+            save=save,
+            tracer=tracer,
+            sampler=sampler,
+            experiment=experiment,
+            derived=derived,
+            keep_settings=keep_settings,
+        ),
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:
         await give(app, pilot, *samples)

@@ -96,7 +96,7 @@ def test_a_style_is_changed_by_what_differs() -> None:
     red, red_on_blue = Style(color="red"), Style(color="red", bgcolor="blue")
     assert transition(red, red_on_blue, ColorSystem.STANDARD) == "\x1b[44m"
     assert transition(red_on_blue, red, ColorSystem.STANDARD) == "\x1b[49m"
-    assert transition(red, Style(color="red", bold=True), ColorSystem.STANDARD) == "\x1b[0;1;31m"
+    assert transition(red, Style(color="red", bold=True), ColorSystem.STANDARD) == "\x1b[1m"
     assert transition(red, None, ColorSystem.STANDARD) == "\x1b[m"
 
 

@@ -1,12 +1,13 @@
 """Which columns the process table has, and what stands in them."""
 
 import re
+from collections.abc import Mapping
 
 import msgspec
 import pytest
 
 from tests.app import moments
-from tests.app.driving import dashboard, give, screen_text
+from tests.app.driving import dashboard, give, screen_text, settle
 from vramtui.app.state.view import ProcessRow
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
@@ -90,6 +91,39 @@ async def test_without_a_prediction_there_are_no_columns_and_no_panel_for_one() 
         assert app.screen.query_one(EstimatePanel).display
         await give(app, pilot, busy(2))
         assert "PREDICT" in screen_text(app)  # once there, it stays
+
+
+def test_columns_that_not_every_host_has_come_with_the_first_value() -> None:
+    assert not {"sm", "job"} & set(names(200))
+    shown = [column.name for column in columns_for(200, 200, predicts=False, rare=frozenset({"sm", "job"}))]
+    assert {"sm", "cpu", "host", "time", "job"} <= set(shown)
+    process = moments.process(7, GIB, "x", sm_percent=37, container="slurm 4711")
+    card = moments.gpu(0, process)
+    row = ProcessRow("process", process_key("h", card, process), card, GIB, GIB, process)
+    line = row_strip(columns_for(120, 120, ("pid", "sm", "job", "command")), row, PALETTE, 120, None).text
+    assert re.search(r"7 +37 +slurm 4711 +x", line)
+
+
+async def test_columns_are_chosen_live_and_kept() -> None:
+    kept: list[Mapping[str, object]] = []
+    async with dashboard([busy()], (120, 35), keep_settings=kept.append) as (app, pilot):
+        table = app.screen.query_one(ProcessTable)
+        before = table.column_names()
+        await pilot.press("f", "down", "space")
+        await settle(app, pilot)
+        assert table.column_names() == [name for name in before if name != "gpu"]
+        await pilot.press("escape")
+        await settle(app, pilot)
+        assert table.column_names() == before
+        assert kept == []
+        await pilot.press("f", "space", "down", "space", "enter")
+        await settle(app, pilot)
+        wanted = tuple(name for name in before if name not in {"pid", "gpu"})
+        assert (tuple(table.column_names()), kept) == (wanted, [{"columns.processes": wanted}])
+        await pilot.press("f", "a")
+        await settle(app, pilot)
+        assert table.column_names() == before
+        assert kept[1:] == [{"columns.processes": None}]
 
 
 async def test_a_row_that_stays_as_it_was_moves_into_new_columns() -> None:

@@ -7,10 +7,12 @@ import pwd
 import time
 from typing import Any
 
+from . import containers
 from .nvml import plain
 from .ranks import LONGEST, rank_of
 
 LONGEST_COMMAND = 4096
+LASTING = ("name", "started_at", "user", "command", "rank", "container")
 HOST_NAMESPACE = "pid:[4026531836]"
 
 
@@ -57,7 +59,7 @@ class Processes:
         if state == "running":
             row["host_memory"] = int(rest[21]) * self.page
         self._introduce(pid, name, row)
-        self._last[pid] = {key: row[key] for key in ("name", "started_at", "user", "command", "rank") if key in row}
+        self._last[pid] = {key: row[key] for key in LASTING if key in row}
         return row
 
     def keep(self, pids: set[int]) -> None:
@@ -80,6 +82,9 @@ class Processes:
         rank = rank_of(read_file(f"/proc/{pid}/environ", LONGEST), os.uname().nodename)
         if rank is not None:
             row["rank"] = rank
+        container = containers.container_of(read_file(f"/proc/{pid}/cgroup", containers.LONGEST))
+        if container is not None:
+            row["container"] = container
 
     def _gone(self, pid: int) -> dict[str, Any]:
         if self.private:

@@ -103,7 +103,9 @@ class Dashboard(App[None]):
         session = session_of(source, services, predictor, self.settings)
         self.state = DashboardState(session, hint, self.settings.columns)
         self.notices = NoticeLine(self, now)
-        self.shared = AppContext(self, self.state, self.redraw, self.screens, now, interval, self.notices)
+        self.shared = AppContext(
+            self, self.state, self.redraw, self.screens, now, interval, self.notices, services.keep_settings
+        )
         self.parts = Features(
             self.shared,
             services,
@@ -381,8 +383,7 @@ class Dashboard(App[None]):
 
         def chosen(name: str | None) -> None:
             if name is not None:
-                kept = f'theme = "{name}" under [dashboard] in config.toml keeps it'
-                self.notify(f"{name} until you quit; {kept}", markup=False)
+                self.shared.keep({"dashboard.theme": name})
 
         self.push_screen(ThemeChooser(self.colours.themes(), self.theme, self.colours.show), chosen)
 

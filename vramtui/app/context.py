@@ -1,6 +1,6 @@
 """What the dashboard hands to each of its features."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from textual.app import App
@@ -9,6 +9,7 @@ from vramtui.app.redraw import RedrawThrottle
 from vramtui.app.screens import ScreenRouter
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.ui.notice_line import NoticeLine
+from vramtui.core.base.errors import UserError
 
 CHOOSE_PRESET = "Choose a preset first: p"
 
@@ -25,6 +26,7 @@ class AppContext:
         clock: seconds since the epoch; tests freeze it.
         interval: seconds between reads.
         notices: what was said lately.
+        keep_settings: sets values in the settings file, by their dotted keys; raises UserError where it cannot.
     """
 
     app: App[None]
@@ -34,3 +36,16 @@ class AppContext:
     clock: Callable[[], float]
     interval: float
     notices: NoticeLine
+    keep_settings: Callable[[Mapping[str, object]], None] | None = None
+
+    def keep(self, values: Mapping[str, object]) -> None:
+        """Keep these in the settings file, and say so; None takes a key away."""
+        if self.keep_settings is None:
+            self.app.notify("Applies until you quit.", timeout=3, markup=False)
+            return
+        try:
+            self.keep_settings(values)
+        except UserError as error:
+            self.app.notify(f"Applies until you quit. {error}", severity="error", markup=False)
+        else:
+            self.app.notify("Kept in the settings (vramtui config show).", timeout=3, markup=False)

@@ -1,6 +1,6 @@
 """What the dashboard uses of the outside world, handed in once by whoever starts it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ class Services:
         derived: finds presets for processes that none matches.
         fleet: several hosts, of which the source is the current one; None where there is one.
         view_only: nothing may be signalled, traced, edited or written, whatever else is here.
+        keep_settings: sets values in the settings file, by their dotted keys; raises UserError where it cannot.
         peaks: peaks up to a time that no sample shows, as another host tells them.
         refiner: simulates the cached memory of what is looked at, beside the screen.
     """
@@ -67,6 +68,7 @@ class Services:
     peaks: "RecordedPeaks | None" = None
     fleet: "Fleet | None" = None
     view_only: bool = False
+    keep_settings: "Callable[[Mapping[str, object]], None] | None" = None
     refiner: "Refiner | None" = None
 
     def predictor(

@@ -27,7 +27,7 @@ EXAMPLE = """\
 
 [columns]
 # processes = ["pid", "gpu", "user", "now", "peak", "command"]  # by default as many as the width allows; all of them:
-#             pid gpu user type now peak predicted delta cpu host time command
+#             pid gpu user type now peak predicted delta sm cpu host time job command (f in the dashboard)
 # group = "none"          # or job, user, gpu: one row for each, which opens (b in the dashboard)
 # bookkeeping = false     # true: what drivers keep and small remainders have rows of their own
 

@@ -12,6 +12,7 @@ from textual.widgets import Input, OptionList, SelectionList, Static
 from textual.widgets.option_list import Option
 from textual.widgets.selection_list import Selection
 
+from vramtui.app.ui.check_list import CheckList
 from vramtui.app.ui.dialog import TextWindow, Window
 from vramtui.core.base.text import printable
 from vramtui.presets.importers.file_offers import Offer
@@ -224,7 +225,7 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
         """The offers, the name, and room for what is wrong."""
         yield Static(Content("Values found; select those to use:"))
         wide = min(52, max((len(_said(offer)) for offer in self._offers), default=0))
-        yield SelectionList[int](
+        yield CheckList[int](
             *(Selection(_line(offer, wide), at, initial_state=True) for at, offer in enumerate(self._offers))
         )
         if self._notes:

@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Input, SelectionList, Static
 from textual.widgets.selection_list import Selection
 
+from vramtui.app.ui.check_list import CheckList
 from vramtui.app.ui.dialog import Window
 from vramtui.core.schema.settings import FORMATS, Format, SnapshotSettings
 
@@ -43,7 +44,7 @@ class SaveOptions(Window[SnapshotSettings]):
         """Formats, folder, and room for what is wrong with them."""
         chosen = self._settings.formats
         yield Static(Content("What `s` writes:"))
-        yield SelectionList[Format](
+        yield CheckList[Format](
             *(Selection(Content(TITLES[name]), name, name in chosen, id=name) for name in FORMATS), id="formats"
         )
         yield Static(Content("Folder (empty: where vramtui was started):"))

@@ -23,7 +23,10 @@ READING = (
 # The long list of Watch by task; what is in none of them stands under the screen's own title.
 TASKS = {
     "watch.": (
-        ("Rows", ("filter", "sort_before", "sort_next", "reverse", "group", "unfold", "fold", "let_go", "pause")),
+        (
+            "Rows",
+            ("filter", "sort_before", "sort_next", "reverse", "group", "columns", "unfold", "fold", "let_go", "pause"),
+        ),
         ("Estimate", ("presets", "edit", "edit_outside", "match", "explain", "undo", "apply")),
         ("Try a change", ("batch_less", "batch_more", "seq_less", "seq_more")),
         ("Save, copy, signal", ("snapshot", "snapshot_options", "copy_pid", "copy_command", "signal")),

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from vramtui.app.state.grouped_rows import GroupChoice
 from vramtui.app.state.memory_series import series
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
+from vramtui.app.state.row import rare_columns
 from vramtui.app.state.run_fields import changes_of, first_of, step
 from vramtui.app.state.silence import silent
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
@@ -43,6 +44,7 @@ class DashboardState:
         self._settings = columns or ColumnSettings()
         self.columns: tuple[SortColumn, ...] = self._settings.processes or ()
         self._predicts = False
+        self._rare: frozenset[SortColumn] = frozenset()
         self.groups = GroupChoice(self._settings.group)
         # The order that rows keep while somebody looks at one of them.
         self._held: FrozenOrder | None = None
@@ -238,6 +240,7 @@ class DashboardState:
         grouped = self.groups.take(rows, largest_first=self.sort == "now" and not self.reverse and self._held is None)
         at, chosen = self._follow()
         matched = predicted.rows()
+        self._rare = rare_columns(sample, self._rare)
         self._predicts = self._predicts or any(row.predicted is not None for row in matched)
         shown = self._panel(chosen, matched)
         return View(
@@ -248,6 +251,7 @@ class DashboardState:
             columns=self.columns,
             group=self.groups.by,
             predicts=self._predicts,
+            rare=self._rare,
             bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,
             chosen_at=at,

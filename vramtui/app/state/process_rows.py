@@ -4,7 +4,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, overload
 
-from vramtui.app.state.row import KIND_ORDER, exited_rows, last_answer, process_row, remainders, worth_a_row
+from vramtui.app.state.row import KIND_ORDER, as_shown, exited_rows, last_answer, process_row, remainders, worth_a_row
 from vramtui.app.state.view import HeldTotals, ProcessRow, RowId
 from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
@@ -145,9 +145,9 @@ class ProcessRows(Sequence[ProcessRow]):
             part = self.parts[bisect_right(self._starts, at) - 1]
             within = at - part.start
             if within < len(part.processes):
-                return (KIND_ORDER["process"], -(part.processes[within].used_memory or 0))
+                return (KIND_ORDER["process"], -as_shown(part.processes[within].used_memory or 0))
         row = self[at]
-        return (KIND_ORDER[row.kind], -(row.now or 0))
+        return (KIND_ORDER[row.kind], -as_shown(row.now or 0))
 
     def settle(self) -> None:
         """Make every row now, before the history changes."""

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from vramtui.app.state.view import ProcessRow, SortColumn
-from vramtui.core.base.units import MIB, format_bytes
+from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.history import History, Track
 from vramtui.core.observation.readings import Absence, Gpu, Host, Process, Reading, Sample
@@ -86,6 +86,21 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     return rows
 
 
+def job_id(process: Process) -> str | None:
+    """The job that a process is a rank of, or else the container or Slurm job that it runs in."""
+    return process.container if process.rank is None else process.rank.job
+
+
+def rare_columns(sample: Sample, known: frozenset[SortColumn]) -> frozenset[SortColumn]:
+    """The columns of which a process of `sample` has a value and others may have none; those that are `known` stay."""
+    if len(known) == 2:
+        return known
+    processes = [process for gpu in sample.gpus for process in gpu.processes]
+    found: list[SortColumn] = ["sm"] if any(process.sm_percent is not None for process in processes) else []
+    found += ["job"] if any(job_id(process) is not None for process in processes) else []
+    return known.union(found)
+
+
 def worth_a_row(row: ProcessRow) -> bool:
     """Whether what else a GPU holds is shown as a row. What the driver keeps is in every GPU's bar already, and what
     MIG instances hold stands in the instances' own rows.
@@ -109,8 +124,18 @@ def exited_rows(sample: Sample, history: History) -> list[ProcessRow]:
     return rows
 
 
+def as_shown(count: int) -> int:
+    """Tenths of a GiB, as sizes stand in the table: rows that show the same keep their places while bytes come and go.
+    """
+    return round(10 * count / GIB)
+
+
+def _shown(count: int | None) -> int | None:
+    return None if count is None else as_shown(count)
+
+
 def _by_gpu(row: ProcessRow) -> tuple[int, str, int, int]:
-    return (row.gpu.index, row.gpu.mig_parent or "", KIND_ORDER[row.kind], -(row.now or 0))
+    return (row.gpu.index, row.gpu.mig_parent or "", KIND_ORDER[row.kind], -as_shown(row.now or 0))
 
 
 def _pid(row: ProcessRow) -> int | None:
@@ -129,14 +154,16 @@ SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "pid": _pid,
     "gpu": _by_gpu,
     "user": _fact("user"),
-    "now": lambda row: row.now,
-    "peak": lambda row: row.peak,
-    "predicted": lambda row: row.predicted,
+    "now": lambda row: _shown(row.now),
+    "peak": lambda row: _shown(row.peak),
+    "predicted": lambda row: _shown(row.predicted),
     "delta": lambda row: row.fraction,
     "type": _fact("type"),
+    "sm": _fact("sm_percent"),
     "cpu": _fact("cpu_percent"),
     "host": _fact("host_memory"),
     "time": lambda row: row.minutes,
+    "job": lambda row: job_id(row.process) if row.process is not None else None,
     "command": lambda row: (row.process.command or row.process.name) if row.process is not None else None,
 }
 

@@ -190,7 +190,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
     `reported` is what the chosen process tells of itself where it has no preset.
     `stale` is how many seconds ago the source answered last, where that is longer than it should be.
     `totals` stand below the rows. `columns` are those that a person asked for, none where the width decides, and
-    `predicts` says that a process has had a prediction, so that there are columns for it.
+    `predicts` says that a process has had a prediction, so that there are columns for it; `rare` are columns of which
+    not every host has values, and this one has.
     `held` says that rows keep their order because one was chosen by hand.
     `history_error` says why runs are not written down. `has_fleet` says that there are other hosts beside this one.
     """
@@ -202,6 +203,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     columns: tuple[SortColumn, ...] = ()
     group: Grouping = "none"
     predicts: bool = False
+    rare: frozenset[SortColumn] = frozenset()
     bars: tuple[GpuBar, ...] = ()
     chosen: ProcessRow | None = None
     chosen_at: int = 0

@@ -6,6 +6,7 @@ laid over the remembered cells, and what is left is cursor moves, changes of sty
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from rich.cells import get_character_cell_size
 from rich.color import ColorSystem
@@ -21,6 +22,10 @@ NOTHING: Cell = ("\0", None)
 OBEYED = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)])
 # Rewriting up to this many unchanged cells is shorter than the escape sequence that jumps over them.
 JUMP = 4
+# As many stretches of one style are put in order by their styles.
+FEW = 500
+# Of bars and graphs. All that is drawn here takes them for one column each.
+BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))
 
 
 class Frame:
@@ -48,7 +53,7 @@ class Frame:
             pieces = iter(update.pieces)
         else:
             return update
-        writer = _Writer(console._color_system or ColorSystem.TRUECOLOR)  # noqa: SLF001 - its public name is a string
+        writer = _Writer(console._color_system or ColorSystem.TRUECOLOR, size[0])  # noqa: SLF001 - its public name is a string
         for y, x, strip in pieces:
             if 0 <= y < size[1]:
                 self._lay(writer, y, x, _cells(strip))
@@ -70,37 +75,88 @@ class Frame:
         line[x:stop] = cells
 
 
-class _Writer:
-    """Collects what is sent: it knows where the cursor is and which style is on."""
+class _Stretch(NamedTuple):
+    """Text of one style that is to be written from one place on."""
 
-    def __init__(self, color_system: ColorSystem) -> None:
+    y: int
+    x: int
+    columns: int
+    text: str
+    style: Style | None
+
+
+class _Writer:
+    """Collects what is sent, and sends it in the order that takes the fewest bytes.
+
+    A true colour takes 20 bytes and a move of the cursor at most 9: where few cells change, all of one style are
+    written before those of the next. More of them are written line by line, as they are seen.
+    """
+
+    def __init__(self, color_system: ColorSystem, width: int) -> None:
         self._color_system = color_system
-        self._out: list[str] = []
-        self._at: tuple[int, int] | None = None
-        self._style: Style | None = None
+        self._width = width
+        self._stretches: list[_Stretch] = []
 
     def write(self, y: int, x: int, cells: list[Cell]) -> None:
-        self._move(y, x)
-        for text, style in cells:
-            if style is not self._style:
-                self._out.append(transition(self._style, style, self._color_system))
-                self._style = style
-            self._out.append(text)
-        self._at = (y, x + len(cells))
-
-    def _move(self, y: int, x: int) -> None:
-        if self._at == (y, x):
-            return
-        if self._at is not None and self._at[0] == y and x > self._at[1]:
-            self._out.append(f"\x1b[{x - self._at[1]}C")
-        else:
-            self._out.append(f"\x1b[{y + 1};{x + 1}H")
+        start = 0
+        for at in range(1, len(cells) + 1):
+            if at == len(cells) or (cells[at][1] is not cells[start][1] and cells[at][0]):
+                text = "".join(character for character, _ in cells[start:at])
+                self._stretches.append(_Stretch(y, x + start, at - start, text, cells[start][1]))
+                start = at
 
     def finish(self) -> "CompositorUpdate | None":
-        if not self._out:
+        if not self._stretches:
             return None
-        self._out.append(transition(self._style, None, self._color_system))
-        return _Ready("".join(self._out))
+        made = self._text(self._stretches)
+        if len(self._stretches) <= FEW:
+            by_style: dict[Style | None, list[_Stretch]] = {}
+            for one in self._stretches:
+                by_style.setdefault(one.style, []).append(one)
+            # Those with the same attributes and background beside each other: between them only the colour changes.
+            order = sorted(by_style.items(), key=lambda kind: _by_background(kind[0], self._color_system))
+            made = min(made, self._text([one for _, kind in order for one in kind]), key=len)
+        return _Ready(made)
+
+    def _text(self, stretches: Iterable[_Stretch]) -> str:
+        out: list[str] = []
+        style: Style | None = None
+        at: tuple[int, int] | None = None
+        # Terminals disagree about how wide some characters are, and at the margin a cursor stands on the last column.
+        is_sure = False
+        for one in stretches:
+            if at != (one.y, one.x):
+                move = _move(at, one, is_sure=is_sure)
+                is_sure = is_sure or move.endswith("H")
+                out.append(move)
+            if one.style is not style:
+                out.append(transition(style, one.style, self._color_system))
+                style = one.style
+            out.append(one.text)
+            at = (one.y, one.x + one.columns)
+            is_sure = is_sure and at[1] < self._width and (one.text.isascii() or not one.text.strip(BLOCKS))
+        out.append(transition(style, None, self._color_system))
+        return "".join(out)
+
+
+def _move(at: tuple[int, int] | None, to: _Stretch, *, is_sure: bool) -> str:
+    """The shortest way to where a stretch begins; over lines from where the cursor is only where that `is_sure`."""
+    absolute = f"\x1b[{to.y + 1};{to.x + 1}H"
+    if at is None:
+        return absolute
+    down, ahead = to.y - at[0], to.x - at[1]
+    if down == 0 and ahead > 0:
+        return f"\x1b[{ahead}C" if ahead > 1 else "\x1b[C"
+    if not is_sure or down < 0:
+        return absolute
+    across = "\b" * -ahead if ahead <= 0 else f"\x1b[{ahead}C"
+    below = "" if down == 0 else "\x1b[B" if down == 1 else f"\x1b[{down}B"
+    return min(absolute, across + below, key=len)
+
+
+def _by_background(style: Style | None, color_system: ColorSystem) -> tuple[str, str, str]:
+    attributes, foreground, background = _codes(style, color_system)
+    return background, attributes, foreground
 
 
 class Pieces(CompositorUpdate):
@@ -196,11 +252,17 @@ def _changed_runs(line: list[Cell], x: int, cells: list[Cell]) -> list[tuple[int
         start = i
         while start > 0 and not cells[start][0]:
             start -= 1
-        if runs and start - runs[-1][1] <= JUMP:
+        if runs and start - runs[-1][1] <= JUMP and _is_plain(cells, runs[-1][1] - 1, start + 1):
             runs[-1] = (runs[-1][0], i + 1)
         else:
             runs.append((start, i + 1))
     return [(start, _whole(cells, stop)) for start, stop in runs]
+
+
+def _is_plain(cells: list[Cell], start: int, stop: int) -> bool:
+    """Whether all of these cells have one style."""
+    style = cells[start][1]
+    return all(cells[at][1] is style or cells[at][1] == style for at in range(start + 1, stop))
 
 
 def _whole(cells: list[Cell], stop: int) -> int:
@@ -218,9 +280,7 @@ def transition(before: Style | None, after: Style | None, color_system: ColorSys
         return ""
     if new == ("", "", ""):
         return "\x1b[m"
-    if old[0] != new[0]:
-        return f"\x1b[{';'.join(filter(None, ('0', *new)))}m"
-    changes = []
+    changes = _attribute_changes(old[0], new[0])
     if old[1] != new[1]:
         changes.append(new[1] or "39")
     if old[2] != new[2]:
@@ -228,6 +288,15 @@ def transition(before: Style | None, after: Style | None, color_system: ColorSys
     return f"\x1b[{';'.join(changes)}m"
 
 
+def _attribute_changes(old: str, new: str) -> list[str]:
+    """The codes that turn attributes on and off; bold and dim share the one that turns them off."""
+    before, after = set(filter(None, old.split(";"))), set(filter(None, new.split(";")))
+    off = {_OFF[code] for code in before - after}
+    on = after - before | ({"1", "2"} & after if "22" in off else set())
+    return [*sorted(off), *sorted(on)]
+
+
+_OFF = {"1": "22", "2": "22", "3": "23", "4": "24", "5": "25", "7": "27", "9": "29"}
 _ATTRIBUTES = (
     ("bold", "1"),
     ("dim", "2"),

@@ -120,6 +120,10 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
     if started is not None:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(started))
         facts.append(("started", f"{when}, {format_duration(taken_at - started)} ago"))
+    if process.container is not None:
+        facts.append(("runs in", process.container))
+    if process.sm_percent is not None:
+        facts.append(("GPU", f"{process.sm_percent} % of the time"))
     facts.append(("CPU", _value(process, "cpu_percent", "{:.1f} % of a core")))
     held = process.host_memory
     facts.append(("host memory", format_bytes(held, 2) if held is not None else why(process, "host_memory")))

@@ -7,7 +7,7 @@ from operator import attrgetter
 from rich.style import Style
 from textual.strip import Strip
 
-from vramtui.app.state.row import worth_a_row
+from vramtui.app.state.row import job_id, worth_a_row
 from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import Column, cell, delta_colour, filled, under_cursor
@@ -21,7 +21,9 @@ EXACT = "="  # before a peak that was told, not sampled
 COMMAND_PART, COMMAND_LEAST, COMMAND_ENOUGH = 0.3, 28, 48
 PREDICTED: tuple[SortColumn, ...] = ("predicted", "delta")
 # Those that come as the width allows, the first first.
-OPTIONAL: tuple[SortColumn, ...] = ("time", "cpu", "host", "type")
+OPTIONAL: tuple[SortColumn, ...] = ("sm", "time", "cpu", "host", "job", "type")
+# Those that come only where a process has told them: few drivers, and not every host.
+RARE: tuple[SortColumn, ...] = ("sm", "job")
 _WIDE: tuple[Column[SortColumn], ...] = (
     Column("pid", "PID", 8, numeric=True),
     Column("gpu", "GPU", 5, numeric=True),
@@ -31,9 +33,11 @@ _WIDE: tuple[Column[SortColumn], ...] = (
     Column("peak", "PEAK", 8, numeric=True),
     Column("predicted", "PREDICTED", 10, numeric=True),
     Column("delta", "Δ", 10, numeric=True),
+    Column("sm", "SM %", 6, numeric=True),
     Column("cpu", "CPU %", 7, numeric=True),
     Column("host", "RAM GiB", 9, numeric=True),
     Column("time", "TIME", 8, numeric=True),
+    Column("job", "JOB", 20),
     Column("command", "COMMAND", 0),
 )
 _NARROW: tuple[Column[SortColumn], ...] = (
@@ -45,16 +49,23 @@ _NARROW: tuple[Column[SortColumn], ...] = (
     Column("peak", "PEAK", 7, numeric=True),
     Column("predicted", "PREDICT", 8, numeric=True),
     Column("delta", "Δ", 9, numeric=True),
+    Column("sm", "SM %", 6, numeric=True),
     Column("cpu", "CPU %", 7, numeric=True),
     Column("host", "RAM GiB", 8, numeric=True),
     Column("time", "TIME", 8, numeric=True),
+    Column("job", "JOB", 13),
     Column("command", "COMMAND", 0),
 )
 
 
 @lru_cache(maxsize=16)
 def columns_for(
-    breadth: int, width: int, wanted: tuple[SortColumn, ...] = (), *, predicts: bool = True
+    breadth: int,
+    width: int,
+    wanted: tuple[SortColumn, ...] = (),
+    *,
+    predicts: bool = True,
+    rare: frozenset[SortColumn] = frozenset(),
 ) -> tuple[Column[SortColumn], ...]:
     """The columns of a table.
 
@@ -63,6 +74,7 @@ def columns_for(
         width: what a scroll bar leaves of that.
         wanted: the columns that a person asked for; those that the width allows where there are none.
         predicts: there are predictions to show.
+        rare: those of `RARE` that a process has told.
     """
     every = _WIDE if breadth >= FULL else _NARROW
     if wanted:
@@ -72,14 +84,14 @@ def columns_for(
     shown = {column.name for column in every if column.name not in left_out}
     spare = breadth - sum(column.width for column in every if column.name in shown)
     spare -= round(min(COMMAND_ENOUGH, max(COMMAND_LEAST, COMMAND_PART * breadth)))
-    return filled([column for column in every if column.name in shown | _as_allowed(every, spare)], width)
+    return filled([column for column in every if column.name in shown | _as_allowed(every, spare, rare)], width)
 
 
-def _as_allowed(every: Collection[Column[SortColumn]], spare: int) -> set[SortColumn]:
+def _as_allowed(every: Collection[Column[SortColumn]], spare: int, rare: frozenset[SortColumn]) -> set[SortColumn]:
     """The optional columns for which there are `spare` columns of the terminal."""
     widths = {column.name: column.width for column in every}
     found: set[SortColumn] = set()
-    for name in OPTIONAL:
+    for name in (name for name in OPTIONAL if name not in RARE or name in rare):
         spare -= widths[name]
         if spare < 0:
             break
@@ -141,6 +153,16 @@ def _gpu(row: ProcessRow, palette: Palette, on: str) -> _Made:
 def _type(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
     return (row.process.type if row.process is not None else UNKNOWN, None)
+
+
+def _sm(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    percent = row.process.sm_percent if row.process is not None else None
+    return (UNKNOWN if percent is None else str(percent), palette.ink("muted", on) if percent == 0 else None)
+
+
+def _job(row: ProcessRow, palette: Palette, on: str) -> _Made:
+    del palette, on
+    return (printable((job_id(row.process) if row.process is not None else None) or UNKNOWN), None)
 
 
 def _cpu(row: ProcessRow, palette: Palette, on: str) -> _Made:
@@ -231,7 +253,7 @@ _STATES = {
     "unseen": "(outside this container) ",
 }
 # In a row without a process, the first of these gives its place and all beyond it to the words.
-_PROCESS_ONLY = ("peak", *PREDICTED, "cpu", "host", "time", "command")
+_PROCESS_ONLY = ("peak", *PREDICTED, "sm", "cpu", "host", "time", "job", "command")
 _CELLS: dict[SortColumn, Callable[[ProcessRow, Palette, str], _Made]] = {
     "pid": _pid,
     "gpu": _gpu,
@@ -241,6 +263,8 @@ _CELLS: dict[SortColumn, Callable[[ProcessRow, Palette, str], _Made]] = {
     "predicted": _predicted,
     "delta": _delta,
     "type": _type,
+    "sm": _sm,
+    "job": _job,
     "cpu": _cpu,
     "host": _host,
     "time": _time,

@@ -62,7 +62,7 @@ class Rows(CursorRows[View, ProcessRow]):
 
     def layout_of(self, view: View) -> object:
         """The columns: those of predictions come with the first one."""
-        return view.columns, view.predicts
+        return view.columns, view.predicts, view.rare
 
     def sentences(self, view: View, width: int) -> Sequence[str]:
         """Why there are no rows."""
@@ -96,7 +96,7 @@ def _empty(view: View) -> str:
 def _columns(view: View | None, breadth: int, width: int) -> tuple[Column[SortColumn], ...]:
     if view is None:
         return columns_for(breadth, width, predicts=False)
-    return columns_for(breadth, width, view.columns, predicts=view.predicts)
+    return columns_for(breadth, width, view.columns, predicts=view.predicts, rare=view.rare)
 
 
 class Foot(Lines[View]):

@@ -218,6 +218,12 @@ class Watch(ViewScreen):
         self._state.groups.next()
         self._shared.redraw.now()
 
+    def action_columns(self) -> None:
+        """Choose the columns of the process table."""
+        from vramtui.app.watch.columns_dialog import choose_columns  # noqa: PLC0415 - loads the list widgets
+
+        choose_columns(self._shared, self.query_one(ProcessTable).column_names())
+
     def action_fold(self, opened: bool) -> None:
         """Open the selected group, or close it."""
         chosen = self._state.view().chosen

@@ -193,6 +193,7 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
         tracer=ChildTracer(data_dir() / "traces"),
         save=saver,
         snapshots=saver,
+        keep_settings=saver.keep,
         signaller=signaller,
         no_signals=refusal,
         runs=past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner)),

@@ -1,5 +1,6 @@
 """Where the dashboard's snapshots go and in which formats; what is chosen there is kept in the settings."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -33,13 +34,21 @@ class SnapshotSaver:
         whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
         return [str(path) for path in save_snapshot(whole, folder, self.settings.formats, svg=svg)]
 
+    def keep(self, values: Mapping[str, object]) -> None:
+        """Set values in the settings file by their dotted keys; None takes a key away.
+
+        Raises:
+            UserError: the file cannot be read or written.
+        """
+        from vramtui.presets.settings import write_settings  # noqa: PLC0415 - only where something is chosen
+
+        write_settings(self._config, values)
+
     def choose(self, settings: SnapshotSettings) -> None:
         """Save like this from now on, also in later starts.
 
         Raises:
             UserError: the settings cannot be kept; they hold for this start all the same.
         """
-        from vramtui.presets.settings import write_settings  # noqa: PLC0415 - only where something is chosen
-
         self.settings = settings
-        write_settings(self._config, {"snapshot.folder": settings.folder, "snapshot.formats": settings.formats})
+        self.keep({"snapshot.folder": settings.folder, "snapshot.formats": settings.formats})

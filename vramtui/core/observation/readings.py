@@ -67,7 +67,9 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     `state`: running; exited (the driver still lists it, the system does not); zombie; unseen (a pid outside this
     process namespace); unknown. `name` is the executable's, `command` the whole line: both are untrusted text.
     `peak_memory` is the most it ever held in bytes, where the driver itself keeps that (NVML's accounting mode).
-    `rank` where its environment may be read and says that it is one of several.
+    `rank` where its environment may be read and says that it is one of several. `sm_percent` is the share of time in
+    which it had kernels on the GPU, by the driver's last samples; `container` is what it runs in, a container or a
+    Slurm job: `docker 3f2a9c0d1e2f`, `slurm 4711`.
     """
 
     pid: Count
@@ -82,6 +84,8 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     host_memory: Bytes | None = None
     rank: JobRank | None = None
     state: ProcessState = "unknown"
+    sm_percent: Count | None = None
+    container: str | None = None
 
 
 GpuState = Literal["ok", "lost", "failed"]

@@ -18,7 +18,7 @@ ThemeName = Literal[
 # fmt: on
 Format = Literal["json", "csv", "md", "svg", "html"]
 ProcessColumn = Literal[
-    "pid", "gpu", "user", "type", "now", "peak", "predicted", "delta", "cpu", "host", "time", "command"
+    "pid", "gpu", "user", "type", "now", "peak", "predicted", "delta", "sm", "cpu", "host", "time", "job", "command"
 ]
 Grouping = Literal["none", "job", "user", "gpu"]
 CONFIG = "config.toml"

@@ -90,6 +90,8 @@ def _process(process: Process, holding: Holding | None, *, detailed: bool) -> Do
         "state": process.state,
         "cpu_percent": process.cpu_percent,
         "host_memory": process.host_memory,
+        "sm_percent": process.sm_percent,
+        "container": process.container,
         "rank": None if process.rank is None else msgspec.to_builtins(process.rank),
         "preset": holding.preset if holding else None,
         "predicted_memory": estimate.process if estimate else None,

@@ -15,7 +15,7 @@ import msgspec
 from vramtui.core.observation.readings import Gpu, Host, Problem, Process, Sample
 
 # Every process changes these at every tick.
-LEFT_OUT = frozenset({"cpu_percent", "host_memory"})
+LEFT_OUT = frozenset({"cpu_percent", "host_memory", "sm_percent"})
 NONE_LEFT_OUT: frozenset[str] = frozenset()
 
 Changes = dict[str, Any]

@@ -25,6 +25,7 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
         age: seconds it has been running when the demo begins.
         busy: GPU utilisation in per cent.
         cpu: host CPU in per cent of a core.
+        container: what it runs in.
     """
 
     gpu: int
@@ -38,6 +39,7 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
     cpu: float
     host_memory: int
     pause: float | None = None
+    container: str | None = None
 
     @property
     def length(self) -> float:
@@ -108,6 +110,7 @@ SERVER = DemoJob(
     busy=41,
     cpu=163.0,
     host_memory=9 * GIB,
+    container="docker 9b1c0f2e4d7a",
 )
 SMALL = DemoJob(
     gpu=2,
@@ -153,5 +156,6 @@ EVALUATION = DemoJob(
     cpu=100.0,
     host_memory=17 * GIB,
     pause=60,
+    container="slurm 4127",
 )
 JOBS = (TRAINING, SERVER, SMALL, NOTEBOOK, EVALUATION)

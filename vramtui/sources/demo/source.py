@@ -114,6 +114,8 @@ class DemoSource:
             started_at=self._start + job.started(elapsed),
             cpu_percent=round(job.cpu * (0.97 + 0.06 * noise.random()), 1),
             host_memory=job.host_memory,
+            sm_percent=min(100, max(0, job.busy + noise.randrange(-2, 3))),
+            container=job.container,
             state="running",
         )
 

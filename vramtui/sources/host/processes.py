@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import psutil
 
+from vramtui.agent import containers
 from vramtui.agent.ranks import LONGEST, rank_of
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, JobRank, Process, ProcessState, ProcessType
@@ -39,6 +40,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     cpu_percent: float | None = None
     host_memory: int | None = None
     rank: JobRank | None = None
+    container: str | None = None
     state: ProcessState = "unknown"
     absent: dict[str, Absence] = {}
 
@@ -109,8 +111,16 @@ class ProcessReader:
             last = made[pid] = self._row(pid, kind, used, absent)
         return last
 
-    def rows(self, device: str, held: "Mapping[int, ProcessUse]") -> list[Process]:
-        """All processes that a device lists, each as `row` gives it: for lists of thousands."""
+    def rows(
+        self, device: str, held: "Mapping[int, ProcessUse]", busy: "Mapping[int, int] | None" = None
+    ) -> list[Process]:
+        """All processes that a device lists, each as `row` gives it: for lists of thousands.
+
+        Args:
+            device: whose list it is.
+            held: what they hold there.
+            busy: how busy they keep it, in percent by pid: not at all where one is missing; None where it is not known.
+        """
         made = self._rows.setdefault(device, {})
         rows: list[Process] = []
         replace = msgspec.structs.replace
@@ -123,6 +133,8 @@ class ProcessReader:
                 row = made[pid] = self._row(pid, listed.type, used, None)
             elif row.used_memory != used:
                 row = made[pid] = replace(row, used_memory=used)
+            if (share := None if busy is None else busy.get(pid, 0)) != row.sm_percent:
+                row = made[pid] = replace(row, sm_percent=share)
             rows.append(row)
         return rows
 
@@ -139,6 +151,7 @@ class ProcessReader:
             cpu_percent=facts.cpu_percent,
             host_memory=facts.host_memory,
             rank=facts.rank,
+            container=facts.container,
             state=facts.state,
             absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
         )
@@ -198,7 +211,12 @@ class ProcessReader:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
         # a zombie has no command line any more, and a thread of the kernel's never had one
         return msgspec.structs.replace(
-            facts, user=user, command=printable(command) or facts.name, rank=_rank(pid), absent={}
+            facts,
+            user=user,
+            command=printable(command) or facts.name,
+            rank=_rank(pid),
+            container=_container(pid),
+            absent={},
         )
 
     def _user(self, uid: int) -> str:
@@ -227,6 +245,15 @@ def _rank(pid: int) -> JobRank | None:
     except OSError:
         return None
     return None if found is None else JobRank(**found)
+
+
+def _container(pid: int) -> str | None:
+    """The container or Slurm job that it runs in."""
+    try:
+        with Path(f"/proc/{pid}/cgroup").open("rb") as file:
+            return containers.container_of(file.read(containers.LONGEST))
+    except OSError:
+        return None
 
 
 def _command(process: psutil.Process) -> str | None:

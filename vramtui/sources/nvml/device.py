@@ -1,6 +1,6 @@
 """One card (and its MIG instances) as NVML tells of it, from tick to tick."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -20,6 +20,7 @@ from vramtui.sources.nvml.metrics import (
 )
 from vramtui.sources.nvml.mig import Instance, find_instances
 from vramtui.sources.nvml.processes import ProcessList, ProcessLists
+from vramtui.sources.nvml.utilization import BusyProcesses
 
 METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
 RARE_EVERY = 5.0
@@ -148,6 +149,8 @@ class CardReader:
         self._knows_instances = True
         self._lists: dict[str, ProcessLists] = {}
         self._accounts = Accounts()
+        self._busy = BusyProcesses()
+        self._shares: Mapping[int, int] | None = None
 
     def _read(self) -> list[DeviceReading]:
         if self._handle is None:
@@ -164,7 +167,8 @@ class CardReader:
             found = find_instances(self.caller, self._handle, self._identity["uuid"], self._identity["name"])
             self._knows_instances = found is not None
             self._instances = self._instances if found is None else found
-        self._changing.read(self.caller, self._handle, now)
+        if self._changing.read(self.caller, self._handle, now):
+            self._shares = self._busy.read(self.caller, self._handle)
         return self._card(*self._parts())
 
     def _card(self, instances: list[DeviceReading], mig_used: int | None) -> list[DeviceReading]:
@@ -179,6 +183,7 @@ class CardReader:
         if listing.absent is None and listing.trusted:
             listing.final_peaks = self._accounts.read(self.caller, self._handle, listing.held, self._clock())
             listing.peaks = self._accounts.peaks
+            listing.busy = self._shares
         fields, reasons = dict(self._identity), dict(absent)
         for tier in self._tiers:
             fields |= tier.values

@@ -6,6 +6,7 @@ buffer is filled with a pattern first, and how far the driver wrote over it tell
 """
 
 import ctypes
+from collections.abc import Mapping
 from itertools import repeat
 from typing import Final
 
@@ -41,10 +42,12 @@ class ProcessList(msgspec.Struct, kw_only=True):
     """The processes on one device by pid; `absent` says why there is no list, `note` what is odd about it, and
     `graphics_absent` why there are no graphics clients in it.
 
-    `peaks` and, for those that have just gone, `final_peaks` are the driver's own, where it keeps them.
+    `busy` is SM % by pid, None where the device does not say it. `peaks` and, for those that have just gone,
+    `final_peaks` are the driver's own, where it keeps them.
     """
 
     held: dict[int, ProcessUse] = {}
+    busy: Mapping[int, int] | None = None
     peaks: dict[int, int] = {}
     final_peaks: dict[int, int] = {}
     trusted: bool = True

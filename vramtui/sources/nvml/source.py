@@ -166,7 +166,7 @@ class NvmlSource:
     def _finish(self, part: DeviceReading, problems: list[Problem], available: int | None) -> Gpu:
         """The card or instance with its processes; `available` bytes are what the host has to give."""
         gpu, listing = part.gpu, part.listing
-        rows = tuple(self._processes.rows(gpu.uuid, listing.held))
+        rows = tuple(self._processes.rows(gpu.uuid, listing.held, listing.busy))
         if listing.peaks:
             peaks = listing.peaks
             rows = tuple(

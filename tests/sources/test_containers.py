@@ -1,0 +1,31 @@
+"""Which container or Slurm job a process runs in, by lines of /proc/PID/cgroup as the tools write them."""
+
+import pytest
+
+from vramtui.agent.containers import container_of
+
+ID = "9b1c0f2e4d7a" + "0123456789abcdef" * 3 + "0123"
+
+
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        ("0::/user.slice/user-1000.slice/session-3.scope\n", None),
+        ("0::/\n", None),
+        (f"0::/system.slice/docker-{ID}.scope\n", "docker 9b1c0f2e4d7a"),
+        (f"12:memory:/docker/{ID}\n11:cpu:/docker/{ID}\n", "docker 9b1c0f2e4d7a"),
+        (f"0::/user.slice/user-1000.slice/libpod-{ID}.scope/container\n", "podman 9b1c0f2e4d7a"),
+        (
+            f"0::/kubepods.slice/kubepods-pod1a2b3c4d_0123_4567_89ab_0123456789ab.slice/cri-containerd-{ID}.scope\n",
+            "pod 1a2b3c4d",
+        ),
+        (f"4:memory:/kubepods/besteffort/pod1a2b3c4d-0123-4567-89ab-0123456789ab/{ID}\n", "pod 1a2b3c4d"),
+        ("0::/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0\n", "slurm 4711"),
+        ("9:memory:/slurm/uid_1000/job_4711/step_batch\n", "slurm 4711"),
+        ("0::/system.slice/nightly-job_12/x\n", None),
+        ("0::/lxc.payload.web/system.slice\n", "lxc web"),
+        ("\xff\n:::::\n", None),
+    ],
+)
+def test_by_the_names_of_control_groups(groups: str, expected: str | None) -> None:
+    assert container_of(groups.encode("latin-1")) == expected
