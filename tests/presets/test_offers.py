@@ -119,6 +119,72 @@ COMMANDS = {
             "match.command": r"trtllm\-serve.*Llama\-3\.1\-70B\-Instruct",
         },
     ),
+    "TGI": (
+        (
+            "text-generation-launcher --model-id meta-llama/Llama-3.1-8B-Instruct --num-shard 2 --quantize"
+            " bitsandbytes-nf4 --max-total-tokens 8192 --max-batch-prefill-tokens 4096 --cuda-memory-fraction 0.8"
+            " --kv-cache-dtype fp8_e4m3fn --cuda-graphs 0"
+        ),
+        {
+            "preset": "llama-3.1-8b-serve",
+            "run.kind": "serve",
+            "run.engine": "vllm",
+            "run.max_model_len": "8192",
+            "run.max_num_batched_tokens": "4096",
+            "run.gpu_memory_utilization": "0.8",
+            "run.quantization": "nf4",
+            "run.kv_cache": "fp8",
+            "run.enforce_eager": "true",
+            "parallel.tensor": "2",
+            "match.command": r"text\-generation\-launcher.*Llama\-3\.1\-8B\-Instruct",
+        },
+    ),
+    "TGI's server, which holds the memory": (
+        (
+            "/opt/conda/bin/python3.11 /opt/bin/text-generation-server serve meta-llama/Llama-3.1-8B-Instruct main"
+            " --sharded --dtype bfloat16 --uds-path /tmp/text-generation-server"
+        ),
+        {
+            "preset": "llama-3.1-8b-serve",
+            "run.kind": "serve",
+            "run.engine": "vllm",
+            "run.precision": "bf16",
+            "match.command": r"text\-generation\-server.*Llama\-3\.1\-8B\-Instruct",
+        },
+    ),
+    "qlora.py": (
+        (
+            "python qlora.py --model_name_or_path meta-llama/Llama-3.1-8B --bits 4 --double_quant --bf16 --lora_r 64"
+            " --lora_modules all --per_device_train_batch_size 1 --gradient_accumulation_steps 16 --max_grad_norm 0.3"
+        ),
+        {
+            "preset": "llama-3.1-8b-qlora",
+            "run.kind": "train",
+            "run.lora.rank": "64",
+            "run.quantization": "nf4-double",
+            "run.batch_size": "1",
+            "run.gradient_accumulation_steps": "16",
+            "run.max_grad_norm": "0.3",
+            "run.precision": "bf16-mixed",
+            "match.command": r"qlora\.py.*Llama\-3\.1\-8B",
+        },
+    ),
+    "deepspeed": (
+        (
+            "deepspeed --num_gpus=8 --num_nodes 2 train.py --model_name_or_path meta-llama/Llama-3.1-8B"
+            " --per_device_train_batch_size 2 --bf16 --model_max_length 2048 --flash_attn fa2"
+        ),
+        {
+            "preset": "llama-3.1-8b-full",
+            "run.kind": "train",
+            "run.batch_size": "2",
+            "run.sequence_length": "2048",
+            "run.precision": "bf16-mixed",
+            "run.attention": "flash",
+            "parallel.data": "16",
+            "match.command": r"train\.py.*Llama\-3\.1\-8B",
+        },
+    ),
     "llama.cpp": (
         "./llama-server -m models/Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf -c 8192 -ngl 20 -np 4 -ub 256 -ctk q8_0",
         {
@@ -315,6 +381,7 @@ def test_the_script_of_a_command(command: str, script: str) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_families(name: str) -> None:
     words = {"vLLM as a module": "vllm", "TRL with torchrun": "trainer", "llama.cpp": "llama.cpp"}
+    words["TGI's server, which holds the memory"] = "tgi"
     expected = words.get(name, name.lower() if name.lower() in FLAGS else "trainer")
     assert family_of(read_command_line(COMMANDS[name][0])) == expected
 

@@ -24,11 +24,14 @@ OPTIMIZERS = {
     "lion_32bit": "lion", "lion": "lion",
 }  # fmt: skip
 _ATTENTIONS = {"flash_attention_2": "flash", "flash_attention_3": "flash", "flash": "flash", "sdpa": "flash",
-               "eager": "eager", "fused": "cudnn", "unfused": "eager"}  # fmt: skip
+               "fa2": "flash", "eager": "eager", "disabled": "eager", "fused": "cudnn", "unfused": "eager"}  # fmt: skip
 _CACHES = {"fp8": "fp8", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8", "f16": "fp16", "bf16": "bf16", "bfloat16": "bf16",
            "f32": "fp32", "q8_0": "int8", "q4_0": "int4", "int8": "int8", "int4": "int4"}  # fmt: skip
 _QUANTIZATIONS = {"awq": "int4", "awq_marlin": "int4", "gptq": "int4", "gptq_marlin": "int4", "fp8": "fp8",
                   "bitsandbytes": "nf4", "w8a8_int8": "int8", "w8a8_fp8": "fp8"}  # fmt: skip
+# Text Generation Inference 3.3, launcher/src/main.rs: its `bitsandbytes` is LLM.int8(), fp4 takes what nf4 takes.
+_TGI_QUANTIZATIONS = {"awq": "int4", "gptq": "int4", "marlin": "int4", "eetq": "int8", "bitsandbytes": "int8",
+                      "bitsandbytes-nf4": "nf4", "bitsandbytes-fp4": "nf4", "fp8": "fp8"}  # fmt: skip
 
 
 def whole(value: str) -> str | None:
@@ -103,11 +106,13 @@ def llama_cpp_layers(value: str) -> str | None:
 _ADAPTERS = {
     **dict.fromkeys(("lora_r", "lora_rank", "model.lora_rank", "peft.r"), ("run.lora.rank", whole)),
     **dict.fromkeys(("lora_dropout", "model.lora_dropout"), ("run.lora.dropout", share)),
-    "lora_target_modules": ("run.lora.target_modules", modules),
+    **dict.fromkeys(("lora_target_modules", "lora_target"), ("run.lora.target_modules", modules)),
     "use_dora": ("run.lora.use_dora", when_on("true")),
     "autocast_adapter_dtype": ("run.lora.autocast_adapter_dtype", either({"true": "true", "false": "false"})),
     "load_in_4bit": ("run.quantization", when_on("nf4")),
     "load_in_8bit": ("run.quantization", when_on("int8")),
+    # Of qlora.py and LLaMA-Factory, which both quantize the scales again where nothing is said.
+    **dict.fromkeys(("bits", "quantization_bit"), ("run.quantization", {"4": "nf4-double", "8": "int8"}.get)),
 }
 SHARED = {
     **_ADAPTERS,
@@ -126,7 +131,7 @@ SHARED = {
         ("gradient_checkpointing", "enable_activation_checkpointing", "activation_checkpointing"),
         ("run.checkpointing", when_on("full")),
     ),
-    "attn_implementation": ("run.attention", either(_ATTENTIONS)),
+    **dict.fromkeys(("attn_implementation", "flash_attn"), ("run.attention", either(_ATTENTIONS))),
     "use_liger_kernel": ("run.cross_entropy", when_on("fused")),
 }  # fmt: skip
 
@@ -220,7 +225,7 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         "page_size": ("run.block_size", whole),
         "disable_cuda_graph": ("run.enforce_eager", lambda _value: "true"),
         **dict.fromkeys(("tp", "tp_size", "tensor_parallel_size"), ("parallel.tensor", whole)),
-        **dict.fromkeys(("pp_size", "pipeline_parallel_size"), ("parallel.pipeline", whole)),
+        **dict.fromkeys(("pp", "pp_size", "pipeline_parallel_size"), ("parallel.pipeline", whole)),
         **dict.fromkeys(("dp", "dp_size", "data_parallel_size"), ("parallel.data", whole)),
     },
     "tensorrt-llm": {
@@ -233,6 +238,17 @@ FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {
         ),
         **dict.fromkeys(("tp_size", "tensor_parallel_size"), ("parallel.tensor", whole)),
         **dict.fromkeys(("pp_size", "pipeline_parallel_size"), ("parallel.pipeline", whole)),
+    },
+    "tgi": {
+        "max_total_tokens": ("run.max_model_len", whole),
+        "max_batch_size": ("run.max_num_seqs", whole),
+        "max_batch_prefill_tokens": ("run.max_num_batched_tokens", whole),
+        "cuda_memory_fraction": ("run.gpu_memory_utilization", portion),
+        "dtype": ("run.precision", either(DTYPES)),
+        "quantize": ("run.quantization", either(_TGI_QUANTIZATIONS)),
+        "kv_cache_dtype": ("run.kv_cache", either({**_CACHES, "fp8_e4m3fn": "fp8"})),
+        "cuda_graphs": ("run.enforce_eager", {"0": "true"}.get),
+        "num_shard": ("parallel.tensor", whole),
     },
     "llama.cpp": {
         **dict.fromkeys(("c", "ctx_size"), ("run.max_model_len", whole)),
@@ -247,6 +263,7 @@ SERVERS: dict[str, Engine] = {
     "vllm": "vllm",
     "sglang": "sglang",
     "tensorrt-llm": "tensorrt-llm",
+    "tgi": "vllm",  # it takes a share of the card for weights and pages of keys and values, as vLLM does
     "llama.cpp": "llama.cpp",
 }
 MODEL_FLAGS = (

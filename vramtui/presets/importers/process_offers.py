@@ -23,6 +23,7 @@ _TRAINS = re.compile(r"train|tune|sft|dpo|grpo|dreambooth|text_to_image|lora|axo
 # Ollama's runner is llama.cpp's server with options of the same names.
 LLAMA_CPP = "llama.cpp"
 _LLAMA_CPP = re.compile(r"(^|[/\s])(llama-(server|cli|run|bench)|ollama(_llama_server)? runner)\b")
+_TGI = re.compile(r"text[-_]generation[-_](launcher|server)")
 _TORCHTUNE = re.compile(r"(^|[/\s])tune run\b")
 _RUN_WORDS = {"lora", "qlora", "full", "fsdp", "infer", "serve", "server", "train", "llama-server", "mlm", "classify"}
 _PARTS = re.compile(r"\d+(?:\.\d+)?(?:[bm](?![a-z]))?|[a-z]+")
@@ -129,6 +130,7 @@ def family_of(line: CommandLine) -> str:
     signs = (
         ("sglang", "sglang" in text),
         ("tensorrt-llm", "trtllm-serve" in text or "tensorrt_llm" in text),
+        ("tgi", bool(_TGI.search(text))),
         ("vllm", "vllm" in text),
         ("llama.cpp", bool(_LLAMA_CPP.search(text)) or any(word.endswith(".gguf") for word in line.words)),
         ("megatron", "tensor_model_parallel_size" in names or {"micro_batch_size", "seq_length"} <= names),
@@ -154,10 +156,10 @@ def said_by(line: CommandLine, family: str) -> Iterator[Offer]:
 
 def _spread(line: CommandLine, family: str) -> Iterator[Offer]:
     """Replicas, from how many processes a launcher starts, where nothing else is told to share them."""
-    processes = line.find("nproc_per_node", "num_processes")
+    processes = line.find("nproc_per_node", "num_processes", "num_gpus")
     count = whole(processes.value) if processes is not None else None
     if family in {"trainer", "torchtune", "diffusers", "nanogpt"} and processes is not None and count is not None:
-        nodes = line.find("nnodes") if processes.name == "nproc_per_node" else None
+        nodes = None if processes.name == "num_processes" else line.find("nnodes", "num_nodes")
         each = whole(nodes.value) if nodes is not None else None
         said = processes if nodes is None or each is None else Option("", "", f"{processes.flag} {nodes.flag}")
         ranks = int(count) * int(each or 1)
@@ -224,8 +226,8 @@ def _exists(name: str) -> bool:
 
 
 def model_named(line: CommandLine, family: str) -> Option | None:
-    """The model's name or path: of an option, or the word that `vllm serve` and `trtllm-serve` take."""
-    if family in {"vllm", "tensorrt-llm"}:
+    """The model's name or path: of an option, or the word that `vllm serve` and the like take."""
+    if family in {"vllm", "tensorrt-llm", "tgi"}:
         behind = (at for at, word in enumerate(line.words, 1) if PurePath(word).name in {"serve", "trtllm-serve"})
         place = max(behind, default=len(line.words))
         if place < len(line.words) and not line.words[place].startswith("-"):
