@@ -11,10 +11,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import msgspec
+from moving import Moment, moving
 
 from vramtui.app.export.portable_svg import portable
 from vramtui.app.screenshot import picture
@@ -61,7 +62,14 @@ SHOTS = (
     Shot("run-dark", (120, 35), keys=("4", "down", "enter")),
     Shot("explain-dark", (120, 35), keys=("x",)),
 )
-
+# The moving picture: keys on the first screen and on, and for how many seconds each is shown.
+TOUR = (
+    (Shot("", (120, 35)), 4.0),
+    (Shot("", (120, 35), keys=("]", "]", "]", "]")), 4.0),
+    (Shot("", (120, 35), keys=("2",)), 5.0),
+    (Shot("", (120, 35), keys=TRACED), 5.0),
+)
+BACKGROUND = "#0f131a"
 
 _RANDOM = re.compile(r"terminal-\d+-")
 
@@ -87,17 +95,18 @@ class Studio:
             runs=DemoPast(NOON, SnapshotSaver(SnapshotSettings(), HERE / "none.toml")),
         )
 
+    def tour(self) -> str:
+        """The moving picture."""
+        return moving([Moment(self.draw(shot), seconds) for shot, seconds in TOUR], BACKGROUND)
+
+    @cache  # noqa: B019 - there is one studio, and some pictures are in the tour, too
+    def _drawn(self, size: tuple[int, int], theme: str, keys: tuple[str, ...]) -> str:
+        drawn = picture(self._samples, self._presets, size=size, theme=theme, keys=keys, services=self._services)
+        return portable(_RANDOM.sub("terminal-", drawn)) + "\n"
+
     def draw(self, shot: Shot) -> str:
         """The picture as SVG, with the same ids in every run."""
-        drawn = picture(
-            self._samples,
-            self._presets,
-            size=shot.size,
-            theme=shot.theme,
-            keys=shot.keys,
-            services=self._services,
-        )
-        return portable(_RANDOM.sub("terminal-", drawn)) + "\n"
+        return self._drawn(shot.size, shot.theme, shot.keys)
 
 
 def to_png(svg: Path) -> None:
@@ -140,6 +149,12 @@ def main() -> None:
             print(svg.stem)
         elif not svg.exists() or svg.read_text() != drawn:
             older.append(shot.stem)
+    path, tour = HERE / "tour.svg", studio.tour()
+    if not check:
+        path.write_text(tour)
+        print(f"tour: {len(tour) // 1000} KB")
+    elif not path.exists() or path.read_text() != tour:
+        older.append("tour")
     if older:
         sys.exit(f"older than the program: {', '.join(older)}; `make screenshots` makes them anew")
 

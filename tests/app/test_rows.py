@@ -216,6 +216,11 @@ def hosts(draw: st.DrawFn) -> list[Sample]:
     ]
 
 
+def _tenths(count: int) -> int:
+    """Of a GiB, as sizes are shown: rows that show the same keep their places."""
+    return round(10 * count / GIB)
+
+
 def plainly(
     rows: list[ProcessRow], words: list[str], column: SortColumn, order: list[ProcessRow], *, reverse: bool
 ) -> list[ProcessRow]:
@@ -223,14 +228,16 @@ def plainly(
     kinds = ("process", "instances", "note", "unattributed", "reserved", "exited")
     keys: dict[SortColumn, Callable[[ProcessRow], Any]] = {
         "pid": lambda row: row.process and row.process.pid,
-        "gpu": lambda row: (row.gpu.index, row.gpu.mig_parent or "", kinds.index(row.kind), -(row.now or 0)),
+        "gpu": lambda row: (row.gpu.index, row.gpu.mig_parent or "", kinds.index(row.kind), -_tenths(row.now or 0)),
         "user": lambda row: row.process and row.process.user,
-        "now": lambda row: row.now,
-        "peak": lambda row: row.peak,
-        "predicted": lambda row: row.predicted,
+        "now": lambda row: None if row.now is None else _tenths(row.now),
+        "peak": lambda row: None if row.peak is None else _tenths(row.peak),
+        "predicted": lambda row: None if row.predicted is None else _tenths(row.predicted),
         "delta": lambda row: row.fraction,
         "type": lambda row: row.process and row.process.type,
         "cpu": lambda row: row.process and row.process.cpu_percent,
+        "sm": lambda row: row.process and row.process.sm_percent,
+        "job": lambda row: row.process and row.process.container,
         "host": lambda row: row.process and row.process.host_memory,
         "time": lambda row: row.minutes,
         "command": lambda row: row.process and row.process.command,
@@ -289,3 +296,15 @@ async def test_shared_memory_has_no_total_and_says_what_the_host_can_give() -> N
     card = moments.gpu(0, moments.process(5, 3 * GIB, "python x.py"), name="NVIDIA GB10", memory=memory)
     async with dashboard([moments.sample(card)]) as (app, _):
         assert "3.0 GiB unified, 99.0 free" in screen_text(app)
+
+
+def test_rows_that_show_the_same_size_keep_their_places() -> None:
+    def rows(*used: int) -> list[int]:
+        cards = moments.gpu(0, *(moments.process(pid, size * MIB, "x") for pid, size in enumerate(used, 1)))
+        found = arranged(
+            RowPredictions(listing_of(moments.sample(cards)), {}, round_estimate), "", "gpu", None, reverse=False
+        )
+        return [row.process.pid for row in found if row.process is not None]
+
+    assert rows(100, 98, 103) == rows(98, 103, 100) == [1, 2, 3]
+    assert rows(100, 98, 3000) == [3, 1, 2]

@@ -39,11 +39,10 @@ class DashboardState:
         self.paused, self.hint = False, hint
         self.panel_key: str | None = None
         self.span = SPANS[0]
-        self.sort: SortColumn = "gpu"
         self.reverse, self.filter = False, ""
+        self.sort: SortColumn = "gpu"
         self._settings = columns or ColumnSettings()
         self.columns: tuple[SortColumn, ...] = self._settings.processes or ()
-        self._predicts = False
         self._rare: frozenset[SortColumn] = frozenset()
         self.groups = GroupChoice(self._settings.group)
         # The order that rows keep while somebody looks at one of them.
@@ -238,10 +237,8 @@ class DashboardState:
         predicted = RowPredictions(listing, self._matches, self.session.estimate)
         rows = self._visible = arranged(predicted, self.filter, self.sort, self._held, reverse=self.reverse)
         grouped = self.groups.take(rows, largest_first=self.sort == "now" and not self.reverse and self._held is None)
-        at, chosen = self._follow()
-        matched = predicted.rows()
-        self._rare = rare_columns(sample, self._rare)
-        self._predicts = self._predicts or any(row.predicted is not None for row in matched)
+        (at, chosen), matched = self._follow(), predicted.rows()
+        self._rare = rare_columns(sample, matched, self._rare)
         shown = self._panel(chosen, matched)
         return View(
             sample=sample,
@@ -250,7 +247,7 @@ class DashboardState:
             totals=self._totals,
             columns=self.columns,
             group=self.groups.by,
-            predicts=self._predicts,
+            predicts="predicted" in self._rare,
             rare=self._rare,
             bars=bars(sample, matched, chosen.gpu if chosen else None, shown, self.history.answered),
             chosen=chosen,

@@ -1,6 +1,6 @@
 """The lines of the process table: what each is made of, and what it is sorted by."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -91,14 +91,22 @@ def job_id(process: Process) -> str | None:
     return process.container if process.rank is None else process.rank.job
 
 
-def rare_columns(sample: Sample, known: frozenset[SortColumn]) -> frozenset[SortColumn]:
-    """The columns of which a process of `sample` has a value and others may have none; those that are `known` stay."""
-    if len(known) == 2:
-        return known
-    processes = [process for gpu in sample.gpus for process in gpu.processes]
-    found: list[SortColumn] = ["sm"] if any(process.sm_percent is not None for process in processes) else []
-    found += ["job"] if any(job_id(process) is not None for process in processes) else []
-    return known.union(found)
+def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset[SortColumn]) -> frozenset[SortColumn]:
+    """The columns of which a process has a value and others may have none; those that are `known` stay.
+
+    Args:
+        sample: what is shown.
+        matched: the rows of it whose process runs a preset.
+        known: what this gave the last time.
+    """
+    found: set[SortColumn] = set(known)
+    if any(row.predicted is not None for row in matched):
+        found.add("predicted")
+    if not {"sm", "job"} <= found:
+        processes = [process for gpu in sample.gpus for process in gpu.processes]
+        found |= {"sm"} if any(process.sm_percent is not None for process in processes) else set()
+        found |= {"job"} if any(job_id(process) is not None for process in processes) else set()
+    return frozenset(found)
 
 
 def worth_a_row(row: ProcessRow) -> bool:

@@ -83,8 +83,7 @@ class Watch(ViewScreen):
 
     def __init__(self, shared: AppContext, actions: ProcessActions, snapshot_options: Callable[[], None]) -> None:
         super().__init__()
-        self._shared = shared
-        self._state = shared.state
+        self._shared, self._state = shared, shared.state
         self._actions = actions
         self._snapshot_options = snapshot_options
 
@@ -149,9 +148,8 @@ class Watch(ViewScreen):
         from vramtui.app.ui.filter_bar import FilterBar  # noqa: PLC0415 - loads Input, not needed for the first paint
 
         if not self.query(FilterBar):
-            self.mount(
-                FilterBar(self._state.filter, placeholder=FILTER, rows="#rows", typed=self._set_filter), before="KeyBar"
-            )
+            line = FilterBar(self._state.filter, placeholder=FILTER, rows="#rows", typed=self._set_filter)
+            self.mount(line, before="KeyBar")
 
     def _set_filter(self, text: str) -> None:
         self._state.set_filter(text)

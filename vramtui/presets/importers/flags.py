@@ -103,7 +103,7 @@ def llama_cpp_layers(value: str) -> str | None:
     return value if value.isdecimal() and int(value) < 200 else None
 
 
-_ADAPTERS = {
+_ADAPTERS: dict[str, tuple[str, Spelling]] = {
     **dict.fromkeys(("lora_r", "lora_rank", "model.lora_rank", "peft.r"), ("run.lora.rank", whole)),
     **dict.fromkeys(("lora_dropout", "model.lora_dropout"), ("run.lora.dropout", share)),
     **dict.fromkeys(("lora_target_modules", "lora_target"), ("run.lora.target_modules", modules)),
@@ -114,7 +114,7 @@ _ADAPTERS = {
     # Of qlora.py and LLaMA-Factory, which both quantize the scales again where nothing is said.
     **dict.fromkeys(("bits", "quantization_bit"), ("run.quantization", {"4": "nf4-double", "8": "int8"}.get)),
 }
-SHARED = {
+SHARED: dict[str, tuple[str, Spelling]] = {
     **_ADAPTERS,
     **dict.fromkeys(
         ("per_device_train_batch_size", "micro_batch_size", "train_batch_size", "batch_size"), ("run.batch_size", whole)
