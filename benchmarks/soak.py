@@ -4,15 +4,19 @@ python benchmarks/soak.py [--minutes 30] [--seed 1] [--no-keys] [--verbose]
 
 GPUs are lost and come back, calls fail and hang, processes come and go by the hundred under pids that are used again,
 memory and names change, and somebody leans on the keyboard. It reports crashes, the growth of the program's memory
-after the first minutes, and how late a frame was at most (at least the time is drawn every second).
+after the first minutes, how late a frame was at most (at least the time is drawn every second), and how much CPU time
+the program itself used before it: on a machine that is busy otherwise, only that tells whose fault it was.
 """
 
 import argparse
+import contextlib
 import random
 import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -116,13 +120,18 @@ class Chaos:
 
 
 class Stopwatch:
-    """How late a frame was at most, and what had been typed before it: at least the time is drawn every second."""
+    """How late a frame was at most, and what had been typed before it: at least the time is drawn every second.
+
+    `busiest` is the most CPU time that the program itself used between two frames. On a machine that does other things
+    as well a frame is late because the program gets no processor; what it did meanwhile tells which it was.
+    """
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._sent, self._drawn = terminal.bytes_sent, time.monotonic()
+        self._program = psutil.Process(terminal.process.pid)
+        self._sent, self._drawn, self._used = terminal.bytes_sent, time.monotonic(), self._cpu()
         self._typed = self._typing = ""
-        self.worst, self.after = 0.0, ""
+        self.worst, self.after, self.used_then, self.busiest = 0.0, "", 0.0, 0.0
 
     def typed(self, keys: str) -> None:
         """These keys were sent."""
@@ -132,11 +141,18 @@ class Stopwatch:
         """See whether anything has come since the last look."""
         if self._terminal.bytes_sent == self._sent:
             return
-        late = now - self._drawn - CLOCK
+        late, used = now - self._drawn - CLOCK, self._cpu()
+        self.busiest = max(self.busiest, used - self._used)
         if late > self.worst:
-            self.worst, self.after = late, self._typed + self._typing
-        self._sent, self._drawn = self._terminal.bytes_sent, now
+            self.worst, self.after, self.used_then = late, self._typed + self._typing, used - self._used
+        self._sent, self._drawn, self._used = self._terminal.bytes_sent, now, used
         self._typed, self._typing = self._typing, ""
+
+    def _cpu(self) -> float:
+        with contextlib.suppress(psutil.Error):
+            times = self._program.cpu_times()
+            return float(times.user + times.system)
+        return self._used
 
 
 def soak(options: argparse.Namespace, folder: Path) -> dict[str, float | str]:
@@ -182,6 +198,8 @@ def soak(options: argparse.Namespace, folder: Path) -> dict[str, float | str]:
         "rss_bytes": last,
         "worst_frame_seconds": watch.worst,
         "worst_frame_after": watch.after,
+        "worst_frame_cpu_seconds": watch.used_then,
+        "busiest_frame_cpu_seconds": watch.busiest,
         "screen": shown,
     }
 
@@ -201,7 +219,11 @@ def main() -> None:
     print(
         f"memory growth      {float(found['growth_bytes']) / 1e6:+.1f} MB, to {float(found['rss_bytes']) / 1e6:.0f} MB"
     )
-    print(f"worst frame        {found['worst_frame_seconds']:.2f} s late, after {found['worst_frame_after']!r}")
+    print(
+        f"worst frame        {found['worst_frame_seconds']:.2f} s late, after {found['worst_frame_after']!r};", end=" "
+    )
+    print(f"the program itself had used {found['worst_frame_cpu_seconds']:.2f} s of CPU since the one before")
+    print(f"most CPU a frame   {found['busiest_frame_cpu_seconds']:.2f} s")
     if found["screen"]:
         print(found["screen"])
 

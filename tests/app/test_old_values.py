@@ -3,10 +3,12 @@
 import msgspec
 import pytest
 
+from benchmarks.fuzz_pictures import palette, view_of
 from tests.app import moments
 from tests.app.driving import Clock, dashboard, give, screen_text, settle
 from vramtui.app.live.alerts import AlertFeature
 from vramtui.app.messages import ReadFailed, SourceStuck
+from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.observation.alerts import Alert, AlertRules
 from vramtui.core.observation.readings import Memory
 
@@ -81,3 +83,25 @@ async def test_what_happens_to_all_cards_at_once_is_one_message() -> None:
         await pilot.pause()
         (shown,) = app._notifications
         assert shown.message == "8 at once, on GPU 0, 1, 2, 3, 4, 5, 6, 7. The first: GPU 0 is lost. (! lists all)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "width", "shown"),
+    [
+        ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 120, "the GPU is lost: it fell off the bus"),
+        ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 200, "nvmlDeviceGetMemoryInfo: the GPU"),
+        ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 80, "the GPU is lost"),
+        ("no answer for 12 s (in nvmlDeviceGetComputeRunningProcesses_v3)", 80, "no answer for 12 s"),
+        ("nvmlDeviceGetMemoryInfo: the GPU is lost: it fell off the bus", 60, "the GPU is lost: it fell off the bus"),
+    ],
+)
+def test_a_reason_is_cut_by_what_matters_least(reason: str, width: int, shown: str) -> None:
+    usual = moments.usual()
+    name = "NVIDIA H200 NVL"
+    gone = msgspec.structs.replace(usual.gpus[0], name=name, state="failed", reason=reason, memory=Memory())
+    view = view_of([usual, msgspec.structs.replace(usual, taken_at=usual.taken_at + 7, gpus=(gone,))])
+    lines = [strip.text for strip in GpuPanel().build(view, palette(), width, 12)]
+    text = "\n".join(lines)
+    assert shown in text
+    assert "7 s ago" in text
+    assert "…" not in text

@@ -1,5 +1,7 @@
 """The GPU panel: one bar for each GPU with what is used, reserved and free, and where the prediction would take it."""
 
+import re
+
 from rich.cells import cell_len
 from rich.style import Style
 from textual import events
@@ -15,6 +17,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration, format_gib
 from vramtui.core.observation.readings import Gpu
 
+_CALL, _IN_CALL = re.compile(r"^nvml\w+: "), re.compile(r" \(in nvml\w+\)$")
 USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
 ONE_LINE = 66
 # Columns that a bar needs beside a name, the memory and the utilisation before the name is shortened.
@@ -112,7 +115,7 @@ def _bar_lines(bar: GpuBar, name: str, palette: Palette, width: int, each: int) 
     ]
     used = 4 + cell_len(name) + 1
     if gpu.state != "ok":
-        return [strip([*head, *_lost(bar, palette, width - used)], width, palette.text)][:each]
+        return _lost_lines(bar, head, palette, width, each)
     memory = _memory_text(gpu)
     figures = _figures(gpu, palette)
     if each == 1:
@@ -139,16 +142,28 @@ def _width(pieces: list[Piece]) -> int:
     return sum(cell_len(text) for text, _ in pieces)
 
 
-def _lost(bar: GpuBar, palette: Palette, room: int) -> list[Piece]:
+def _lost_lines(bar: GpuBar, head: list[Piece], palette: Palette, width: int, each: int) -> list[Strip]:
+    """The state, what was known last and since when, and the reason, which has the second line where there is one."""
     word = " LOST " if bar.gpu.state == "lost" else " FAILED "
-    pieces: list[Piece] = [(word, palette.ink("background", "error", bold=True))]
+    first: list[Piece] = [*head, (word, palette.ink("background", "error", bold=True))]
     if bar.last is not None:
-        pieces.append((f" {format_duration(bar.age)} ago: {_memory_text(bar.last).strip()} ", palette.dim))
+        first.append((f" {format_duration(bar.age)} ago: {_memory_text(bar.last).strip()} ", palette.dim))
+    second: list[Piece] = [("    ", palette.text)]
+    last = first if each == 1 else second
     if bar.gpu.reason:
-        reason = printable(bar.gpu.reason)
-        room -= _width(pieces) + 1
-        pieces.append((f" {fit(reason, min(room, cell_len(reason)))}", palette.ink("error")))
-    return pieces
+        last.append((f" {_short(printable(bar.gpu.reason), width - _width(last) - 1)}", palette.ink("error")))
+    return [strip(pieces, width, palette.text) for pieces in (first, second)[:each]]
+
+
+def _short(reason: str, room: int) -> str:
+    """The reason, or as much of its sense as there is room for: the call that failed and the explanation go first. All
+    of it stands among the problems.
+    """
+    without_call = _IN_CALL.sub("", _CALL.sub("", reason))
+    for text in (reason, without_call, without_call.partition(": ")[0]):
+        if cell_len(text) <= room:
+            return text
+    return fit(without_call, max(0, room))
 
 
 def _memory_text(gpu: Gpu) -> str:
