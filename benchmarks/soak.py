@@ -129,7 +129,8 @@ class Stopwatch:
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
         self._program = psutil.Process(terminal.process.pid)
-        self._sent, self._drawn, self._used = terminal.bytes_sent, time.monotonic(), self._cpu()
+        self._sent, self._drawn, self._used = terminal.bytes_sent, time.monotonic(), 0.0
+        self._used = self._cpu()
         self._typed = self._typing = ""
         self.worst, self.after, self.used_then, self.busiest = 0.0, "", 0.0, 0.0
 
@@ -219,10 +220,8 @@ def main() -> None:
     print(
         f"memory growth      {float(found['growth_bytes']) / 1e6:+.1f} MB, to {float(found['rss_bytes']) / 1e6:.0f} MB"
     )
-    print(
-        f"worst frame        {found['worst_frame_seconds']:.2f} s late, after {found['worst_frame_after']!r};", end=" "
-    )
-    print(f"the program itself had used {found['worst_frame_cpu_seconds']:.2f} s of CPU since the one before")
+    print(f"worst frame        {found['worst_frame_seconds']:.2f} s late, after {found['worst_frame_after']!r}")
+    print(f"its own CPU then   {found['worst_frame_cpu_seconds']:.2f} s since the frame before")
     print(f"most CPU a frame   {found['busiest_frame_cpu_seconds']:.2f} s")
     if found["screen"]:
         print(found["screen"])
