@@ -180,3 +180,27 @@ def test_without_a_card_every_card_is_answered() -> None:
     assert (
         printed.index("data centre") < printed.index("A100-80GB") < printed.index("consumer") < printed.index("RTX4090")
     )
+
+
+def test_the_smallest_allocation_for_slurm() -> None:
+    def lines(*arguments: str) -> list[str]:
+        done = RUNNER.invoke(program(), ["fit", *arguments, "--sbatch"])
+        assert done.exit_code == 0, done.output
+        return done.stdout.splitlines()
+
+    alone = lines("gpt2-124m", "--gpu", "H100")
+    assert alone[0].startswith("# gpt2-124m on H100: ")
+    assert alone[1:] == ["#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=1", "#SBATCH --gres=gpu:1"]
+    shared = lines("llama-3.1-8b-full", "--gpu", "H100", "--gres-type", "h100")
+    assert "with FSDP over 2" in shared[0]
+    assert shared[1:] == ["#SBATCH --nodes=1", "#SBATCH --ntasks-per-node=2", "#SBATCH --gres=gpu:h100:2"]
+    spread = lines("llama-3.1-70b-fsdp", "--gpu", "H100", "--per-node", "4")  # the preset's own 64 ranks
+    assert spread[1:] == ["#SBATCH --nodes=16", "#SBATCH --ntasks-per-node=4", "#SBATCH --gres=gpu:4"]
+
+
+def test_lines_for_slurm_need_a_card_and_a_type_that_is_one() -> None:
+    for wrong in (["--sbatch"], ["--gpu", "H100", "--sbatch", "--gres-type", "x\ny"]):
+        assert RUNNER.invoke(program(), ["fit", "gpt2-124m", *wrong]).exit_code == 2
+    none = ("llama-3.1-8b-full", "--memory", "2GiB", "--sbatch")
+    done = RUNNER.invoke(program(), ["fit", *none])
+    assert (done.exit_code, done.stdout) == (1, "")

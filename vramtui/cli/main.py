@@ -11,7 +11,7 @@ import typer
 from vramtui import __version__
 from vramtui.cli.completion import asked_words
 from vramtui.cli.groups import EXIT_CODES, epilog_of, group_of
-from vramtui.cli.remote.hosts import HostOption
+from vramtui.cli.remote.hosts import HostOption, SlurmOption
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
@@ -56,6 +56,7 @@ def _root(
     demo: Annotated[bool, typer.Option("--demo", help="Show the built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None,
     host: HostOption = None,
+    slurm: SlurmOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -84,6 +85,7 @@ def _root(
         replay=replay,
         feed=feed,
         hosts=host,
+        slurm=slurm,
         interval=interval,
         preset=preset,
         read_only=read_only,

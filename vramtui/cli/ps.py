@@ -10,7 +10,7 @@ import typer
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue
-from vramtui.cli.remote.hosts import HostOption, open_hosts
+from vramtui.cli.remote.hosts import HostOption, SlurmOption, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
@@ -37,6 +37,7 @@ def ps(
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
     host: HostOption = None,
+    slurm: SlurmOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="What `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -59,7 +60,7 @@ def ps(
 
         asked = Selection(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
         check(asked)
-        hosts = open_hosts(host, interval, demo or replay or feed) if host else {}
+        hosts = open_hosts(host, interval, demo or replay or feed, slurm=slurm)
         if len(hosts) > 1:
             from vramtui.cli.remote.ps_hosts import show_hosts  # noqa: PLC0415 - as above
 

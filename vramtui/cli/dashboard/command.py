@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from vramtui.monitor.fleet import Fleet
 
 WELCOMED = "welcomed"
+FEED = "feed"  # whoever writes one keeps its runs
 # The driver answers sooner; where it does not, Textual is loaded meanwhile and the first frame is Textual's own.
 HEAD_START = 0.1
 HINT = (
@@ -46,6 +47,7 @@ def open_dashboard(
     replay: Path | None = None,
     feed: str | None = None,
     hosts: list[str] | None = None,
+    slurm: str | None = None,
     interval: float | None = None,
     preset: str | None = None,
     read_only: bool = False,
@@ -58,6 +60,7 @@ def open_dashboard(
             replay=replay,
             feed=feed,
             hosts=hosts,
+            slurm=slurm,
             interval=interval,
             preset=preset,
             read_only=read_only,
@@ -75,6 +78,7 @@ def _open(
     view_only: bool = False,
     feed: str | None = None,
     hosts: list[str] | None = None,
+    slurm: str | None = None,
 ) -> None:
     _check_terminal(feed)
     gc.disable()  # What is loaded until the first paint is there to stay: going through it again and again takes 15 ms.
@@ -84,8 +88,8 @@ def _open(
     settings = read_config()
     preset = preset or settings.dashboard.preset
     pace = interval or settings.dashboard.interval
-    if hosts:
-        opened, fleet = _watched(open_hosts(hosts, pace, demo or replay or feed), pace)
+    if remote := open_hosts(hosts, pace, demo or replay or feed, slurm=slurm):
+        opened, fleet = _watched(remote, pace)
     else:
         opened, fleet = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True), None
     give_keys(feed)
@@ -99,11 +103,7 @@ def _open(
         from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
         _check_keys(settings)
-        services = (
-            _looking(opened)
-            if view_only
-            else _services(opened, settings, demo=demo, read_only=read_only, keeps_runs=bool(hosts))
-        )
+        services = _looking(opened) if view_only else _services(opened, settings, demo=demo, read_only=read_only)
         app = Dashboard(
             source=opened.source,
             presets=library,
@@ -176,9 +176,9 @@ def _looking(opened: OpenedSource) -> "Services":
     return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True)
 
 
-def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool, keeps_runs: bool) -> "Services":
+def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool) -> "Services":
     """What the dashboard is handed of this machine; of a recording and of the demo nothing is kept,
-    of other hosts the runs (`keeps_runs`).
+    of other hosts the runs.
     """
     from vramtui.app.services import Services  # noqa: PLC0415 - as above
 
@@ -198,7 +198,9 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
         no_signals=refusal,
         runs=past_runs(saver, demo=demo, made_up=opened.recording is None and bool(opened.banner)),
         recorder=FileRecorder(folder) if opened.recording is None else None,
-        run_writer=HistoryRunWriter(run_history) if is_real or keeps_runs else None,
+        run_writer=HistoryRunWriter(run_history)
+        if is_real or (opened.elsewhere and opened.source.name != FEED)
+        else None,
         experiment=run_experiment,
         jobs=probes.jobs if is_real else opened.jobs,
         leave=probes.vanish,

@@ -37,6 +37,13 @@ def fit(
     ] = None,
     settings: Settings = None,
     job_file: JobFile = None,
+    sbatch: Annotated[
+        bool, typer.Option("--sbatch", help="Resource lines for Slurm: the smallest allocation of --gpu that holds it.")
+    ] = False,
+    per_node: Annotated[int, typer.Option(min=1, max=64, help="With --sbatch: GPUs that a node has.")] = 8,
+    gres_type: Annotated[
+        str | None, typer.Option(metavar="TYPE", help="With --sbatch: the site's name for that GPU (`sinfo -o %G`).")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """The largest batch that fits, what each change would free, and the cheapest way to make it fit.
@@ -46,7 +53,7 @@ def fit(
     Exit code 1 when the preset as it stands does not fit; without a card, when it fits none.
     """
     with exit_on_user_error():
-        if gpu is None and memory is None and not over and vary is None and gpus is None:
+        if gpu is None and memory is None and not (over or vary or gpus or sbatch):
             _cards([changed_preset(one, settings or [], job_file) for one in preset], json=json)
             return
         if gpu is None and memory is None:
@@ -55,6 +62,11 @@ def fit(
             raise UserError("one preset with a card; without --gpu and --memory several stand beside each other")
         found = changed_preset(preset[0], settings or [], job_file)
         device = chosen_device(gpu, memory)
+        if sbatch:
+            from vramtui.cli.fit.sbatch import print_sbatch  # noqa: PLC0415 - only where it is asked for
+
+            print_sbatch(found, device, per_node, gres_type)
+            return
         if gpus is not None:
             found = shared_over(found, gpus)
         if over:

@@ -27,12 +27,15 @@ Share = Annotated[Path | None, typer.Option(metavar="FILE", help="Write scored r
 Yes = Annotated[bool, typer.Option("--yes", help="With --share: write without asking.")]
 Import = Annotated[Path | None, typer.Option("--import", metavar="FILE", help="Add runs that others shared.")]
 ALL = 1 << 30
+IMPORT = "import"
 _AGO = re.compile(r"(\d+) *(m|h|d|w)")
 _SECONDS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 
 
 def history(
-    run: Annotated[int | None, typer.Argument(metavar="[RUN]", help="One run by its number.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN|import]", help="One run by its number; or import, with --slurm.")
+    ] = None,
     preset: Annotated[str, typer.Option(help="Only runs of presets whose name contains this.")] = "",
     gpu: Annotated[str, typer.Option(help="Only runs on GPUs whose name or uuid holds this.")] = "",
     host: Annotated[str, typer.Option(help="Only runs on hosts whose name contains this.")] = "",
@@ -45,26 +48,24 @@ def history(
         bool, typer.Option("--calibration", help="Constants calibrated from this host's (or --host's) runs.")
     ] = False,
     forget: Annotated[int | None, typer.Option(metavar="RUN", help="Delete one run for good.")] = None,
-    share: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write scored runs without names, paths and users.")
-    ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="With --share: write without asking.")] = False,
-    import_: Annotated[
-        Path | None, typer.Option("--import", metavar="FILE", help="Add runs that others shared.")
-    ] = None,
+    share: Share = None,
+    yes: Yes = False,
+    import_: Import = None,
+    slurm: Annotated[
+        bool,
+        typer.Option("--slurm", help="With `import`: score finished jobs by sacct; --since, --preset, --gpu."),
+    ] = False,
     plot: Annotated[bool, typer.Option("--plot", help="Also draw the errors: over time, and how often.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON document, bytes as integers.")] = False,
 ) -> None:
     """Past runs: what was predicted, what was observed, and how far they were apart."""
     with exit_on_user_error():
         from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
-        from vramtui.cli.history import text as history_text  # noqa: PLC0415 - only here
+        from vramtui.cli.history import text as history_text  # noqa: PLC0415 - as above
 
         kept_in = run_history()
-        if import_ is not None:
-            from vramtui.cli.history.sharing import import_runs  # noqa: PLC0415 - only where it is asked for
-
-            import_runs(kept_in, import_)
+        if import_ is not None or run == IMPORT or slurm:
+            _import(kept_in, import_, since, preset, gpu, is_whole=slurm == (run == IMPORT))
             return
         if forget is not None:
             _forget(kept_in, forget)
@@ -73,11 +74,11 @@ def history(
             _print_calibration(kept_in.runs(limit=ALL), host or platform.node(), json=json)
             return
         if run is not None:
-            kept = _as_they_stand([kept_in.run(run)])
+            kept = _as_they_stand([kept_in.run(_number(run))])
         else:
             wanted = RunFilter(preset=preset, gpu=gpu, host=host, since=_moment(since), failed=failed)
-            every = _as_they_stand(kept_in.runs(limit=ALL))
-            kept = in_order(filtered(every, wanted), _column(sort), reverse=reverse)[:limit]
+            every = filtered(_as_they_stand(kept_in.runs(limit=ALL)), wanted)
+            kept = in_order(every, _column(sort), reverse=reverse)[:limit]
         _tell_damaged(kept_in)
         if share is not None:
             from vramtui.cli.history.sharing import share as write_shared  # noqa: PLC0415 - as above
@@ -157,6 +158,30 @@ def _figures(seen: "Learned", *, whole: bool) -> dict[str, object]:
         "enough": seen.enough,
         **{name: round(value) if whole else value for name, value in figures.items()},
     }
+
+
+def _import(kept_in: "RunHistory", shared: Path | None, since: str, preset: str, gpu: str, *, is_whole: bool) -> None:
+    """Add the runs of a file that somebody shared, or Slurm's.
+
+    Raises:
+        UserError: one half of `import --slurm` is missing.
+    """
+    if not is_whole:
+        raise UserError("finished jobs of Slurm's: `vramtui history import --slurm --since 30d`")
+    if shared is not None:
+        from vramtui.cli.history.sharing import import_runs  # noqa: PLC0415 - only where it is asked for
+
+        import_runs(kept_in, shared)
+        return
+    from vramtui.cli.history.slurm import import_slurm  # noqa: PLC0415 - as above
+
+    import_slurm(kept_in, _moment(since), preset, gpu)
+
+
+def _number(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) < 19:
+        return int(text)
+    raise UserError(f"{printable(text)} is not the number of a run; `vramtui history` lists them")
 
 
 def _column(text: str) -> RunColumn:

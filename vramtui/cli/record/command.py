@@ -12,7 +12,7 @@ import typer
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
-from vramtui.cli.remote.hosts import HostOption, open_hosts
+from vramtui.cli.remote.hosts import HostOption, SlurmOption, open_hosts
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.readings import Sample
 
@@ -35,6 +35,7 @@ def record(
     ] = "auto",
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     host: HostOption = None,
+    slurm: SlurmOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Record what `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -46,7 +47,7 @@ def record(
     with exit_on_user_error():
         targets = fast_targets(close)
         seconds = float("inf") if duration is None else duration
-        hosts = open_hosts(host, interval, demo or feed) if host else {}
+        hosts = open_hosts(host, interval, demo or feed, slurm=slurm)
         if len(hosts) > 1:
             from vramtui.cli.record.hosts import record_hosts  # noqa: PLC0415 - only where there are several
 

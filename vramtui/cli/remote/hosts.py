@@ -1,6 +1,7 @@
 """What `--host` names: other machines, each a source of its own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,6 +22,11 @@ HostOption = Annotated[
         metavar="NAME",
         help="Another machine, over ssh: gpu01, user@gpu[02-16], @group; may be given again.",
     ),
+]
+
+SlurmOption = Annotated[
+    str | None,
+    typer.Option("--slurm", metavar="JOBID", help="The hosts of a running Slurm job: by srun --overlap, or else ssh."),
 ]
 
 
@@ -46,30 +52,46 @@ class HostRecording:
         return () if self._current is None else self._current.peaks(when)
 
 
-def open_hosts(asked: Sequence[str], interval: float, other: object = None) -> "dict[str, OpenedSource]":
-    """A source for each host, by its name; all connect at once, a few handshakes at a time.
+def open_hosts(
+    asked: Sequence[str] | None, interval: float, other: object = None, *, slurm: str | None = None
+) -> "dict[str, OpenedSource]":
+    """A source for each host, by its name; all connect at once, a few handshakes at a time. None where none is asked.
 
     Args:
         asked: what `--host` says.
         interval: seconds between samples.
         other: what else is asked for, as a demo; there is to be nothing.
+        slurm: the job whose hosts are meant.
 
     Raises:
         UserError: a name that no host has, an unknown group, or something else is asked for as well.
     """
+    if not asked and not slurm:
+        return {}
     if other:
         raise UserError("--host and --demo, --replay or --feed show different things; give one of them")
     from vramtui.cli.common.open_source import OpenedSource  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.cli.common.paths import read_config  # noqa: PLC0415 - only where hosts are asked for
+    from vramtui.sources.ssh.far_command import ssh_arguments  # noqa: PLC0415 - as above
     from vramtui.sources.ssh.handshakes import Handshakes  # noqa: PLC0415 - as above
     from vramtui.sources.ssh.host_names import host_names  # noqa: PLC0415 - as above
     from vramtui.sources.ssh.source import SshSource  # noqa: PLC0415 - as above
 
-    names = host_names(asked, read_config().hosts)
+    commands: dict[str, Callable[[str, float, int], Sequence[str]]]
+    commands = dict.fromkeys(host_names(asked or (), read_config().hosts), ssh_arguments)
     handshakes = Handshakes()
+    if slurm:
+        from vramtui.sources.slurm.live import job_hosts, may_step, srun_arguments  # noqa: PLC0415 - as above
+
+        nodes, user = job_hosts(slurm)
+        if may_step(user):
+            commands |= {node: partial(srun_arguments, number) for node, number in nodes.items()}
+            handshakes = Handshakes(lambda host: host)  # none of sshd's
+        else:
+            commands |= dict.fromkeys(nodes, ssh_arguments)
     opened = {}
-    for name in names:
+    for name, arguments in commands.items():
         recording = HostRecording()
-        source = SshSource(name, interval, recording.begin, handshakes)
+        source = SshSource(name, interval, recording.begin, handshakes, arguments)
         opened[name] = OpenedSource(source, jobs=recording.jobs, peaks=recording.peaks, elsewhere=True)
     return opened

@@ -6,7 +6,7 @@ import select
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -40,13 +40,20 @@ class SshSource:
         interval: seconds between samples.
         recording: makes what reads the lines of a recording, one for each connection.
         handshakes: shared by all hosts.
+        arguments: the command that reaches the host, where that is not ssh.
     """
 
     name = "ssh"
 
     def __init__(
-        self, host: str, interval: float, recording: Callable[[], LineDecoder], handshakes: Handshakes
+        self,
+        host: str,
+        interval: float,
+        recording: Callable[[], LineDecoder],
+        handshakes: Handshakes,
+        arguments: Callable[[str, float, int], Sequence[str]] = ssh_arguments,
     ) -> None:
+        self._arguments = arguments
         self.host = host
         self._interval = interval
         self._recording = recording
@@ -105,7 +112,7 @@ class SshSource:
             opening.enter_context(self._handshakes.turn(self.host))
             program = agent_program(self._interval)
             process = self._process = subprocess.Popen(  # noqa: S603 - a list, no shell of this machine
-                list(ssh_arguments(self.host, self._interval, len(program))),
+                list(self._arguments(self.host, self._interval, len(program))),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
