@@ -1,10 +1,12 @@
 """The table of methods and their errors, and its place in the README."""
 
+import statistics
 from pathlib import Path
 from textwrap import fill
 
 from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, SIMULATED, Measured, Spread, rules_for, spread_of
 from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
+from benchmarks.stated_errors import usual_rows
 from vramtui.core.estimate.ledger import TITLES
 
 README = Path(__file__).parents[1] / "README.md"
@@ -27,11 +29,20 @@ def markdown(measured: list[Measured]) -> str:
         for method, fitted in ((ANALYTIC, SHARE), (SIMULATED, CHECKED))
     ]
     rows += [
+        _row(f"`{method}`", f"{kind} (public models)", "peak of reserved", _unseen(errors))
+        for kind, method, errors in usual_rows()
+    ]
+    rows += [
         _row(f"`{method}`", "transformers", counted, spread_of(measured, method, "transformers"))
         for method, counted in _counted().items()
     ]
     table = [" | ".join(row) for row in (HEAD, ("---",) * 3 + ("---:", "---", "---:", "---:"), *rows)]
     return "\n".join((_words(measured), "", *(f"| {line} |" for line in table)))
+
+
+def _unseen(errors: list[float]) -> Spread:
+    worst = max(errors, key=abs)
+    return Spread(runs=len(errors), median=statistics.median(map(abs, errors)), worst=worst, worst_name="")
 
 
 def _row(method: str, family: str, counts: str, spread: Spread | None, fitted: str = NOT_FITTED) -> tuple[str, ...]:
@@ -56,7 +67,8 @@ def _words(measured: list[Measured]) -> str:
         "the predicted peak over the true peak of allocated (of reserved where that is said), less one; the median is "
         "of its size. A rule is held against the whole peak even where it counts only a part. `analytic` was checked "
         "against these same runs while it was written, so a job unlike them may be further off. `simulated` (`estimate "
-        "--method simulated`, for training on one card) plays the same operators' requests to the simulated allocator. "
+        "--method simulated`, the default on one card) plays the same operators' requests to the simulated allocator. "
+        "Rows of public models are runs that nothing was fitted to; docs/errors.md has the ranges made of them. "
         "`python benchmarks/accuracy.py` prints every run.",
         WIDTH,
         break_on_hyphens=False,

@@ -48,6 +48,7 @@ def _estimate(one: Estimate, device: Device | None) -> dict[str, object]:
         "peak_step": one.peak_step,
         "assumptions": list(one.assumptions),
         "error": one.error,
+        "error_below": one.error_below,
         "fits": None if fit is None else fit.is_enough,
         "verdict": None if fit is None else fit.verdict,
         "spare": None if fit is None else fit.spare,

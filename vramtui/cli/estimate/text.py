@@ -83,7 +83,7 @@ def _print_short(found: PresetFile, one: Estimate) -> None:
         print(_strong(text) if total else text)
     print()
     step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
-    error = "" if one.error is None else f"; stated error ±{format_percent(one.error).removeprefix('+')}"
+    error = "" if one.error is None else f"; stated error {_stated(one.error, one.error_below)}"
     _print_wrapped("", f"{one.method}: peaks in {PHASE_TITLES[one.peak_phase]}{step}{error}")
     _print_wrapped("", f"`vramtui estimate {_command_name(found)} -v` shows the arithmetic and the assumptions.")
 
@@ -125,7 +125,14 @@ def _print_one(one: Estimate) -> None:
     for assumption in one.assumptions:
         _print_wrapped("- ", assumption)
     if one.error is not None:
-        print(f"Stated error of the process total: ±{format_percent(one.error).removeprefix('+')}")
+        print(f"Stated error of the process total: {_stated(one.error, one.error_below)}")
+
+
+def _stated(above: float, below: float | None) -> str:
+    """`±8.0 %`, or `+12.0 % −4.0 %` where it may need more than less."""
+    if below is None or below == above:
+        return f"±{format_percent(above).removeprefix('+')}"
+    return f"{format_percent(above)} {format_percent(-below)}"
 
 
 def _print_part(part: Part, name_width: int, source: int) -> None:

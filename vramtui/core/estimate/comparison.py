@@ -57,8 +57,9 @@ def compare(preset: str, estimate: Estimate, observed: Ledger, now: int | None) 
     """Set `estimate` beside `observed`, whose process line is the peak seen so far."""
     rows = compare_ledgers(estimate.ledger, observed)
     total = _row("process", estimate.process, observed.process)
-    allowed = USUAL_ERROR if estimate.error is None else estimate.error
-    verdict = _verdict(total.fraction, allowed)
+    above = USUAL_ERROR if estimate.error is None else estimate.error
+    below = above if estimate.error_below is None else estimate.error_below
+    verdict = _verdict(total.fraction, above, below)
     return Comparison(
         preset=preset,
         method=estimate.method,
@@ -175,12 +176,12 @@ def _row(
     )
 
 
-def _verdict(fraction: float | None, allowed: float) -> Verdict:
+def _verdict(fraction: float | None, above: float, below: float) -> Verdict:
     if fraction is None:
         return "unknown"
-    if fraction > allowed:
+    if fraction > above:
         return "over"
-    return "below" if fraction < -allowed else "as predicted"
+    return "below" if fraction < -below else "as predicted"
 
 
 def _sentence(estimate: Estimate, total: ComparisonRow, verdict: Verdict) -> str:

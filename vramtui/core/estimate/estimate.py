@@ -83,7 +83,9 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
         peak_step: the first step (from 0) in which it does; None when there are no steps.
         timeline: what is held at the end of each phase, where the method knows it.
         assumptions: what was taken for granted, a sentence each.
-        error: the stated relative error of the process total, as a fraction; None when it was never measured.
+        error: by how much more than said the process may need, as a fraction of its total; None when it was never
+            measured.
+        error_below: by how much less; as `error` when None.
     """
 
     method: str
@@ -94,6 +96,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     timeline: tuple[Moment, ...] = ()
     assumptions: tuple[str, ...] = ()
     error: float | None = None
+    error_below: float | None = None
 
     @property
     def allocated(self) -> int:

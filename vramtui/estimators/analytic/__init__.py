@@ -21,6 +21,7 @@ from vramtui.estimators.analytic.parallel.estimate import estimate_sharded
 from vramtui.estimators.analytic.serving.engine import estimate_serving
 from vramtui.estimators.analytic.sizes.parameters import own_names
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
+from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.estimators.analytic.training.trainer import estimate_training
 
 __all__ = ["ANALYTIC", "Analytic", "parameter_count", "with_own_names"]
@@ -39,7 +40,8 @@ class Analytic:
         """
         workload = with_own_names(workload)
         found = _estimate(workload, device)
-        return _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
+        found = _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
+        return with_stated_error(found, workload, device)
 
 
 def with_own_names(workload: Workload) -> Workload:
@@ -62,8 +64,8 @@ def _with_basis(model: TransformerModel, found: Estimate) -> Estimate:
         return found
     error: float | None
     if model.basis == "family":
-        note = "weights are exact; what comes and goes is that of the nearest decoder, how far off was not measured"
-        error = None
+        note = "weights are exact; what comes and goes is that of the nearest decoder"
+        error = found.error
     else:
         note = (
             "generic: its sizes were read from the keys that most configs share, not by its own family's rules; a "

@@ -13,6 +13,7 @@ from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_g
 from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
+from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.estimators.analytic.training.allocator_requests import Peaks, peaks_of
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
@@ -35,7 +36,8 @@ class Simulated:
         reason = unfollowed(workload)
         if reason:
             raise UserError(f"--method simulated {reason}; --method analytic knows the others")
-        return _with(found, _peaks(with_own_names(workload), device), trains=isinstance(workload.run, TrainRun))
+        found = _with(found, _peaks(with_own_names(workload), device), trains=isinstance(workload.run, TrainRun))
+        return with_stated_error(found, workload, device)
 
 
 def unfollowed(workload: Workload) -> str:

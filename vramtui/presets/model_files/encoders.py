@@ -106,7 +106,7 @@ def t5(config: Fields) -> Table:
         "gated_mlp": kind.startswith("gated-"),
         "hidden_act": "gelu_new" if kind == "gated-gelu" else activation(kind.removeprefix("gated-")),
         "relative_attention_num_buckets": config.whole("relative_attention_num_buckets", 32),
-        "tie_word_embeddings": config.flag("tie_word_embeddings", default=True),
+        "tie_word_embeddings": True,  # also where the config says no (transformers 5, T5Config.__post_init__)
         "dropout": config.number("dropout_rate", 0.1),
     }
 

@@ -34,6 +34,9 @@ from vramtui.estimators.analytic.sizes.partition import (
 )
 from vramtui.estimators.analytic.tape.program import Program
 
+# The stage that shares weights as well: FSDP2.
+WEIGHTS_TOO = 3
+
 
 def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
     """The estimate of the rank that holds most.
@@ -131,7 +134,9 @@ def _notes(
 
 
 def _told(estimate: Estimate, parallel: Parallel, notes: tuple[str, ...]) -> Estimate:
-    """The estimate with `notes` first; how far it is off was never measured on several cards."""
+    """The estimate with `notes` first; how far it is off was measured under FSDP2 over data ranks alone."""
     if parallel.ranks == 1:
         return estimate
-    return msgspec.structs.replace(estimate, assumptions=(*notes, *estimate.assumptions), error=None)
+    measured = parallel.strategy == "fsdp" and parallel.zero_stage == WEIGHTS_TOO and parallel.data == parallel.ranks
+    error = estimate.error if measured else None
+    return msgspec.structs.replace(estimate, assumptions=(*notes, *estimate.assumptions), error=error)

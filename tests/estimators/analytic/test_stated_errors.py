@@ -1,0 +1,60 @@
+"""The stated errors: measured on public models, and held by those that they were not made of."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.stated_errors import METHODS, inside, kinds, markdown, measured, of_kind, spread_of, table
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.parallel import Parallel
+from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic.simulated import SIMULATED
+from vramtui.estimators.analytic.stated_errors import SPREADS, kind_of
+from vramtui.estimators.torch_facts.context import cuda_context_spread
+
+ROOT = Path(__file__).parents[3]
+MODEL = TransformerModel(hidden_size=2048, num_hidden_layers=8, num_attention_heads=16, vocab_size=32000)
+
+
+def test_the_table_is_what_was_measured() -> None:
+    source = (ROOT / "vramtui/estimators/analytic/stated_errors.py").read_text(encoding="utf-8")
+    assert table() in source
+    assert (ROOT / "docs/errors.md").read_text(encoding="utf-8") == markdown()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_nine_in_ten_lie_in_the_range_of_the_other_families(method: str) -> None:
+    runs, _ = measured()
+    held = {kind: inside(of_kind(runs, kind, method), method) for kind in kinds(runs)}
+    assert sum(held.values()) >= 0.9 * sum(len(of_kind(runs, kind, method)) for kind in held)
+
+
+def test_ranges_reach_from_least_to_most() -> None:
+    few, many = spread_of([-0.02, 0.2], 2), spread_of([-0.02, 0.2], 8)
+    assert (few.below, few.above) == (0.13, 0.31)
+    assert (many.below, many.above) == (0.08, 0.26)
+    assert (spread_of([], 0).below, spread_of([0.0], 20).above) == (0.05, 0.01)
+
+
+def test_an_estimate_states_the_error_of_its_kind_both_ways() -> None:
+    job, device = Workload(model=MODEL, run=TrainRun(sequence_length=512)), card("H200")
+    share, simulated = SPREADS["decoder train"]
+    assert simulated is not None
+    for found, spread in ((ANALYTIC.estimate(job, device), share), (SIMULATED.estimate(job, device), simulated)):
+        assert found.error is not None
+        assert found.error_below is not None
+        context = cuda_context_spread(device.capability)
+        assert found.error * found.process == pytest.approx(spread.above * (found.reserved or 0) + context)
+        assert found.error_below * found.process == pytest.approx(spread.below * (found.reserved or 0) + context)
+
+
+def test_what_was_never_run_states_nothing_new() -> None:
+    job = Workload(model=MODEL, run=TrainRun(sequence_length=512), parallel=Parallel(data=2, strategy="ddp"))
+    assert kind_of(job) is None
+    assert ANALYTIC.estimate(job, card("H200")).error is None
+    assert kind_of(Workload(model=MODEL, run=ServeRun())) is None
+    fsdp = Parallel(data=2, strategy="fsdp", zero_stage=3)
+    shared = Workload(model=MODEL, run=TrainRun(sequence_length=512), parallel=fsdp)
+    assert ANALYTIC.estimate(shared, card("H200")).error is not None

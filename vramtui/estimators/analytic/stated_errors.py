@@ -1,0 +1,108 @@
+"""How far off an estimate may be, by the kind of job: measured on public models that nothing was fitted to.
+
+`benchmarks/stated_errors.py` measures it and prints this table; `tests/estimators/analytic/test_stated_errors.py`
+holds nine in ten of the true peaks inside, each family of models by the ranges of the others.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate
+from vramtui.core.schema.decoder_models import ConvNetModel, EncoderDecoderModel, TransformerModel, UNetModel
+from vramtui.core.schema.encoder_models import EncoderModel
+from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
+from vramtui.estimators.torch_facts.context import cuda_context_spread
+
+Kind = Literal[
+    "decoder train",
+    "decoder infer",
+    "lora",
+    "qlora",
+    "multi-gpu",
+    "encoder",
+    "encoder by its tensors",
+    "encoder-decoder",
+    "conv net",
+    "unet",
+    "generic",
+]
+# Tensors that only encoders have, where a model is a list of tensors.
+_ENCODERS_TENSORS = frozenset({"head_dense", "embed_token_types"})
+
+
+_BY_MODEL: dict[type, Kind] = {
+    EncoderModel: "encoder",
+    EncoderDecoderModel: "encoder-decoder",
+    ConvNetModel: "conv net",
+    UNetModel: "unet",
+}
+
+
+class ErrorRange(msgspec.Struct, frozen=True):
+    """The true peak of reserved lies between `1 - below` and `1 + above` times the predicted one."""
+
+    below: float
+    above: float
+
+
+# (share, simulated) of each kind; None where no run was measured by that method.
+SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
+    "conv net": (ErrorRange(0.05, 0.43), ErrorRange(0.05, 0.15)),
+    "decoder infer": (ErrorRange(0.01, 0.1), ErrorRange(0.04, 0.08)),
+    "decoder train": (ErrorRange(0.11, 0.25), ErrorRange(0.06, 0.21)),
+    "encoder": (ErrorRange(0.2, 0.32), ErrorRange(0.08, 0.17)),
+    "encoder by its tensors": (ErrorRange(0.95, 2.76), ErrorRange(0.95, 2.42)),
+    "encoder-decoder": (ErrorRange(0.05, 0.27), ErrorRange(0.07, 0.18)),
+    "generic": (ErrorRange(0.4, 0.45), ErrorRange(0.38, 0.34)),
+    "lora": (ErrorRange(0.11, 0.36), ErrorRange(0.04, 0.16)),
+    "multi-gpu": (ErrorRange(0.2, 0.14), None),
+    "qlora": (ErrorRange(0.01, 0.21), ErrorRange(0.04, 0.03)),
+    "unet": (ErrorRange(0.05, 0.13), ErrorRange(0.05, 0.05)),
+}
+
+
+def kind_of(workload: Workload) -> Kind | None:
+    """Which kind of job it is; None where no run of its kind was measured."""
+    model, run = workload.model, workload.run
+    if isinstance(run, ServeRun):
+        return None
+    if workload.parallel is not None and workload.parallel.ranks > 1:
+        data = workload.parallel.data == workload.parallel.ranks
+        shared = data and workload.parallel.strategy == "fsdp" and workload.parallel.zero_stage == 3
+        return "multi-gpu" if shared and isinstance(run, TrainRun) else None
+    if isinstance(model, TransformerModel):
+        return _kind_of_decoder(model, run if isinstance(run, TrainRun) else None)
+    return next((kind for known, kind in _BY_MODEL.items() if isinstance(model, known)), None)
+
+
+def _kind_of_decoder(model: TransformerModel, run: TrainRun | None) -> Kind:
+    if model.basis == "generic":
+        return "generic"
+    if any(tensor.name in _ENCODERS_TENSORS for tensor in model.tensors):
+        return "encoder by its tensors"
+    if run is None:
+        return "decoder infer"
+    if run.lora is None:
+        return "decoder train"
+    return "lora" if run.quantization is None else "qlora"
+
+
+def with_stated_error(estimate: Estimate, workload: Workload, device: Device) -> Estimate:
+    """The estimate with the measured error of its kind and method, both ways, and the context's own.
+
+    One whose error was never measured, and one of a kind without a measured run, stay as they are.
+    """
+    kind = kind_of(workload)
+    found = SPREADS.get(kind) if kind is not None else None
+    if found is None or estimate.error is None or not estimate.process or estimate.reserved is None:
+        return estimate
+    share, simulated = found
+    spread = simulated or share if estimate.method == "simulated" else share
+    context = cuda_context_spread(device.capability)
+    return msgspec.structs.replace(
+        estimate,
+        error=(spread.above * estimate.reserved + context) / estimate.process,
+        error_below=(spread.below * estimate.reserved + context) / estimate.process,
+    )
