@@ -15,8 +15,7 @@ from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun
 from vramtui.estimators.planner.mitigations import adapted_modules
 from vramtui.presets.importers.job_presets import preset_of_job_file, with_job_file
-from vramtui.presets.importers.process_offers import nearest_preset
-from vramtui.presets.library import PresetLibrary, is_repository
+from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.overrides import apply_overrides
 from vramtui.presets.schema import find_faults
@@ -89,15 +88,7 @@ def _named(name: str) -> PresetFile:
     library = PresetLibrary()
     if name.endswith((".yaml", ".yml")):
         return preset_of_job_file(Path(name), library)
-    try:
-        return library.get(name)
-    except UserError:
-        known = None if Path(name).exists() or not is_repository(name) else nearest_preset(name, library, {})
-        if known is None:
-            raise
-    notes = f"The shapes of {name} are taken to be those of the preset {known.key}."
-    preset = Preset(name=name, notes=notes, model=known.preset.model, run=InferRun(sequence_length=None))
-    return PresetFile(key=name, path="", bundled=False, preset=preset)
+    return library.get(name)
 
 
 def _spelled(found: PresetFile, settings: Mapping[str, object]) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from vramtui.core.schema.preset import Match, Preset, PresetFile
 
 # How Hugging Face's ids and Ollama's names are written, where nothing is at that path.
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<!\.toml)(?:[@:][\w.-]+)*|[A-Za-z0-9][\w.-]*:[\w.-]+")
+LONGEST_NAME = 400
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 
 
@@ -30,7 +31,7 @@ def config_dir() -> Path:
 
 def is_repository(name: str) -> bool:
     """Whether `name` is written as a model's id is: an owner, a slash and a name, or a name with a tag."""
-    return len(name) < 400 and _REPOSITORY.fullmatch(name) is not None
+    return len(name) <= LONGEST_NAME and _REPOSITORY.fullmatch(name) is not None
 
 
 def bundled_folder() -> Path:
@@ -74,7 +75,8 @@ class PresetLibrary:
 
     def get(self, name_or_path: str) -> PresetFile:
         """The preset called so, or in the file at that path (anything with a `/`, or ending in `.toml`), which may also
-        be a model's own: config.json, safetensors or GGUF; or else the model that a local store has under that name.
+        be a model's own: config.json, safetensors or GGUF; or else the model that a local store has under that name;
+        or else the model that the Hub has under that name, where a bundled preset describes it.
 
         Raises:
             UserError: there is none (the sentence names the nearest), or its file is broken.
@@ -82,6 +84,9 @@ class PresetLibrary:
         own = None if name_or_path in self._found() else _of_model_file(name_or_path)
         if own is not None:
             return own
+        known = None if name_or_path in self._found() else self.known(name_or_path)
+        if known is not None:
+            return known
         if "/" in name_or_path or os.sep in name_or_path or name_or_path.endswith(".toml"):
             return self._at_path(Path(name_or_path).expanduser())
         if name_or_path not in self._found():
@@ -90,6 +95,22 @@ class PresetLibrary:
         if isinstance(read, UserError):
             raise read
         return read
+
+    def known(self, name: str) -> PresetFile | None:
+        """What `name` on the Hub amounts to by a bundled preset of this very model; None where none describes it."""
+        if "/" not in name or len(name) > LONGEST_NAME or Path(name).exists():
+            return None
+        from vramtui.presets.model_stores.hub_ids import known_on_hub  # noqa: PLC0415 - as in `_preset`
+
+        name, key = known_on_hub(name)
+        path = next((path for path in preset_files(self._bundled) if path.stem == key), None)
+        if path is None:
+            return None
+        from vramtui.presets.model_files.as_preset import preset_of_known  # noqa: PLC0415 - as above
+
+        described = PresetFile(key=path.stem, path=str(path), bundled=True, preset=_preset(path))
+        address = f"https://huggingface.co/{name}"
+        return PresetFile(key=name, path=address, bundled=False, preset=preset_of_known(name, described))
 
     def from_hub(self, name: str) -> PresetFile:
         """The preset called so, or the model of that name on this machine; or else its config and headers from the
@@ -199,9 +220,11 @@ class PresetLibrary:
     def _unknown(self, name: str) -> str:
         """A sentence for a name that nothing here has, with what to do next."""
         if is_repository(name):
+            from vramtui.presets.importers.process_offers import nearest_preset  # noqa: PLC0415 - as above
             from vramtui.presets.model_stores.local_models import not_found  # noqa: PLC0415 - as in `_of_model_file`
 
-            return not_found(name)
+            alike = nearest_preset(name, self, {"run.kind": "infer"})
+            return not_found(name, alike.key if alike is not None else None)
         guess = nearest(name, self._found())
         return f"no preset is called {name!r}{guess}; `vramtui presets list` names them all"
 

@@ -32,6 +32,8 @@ def print_estimates(
     """The answer first. Then the parts of one estimate, with their arithmetic where it is to explain; or a line for
     each of several.
     """
+    from vramtui.presets.draft.creation import is_written  # noqa: PLC0415 - as everything of presets
+
     one = estimates[0]
     if asked:
         fit = Fit(needs=one.process, has=device.total_memory, error=one.error)
@@ -41,7 +43,9 @@ def print_estimates(
             _print_wrapped("", f"{other.method}: {fit.line(device.name)}")
     else:
         _print_wrapped("", f"needs {_size(one.process)}", strong=True)
-    _print_wrapped("", f"{found.preset.name} ({found.key})")
+    _print_wrapped("", found.title)
+    if found.preset.notes and not is_written(found):
+        _print_wrapped("  ", found.preset.notes)
     _print_values(found)
     if len(estimates) > 1:
         _print_beside(found, estimates)

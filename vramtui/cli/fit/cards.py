@@ -61,7 +61,7 @@ def print_cards(columns: Sequence[Column]) -> None:
     """A table for each group of cards, those with the least memory first."""
     wide = text_width()
     for found, _ in columns:
-        print_wrapped(f"{found.preset.name} ({printable(found.key)})", wide)
+        print_wrapped(found.title, wide)
     if any(can_share(found.preset.workload) for found, _ in columns):
         print_wrapped(FSDP_NOTE, wide)
     headings = ["CARD", "MEMORY"]

@@ -185,7 +185,7 @@ def fit_document(found: PresetFile, device: Device, gpus: int, plan: Plan) -> di
 def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
     wide = text_width()
     print_wrapped(plan.fit.line(device.name), wide)
-    print_wrapped(f"{found.preset.name} ({found.key})", wide)
+    print_wrapped(found.title, wide)
     if plan.reason:
         print_wrapped(plan.reason, wide)
     for edge in (plan.edge, *plan.also):

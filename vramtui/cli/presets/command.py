@@ -39,10 +39,11 @@ def list_presets(
 def show(name: Annotated[str, typer.Argument(help="A preset's name, a path, or a model's name.")]) -> None:
     """A preset's file: its path, then its text."""
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - only this command reads them
+    from vramtui.presets.draft.creation import text_of  # noqa: PLC0415 - as above
 
     with exit_on_user_error():
         found = PresetLibrary().get(name)
-        text = _text_of(found)
+        text = text_of(found)
         typer.echo(f"# {printable(found.path)}")
         for line in text.split("\n"):
             typer.echo("\t".join(map(printable, line.rstrip("\r").split("\t"))))
@@ -85,14 +86,6 @@ def edit(name: Annotated[str, typer.Argument(help="A preset's name, or a path.")
 
     with exit_on_user_error():
         raise typer.Exit(edit_preset(name, _try_out))
-
-
-def _text_of(found: PresetFile) -> str:
-    """A preset's text as it stands; of a model's file the text that `presets new` would write."""
-    from vramtui.presets.draft.creation import as_toml  # noqa: PLC0415 - only for a model
-    from vramtui.presets.model_stores.local_models import is_model_file  # noqa: PLC0415 - as above
-
-    return as_toml(found.preset) if is_model_file(found.path) else Path(found.path).read_text(encoding="utf-8-sig")
 
 
 def columns_in(width: int) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
@@ -89,6 +90,12 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     said: tuple[tuple[str, str], ...] = ()
     assumed: bool = False
     derived: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name, and behind it the key that commands take where that is another."""
+        name, key = printable(self.preset.name), printable(self.key)
+        return name if name == key else f"{name} ({key})"
 
     @property
     def unsaid(self) -> tuple[str, ...]:

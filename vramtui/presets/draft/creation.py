@@ -9,6 +9,8 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.schema.preset import PresetFile
+from vramtui.presets.draft.preset_file import open_text
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_stores.local_models import is_model_file
 from vramtui.presets.reading import shown
@@ -31,9 +33,7 @@ def create_preset(library: PresetLibrary, name: str, source: str, *, hub: bool =
     if name in set(library.keys()):
         raise UserError(f"a preset is called {name!r} already; choose another name")
     found = library.from_hub(source) if hub else library.get(source)
-    is_model = is_model_file(found.path) or found.path.startswith(("http://", "https://"))
-    text = as_toml(found.preset) if is_model else Path(found.path).read_text(encoding="utf-8-sig")
-    write_preset_text(path, text)
+    write_preset_text(path, text_of(found))
     return path
 
 
@@ -46,6 +46,20 @@ def checked_name(name: str) -> str:
     if not NAME.fullmatch(name):
         raise UserError(f"{printable(repr(name[:60]))} is no name of a preset: use letters, digits, '.', '-' and '_'")
     return name
+
+
+def is_written(found: PresetFile) -> bool:
+    """Whether somebody wrote its file; else it was made from a running job, a model's own file, or a model's name."""
+    return not (found.derived or found.path.startswith(("http://", "https://")) or is_model_file(found.path))
+
+
+def text_of(found: PresetFile) -> str:
+    """A preset's text as it stands in its file; of one that was made from a model what its file would say.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    return open_text(Path(found.path)).text if is_written(found) else as_toml(found.preset)
 
 
 def as_toml(preset: msgspec.Struct) -> str:

@@ -7,13 +7,13 @@ from pathlib import Path
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
-from vramtui.presets.draft.creation import as_toml, checked_name
+from vramtui.presets.draft.creation import as_toml, checked_name, is_written, text_of
 from vramtui.presets.draft.edited_text import EditedText, TryOut
 from vramtui.presets.draft.preset_file import OpenedFile, Stamp, open_text, stamp_of
 from vramtui.presets.form.types import FormGroup
 from vramtui.presets.library import bundled_folder, config_dir
 from vramtui.presets.model_files.as_preset import preset_of
-from vramtui.presets.model_stores.local_models import find_model, is_model_file
+from vramtui.presets.model_stores.local_models import find_model
 from vramtui.presets.reading import PresetProblem, shown
 from vramtui.presets.toml.whole_files import NotDurable
 from vramtui.presets.toml.writer import write_preset_text
@@ -81,7 +81,7 @@ class Draft:
         Raises:
             UserError: the file cannot be read.
         """
-        if found.derived or is_model_file(found.path):
+        if not is_written(found):
             name = name_for(found.preset.name if found.derived else found.key)
             return cls.new(as_toml(found.preset), name, try_out=try_out, user_folder=user_folder)
         return cls.at(Path(found.path), bundled=found.bundled, try_out=try_out, user_folder=user_folder)
@@ -299,5 +299,4 @@ def draft_copy(
     Raises:
         UserError: the file cannot be read, or `name` is none of a file.
     """
-    text = as_toml(found.preset) if is_model_file(found.path) else open_text(Path(found.path)).text
-    return Draft.new(text, checked_name(name), try_out=try_out, user_folder=user_folder)
+    return Draft.new(text_of(found), checked_name(name), try_out=try_out, user_folder=user_folder)

@@ -10,7 +10,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.preset import DERIVED, Match, PresetFile
+from vramtui.core.schema.preset import DERIVED, Match, Preset, PresetFile
 from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun
 from vramtui.presets.importers.command_lines import CommandLine, Option, read_command_line
 from vramtui.presets.importers.command_values import with_command
@@ -24,6 +24,7 @@ from vramtui.presets.importers.process_offers import (
     run_kind,
     said_by,
 )
+from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_stores.local_models import LocalModel, find_model
 
@@ -40,25 +41,30 @@ def derive(pid: int, command: str, proc: Path = PROC) -> PresetFile | None:
         proc: where the system keeps its processes.
     """
     for one, said in ((pid, command), *starters_of(pid, command, proc)):
-        place = place_of(one, said, proc)
-        found = derived_preset(said, place) if place is not None else None
+        found = derived_preset(said, place_of(one, said, proc))
         if found is not None:
             return found
     return None
 
 
-def derived_preset(command: str, place: JobPlace) -> PresetFile | None:
-    """The preset of a process that was started so, in that place: its model from the first of its files that is one,
-    its run from its flags.
+def derived_preset(command: str, place: JobPlace | None) -> PresetFile | None:
+    """The preset of a process that was started so, in that place: its model from the first of its files that is one, or
+    from a name on the Hub that a bundled preset describes; its run from its flags.
+
+    Args:
+        command: its command line.
+        place: where its files are; None where this user may not look, as with the jobs of others.
     """
-    files, _ = files_of(command, place.find)
+    files = files_of(command, place.find)[0] if place is not None else ()
     line = with_models_of(read_command_line(command), files)
     family = family_of(line)
     kind = run_kind(line, family)
     for named in _candidates(line, family):
         try:
-            model = _found(named.value, place)
+            model = _found(named.value, place) if place is not None else None
             preset = None if model is None else preset_of(model.path, model.name)
+            if model is None:
+                model, preset = _known(named.value, place)
         except (UserError, OSError):
             continue
         if model is not None and preset is not None:
@@ -76,6 +82,16 @@ def _found(name: str, place: JobPlace) -> LocalModel | None:
     if path.exists():
         return find_model(str(path))
     return None if name.startswith(("/", ".", "~")) else find_model(name, place.environ or None, place.folder)
+
+
+def _known(name: str, place: JobPlace | None) -> tuple[LocalModel | None, Preset | None]:
+    """The model that the Hub has under `name`, by the bundled preset of it."""
+    if place is not None and place.find(name).exists():
+        return None, None
+    found = PresetLibrary().known(name)
+    if found is None:
+        return None, None
+    return LocalModel(name=found.key, path=Path(found.path), store="the bundled presets"), found.preset
 
 
 def _candidates(line: CommandLine, family: str) -> Iterator[Option]:

@@ -7,8 +7,8 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.schema.preset import Preset
-from vramtui.core.schema.workload import Quantization
+from vramtui.core.schema.preset import Preset, PresetFile
+from vramtui.core.schema.workload import InferRun, Quantization
 from vramtui.presets.model_files.bounded import shown
 from vramtui.presets.model_files.config import ConfigFile
 from vramtui.presets.model_files.gguf_model import GgufHeader
@@ -25,6 +25,8 @@ from vramtui.presets.model_stores.folders import is_gguf
 from vramtui.presets.schema import find_faults
 
 PROMPT, ANSWER, CONTEXT = 2048, 256, 8192
+# What models are published in; presets of other models in int4 are somebody's own quantization of bf16 files.
+PUBLISHED = ("fp8", "mxfp4")
 
 
 def preset_of(path: Path, name: str = "") -> Preset:
@@ -41,6 +43,22 @@ def preset_of(path: Path, name: str = "") -> Preset:
         header = read_gguf_header(path)
         return _preset(path, _gguf_tables(path, header, name or path.stem))
     return _preset(path, tables_of_config(name or title_of(path), *read_hugging_face(path)))
+
+
+def preset_of_known(name: str, known: PresetFile) -> Preset:
+    """The model of `known` and the run that `preset_of` gives it, with the quantization that its own files have.
+
+    Args:
+        name: what the model is called.
+        known: the preset that describes this very model.
+    """
+    model = {"kind": known.preset.model.__struct_config__.tag, **msgspec.to_builtins(known.preset.model)}
+    own = known.preset.run
+    run: dict[str, Any] = {"kind": "infer", "precision": own.precision if isinstance(own, InferRun) else "bf16"}
+    if isinstance(own, InferRun) and own.quantization in PUBLISHED:
+        run["quantization"] = own.quantization
+    notes = f"The shapes are those of the preset {known.key}; no file of {name} was read."
+    return checked_preset(name, {"name": name, "notes": notes, "model": model, "run": run | _lengths(model)})
 
 
 def preset_to_trace(path: Path, name: str = "") -> Preset:

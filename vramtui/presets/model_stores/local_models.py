@@ -88,12 +88,21 @@ def local_models(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def not_found(name: str) -> str:
-    """A sentence for a name that no preset has and no store knows, with what to do next."""
+def not_found(name: str, alike: str | None = None) -> str:
+    """A sentence for a name that no preset has and no store knows, with what to do next.
+
+    Args:
+        name: what was asked for.
+        alike: the key of a preset whose model has that name's words and size, if there is one.
+    """
     places = ", ".join(store for store, _, _ in STORES)
+    shown_name = printable(name[:LONGEST])
+    presets = (
+        f"the preset {alike} has a model of that name and size" if alike else "`vramtui presets list` names presets"
+    )
     return (
-        f"{printable(name[:LONGEST])} is no preset, no file or folder, and not in {places}; "
-        "`vramtui estimate --hub` asks huggingface.co for its config and headers, `vramtui presets list` names presets"
+        f"{shown_name} is no preset, no file or folder, and not in {places}; "
+        f"`vramtui estimate {shown_name} --hub` asks huggingface.co for its config and headers, {presets}"
     )
 
 

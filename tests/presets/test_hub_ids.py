@@ -1,0 +1,76 @@
+"""Names on the Hub that a bundled preset describes: known without the network and without a local copy."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.presets.test_model_stores import CONFIG, cached
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.workload import InferRun, ServeRun
+from vramtui.presets.importers.derived import derive
+from vramtui.presets.library import PresetLibrary
+from vramtui.presets.model_stores.hub_ids import _known
+
+
+@pytest.fixture(autouse=True)
+def nothing_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "nobody"))
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "OLLAMA_MODELS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_each_name_is_the_model_of_its_preset() -> None:
+    library = PresetLibrary()
+    known = _known()
+    assert len(known) > 100
+    assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", name) for name, _ in known.values())
+    for key, name in {key: name for name, key in known.values()}.items():
+        preset, found = library.get(key).preset, library.get(name)
+        assert found.preset.model == preset.model, name
+        assert isinstance(found.preset.run, InferRun), name
+        assert found.key == found.preset.name == name
+        assert key in found.preset.notes
+
+
+def test_what_is_published_in_few_bits_stays_so_and_what_others_quantized_does_not() -> None:
+    library = PresetLibrary()
+    assert library.get("openai/gpt-oss-20b").preset.run.quantization == "mxfp4"
+    assert library.get("deepseek-ai/DeepSeek-R1").preset.run.quantization == "fp8"
+    assert library.get("meta-llama/Llama-3.3-70B-Instruct").preset.run.quantization is None
+
+
+@pytest.mark.parametrize("name", ["qwen/qwen3-8b", "https://huggingface.co/Qwen/Qwen3-8B", "hf.co/Qwen/Qwen3-8B/"])
+def test_letters_of_either_case_and_addresses(name: str) -> None:
+    assert PresetLibrary().get(name).key == "Qwen/Qwen3-8B"
+
+
+def test_a_local_copy_and_a_local_folder_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached(tmp_path / "hub", "Qwen/Qwen3-8B", {"config.json": json.dumps(CONFIG).encode()})
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    stored = PresetLibrary().get("Qwen/Qwen3-8B").preset.model
+    assert getattr(stored, "hidden_size", None) == CONFIG["hidden_size"]
+    (tmp_path / "Qwen" / "Qwen3-32B").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="Qwen/Qwen3-32B"):
+        PresetLibrary().get("Qwen/Qwen3-32B")
+
+
+def test_a_name_that_is_only_alike_is_refused_with_the_preset_and_the_command() -> None:
+    with pytest.raises(UserError, match=r"--hub` asks.*preset llama-3.1-8b-infer has a model of that name and size"):
+        PresetLibrary().get("NousResearch/Hermes-3-Llama-3.1-8B")
+    with pytest.raises(UserError, match="`vramtui estimate sshleifer/tiny-gpt2 --hub`"):
+        PresetLibrary().get("sshleifer/tiny-gpt2")
+
+
+def test_a_server_of_somebody_else_is_known_by_its_command_line_alone(tmp_path: Path) -> None:
+    """Its folder, environment and files are not for this user; nothing is there to be looked into."""
+    command = "vllm serve meta-llama/Llama-3.1-8B-Instruct --max-model-len 8192 --gpu-memory-utilization 0.5"
+    found = derive(100, command, tmp_path)
+    assert found is not None
+    run = found.preset.run
+    assert isinstance(run, ServeRun)
+    assert (run.max_model_len, run.gpu_memory_utilization) == (8192, 0.5)
+    assert found.derived == "meta-llama/Llama-3.1-8B-Instruct in the bundled presets"
+    assert derive(100, "python train.py --model somebody/their-own-8b", tmp_path) is None
