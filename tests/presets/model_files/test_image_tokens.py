@@ -75,8 +75,29 @@ def _estimate(*arguments: str) -> dict[str, Any]:
 def test_images_are_part_of_the_sequence(config: str) -> None:
     with_images = _estimate(config, "--image", "1024x768", "--image", "100")
     longer = _estimate(config, "--set", f"run.sequence_length={2048 + 256 + 100}")
-    assert with_images["estimates"][0]["process"] == longer["estimates"][0]["process"]
+    parts = {part["name"]: part["bytes"] for part in with_images["estimates"][0]["parts"]}
+    beside = parts["pixels"] + parts["image features"]
+    assert parts["pixels"] == 16 * (256 + 100) * 588 * 4
+    more = with_images["estimates"][0]["allocated"] - longer["estimates"][0]["allocated"]
+    assert beside <= more < beside + parts["tower activations"]
     assert "256 + 100 of the sequence's tokens are images'" in json.dumps(with_images)
+
+
+def test_without_images_no_tower_runs(config: str) -> None:
+    parts = {part["name"] for part in _estimate(config)["estimates"][0]["parts"]}
+    assert not parts & {"pixels", "tower activations", "image features"}
+
+
+def test_adapters_keep_nothing_of_a_tower_and_full_training_does(config: str) -> None:
+    train = ["--image", "1024", "--set", "run.kind=train", "--set", "run.precision=bf16"]
+    whole = {part["name"]: part for part in _estimate(config, *train)["estimates"][0]["parts"]}
+    lora = ["--set", "run.lora.rank=8", "--set", 'run.lora.target_modules=["q_proj"]']
+    adapted = {part["name"]: part for part in _estimate(config, *train, *lora)["estimates"][0]["parts"]}
+    patches, layers = 16 * 1024, 27
+    kept = whole["tower activations"]["bytes"] / (patches * layers * 1152 * 2)
+    assert 10 < kept < 40  # numbers of the stream's width that a block keeps of a patch
+    assert adapted["tower activations"]["bytes"] < whole["tower activations"]["bytes"] / layers * 4
+    assert adapted["tower activations"]["at_peak"] == 0
 
 
 def test_towers_have_their_names_among_the_parts(config: str) -> None:

@@ -40,6 +40,10 @@ def estimate(
         list[str] | None,
         typer.Option(metavar="SIZE", help="An image in each sequence: 1024x768, or its tokens: 576. May be repeated."),
     ] = None,
+    over: Annotated[
+        str | None,
+        typer.Option(metavar="KEY[=A,B]", help="A table over the values of a setting: run.quantization."),
+    ] = None,
     gpu: Annotated[
         str | None, typer.Option(help=f"The card to fit: {', '.join(list(CARDS)[-6:])} …", autocompletion=cards)
     ] = None,
@@ -69,6 +73,13 @@ def estimate(
         found, notes = _pictured(changed_preset(preset, settings or [], job_file, traced=trace, hub=hub), image or [])
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None
+        if over is not None:
+            from vramtui.cli.estimate.over import print_over  # noqa: PLC0415 - only where it is asked for
+
+            if method is not None or calibrated or explain:
+                raise UserError("--over is a table of analytic estimates: it takes no --method, --calibrated or -v")
+            print_over(found, over, device, asked=asked, json=json)
+            return
         made = _made(found, device, method, notes, calibrated=calibrated)
         estimates = side_by_side(made)
         if json:

@@ -36,10 +36,13 @@ def with_images(found: PresetFile, images: list[str]) -> tuple[PresetFile, str]:
         )
     counts = [_tokens_of(image, model) for image in images]
     before = run.sequence_length or 0
-    longer = msgspec.structs.replace(run, sequence_length=before + sum(counts))
+    seen = (run.image_tokens or 0) + sum(counts)
+    longer = msgspec.structs.replace(run, sequence_length=before + sum(counts), image_tokens=seen)
     changed = msgspec.structs.replace(preset, run=longer)
     listed = " + ".join(f"{count:,}" for count in counts)
-    said = f"{listed} of the sequence's tokens are images'; what their tower holds while it runs is not counted"
+    said = f"{listed} of the sequence's tokens are images'"
+    if model.tower is None:
+        said += "; what their tower holds while it runs is not counted: its sizes are not known"
     return msgspec.structs.replace(found, preset=changed), said
 
 

@@ -8,7 +8,7 @@ from msgspec import Meta
 from vramtui.core.schema.common_types import Activation, Count, Implementation, Norm, Position, Probability, Tokens
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
-from vramtui.core.schema.stored_tensors import ImageTokens, LayerCache, TensorGroup
+from vramtui.core.schema.stored_tensors import ImageTokens, LayerCache, TensorGroup, TowerShape
 
 __all__ = [
     "Activation",
@@ -89,6 +89,7 @@ class TransformerModel(
         tensors: every tensor, where the sizes above do not give them; weights are then counted by these alone.
         caches: what the layers keep of a sequence, where the sizes above do not say it.
         image_tokens: how many tokens of a sequence an image takes.
+        tower: what the tower for images holds while it runs.
         basis: how sure it is: every operator follows from the `shapes`; the tensors and caches of its `family` are
             exact, and what comes and goes is the nearest decoder's; or all is read from the usual keys (`generic`).
     """
@@ -138,6 +139,7 @@ class TransformerModel(
     tensors: tuple[TensorGroup, ...] = ()
     caches: tuple[LayerCache, ...] = ()
     image_tokens: ImageTokens | None = None
+    tower: TowerShape | None = None
     basis: Basis = "shapes"
 
     @property

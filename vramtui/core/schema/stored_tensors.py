@@ -54,6 +54,30 @@ class LayerCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     state_fp32: Numbers = 0
 
 
+class TowerShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a tower for images holds while it runs follows from these.
+
+    Attributes:
+        hidden_size: width of its stream.
+        num_hidden_layers: its blocks.
+        num_attention_heads: heads of each.
+        intermediate_size: width of the MLP.
+        gated_mlp: a gate beside the up projection, with RMS norms; otherwise layer norms.
+        rotary: queries and keys are turned by their place.
+        per_token: patches to one of the sequence's tokens.
+        pixels: numbers of the image in a patch.
+    """
+
+    hidden_size: Size
+    num_hidden_layers: Size
+    num_attention_heads: Size
+    intermediate_size: Size
+    gated_mlp: bool = False
+    rotary: bool = False
+    per_token: Annotated[float, Meta(gt=0, le=2**20)] = 1.0
+    pixels: Size = 588
+
+
 class ImageTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How many tokens of a sequence an image takes.
 

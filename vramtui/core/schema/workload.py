@@ -75,6 +75,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Attributes:
         batch_size: the micro-batch one GPU sees.
         sequence_length: tokens in each sequence; of the source where there are two.
+        image_tokens: of these, how many stand for images, which the model's tower reads first.
         target_length: tokens of the target, for encoder-decoders; as many as the source when absent.
         precision: what weights, products and states are kept in; `-mixed` is torch.autocast over fp32 weights,
             `-master` half-precision weights with fp32 copies in the optimizer.
@@ -95,6 +96,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     batch_size: Positive = 1
     sequence_length: Tokens | None = None
+    image_tokens: Tokens | None = None
     target_length: Tokens | None = None
     precision: Precision = "bf16-mixed"
     optimizer: Optimizer = "adamw"
@@ -122,6 +124,7 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     Attributes:
         batch_size: sequences, images or samples at once.
         sequence_length: tokens of the prompt; of the source where there are two.
+        image_tokens: of these, how many stand for images, which the model's tower reads first.
         new_tokens: tokens generated after it.
         precision: what weights and products are kept in.
         quantization: how the weights of linear layers are kept instead.
@@ -133,6 +136,7 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     batch_size: Positive = 1
     sequence_length: Tokens | None = None
+    image_tokens: Tokens | None = None
     new_tokens: NewTokens = 0
     precision: Precision = "bf16"
     quantization: Quantization | None = None

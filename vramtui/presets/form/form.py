@@ -27,7 +27,7 @@ def form_of(text: str, folder: Path | None = None) -> tuple[FormGroup, ...]:
 
 
 # What the reader of a model's file fills; nobody types it, so it is not offered where it is empty.
-FROM_FILES = {("model", "tensors"), ("model", "caches"), ("model", "image_tokens")}
+FROM_FILES = {("model", "tensors"), ("model", "caches"), ("model", "image_tokens"), ("model", "tower")}
 
 
 class _Form:

@@ -14,6 +14,7 @@ from vramtui.estimators.analytic.generation.cache import GenerationCache, kept_c
 from vramtui.estimators.analytic.generation.parts import passing_facts, summed
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.models.decoder_program import buffers_of, masked_setting, stretches, window_note
+from vramtui.estimators.analytic.models.tower import tower_pass
 from vramtui.estimators.analytic.ops.decoder_builder import GROWTH, KV_CACHE, Setting
 from vramtui.estimators.analytic.parallel.pipeline import part_of, received
 from vramtui.estimators.analytic.sizes.job import sequence_of
@@ -25,9 +26,9 @@ from vramtui.estimators.analytic.sizes.quantization import quantizes
 from vramtui.estimators.analytic.sizes.sdpa_backend import kernel_note, kernel_of, masks
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import prefilled
-from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program, TowerPass
 from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.training.parts import model_facts, tower_facts
+from vramtui.estimators.analytic.training.parts import model_facts, tower_facts, tower_pass_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
@@ -50,6 +51,7 @@ class Generation:
         self.length = self.sequence + max(run.new_tokens - 1, 0)
         self.kept: GenerationCache = kept_cache(run, self.recipe.compute, self.length)
         self.tokens = run.batch_size * self.sequence
+        self.tower: TowerPass | None = None
         buffers = buffers_of(share.model, self.recipe, eager=run.attention == "eager")
         self.prompt = self.stages(self.sequence, 0)
         self.program = Program(
@@ -77,6 +79,10 @@ class Generation:
             built[DRAFT] = self.draft.weights.bytes + self.draft.weights.tails
         moments.note("build", 0, built)
         fed = built | {"inputs": self.program.inputs}
+        if self.tower is not None:
+            fed[PIXELS] = self.tower.pixels
+            moments.note("prefill", 0, fed | {TOWER: self.tower.fullest, "workspaces": self.workspace}, end=False)
+            fed[FEATURES] = self.tower.features
         if self.draft is not None:
             fed[DRAFT_CACHE] = self.draft.cache_bytes(self.length)
         working = fed | {"workspaces": self.workspace}
@@ -89,6 +95,7 @@ class Generation:
             cache = {KV_CACHE: self.cache_bytes(self.length)}
             last = self.stages(1, self.length - 1)
             stages += last
+            working = {name: size for name, size in working.items() if name not in {PIXELS, FEATURES}}
             within = {HELD: self.held_bytes(1, self.length - 1)}
             moments.note("decode", 0, summed(working, cache, prefilled(last).late, within), end=False)
             moments.note("decode", 0, summed(working, cache))
@@ -114,6 +121,8 @@ class Generation:
             packed=self.run.quantization,
             cache=self.kept.before(past, None),
         )
+        if not past and self.share.begins:
+            self.tower = tower_pass(self.share.model, self.run, setting)
         writer = Decoder(self.model, setting)
         numel = setting.tokens * self.model.hidden_size
         stages = [TapeStage(writer.embeddings() if self.share.begins else received(numel, self.recipe.stream))]
@@ -195,7 +204,7 @@ class Generation:
             source="transformers, modeling_llama.py, LlamaModel.forward: its variables",
             lifetime="a whole pass",
         )
-        named = {KV_CACHE: cache, GROWTH: growth, HELD: held}
+        named = {KV_CACHE: cache, GROWTH: growth, HELD: held} | tower_pass_facts(self.tower)
         transient = passing_facts(self.program, stages, self.workspace, f"{self.tokens:,} tokens") | named
         return self._weight_facts() | named | self._draft_facts() | transient
 

@@ -9,6 +9,7 @@ from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import Attention, InferRun, TrainRun
 from vramtui.estimators.analytic.models.decoder import Decoder
+from vramtui.estimators.analytic.models.tower import tower_pass
 from vramtui.estimators.analytic.ops.decoder_builder import Setting
 from vramtui.estimators.analytic.sizes.job import sequence_of
 from vramtui.estimators.analytic.sizes.kv_cache import cache_layers
@@ -64,6 +65,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         inputs_formula=f"token ids and labels, {run.batch_size} x {setting.sequence:,} x 8 B each",
         buffers=buffers,
         buffers_formula=buffers_formula,
+        tower=tower_pass(model, run, setting),
         notes=(*kernel_note(model, run.attention, kernel), *window_note(model, run.attention, sequence), *_notes(run)),
     )
 

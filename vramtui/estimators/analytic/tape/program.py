@@ -11,6 +11,31 @@ from vramtui.estimators.analytic.sizes.quantization import quantized
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
 from vramtui.estimators.analytic.tape.replay import TapeStage
 
+# Names of what a tower for images holds while it runs, and where that is from.
+TOWER, PIXELS, FEATURES = "tower activations", "pixels", "image features"
+TOWER_SOURCE = "transformers: the vision tower's forward(), as a decoder's blocks of the same sizes hold it"
+
+
+class TowerPass(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes of one pass of a tower.
+
+    Attributes:
+        pixels: the images, held as the model's input.
+        fullest: the most beside them while it runs forward, and `kept` what stays of it for the backward pass.
+        features: what it gives to the words, held while these are read.
+        backward: the most beside gradients while it runs backward.
+        gradients: of all its trained tensors; 0 of a frozen one.
+        formula: the arithmetic.
+    """
+
+    pixels: int
+    fullest: int
+    kept: int = 0
+    features: int
+    backward: int = 0
+    gradients: int = 0
+    formula: str
+
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
     """One model for one batch.
@@ -22,6 +47,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         buffers: bytes of what belongs to the model and is no parameter; `buffers_formula` in words.
         inputs: bytes of one batch with its targets; `inputs_formula` in words.
         loss: bytes that one step's loss holds until the next step's takes its place.
+        tower: the pass over a batch's images before the first stage, where there are any.
         notes: what was taken for granted, a sentence each.
     """
 
@@ -36,6 +62,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     loss: int = 0
     buffers: int = 0
     buffers_formula: str = ""
+    tower: TowerPass | None = None
     notes: tuple[str, ...] = ()
 
     @property

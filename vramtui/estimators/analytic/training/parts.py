@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.quantization import words_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes
 from vramtui.estimators.analytic.tape.passes import SavedTensors, kept_by_group, passing_groups
-from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, TOWER_SOURCE, Program, TowerPass
 from vramtui.estimators.analytic.tape.replay import BACKWARD, SCRATCH
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
 
@@ -40,6 +40,7 @@ def training_facts(sizes: Sizes) -> dict[str, Fact]:
     return {
         **model_facts(sizes.program, sizes.weights),
         **_state_facts(sizes),
+        **tower_pass_facts(sizes.program.tower),
         **activation_facts(sizes.program, checkpointed=sizes.run.checkpointing != "none"),
         **_passing_facts(sizes),
     }
@@ -99,6 +100,37 @@ def tower_facts(program: Program) -> dict[str, Fact]:
             count=blocks.count,
         )
         for name, (numbers, blocks) in program.towers().items()
+    }
+
+
+def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
+    """What a tower for images holds while it runs, beside its weights; none where it does not run."""
+    if tower is None:
+        return {}
+    return {
+        PIXELS: Fact(
+            line="inputs",
+            bytes=tower.pixels,
+            formula="the images' numbers, 4 B each as an image processor makes them",
+            source=TOWER_SOURCE,
+            lifetime="a whole pass",
+        ),
+        TOWER: Fact(
+            line="activations",
+            bytes=tower.fullest,
+            formula=tower.formula,
+            source=TOWER_SOURCE,
+            lifetime="while the tower runs"
+            if not tower.kept
+            else "from before the words to the end of the backward pass",
+        ),
+        FEATURES: Fact(
+            line="activations",
+            bytes=tower.features,
+            formula="what the images become in the sequence",
+            source=TOWER_SOURCE,
+            lifetime="while the words are read",
+        ),
     }
 
 

@@ -14,7 +14,7 @@ from vramtui.estimators.analytic.sizes.precision import precision_notes
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
 from vramtui.estimators.analytic.tape.meter import BytesByGroup
 from vramtui.estimators.analytic.tape.passes import Pass, Passes, replayed
-from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, Program
 from vramtui.estimators.analytic.tape.replay import GRADIENTS
 from vramtui.estimators.analytic.training.parts import paged_part, training_facts
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
@@ -101,6 +101,7 @@ class Trainer:
         if step:
             moments.note("input", step, summed(fed, {"inputs": self.program.inputs}), end=False)
         moments.note("input", step, fed)
+        fed = self._seen(moments, step, fed)
         done = self._micro_batch(moments, step, fed, self.first, {}, main=step > 0, autograd=step > 0)
         if self.run.gradient_accumulation_steps > 1:
             kept = {GRADIENTS: self.gradients.bytes}
@@ -132,7 +133,25 @@ class Trainer:
         self._pass(moments, "forward", step, passes.forward, early=summed(start, before), late=summed(start, one))
         two = summed(start, self._workspaces(2))
         self._pass(moments, "backward", step, passes.backward, early=summed(start, one), late=two)
-        return summed(two, passes.backward.end)
+        return self._seen_backward(moments, step, summed(two, passes.backward.end))
+
+    def _seen(self, moments: MomentLog, step: int, fed: BytesByGroup) -> BytesByGroup:
+        """What stays of a tower's pass over the images, which comes before the words are read."""
+        tower = self.program.tower
+        if tower is None:
+            return fed
+        fed = summed(fed, {PIXELS: tower.pixels})
+        moments.note("forward", step, summed(fed, {TOWER: tower.fullest}), end=False)
+        return summed(fed, {TOWER: tower.kept, FEATURES: tower.features})
+
+    def _seen_backward(self, moments: MomentLog, step: int, done: BytesByGroup) -> BytesByGroup:
+        """The tower's backward pass, which comes last; its gradients stay."""
+        tower = self.program.tower
+        if tower is None:
+            return done
+        left = {name: size for name, size in done.items() if name not in {TOWER, FEATURES}}
+        moments.note("backward", step, summed(left, {TOWER: tower.backward}), end=False)
+        return summed(left, {GRADIENTS: tower.gradients})
 
     def _pass(
         self, moments: MomentLog, phase: Phase, step: int, done: Pass, *, early: BytesByGroup, late: BytesByGroup

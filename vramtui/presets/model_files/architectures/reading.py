@@ -107,7 +107,10 @@ def _of_parts(keys: Keys, tied: object) -> Found:
     found = _as_found(part, nearest, basis, tensors, caches, partial=not joined.complete)
     if joined.images is None:
         return found
-    return msgspec.structs.replace(found, table=found.table | {"image_tokens": joined.images})
+    seen: dict[str, Any] = {"image_tokens": joined.images}
+    if joined.tower is not None:
+        seen["tower"] = joined.tower
+    return msgspec.structs.replace(found, table=found.table | seen)
 
 
 def _found(keys: Keys, family: Family, basis: str, *, partial: bool) -> Found:

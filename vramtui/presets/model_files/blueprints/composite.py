@@ -10,8 +10,14 @@ from vramtui.presets.model_files.blueprints.blueprint import Blueprint, add_tens
 from vramtui.presets.model_files.blueprints.joints import IMAGES, JOINTS
 from vramtui.presets.model_files.blueprints.scope import Scope, whole_number
 from vramtui.presets.model_files.blueprints.towers import TOWERS
+from vramtui.presets.model_files.bounded import Damaged
 
 SUFFIX = "_config"
+TOWER_SIZES = {
+    "hidden_size": "h", "num_hidden_layers": "n", "num_attention_heads": "heads", "intermediate_size": "i",
+}  # fmt: skip
+# Types of towers whose queries and keys are turned by their place.
+ROTARY = ("qwen", "pixtral", "gemma4", "glm4v", "kimi", "llama4", "mimo")
 
 
 @cache
@@ -30,6 +36,7 @@ class Joined(msgspec.Struct, frozen=True):
 
     complete: bool
     images: dict[str, int] | None
+    tower: dict[str, Any] | None = None
 
 
 def add_parts(tensors: TensorList, values: dict[str, Any], text: str) -> Joined:
@@ -63,7 +70,27 @@ def add_parts(tensors: TensorList, values: dict[str, Any], text: str) -> Joined:
     else:
         complete = False
     tensors.prefix = ""
-    return Joined(complete, _image_tokens(root))
+    images = _image_tokens(root)
+    gated = any(group.name.startswith("vision.gate") for group in tensors.groups())
+    return Joined(complete, images, _tower_shape(root.parts.get("vision"), images, gated=gated))
+
+
+def _tower_shape(vision: Scope | None, images: dict[str, int] | None, *, gated: bool) -> dict[str, Any] | None:
+    """As `TowerShape` has it; None where one of its sizes is not known."""
+    if vision is None or images is None:
+        return None
+    try:
+        patch, channels = vision.evaluate("p"), vision.evaluate("c")
+        cell = images.get("cell")
+        return {
+            **{key: vision.evaluate(name) for key, name in TOWER_SIZES.items()},
+            "gated_mlp": gated,
+            "rotary": str(vision.values.get("model_type")).startswith(ROTARY),
+            "per_token": (cell / patch) ** 2 if cell else vision.evaluate("grid") / images["fixed"],
+            "pixels": channels * patch * patch * vision.evaluate("get(temporal_patch_size, 1)"),
+        }
+    except (Damaged, KeyError, TypeError, ZeroDivisionError):
+        return None
 
 
 def _image_tokens(root: Scope) -> dict[str, int] | None:

@@ -1,0 +1,72 @@
+"""How far off image-text models are with their towers running: estimates beside traces of small models.
+
+python benchmarks/towers.py --trace >tests/golden/towers.jsonl     # minutes: traces `towers_job.py` of each
+python benchmarks/towers.py                                        # prints the table
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.architectures import preset_from
+from vramtui.core.base.units import MIB
+from vramtui.core.estimate.devices import card
+from vramtui.core.schema.workload import InferRun, TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "golden" / "towers.jsonl"
+WORDS = 64
+
+
+def estimated(row: dict[str, Any]) -> int:
+    """Bytes allocated at the peak, by the estimate of the row's config and run."""
+    preset = preset_from(row["config"])
+    length = {"sequence_length": row["image_tokens"] + WORDS, "image_tokens": row["image_tokens"]}
+    run: TrainRun | InferRun = InferRun(**length, new_tokens=1)
+    if row["run"] == "train":
+        run = TrainRun(**length, precision="bf16", optimizer="adamw")
+    estimate = ANALYTIC.estimate(Workload(model=preset.model, run=run), card("H100"))
+    assert estimate.allocated is not None
+    return estimate.allocated
+
+
+def rows() -> list[dict[str, Any]]:
+    """The recorded traces."""
+    return [json.loads(line) for line in GOLDEN.read_text(encoding="utf-8").splitlines()]
+
+
+def off(row: dict[str, Any]) -> float:
+    """How far the estimate is off, as a fraction of what was traced."""
+    return estimated(row) / int(row["allocated"]) - 1
+
+
+def traced() -> None:
+    """Print a line for each model and run."""
+    from benchmarks.towers_job import CONFIGS, TOKENS, config_of  # noqa: PLC0415 - needs torch and transformers
+
+    for kind in CONFIGS:
+        config = json.loads(config_of(kind).to_json_string(use_diff=True))
+        for run in ("infer", "train"):
+            command = [sys.executable, "-m", "vramtui", "trace", "--json", "benchmarks/towers_job.py", kind, run]
+            done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+            peak = json.loads(done.stdout)["peak_allocated"]
+            row = {"type": kind, "run": run, "image_tokens": TOKENS[kind], "allocated": peak, "config": config}
+            sys.stdout.write(json.dumps(row, sort_keys=True) + "\n")
+            sys.stdout.flush()
+
+
+def main() -> None:
+    """Trace, or print the table."""
+    if "--trace" in sys.argv:
+        traced()
+        return
+    for row in rows():
+        size = int(row["allocated"]) / MIB
+        sys.stdout.write(f"{row['type']:12} {row['run']:6} traced {size:8.1f} MiB  {off(row):+.1%}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""A tower for images beside a decoder: what it holds while it runs, and what it keeps for the backward pass.
+
+Its blocks are a decoder's of the same sizes without a cache, over all patches of the batch. What joins them to the
+words is not written out.
+"""
+
+from math import ceil
+
+import msgspec
+
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.stored_tensors import TowerShape
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.models.decoder import Decoder
+from vramtui.estimators.analytic.ops.decoder_builder import Setting
+from vramtui.estimators.analytic.tape.passes import prefilled, replayed
+from vramtui.estimators.analytic.tape.program import TowerPass
+from vramtui.estimators.analytic.tape.replay import GRADIENTS, TapeStage
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+
+# Bytes of a number that an image processor makes.
+PIXEL = 4
+# Towers that turn queries and keys do it in fp32 (modeling_qwen2_5_vl.py, apply_rotary_pos_emb_vision): both, what one
+# of them became, and three on the way to the other; beside the stream, and queries, keys and values in one.
+TURNED, FP32, BESIDE = 6, 4, 4
+
+
+def tower_pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting) -> TowerPass | None:
+    """The pass over the images of a batch; None where there are none, or the tower's sizes are not known.
+
+    Args:
+        model: the decoder with its tower.
+        run: how many tokens of a sequence are images'.
+        setting: of the words that are read after it.
+    """
+    shape = model.tower
+    if shape is None or not run.image_tokens:
+        return None
+    patches = run.batch_size * ceil(run.image_tokens * shape.per_token)
+    trained = isinstance(run, TrainRun) and run.lora is None and not run.frozen_layers
+    plain = msgspec.structs.replace(
+        setting, batch=1, sequence=patches, eager=False, masked=False, lora=None, packed=None, cache=None
+    )
+    writer = Decoder(_as_decoder(shape), plain)
+    stages = [TapeStage(writer.embeddings()), *_blocks(writer, shape, run)]
+    numbers = run.batch_size * run.image_tokens * model.hidden_size
+    formula = f"{patches:,} patches x {shape.hidden_size} through {shape.num_hidden_layers} blocks"
+    cast = rounded(patches * shape.pixels * setting.recipe.stream) if setting.recipe.stream < PIXEL else 0
+    frozen = TowerPass(
+        pixels=rounded(patches * shape.pixels * PIXEL),
+        features=rounded(numbers * setting.recipe.stream),
+        fullest=cast + max(sum(prefilled(stages).late.values()), _turning(shape, patches, setting)),
+        formula=f"{formula}, nothing kept",
+    )
+    if not trained:
+        return frozen
+    passes = replayed(stages)
+    forward, backward = passes.forward, passes.backward
+    return msgspec.structs.replace(
+        frozen,
+        fullest=cast + sum(forward.late.values()),
+        kept=sum(forward.end.values()),
+        backward=sum(held for name, held in backward.late.items() if name != GRADIENTS),
+        gradients=_gradients(model, setting.recipe.weights),
+        formula=formula,
+    )
+
+
+def _as_decoder(shape: TowerShape) -> TransformerModel:
+    """Its blocks as those of a decoder; patches are embedded by a matrix of as many rows as a patch has numbers."""
+    return TransformerModel(
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.num_hidden_layers,
+        num_attention_heads=shape.num_attention_heads,
+        intermediate_size=shape.intermediate_size,
+        vocab_size=shape.pixels,
+        gated_mlp=shape.gated_mlp,
+        hidden_act="silu" if shape.gated_mlp else "gelu",
+        norm="rmsnorm" if shape.gated_mlp else "layernorm",
+        position="rope" if shape.rotary else "none",
+        attention_bias=True,
+        mlp_bias=True,
+    )
+
+
+def _turning(shape: TowerShape, patches: int, setting: Setting) -> int:
+    """What is there at most while a block turns its queries and keys; 0 where it does not."""
+    return shape.rotary * patches * shape.hidden_size * (TURNED * FP32 + BESIDE * setting.recipe.stream)
+
+
+def _blocks(writer: Decoder, shape: TowerShape, run: TrainRun | InferRun) -> list[TapeStage]:
+    again = isinstance(run, TrainRun) and run.checkpointing == "full"
+    return [TapeStage(writer.block(), shape.num_hidden_layers, checkpointed=again)]
+
+
+def _gradients(model: TransformerModel, itemsize: int) -> int:
+    return sum(rounded(group.numel * itemsize) * group.count for group in model.tensors if group.place == "tower")
