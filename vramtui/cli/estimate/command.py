@@ -74,11 +74,8 @@ def estimate(
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None
         if over is not None:
-            from vramtui.cli.estimate.over import print_over  # noqa: PLC0415 - only where it is asked for
-
-            if method is not None or calibrated or explain:
-                raise UserError("--over is a table of analytic estimates: it takes no --method, --calibrated or -v")
-            print_over(found, over, device, asked=asked, json=json)
+            plain = not (method or calibrated or explain)
+            _tabulated(found, over, device if asked else None, json=json, plain=plain)
             return
         made = _made(found, device, method, notes, calibrated=calibrated)
         estimates = side_by_side(made)
@@ -93,6 +90,15 @@ def estimate(
             sys.stdout.writelines(f"{line}\n" for line in uncalibrated_lines(made))
         if asked:
             exit_by(fit_of(one, device) for one in deciding([one.now for one in made]))
+
+
+def _tabulated(found: PresetFile, over: str, device: Device | None, *, json: bool, plain: bool) -> None:
+    """A table over the values of a setting; `plain` where nothing else is asked for that it does not have."""
+    from vramtui.cli.estimate.over import print_over  # noqa: PLC0415 - only where it is asked for
+
+    if not plain:
+        raise UserError("--over is a table of analytic estimates: it takes no --method, --calibrated or -v")
+    print_over(found, over, device or card(DEFAULT_CARD), asked=device is not None, json=json)
 
 
 def _pictured(found: PresetFile, images: list[str]) -> tuple[PresetFile, list[str]]:
