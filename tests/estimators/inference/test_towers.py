@@ -6,10 +6,12 @@ import pytest
 
 from benchmarks.architectures import preset_from
 from benchmarks.towers import WORDS, off, rows
+from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.methods import estimates_by
 
 ROWS = rows()
 MOST = 0.08
@@ -62,3 +64,16 @@ def test_a_larger_batch_has_as_many_more_images() -> None:
         return next(part.bytes for part in parts if part.name == "pixels")
 
     assert pixels(4) == 4 * pixels(1)
+
+
+def test_what_the_allocator_keeps_beside_a_tower_is_a_share() -> None:
+    """The tower's requests are not played to the simulated allocator, so that it is not asked."""
+    row = ROWS[0]
+    workload = Workload(
+        model=preset_from(row["config"]).model, run=InferRun(sequence_length=512, image_tokens=256, new_tokens=1)
+    )
+    (estimate,) = estimates_by(None, workload, card("H100"))
+    assert estimate.method == "analytic"
+    assert (estimate.ledger.cached or 0) > 0
+    with pytest.raises(UserError, match="follows no tower for images"):
+        estimates_by("simulated", workload, card("H100"))

@@ -49,6 +49,8 @@ def unfollowed(workload: Workload) -> str:
         return "follows no generation of an encoder-decoder"
     if isinstance(run, InferRun) and run.draft is not None:
         return "follows no draft model"
+    if isinstance(workload.model, TransformerModel) and workload.model.tower is not None and run.image_tokens:
+        return "follows no tower for images"
     return ""
 
 
