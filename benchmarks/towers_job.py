@@ -91,7 +91,8 @@ def batch_of(kind: str) -> dict[str, torch.Tensor]:
 
 def _built(config: Any, device: str) -> torch.nn.Module:  # noqa: ANN401 - as config_of
     with torch.device(device):
-        model: torch.nn.Module = AutoModelForImageTextToText.from_config(config, dtype=torch.bfloat16)
+        build: Any = AutoModelForImageTextToText.from_config
+        model: torch.nn.Module = build(config, dtype=torch.bfloat16)
     return model
 
 
