@@ -180,8 +180,7 @@ def usual_rows() -> Iterator[tuple[str, str, list[float]]]:
     """Each kind with the method that is the default for it, and how far that was off, predicted over true, less one."""
     runs, _ = measured()
     for kind in kinds(runs):
-        simulated = kind != "generic" and bool(of_kind(runs, kind, "simulated"))
-        method = "simulated" if simulated else "analytic"
+        method = "simulated" if of_kind(runs, kind, "simulated") else "analytic"
         yield kind, method, [1 / (1 + run.reserved[method]) - 1 for run in of_kind(runs, kind, method)]
 
 

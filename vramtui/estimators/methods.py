@@ -3,7 +3,7 @@
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import FORMER_METHODS, Estimate, Estimator
-from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
+from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED, unfollowed
@@ -13,7 +13,7 @@ from vramtui.estimators.rules import RULES, estimate_rules
 class Usual:
     """What is asked where nobody names a method: `simulated` where it follows the job, `analytic` elsewhere.
 
-    Of models that no family describes the share was nearer (median 10 % off, not 15 %: docs/errors.md).
+    Of no kind of job that was measured is the share nearer (docs/errors.md).
     """
 
     name = "usual"
@@ -24,9 +24,7 @@ class Usual:
         Raises:
             UserError: the workload is contradictory, or of a kind that is not modelled.
         """
-        model = workload.model
-        rough = isinstance(model, TransformerModel) and model.basis == "generic"
-        return (ANALYTIC if rough or unfollowed(workload) else SIMULATED).estimate(workload, device)
+        return (ANALYTIC if unfollowed(workload) else SIMULATED).estimate(workload, device)
 
 
 USUAL = Usual()

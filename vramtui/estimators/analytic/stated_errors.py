@@ -50,16 +50,16 @@ class ErrorRange(msgspec.Struct, frozen=True):
 # (share, simulated) of each kind; None where no run was measured by that method.
 SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "conv net": (ErrorRange(0.05, 0.43), ErrorRange(0.05, 0.15)),
-    "decoder infer": (ErrorRange(0.01, 0.1), ErrorRange(0.04, 0.08)),
+    "decoder infer": (ErrorRange(0.01, 0.19), ErrorRange(0.05, 0.17)),
     "decoder train": (ErrorRange(0.11, 0.25), ErrorRange(0.06, 0.21)),
-    "encoder": (ErrorRange(0.2, 0.32), ErrorRange(0.08, 0.17)),
+    "encoder": (ErrorRange(0.26, 0.37), ErrorRange(0.29, 0.24)),
     "encoder by its tensors": (ErrorRange(0.95, 2.76), ErrorRange(0.95, 2.42)),
     "encoder-decoder": (ErrorRange(0.05, 0.27), ErrorRange(0.07, 0.18)),
     "generic": (ErrorRange(0.4, 0.45), ErrorRange(0.38, 0.34)),
     "lora": (ErrorRange(0.11, 0.36), ErrorRange(0.04, 0.16)),
     "multi-gpu": (ErrorRange(0.2, 0.14), None),
     "qlora": (ErrorRange(0.01, 0.21), ErrorRange(0.04, 0.03)),
-    "unet": (ErrorRange(0.05, 0.13), ErrorRange(0.05, 0.05)),
+    "unet": (ErrorRange(0.07, 0.14), ErrorRange(0.05, 0.1)),
 }
 
 
