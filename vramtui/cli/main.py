@@ -11,7 +11,7 @@ import typer
 from vramtui import __version__
 from vramtui.cli.completion import asked_words
 from vramtui.cli.groups import EXIT_CODES, epilog_of, group_of
-from vramtui.cli.remote.hosts import HostOption, SlurmOption
+from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption
 
 # Each command, and the module in which a function or a Typer app of that name is.
 COMMANDS = {
@@ -57,6 +57,8 @@ def _root(
     replay: Annotated[Path | None, typer.Option(help="Play back a recording.")] = None,
     host: HostOption = None,
     slurm: SlurmOption = None,
+    prometheus: PrometheusOption = None,
+    token_file: TokenOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Watch what `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -84,8 +86,7 @@ def _root(
         demo=demo,
         replay=replay,
         feed=feed,
-        hosts=host,
-        slurm=slurm,
+        remote=Elsewhere(host, slurm, prometheus, token_file),
         interval=interval,
         preset=preset,
         read_only=read_only,

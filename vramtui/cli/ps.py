@@ -10,7 +10,7 @@ import typer
 from vramtui.cli.common.console import print_json, print_table
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source, say_overdue
-from vramtui.cli.remote.hosts import HostOption, SlurmOption, open_hosts
+from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_gib, format_percent
@@ -38,6 +38,8 @@ def ps(
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
     host: HostOption = None,
     slurm: SlurmOption = None,
+    prometheus: PrometheusOption = None,
+    token_file: TokenOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="What `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -60,7 +62,7 @@ def ps(
 
         asked = Selection(sort=sort.lower(), top=top, words=filter, by=by, as_csv=csv)
         check(asked)
-        hosts = open_hosts(host, interval, demo or replay or feed, slurm=slurm)
+        hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), interval, demo or replay or feed)
         if len(hosts) > 1:
             from vramtui.cli.remote.ps_hosts import show_hosts  # noqa: PLC0415 - as above
 
@@ -188,7 +190,7 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
     process, comparison = holding.process, holding.comparison
     return (
         index,
-        str(process.pid),
+        str(process.pid) if process.pid >= 0 else UNKNOWN,
         process.type,
         printable(process.user or UNKNOWN),
         "N/A" if process.used_memory is None else format_gib(process.used_memory),

@@ -11,7 +11,7 @@ import typer
 from vramtui.cli.common.exit_codes import NO_SOURCE, exit_on_user_error
 from vramtui.cli.common.open_source import open_source, say_overdue
 from vramtui.cli.common.snapshot_settings import folder_of, snapshot_settings
-from vramtui.cli.remote.hosts import HostOption, SlurmOption, open_hosts
+from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption, open_hosts
 from vramtui.core.base.errors import SourceFailed
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def snapshot(
     replay: Annotated[Path | None, typer.Option(help="A recording instead of this machine.")] = None,
     host: HostOption = None,
     slurm: SlurmOption = None,
+    prometheus: PrometheusOption = None,
+    token_file: TokenOption = None,
 ) -> None:
     """Write what is seen and predicted as JSON, CSV, Markdown, SVG and HTML; never overwrites.
 
@@ -54,7 +56,7 @@ def snapshot(
         settings = snapshot_settings()
         chosen = [entry.value for entry in formats] if formats else list(settings.formats)
         where = folder or folder_of(settings)
-        hosts = open_hosts(host, HOST_INTERVAL, demo or replay, slurm=slurm)
+        hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), HOST_INTERVAL, demo or replay)
         if hosts:
             _save_hosts(hosts, chosen, where)
             return

@@ -15,6 +15,7 @@ from vramtui.core.observation.source import Source, silence_limit
 from vramtui.core.runs.ranked_jobs import RankedJob, RankReading, rank_readings, ranked_jobs
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
+from vramtui.monitor.job_memory import Past
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
 from vramtui.monitor.probes import Jobs, no_jobs
 from vramtui.monitor.session import MonitorSession, RecordedPeaks
@@ -28,12 +29,13 @@ JobColumn = Literal["job", "user", "ranks", "used", "predicted", "imbalance", "w
 
 @dataclass(frozen=True)
 class RemoteHost:
-    """A host: its name as a person wrote it, where its samples come from, and what else it tells."""
+    """A host: its name as a person wrote it, where its samples come from, what else it tells, and its past."""
 
     name: str
     source: Source
     jobs: Jobs = no_jobs
     peaks: RecordedPeaks | None = None
+    past: Past | None = None
 
 
 class GpuSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -149,6 +151,8 @@ class Fleet:
         msgspec.json.Decoder(Workload)
         self._entries = {host.name: _Entry(host, make_session(host)) for host in self.hosts}
         for entry in self._entries.values():
+            if entry.host.past is not None:
+                entry.session.backfill(entry.host.past)
             poller = Poller(entry.host.source, self._interval, self._taker(entry))
             self._pollers.append(poller)
             poller.start()

@@ -40,8 +40,9 @@ def series(
     what_if = what_if_of(shown, chosen)
     estimate = _matched(shown, chosen)
     busy = session.history.utilization.get(chosen.gpu.uuid)
+    who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
-        title=f"pid {track.process.pid} · {printable(track.process.command or track.process.name or '')}",
+        title=f"{who} · {printable(track.process.command or track.process.name or '')}",
         times=track.times[seen],
         values=track.values[seen],
         start=start,

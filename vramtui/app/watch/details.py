@@ -61,7 +61,7 @@ class Details(TextWindow):
         if row.process is not None:
             facts = process_facts(row, row.process, sample.taken_at)
             facts[5:5] = told_facts(self._told)
-            sections.append((f"Process {row.process.pid}", facts))
+            sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
         facts = [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host, self._grown)]
         sections.append((f"GPU {row.gpu.index}", facts))
         return sections

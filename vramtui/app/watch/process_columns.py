@@ -141,7 +141,7 @@ _Made = tuple[str, Style | None]
 
 def _pid(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
-    return (str(row.process.pid) if row.process is not None else UNKNOWN, None)
+    return (UNKNOWN if row.process is None or row.process.pid < 0 else str(row.process.pid), None)
 
 
 def _gpu(row: ProcessRow, palette: Palette, on: str) -> _Made:

@@ -13,8 +13,8 @@ from vramtui.core.observation.source import Source
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from vramtui.cli.common.demo_history import DemoHistory
     from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.monitor.job_memory import Past
     from vramtui.monitor.session import RecordedPeaks
     from vramtui.records.recording.growing_recording import GrowingRecording
     from vramtui.records.recording.writer import Recording
@@ -34,7 +34,7 @@ class OpenedSource(msgspec.Struct, frozen=True):
     jobs: "Callable[[], tuple[ObservedJob, ...]] | None" = None
     peaks: "RecordedPeaks | None" = None
     elsewhere: bool = False
-    past: "DemoHistory | None" = None
+    past: "Past | None" = None
 
     @property
     def is_real(self) -> bool:

@@ -18,7 +18,7 @@ from vramtui.cli.dashboard.recorder import FileRecorder
 from vramtui.cli.dashboard.signals import signaller_for
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer, run_experiment
-from vramtui.cli.remote.hosts import open_hosts
+from vramtui.cli.remote.hosts import Elsewhere, open_hosts
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
@@ -46,8 +46,7 @@ def open_dashboard(
     demo: bool = False,
     replay: Path | None = None,
     feed: str | None = None,
-    hosts: list[str] | None = None,
-    slurm: str | None = None,
+    remote: Elsewhere | None = None,
     interval: float | None = None,
     preset: str | None = None,
     read_only: bool = False,
@@ -59,8 +58,7 @@ def open_dashboard(
             demo=demo,
             replay=replay,
             feed=feed,
-            hosts=hosts,
-            slurm=slurm,
+            remote=remote,
             interval=interval,
             preset=preset,
             read_only=read_only,
@@ -77,8 +75,7 @@ def _open(
     read_only: bool,
     view_only: bool = False,
     feed: str | None = None,
-    hosts: list[str] | None = None,
-    slurm: str | None = None,
+    remote: Elsewhere | None = None,
 ) -> None:
     _check_terminal(feed)
     gc.disable()  # What is loaded until the first paint is there to stay: going through it again and again takes 15 ms.
@@ -88,8 +85,8 @@ def _open(
     settings = read_config()
     preset = preset or settings.dashboard.preset
     pace = interval or settings.dashboard.interval
-    if remote := open_hosts(hosts, pace, demo or replay or feed, slurm=slurm):
-        opened, fleet = _watched(remote, pace)
+    if hosts := open_hosts(remote or Elsewhere(), pace, demo or replay or feed):
+        opened, fleet = _watched(hosts, pace)
     else:
         opened, fleet = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True), None
     give_keys(feed)
@@ -164,7 +161,8 @@ def _watched(hosts: dict[str, OpenedSource], interval: float) -> "tuple[OpenedSo
         return hosts.popitem()[1], None
     from vramtui.monitor.fleet import Fleet, RemoteHost  # noqa: PLC0415 - only where there are several
 
-    fleet = Fleet([RemoteHost(name, one.source, one.jobs or tuple, one.peaks) for name, one in hosts.items()], interval)
+    remote = [RemoteHost(name, one.source, one.jobs or tuple, one.peaks, one.past) for name, one in hosts.items()]
+    fleet = Fleet(remote, interval)
     return OpenedSource(fleet, elsewhere=True), fleet
 
 

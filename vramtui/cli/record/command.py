@@ -12,7 +12,7 @@ import typer
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
-from vramtui.cli.remote.hosts import HostOption, SlurmOption, open_hosts
+from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption, open_hosts
 from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.observation.readings import Sample
 
@@ -36,6 +36,8 @@ def record(
     demo: Annotated[bool, typer.Option("--demo", help="The built-in demo host.")] = False,
     host: HostOption = None,
     slurm: SlurmOption = None,
+    prometheus: PrometheusOption = None,
+    token_file: TokenOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Record what `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -47,7 +49,7 @@ def record(
     with exit_on_user_error():
         targets = fast_targets(close)
         seconds = float("inf") if duration is None else duration
-        hosts = open_hosts(host, interval, demo or feed, slurm=slurm)
+        hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), interval, demo or feed)
         if len(hosts) > 1:
             from vramtui.cli.record.hosts import record_hosts  # noqa: PLC0415 - only where there are several
 

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -29,6 +30,24 @@ SlurmOption = Annotated[
     typer.Option("--slurm", metavar="JOBID", help="The hosts of a running Slurm job: by srun --overlap, or else ssh."),
 ]
 
+PrometheusOption = Annotated[
+    str | None,
+    typer.Option("--prometheus", metavar="URL", help="The hosts of which this Prometheus scrapes dcgm-exporter."),
+]
+TokenOption = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="With --prometheus: a file with its bearer token; over https or loopback only."),
+]
+
+
+class Elsewhere(NamedTuple):
+    """What was asked for that is not this machine: names, a job of Slurm's, a Prometheus with its token's file."""
+
+    hosts: Sequence[str] | None = None
+    slurm: str | None = None
+    prometheus: str | None = None
+    token_file: Path | None = None
+
 
 class HostRecording:
     """The recording of one host that is under way; a connection that is made anew begins another."""
@@ -52,24 +71,44 @@ class HostRecording:
         return () if self._current is None else self._current.peaks(when)
 
 
-def open_hosts(
-    asked: Sequence[str] | None, interval: float, other: object = None, *, slurm: str | None = None
-) -> "dict[str, OpenedSource]":
+def open_hosts(asked: Elsewhere, interval: float, other: object = None) -> "dict[str, OpenedSource]":
     """A source for each host, by its name; all connect at once, a few handshakes at a time. None where none is asked.
 
     Args:
-        asked: what `--host` says.
+        asked: which.
         interval: seconds between samples.
         other: what else is asked for, as a demo; there is to be nothing.
-        slurm: the job whose hosts are meant.
 
     Raises:
         UserError: a name that no host has, an unknown group, or something else is asked for as well.
+        SourceFailed: Prometheus does not answer.
     """
-    if not asked and not slurm:
+    if asked.token_file is not None and not asked.prometheus:
+        raise UserError("--token-file is for --prometheus")
+    if not any(asked):
         return {}
     if other:
         raise UserError("--host and --demo, --replay or --feed show different things; give one of them")
+    if asked.prometheus is not None:
+        if asked.hosts or asked.slurm:
+            raise UserError("--prometheus shows the hosts that it knows; not with --host or --slurm")
+        return _open_prometheus(asked.prometheus, asked.token_file, interval)
+    return _open_ssh(asked, interval)
+
+
+def _open_prometheus(url: str, token_file: Path | None, interval: float) -> "dict[str, OpenedSource]":
+    from vramtui.cli.common.open_source import OpenedSource  # noqa: PLC0415 - only where hosts are asked for
+    from vramtui.sources.prometheus.client import PrometheusClient  # noqa: PLC0415 - as above
+    from vramtui.sources.prometheus.source import PrometheusFleet, PrometheusSource  # noqa: PLC0415 - as above
+
+    fleet = PrometheusFleet(PrometheusClient(url, token_file), interval)
+    return {
+        name: OpenedSource(PrometheusSource(fleet, name), jobs=tuple, elsewhere=True, past=fleet.past(name))
+        for name in fleet.begin()
+    }
+
+
+def _open_ssh(asked: Elsewhere, interval: float) -> "dict[str, OpenedSource]":
     from vramtui.cli.common.open_source import OpenedSource  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.cli.common.paths import read_config  # noqa: PLC0415 - only where hosts are asked for
     from vramtui.sources.ssh.far_command import ssh_arguments  # noqa: PLC0415 - as above
@@ -78,12 +117,12 @@ def open_hosts(
     from vramtui.sources.ssh.source import SshSource  # noqa: PLC0415 - as above
 
     commands: dict[str, Callable[[str, float, int], Sequence[str]]]
-    commands = dict.fromkeys(host_names(asked or (), read_config().hosts), ssh_arguments)
+    commands = dict.fromkeys(host_names(asked.hosts or (), read_config().hosts), ssh_arguments)
     handshakes = Handshakes()
-    if slurm:
+    if asked.slurm:
         from vramtui.sources.slurm.live import job_hosts, may_step, srun_arguments  # noqa: PLC0415 - as above
 
-        nodes, user = job_hosts(slurm)
+        nodes, user = job_hosts(asked.slurm)
         if may_step(user):
             commands |= {node: partial(srun_arguments, number) for node, number in nodes.items()}
             handshakes = Handshakes(lambda host: host)  # none of sshd's

@@ -62,7 +62,9 @@ class JobRank(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a second, none of them in a cycle
-    """One process on one GPU. `used_memory` in bytes; `started_at` in seconds since the epoch.
+    """One process on one GPU, or in its place a pod of which no process is known: its `pid` is then below 0, and stays.
+
+    `used_memory` in bytes; `started_at` in seconds since the epoch.
 
     `state`: running; exited (the driver still lists it, the system does not); zombie; unseen (a pid outside this
     process namespace); unknown. `name` is the executable's, `command` the whole line: both are untrusted text.

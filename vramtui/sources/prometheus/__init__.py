@@ -1,0 +1,1 @@
+"""GPUs as a Prometheus server knows them from dcgm-exporter."""
