@@ -14,14 +14,28 @@ import time
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
+from resource import RUSAGE_SELF, getrusage
 from tempfile import mkdtemp
 from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-NAMES = ("presets", "recordings", "probe", "nvidia-smi", "names")
+NAMES = (
+    "presets",
+    "recordings",
+    "probe",
+    "nvidia-smi",
+    "names",
+    "feeds",
+    "agents",
+    "hosts",
+    "job-files",
+    "models",
+    "shared",
+)
 BATCH = 200
 LARGEST = 1 << 16  # bytes
+MOST_SECONDS, MOST_KIB = 2.0, 300 * 1024  # that an input may take
 
 
 def by_hypothesis(name: str, seconds: float, seed: int) -> tuple[int, str]:
@@ -29,15 +43,23 @@ def by_hypothesis(name: str, seconds: float, seed: int) -> tuple[int, str]:
     from hypothesis import HealthCheck, Phase, given, settings  # noqa: PLC0415 - the other engine does without
     from hypothesis import seed as seeded  # noqa: PLC0415 - as above
 
+    from benchmarks.fuzz_far import FAR_TARGETS, far_seeds  # noqa: PLC0415 - as above
     from benchmarks.fuzz_inputs import near  # noqa: PLC0415 - as above
     from benchmarks.fuzz_targets import TARGETS, seeds  # noqa: PLC0415 - as above
 
-    target, over, runs, last = TARGETS[name], time.monotonic() + seconds, 0, b""
+    targets, given_seeds = {**TARGETS, **FAR_TARGETS}, far_seeds if name in FAR_TARGETS else seeds
+    target, over, runs, last = targets[name], time.monotonic() + seconds, 0, b""
+    for data in given_seeds(name):
+        target(data)  # what is loaded or read once is no input's fault
+    before = getrusage(RUSAGE_SELF).ru_maxrss
 
     def once(data: bytes) -> None:
         nonlocal runs, last
-        runs, last = runs + 1, data
+        runs, last, begun = runs + 1, data, time.thread_time()
         target(data)
+        spent, grown = time.thread_time() - begun, getrusage(RUSAGE_SELF).ru_maxrss - before
+        assert spent < MOST_SECONDS, f"{spent:.1f} s of CPU time"
+        assert grown < MOST_KIB, f"{grown / 1024:.0f} MiB more memory than before"
 
     quiet = settings(
         max_examples=BATCH,
@@ -46,7 +68,7 @@ def by_hypothesis(name: str, seconds: float, seed: int) -> tuple[int, str]:
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink),
     )
-    inputs = near(seeds(name))
+    inputs = near(given_seeds(name))
     while time.monotonic() < over:
         seed += 1
         try:

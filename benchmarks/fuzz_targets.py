@@ -196,10 +196,15 @@ def _sample(gpus: Sequence[Gpu]) -> Sample:
     return Sample(taken_at=AT, source="nvml", host=Host(name="gpu01"), gpus=tuple(gpus))
 
 
+def usual_sample() -> Sample:
+    """What a source sees of one GPU with one process."""
+    return _sample([_gpu("NVIDIA H200", [_process(4213, "python train.py")])])
+
+
 def _seed_recording() -> bytes:
     path = FOLDER / "seed.jsonl"
     path.unlink(missing_ok=True)
-    sample = _sample([_gpu("NVIDIA H200", [_process(4213, "python train.py")])])
+    sample = usual_sample()
     with closing(RecordingWriter(path, RecordingHeader(started_at=AT))) as writer:
         for later in range(3):
             memory = msgspec.structs.replace(sample.gpus[0].memory, used=(later + 1) << 30)

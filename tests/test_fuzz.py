@@ -5,9 +5,13 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
+from benchmarks.fuzz import NAMES
+from benchmarks.fuzz_far import FAR_TARGETS, far_seeds
 from benchmarks.fuzz_inputs import near
 from benchmarks.fuzz_targets import CUT, HOSTILE, TARGETS, recordings, seeds, shown
 from vramtui.cli.ps import ps
+from vramtui.core.base.errors import UserError
+from vramtui.records.recording.live import LiveRecording
 
 EXAMPLES = 60
 
@@ -24,6 +28,24 @@ def test_broken_input_keeps_every_promise(name: str) -> None:
 def test_what_is_right_is_taken(name: str) -> None:
     for data in seeds(name):
         TARGETS[name](data)
+
+
+@pytest.mark.parametrize("name", FAR_TARGETS)
+def test_what_comes_from_elsewhere_keeps_every_promise(name: str) -> None:
+    for data in far_seeds(name):
+        FAR_TARGETS[name](data)
+    quiet = settings(max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    seed(20)(quiet(given(near(far_seeds(name)))(FAR_TARGETS[name])))()
+
+
+def test_a_line_that_is_nested_too_deeply_is_a_sentence() -> None:
+    """It ended the thread that reads a feed, in silence."""
+    with pytest.raises(UserError, match="nested too deeply"):
+        LiveRecording().take(b'{"vramtui_recording":1,"more":' + b"[" * 5000 + b"]" * 5000 + b"}")
+
+
+def test_the_command_knows_every_target() -> None:
+    assert set(NAMES) == {*TARGETS, *FAR_TARGETS}
 
 
 @pytest.mark.parametrize("hostile", HOSTILE)

@@ -98,7 +98,7 @@ def read_baseline(path: Path) -> dict[str, BaselineEntry]:
         return {}
     except NewerFormat as error:
         raise UserError(f"{path}: {error}") from None
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, msgspec.MsgspecError, RecursionError) as error:
         raise UserError(f"{path} is no baseline of vramtui: {error}") from None
 
 

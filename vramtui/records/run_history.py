@@ -143,7 +143,7 @@ class RunHistory:
     def _kept(self, number: int, document: bytes) -> StoredRun:
         try:
             return StoredRun(number, _renamed(msgspec.json.decode(document, type=Run)))
-        except (msgspec.DecodeError, UnicodeDecodeError, TypeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
             raise self._failure(f"run {number} is damaged: {error}") from None
 
     @contextmanager
@@ -223,7 +223,7 @@ def _of_run(document: bytes, name: str) -> str | int:
     """One field of a run as it is kept; nothing of a damaged one."""
     try:
         found: str | int = msgspec.json.decode(document, type=dict[str, Any]).get(name, "")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
     return found
 

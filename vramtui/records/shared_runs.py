@@ -70,9 +70,15 @@ def _anonymous(run: Run, bundled: frozenset[str]) -> Run:
 
 
 def _without_names(workload: dict[str, Any]) -> dict[str, Any]:
-    model = dict(workload.get("model", {}))
+    model = workload.get("model")
+    if not isinstance(model, dict):
+        return {**workload, "model": {}}
+    model = dict(model)
     if isinstance(model.get("config"), str):
-        config = msgspec.json.decode(model["config"])
+        try:
+            config = msgspec.json.decode(model["config"], type=dict[str, Any])
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            config = {}  # no config of a model: whatever stands there is nobody else's business
         model["config"] = msgspec.json.encode({key: config[key] for key in config if key not in NAMING}).decode()
     return {**workload, "model": model}
 

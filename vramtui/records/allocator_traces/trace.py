@@ -143,6 +143,8 @@ def _read_json(name: str, content: bytes) -> AllocatorTrace:
         raise UserError(f"{name}: {in_words(error)}") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise UserError(f"{name} is not whole JSON{_place(content)}") from None
+    except RecursionError:
+        raise UserError(f"{name} is nested too deeply") from None
     events = tuple(_event(entry) for entry in document.events)
     rows = _rows(name, document)
     _check_ids(name, events, rows)

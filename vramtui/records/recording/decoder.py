@@ -55,6 +55,12 @@ class RecordingDecoder:
             NewerFormat: it can be read by a newer version only.
             WrongTime: its sample is of an impossible time.
         """
+        try:
+            return self._take(text)
+        except RecursionError:
+            raise msgspec.DecodeError("it is nested too deeply") from None
+
+    def _take(self, text: bytes) -> Sample | None:
         if not self._began:
             header = self._read_header(text)
             self._began = True

@@ -43,7 +43,7 @@ def _group(name: str, groups: Mapping[str, Sequence[str]]) -> Sequence[str]:
     if name not in groups:
         raise UserError(
             f"there is no group of hosts called {printable(name)}{nearest(name, groups)}; "
-            f"groups are in the table [hosts] of the settings: {name} = ['gpu[01-08]']"
+            f"groups are in the table [hosts] of the settings: {printable(name)} = ['gpu[01-08]']"
         )
     return groups[name]
 
