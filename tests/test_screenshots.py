@@ -17,3 +17,13 @@ def test_no_picture_is_older_than_the_program() -> None:
 def test_every_picture_is_shown_somewhere() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert all(f"screenshots/{path.name}" in text for path in (ROOT / "screenshots").glob("*-dark.png"))
+
+
+def test_the_moving_picture_is_small_enough_for_a_page_and_begins_without_animations() -> None:
+    text = (ROOT / "screenshots" / "tour.svg").read_text(encoding="utf-8")
+    assert len(text.encode()) < 300_000
+    assert text.count("@keyframes") == text.count("step-end infinite") >= 4
+    # What plays no animation shows the first picture alone; nothing is fetched from anywhere.
+    assert "visibility:hidden}" in text
+    assert "url(" not in text
+    assert "screenshots/tour.svg" in (ROOT / "README.md").read_text(encoding="utf-8")

@@ -67,3 +67,16 @@ async def test_the_filter_shows_totals_of_what_is_left() -> None:
         shown = await told(app, pilot)
         assert len(shown) == 10
         assert all("GiB" in line for line in shown)
+
+
+async def test_what_was_chosen_lately_comes_first() -> None:
+    async with dashboard(climbing(), presets=presets()) as (app, pilot):
+        for at in (7, 3):
+            await pilot.press("p", *f"preset-{at:03}", "enter")
+            await pilot.pause()
+        await pilot.press("p")
+        await pilot.pause()
+        shown = lines(app)
+        assert shown[0] == "recent"
+        assert [line.split()[0] for line in shown[1:3]] == ["preset-003", "preset-007"]
+        assert len(shown) == MANY + 2

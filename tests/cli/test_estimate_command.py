@@ -149,7 +149,7 @@ def test_a_measured_figure_stands_beside_the_estimates(own_folder: Path) -> None
     path.write_text(shown + '\n[measured]\nprocess = 1073741824\nwhere = "here"\n', encoding="utf-8")
     text = run(str(path), "--method", "all").stdout
     (line,) = [line for line in text.splitlines() if line.startswith("measured")]
-    assert line.split() == ["measured", "–", "–", "1.00", "GiB", "here"]
+    assert line.split() == ["measured", "–", "–", "1.00", "here"]
 
 
 AXOLOTL = """\

@@ -1,7 +1,7 @@
 """What the dashboard hands to each of its features."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from textual.app import App
 
@@ -11,6 +11,7 @@ from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.ui.notice_line import NoticeLine
 from vramtui.core.base.errors import UserError
 
+MOST_RECENT = 5
 CHOOSE_PRESET = "Choose a preset first: p"
 
 
@@ -26,6 +27,7 @@ class AppContext:
         clock: seconds since the epoch; tests freeze it.
         interval: seconds between reads.
         notices: what was said lately.
+        recent_presets: the keys of those that were chosen since the start, the latest first.
         keep_settings: sets values in the settings file, by their dotted keys; raises UserError where it cannot.
     """
 
@@ -37,6 +39,11 @@ class AppContext:
     interval: float
     notices: NoticeLine
     keep_settings: Callable[[Mapping[str, object]], None] | None = None
+    recent_presets: list[str] = field(default_factory=list)
+
+    def used(self, preset: str) -> None:
+        """A preset was chosen: it is the first of the recent ones now."""
+        self.recent_presets[:] = [preset, *(key for key in self.recent_presets if key != preset)][:MOST_RECENT]
 
     def keep(self, values: Mapping[str, object]) -> None:
         """Keep these in the settings file, and say so; None takes a key away."""

@@ -137,7 +137,7 @@ class FleetModel:
             sort=self.sort,
             reverse=self.reverse,
             filter=self.filter,
-            total=len(every),
+            total=sum(row.gpu is not None for row in every),
             hosts=len(hosts),
             up=sum(host.is_up for host in hosts),
             used=sum(gpu.used or 0 for gpu in up),

@@ -129,7 +129,8 @@ class FleetTable(ListFrame[FleetView, FleetColumn, FleetRow]):
 
     def titles(self, view: FleetView) -> tuple[str, str]:
         """How many hosts are up; what the filter is."""
-        count = f"{len(view.rows)} of {view.total} GPUs" if view.filter else f"{view.total} GPUs"
+        shown = sum(row.gpu is not None for row in view.rows)
+        count = f"{shown} of {view.total} GPUs" if view.filter else f"{view.total} GPUs"
         below = f"filter: {printable(view.filter)}, Esc shows all" if view.filter else ""
         memory = f" · {format_gib(view.used)} of {format_gib(view.capacity)} GiB" if view.capacity else ""
         return f"Fleet · {view.up} of {view.hosts} hosts up · {count}{memory}", below

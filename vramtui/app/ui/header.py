@@ -1,6 +1,7 @@
 """The first line: which host, and how fresh what is shown is."""
 
 import time
+from collections.abc import Sequence
 
 from rich.cells import cell_len
 from textual import events
@@ -14,6 +15,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_duration
 
 NAME = " vramtui "
+LONGEST_HOST = 20  # of a name for which the screens give way
 
 
 class Header(Lines[View]):
@@ -22,6 +24,7 @@ class Header(Lines[View]):
     def __init__(self, current: str = "Watch") -> None:
         super().__init__()
         self.current = current
+        self._shown: list[tuple[ScreenEntry, str]] = []
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """One line."""
@@ -29,13 +32,14 @@ class Header(Lines[View]):
         bar = palette.ink("foreground", "bar")
         end = _right(view, palette)
         room = width - sum(cell_len(text) for text, _ in end) - 1
-        return [between(_left(view, palette, self.current, room), end, width, bar)]
+        self._shown = _titled(view, self.current, room - len(NAME))
+        return [between(_left(view, palette, self.current, self._shown, room), end, width, bar)]
 
     async def on_click(self, event: events.Click) -> None:
         """A click on a screen's name shows it; elsewhere it shows the problems."""
         x = len(NAME)
-        for place in SCREENS if self.view is None else _screens(self.view):
-            x += len(place.key) + len(place.title) + 3
+        for place, title in self._shown:
+            x += len(title)
             if event.x < x:
                 if event.x >= len(NAME):
                     await self.app.run_action(f"app.show('{place.name}')")
@@ -47,14 +51,28 @@ def _screens(view: View) -> tuple[ScreenEntry, ...]:
     return (*SCREENS, FLEET) if view.has_fleet else SCREENS
 
 
-def _left(view: View, palette: Palette, current: str, room: int) -> list[Piece]:
+def _titled(view: View, current: str, room: int) -> list[tuple[ScreenEntry, str]]:
+    """The screens as they are shown in `room` columns: by key and name or, where the host's name would find no room
+    beside them, all but the current one by their keys.
+    """
+    places = _screens(view)
+    whole = [(place, f" {place.key} {place.title} ") for place in places]
+    host = 0 if view.sample is None else min(LONGEST_HOST, cell_len(printable(view.sample.host.name))) + 2
+    if sum(len(title) for _, title in whole) + host <= room:
+        return whole
+    return [(place, title if place.title == current else f" {place.key} ") for place, title in whole]
+
+
+def _left(
+    view: View, palette: Palette, current: str, shown: Sequence[tuple[ScreenEntry, str]], room: int
+) -> list[Piece]:
     """Name and screens, then the host and what else is known of it, as far as each fits whole."""
     name: Piece = (NAME, palette.ink("primary", "bar", bold=True))
     dim = palette.ink("muted", "bar")
     screens = [name]
-    for place in _screens(view):
+    for place, title in shown:
         style = palette.ink("tab", "cursor", bold=True) if place.title == current else dim
-        screens.append((f" {place.key} {place.title} ", style))
+        screens.append((title, style))
     if view.sample is None:
         return screens
     host = view.sample.host

@@ -161,12 +161,18 @@ def rule_lines(panel: Panel, palette: Palette, width: int, height: int) -> list[
         same = same_parts(rule, estimate)
         pieces: list[Piece] = [
             (" " + fit(printable(rule.method.removeprefix("rules:")).replace("-", " "), name), palette.dim),
-            (right(size_of(rule.process), SIDE), palette.text),
-            (right(size_of(same), SIDE), palette.dim),
+            (right(_in_a_column(rule.process), SIDE), palette.text),
+            (right(_in_a_column(same), SIDE), palette.dim),
             (right(apart(rule.process / same - 1) if same else "", DELTA), palette.dim),
         ]
         lines.append(strip(pieces, width, palette.text))
     return lines
+
+
+def _in_a_column(count: int) -> str:
+    """A size that leaves a space before it."""
+    text = size_of(count)
+    return text if len(text) < SIDE else f"{format_gib(count, 0)} GiB"
 
 
 def same_parts(rule: Estimate, estimate: Estimate) -> int:

@@ -21,9 +21,11 @@ class PanelController:
         def chosen(key: str | None) -> None:
             if key is not None:
                 self._state.panel_key = key
+                self._shared.used(key)
                 self._shared.redraw.now()
 
-        self._app.push_screen(PresetChooser(self._state, "Choose a preset", self._state.device()), chosen)
+        recent = self._shared.recent_presets
+        self._app.push_screen(PresetChooser(self._state, "Choose a preset", self._state.device(), recent), chosen)
 
     def step(self, what: str, direction: int) -> None:
         """Step the `batch size` or the `sequence length` up (1) or down (-1)."""

@@ -1,5 +1,6 @@
 """The list of presets with a filter: to estimate one, or to say which of them a process runs."""
 
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import PurePath
 from time import thread_time
@@ -24,7 +25,7 @@ from vramtui.core.schema.preset import PresetFile
 NONE = "/none"
 AUTOMATIC = "/automatic"
 NAME_MOST = 31
-YOURS, RUNNING = "yours", "running now"
+YOURS, RUNNING, RECENT = "yours", "running now", "recent"
 # A card for each usual size: the one of its size that has the least memory for a process.
 SIZES = {
     size: CARDS[name]
@@ -56,6 +57,7 @@ class PresetChooser(Chooser):
         desk: knows the presets and their estimates.
         title: what is asked.
         device: the card that the totals are for.
+        recent: the keys of those that were chosen lately, the latest first.
         matching: offer also no preset, and the automatic match.
     """
 
@@ -63,10 +65,13 @@ class PresetChooser(Chooser):
     PresetChooser > #window { width: 116; }
     """
 
-    def __init__(self, desk: DashboardState, title: str, device: Device, *, matching: bool = False) -> None:
+    def __init__(
+        self, desk: DashboardState, title: str, device: Device, recent: Sequence[str] = (), *, matching: bool = False
+    ) -> None:
         super().__init__(title)
         self._desk = desk
         self._device = device
+        self._recent = recent
         self._matching = matching
         self._waiting: set[str] = set()
         self._models: tuple[str, ...] | None = None
@@ -87,11 +92,14 @@ class PresetChooser(Chooser):
         def place(preset: PresetFile) -> tuple[int, str]:
             if not preset.bundled:
                 return 0, YOURS
-            return (1, RUNNING) if preset.key in running else (2, _family(preset))
+            if preset.key in running:
+                return 1, RUNNING
+            return (2, RECENT) if preset.key in self._recent else (3, _family(preset))
 
-        def order(preset: PresetFile) -> tuple[int, str, str]:
+        def order(preset: PresetFile) -> tuple[int, str, int, str]:
             first, title = place(preset)
-            return first, "" if words else title, preset.key
+            lately = self._recent.index(preset.key) if title == RECENT else 0
+            return first, "" if words else title, lately, preset.key
 
         found = ranked(wanted, self._desk.presets.values(), _text, order)
         self._waiting = {preset.key for preset in found if not self._is_known(preset)}

@@ -191,7 +191,9 @@ class Watch(ViewScreen):
                 self._shared.redraw.now()
 
         title = f"Which preset does pid {row.process.pid} run?"
-        self.app.push_screen(PresetChooser(state, title, state.device(), matching=True), chosen)
+        self.app.push_screen(
+            PresetChooser(state, title, state.device(), self._shared.recent_presets, matching=True), chosen
+        )
 
     def action_signal(self) -> None:
         """Ask which signal to send to the chosen process, if any."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_percent
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Part
 from vramtui.core.estimate.fits import Fit
@@ -42,7 +42,7 @@ def print_estimates(
             fit = Fit(needs=other.process, has=device.total_memory, error=other.error)
             _print_wrapped("", f"{other.method}: {fit.line(device.name)}")
     else:
-        _print_wrapped("", f"needs {_size(one.process)}", strong=True)
+        _print_wrapped("", f"needs {format_bytes(one.process, 2)}", strong=True)
     _print_wrapped("", found.title)
     if found.preset.notes and not is_written(found):
         _print_wrapped("  ", found.preset.notes)
@@ -75,15 +75,16 @@ def _print_values(found: PresetFile) -> None:
 
 def _print_short(found: PresetFile, one: Estimate) -> None:
     """The Ledger with a bar for each line; nothing of the arithmetic."""
-    print()
     top = one.process or 1
+    unit, name = unit_of(top)
+    print(f"\n{'':<17}{f'in {name}':>11}")
     for line in LINES:
         size = one.ledger.bytes_of(line)
         if not size:
             continue
         total = line in TOTALS
         share = "" if total else "█" * round(size * BAR / top) or "▏"
-        text = f"{'= ' if total else '  '}{TITLES[line]:<15}{_size(size):>11}  {share}".rstrip()
+        text = f"{'= ' if total else '  '}{TITLES[line]:<15}{format_column(size, unit):>11}  {share}".rstrip()
         print(_strong(text) if total else text)
     print()
     step = "" if one.peak_step is None else f", step {one.peak_step + 1}"
@@ -109,17 +110,20 @@ def _print_one(one: Estimate) -> None:
     print(f"\n{one.method}: allocated peaks in {PHASE_TITLES[one.peak_phase]}{step}\n")
     name_width = max([len(printable(part.name)) for part in one.parts] + [len("context")])
     sources = list(dict.fromkeys(part.source for part in one.parts))
-    numbers = NUMBERS.format(size="SIZE", exact="BYTES", peak="AT PEAK")
+    unit, name = unit_of(one.process or 0)
+    numbers = NUMBERS.format(size=f"SIZE {name}", exact="BYTES", peak="AT PEAK")
     arithmetic = "ARITHMETIC [SOURCE]" if name_width + 2 + len(numbers) + NARROWEST <= _columns() else ""
     print(_strong(f"{'PART':<{name_width}}  {numbers}{arithmetic}".rstrip()))
     for part in one.parts:
-        _print_part(part, name_width, sources.index(part.source) + 1)
+        _print_part(part, name_width, sources.index(part.source) + 1, unit)
     print("─" * (name_width + len(numbers)))
     for line in TOTALS:
         size = one.ledger.bytes_of(line)
         exact = UNKNOWN if size is None else f"{size:,}"
         print(
-            _strong(f"{TITLES[line]:<{name_width}}  " + NUMBERS.format(size=_size(size), exact=exact, peak="")).rstrip()
+            _strong(
+                f"{TITLES[line]:<{name_width}}  " + NUMBERS.format(size=format_column(size, unit), exact=exact, peak="")
+            ).rstrip()
         )
     print()
     if one.timeline:
@@ -139,9 +143,9 @@ def _stated(above: float, below: float | None) -> str:
     return f"{format_percent(above)} {format_percent(-below)}"
 
 
-def _print_part(part: Part, name_width: int, source: int) -> None:
-    alive = UNKNOWN if part.at_peak == 0 else _size(part.at_peak)
-    numbers = NUMBERS.format(size=_size(part.bytes), exact=f"{part.bytes:,}", peak=alive)
+def _print_part(part: Part, name_width: int, source: int, unit: int) -> None:
+    alive = UNKNOWN if part.at_peak == 0 else format_column(part.at_peak, unit)
+    numbers = NUMBERS.format(size=format_column(part.bytes, unit), exact=f"{part.bytes:,}", peak=alive)
     start = f"{printable(part.name):<{name_width}}  {numbers}"
     columns = _columns()
     if len(start) + NARROWEST <= columns:
@@ -158,14 +162,15 @@ def _print_beside(found: PresetFile, estimates: list[Estimate]) -> None:
     width = max([len(one.method) for one in estimates] + [len("measured")])
     heads = "".join(f"  {TITLES[line].upper():>10}" for line in TOTALS)
     than = "MEASURED" if truth else estimates[0].method.upper()
-    print()
+    unit, name = unit_of(max((one.process or 0 for one in estimates), default=0))
+    print(f"\nin {name}")
     print(_strong(f"{'METHOD':<{width}}{heads}  {'Δ ' + than:>10}  PEAK"))
     for one in estimates:
-        sizes = "".join(f"  {_size(one.ledger.bytes_of(line)):>10}" for line in TOTALS)
+        sizes = "".join(f"  {format_column(one.ledger.bytes_of(line), unit):>10}" for line in TOTALS)
         off = format_percent(one.process / base - 1) if base and one.process != base else ""
         print(f"{one.method:<{width}}{sizes}  {off:>10}  {PHASE_TITLES[one.peak_phase]}")
     if measured is not None:
-        sizes = "".join(f"  {_size(getattr(measured, line)):>10}" for line in TOTALS)
+        sizes = "".join(f"  {format_column(getattr(measured, line), unit):>10}" for line in TOTALS)
         print(f"{'measured':<{width}}{sizes}  {'':>10}  {printable(measured.where)}")
 
 
@@ -181,10 +186,6 @@ def _print_timeline(one: Estimate) -> None:
         title = PHASE_TITLES[moment.phase]
         print(f"{moment.step + 1:>4}  {title:<16}{moment.allocated:>19,}  {moment.peak_allocated:>19,}")
     print()
-
-
-def _size(size: int | None) -> str:
-    return format_bytes(size, 2)
 
 
 def _print_wrapped(start: str, text: str, *, strong: bool = False) -> None:

@@ -13,7 +13,7 @@ from vramtui.cli.completion import cards, presets
 from vramtui.cli.estimate.command import MODELS, JobFile, Settings, changed_preset, chosen_device, named
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, unit_of
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.planner.mitigations import Mitigation
@@ -195,19 +195,20 @@ def _print_plan(found: PresetFile, device: Device, plan: Plan) -> None:
         print_wrapped(_cheapest_sentence(plan), wide)
     if plan.effects:
         print()
+        unit, name = unit_of(max(effect.process for effect in plan.effects))
         largest = f"MAX {plan.edge.key.rsplit('.', maxsplit=1)[-1].upper()}"
         rows = [
             (
                 effect.mitigation,
-                format_bytes(effect.frees),
-                format_bytes(effect.process),
+                format_column(effect.frees, unit),
+                format_column(effect.process, unit),
                 "yes" if effect.fits else "no",
                 UNKNOWN if effect.largest is None else f"{effect.largest:,}",
                 effect.cost,
             )
             for effect in plan.effects
         ]
-        _print_changes(("CHANGE", "FREES", "PROCESS", "FITS", largest, "COST"), rows, wide)
+        _print_changes(("CHANGE", f"FREES {name}", "PROCESS", "FITS", largest, "COST"), rows, wide)
     sys.stdout.flush()
 
 

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 
 from vramtui.cli.common.console import print_table
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_gib, format_percent
+from vramtui.core.base.units import (
+    UNKNOWN,
+    format_bytes,
+    format_column,
+    format_duration,
+    format_gib,
+    format_percent,
+    unit_of,
+)
 from vramtui.core.estimate.comparison import ShownRow, compare_ledgers, shown_rows
 from vramtui.core.runs.calibration import ENOUGH, Calibration, Learned
 from vramtui.core.runs.run import Run, Spread, StoredRun, spreads
@@ -51,8 +59,10 @@ def print_run(entry: StoredRun) -> None:
     }
     for name, text in facts.items():
         sys.stdout.write(f"{name:<8} {text}\n")
-    rows = [_sides(row) for row in shown_rows(compare_ledgers(run.predicted, run.observed))]
-    print_table(("PART", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
+    shown = shown_rows(compare_ledgers(run.predicted, run.observed))
+    unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
+    rows = [_sides(row, unit) for row in shown]
+    print_table((f"PART IN {name}", "PREDICTED", "OBSERVED", "Δ"), rows, right=(1, 2, 3))
     for table, told in preset_values(run):
         sys.stdout.write(f"{table}: {printable(told)}\n")
     sys.stdout.write(f"`vramtui report {entry.id}` writes it to files, with its memory over time.\n")
@@ -123,11 +133,11 @@ def _row(entry: StoredRun) -> tuple[str, ...]:
     )
 
 
-def _sides(row: ShownRow) -> tuple[str, str, str, str]:
-    title, predicted = f"= {row.title}" if row.is_subtotal else row.title, format_bytes(row.predicted, 2)
+def _sides(row: ShownRow, unit: int) -> tuple[str, str, str, str]:
+    title, predicted = f"= {row.title}" if row.is_subtotal else row.title, format_column(row.predicted, unit)
     if row.is_part:
         return title, predicted, "", ""
-    return title, predicted, format_bytes(row.observed, 2), format_percent(row.fraction)
+    return title, predicted, format_column(row.observed, unit), format_percent(row.fraction)
 
 
 def _bytes_of(seen: Learned) -> tuple[str, ...]:

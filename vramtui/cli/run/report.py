@@ -10,7 +10,7 @@ from vramtui.cli.run.monitor import GpuWatch
 from vramtui.cli.run.oom import oom_lines
 from vramtui.cli.run.results import CompletedRun, RankResult
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN, format_bytes, format_duration, format_percent
+from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_duration, format_percent, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment, Phase
 from vramtui.core.estimate.ledger import Ledger, Line
 from vramtui.core.observation.probe_messages import FIRST_STEPS
@@ -105,10 +105,28 @@ def _print_one(one: RankResult, finished: CompletedRun) -> None:
     estimate = one.estimate
     against = f" against {printable(finished.preset.key)}" if finished.preset is not None else ""
     print(f"\n{printable(one.title)}{against}")
-    _print_known(("PEAK", "PREDICTED", "OBSERVED", "Δ"), list(_parts(one.ledger, estimate)), (1, 2, 3))
-    rows = list(_phases(one, estimate))
+    # What the device holds of it decides; where that is not told, what PyTorch does.
+    most = (
+        one.ledger.process,
+        one.ledger.reserved,
+        one.ledger.allocated,
+        None if estimate is None else estimate.process,
+    )
+    unit, name = unit_of(next((size for size in most if size), 0))
+    headings: tuple[str, ...] = (f"PEAK IN {name}", "PREDICTED", "OBSERVED", "Δ")
+    _print_known(headings, list(_parts(one.ledger, estimate, unit)), (1, 2, 3))
+    rows = list(_phases(one, estimate, unit))
     if rows:
-        headings = ("PHASE", "STEP", "ITS END: PREDICTED", "OBSERVED", "Δ", "ITS PEAK: PREDICTED", "OBSERVED", "Δ")
+        headings = (
+            f"PHASE IN {name}",
+            "STEP",
+            "ITS END: PREDICTED",
+            "OBSERVED",
+            "Δ",
+            "ITS PEAK: PREDICTED",
+            "OBSERVED",
+            "Δ",
+        )
         _print_known(headings, rows, range(1, 8))
     print(_peak_sentence(one, estimate))
     if finished.preset is not None and estimate is None:
@@ -118,7 +136,7 @@ def _print_one(one: RankResult, finished: CompletedRun) -> None:
         print(f"note: the cache had to be emptied for room {f'{times:,} times' if times > 1 else 'once'}")
 
 
-def _parts(observed: Ledger, estimate: Estimate | None) -> Iterator[tuple[str, ...]]:
+def _parts(observed: Ledger, estimate: Estimate | None, unit: int) -> Iterator[tuple[str, ...]]:
     """Each part at its own largest; the rest is what allocated peaks at beyond them, on both sides."""
     predicted_states = observed_states = 0
     for title, lines in STATES:
@@ -126,24 +144,25 @@ def _parts(observed: Ledger, estimate: Estimate | None) -> Iterator[tuple[str, .
         seen = observed.bytes_of(lines[0])
         predicted_states += predicted or 0
         observed_states += seen or 0
-        yield _compared(title, predicted, seen)
+        yield _compared(title, predicted, seen, unit)
     rest = None if estimate is None else max(0, estimate.allocated - predicted_states)
     known = observed.allocated is not None and observed.weights is not None
     seen_rest = max(0, (observed.allocated or 0) - observed_states) if known else None
-    yield _compared("activations and the rest", rest, seen_rest)
+    yield _compared("activations and the rest", rest, seen_rest, unit)
     for title, line in TOTALS:
-        yield _compared(title, None if estimate is None else estimate.ledger.bytes_of(line), observed.bytes_of(line))
+        predicted = None if estimate is None else estimate.ledger.bytes_of(line)
+        yield _compared(title, predicted, observed.bytes_of(line), unit)
 
 
-def _compared(title: str, predicted: int | None, observed: int | None) -> tuple[str, ...]:
-    return title, format_bytes(predicted, 2), format_bytes(observed, 2), _off(predicted, observed)
+def _compared(title: str, predicted: int | None, observed: int | None, unit: int) -> tuple[str, ...]:
+    return title, format_column(predicted, unit), format_column(observed, unit), _off(predicted, observed)
 
 
 def _off(predicted: int | None, observed: int | None) -> str:
     return UNKNOWN if not predicted or observed is None else format_percent(observed / predicted - 1)
 
 
-def _phases(one: RankResult, estimate: Estimate | None) -> Iterator[tuple[str, ...]]:
+def _phases(one: RankResult, estimate: Estimate | None, unit: int) -> Iterator[tuple[str, ...]]:
     timeline = {} if estimate is None else {(moment.phase, moment.step): moment for moment in estimate.timeline}
     for step in range(FIRST_STEPS):
         ends = one.job.phase_ends(one.counters.index, step)
@@ -156,11 +175,11 @@ def _phases(one: RankResult, estimate: Estimate | None) -> Iterator[tuple[str, .
             yield (
                 PHASE_TITLES[phase],
                 str(step),
-                format_bytes(held, 2),
-                format_bytes(end.allocated, 2),
+                format_column(held, unit),
+                format_column(end.allocated, unit),
                 _off(held, end.allocated),
-                format_bytes(peak, 2),
-                format_bytes(end.peak_allocated, 2),
+                format_column(peak, unit),
+                format_column(end.peak_allocated, unit),
                 _off(peak, end.peak_allocated),
             )
 
