@@ -190,10 +190,8 @@ class Watch(ViewScreen):
                 state.assign(process, None if key == NONE else key, automatic=key == AUTOMATIC)
                 self._shared.redraw.now()
 
-        title = f"Which preset does pid {row.process.pid} run?"
-        self.app.push_screen(
-            PresetChooser(state, title, state.device(), self._shared.recent_presets, matching=True), chosen
-        )
+        title, recent = f"Which preset does pid {row.process.pid} run?", self._shared.recent_presets
+        self.app.push_screen(PresetChooser(state, title, state.device(), recent, matching=True), chosen)
 
     def action_signal(self) -> None:
         """Ask which signal to send to the chosen process, if any."""
