@@ -39,7 +39,6 @@ REASONS: dict[str, dict[str, str]] = {
         "blt": "no size of the whole model, only of its parts",
         "deepseek_v2": "its default config says no num_experts_per_tok",
         "deepseek_v4": "compressed layers and hyper-connections",
-        "gemma3n_text": "several streams and shared keys",
         "inkling2_text": "learned distances and convolutions",
         "inkling_text": "learned distances and convolutions",
         "zaya": "convolutions over queries and keys",

@@ -14,6 +14,8 @@ from vramtui.presets.model_files.architectures.family_parts import (
     diff_lambdas,
     doge_layer,
     ernie_experts,
+    gemma3n_inputs,
+    gemma3n_layer,
     gemma4_attention,
     gemma4_inputs,
     gemma4_keys,
@@ -100,6 +102,9 @@ FAMILIES: dict[str, Family] = {
     "gemma": Family(tied=True),
     "gemma2": Family(norms=4, tied=True),
     "gemma3_text": Family(norms=4, qk_norm="head", tied=True),
+    "gemma3n_text": Family(
+        norms=4, tied=True, attention=gemma4_attention, layer=gemma3n_layer, more=gemma3n_inputs
+    ),
     "gemma4_text": Family(
         norms=4, tied=True, attention=gemma4_attention, mlp=gemma4_mlp, moe=gemma4_mlp, layer=gemma4_layer,
         more=gemma4_inputs, prepare=gemma4_keys,

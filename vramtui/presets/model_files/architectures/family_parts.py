@@ -267,10 +267,38 @@ def gemma4_mlp(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
         tensors.norm("moe_norm", sizes.hidden, count=3)
 
 
+def gemma3n_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
+    """Several streams (AltUp, Baykal et al. 2023, arXiv 2301.13310), a learned way round (LAuReL, Menghani et al. 2024,
+    arXiv 2411.07501), and a gate for what the layer gets of the words.
+    """
+    streams, hidden = layer.keys.whole("altup_num_inputs", default=4), layer.sizes.hidden
+    rank = layer.keys.whole("laurel_rank", default=64)
+    tensors.add("altup_scale", hidden)
+    tensors.linear("altup_correction", streams, streams)
+    tensors.linear("altup_prediction", streams * streams, streams)
+    tensors.linear("altup_router", streams, hidden)
+    tensors.norm("altup_norm", hidden)
+    tensors.linear("laurel_left", rank, hidden)
+    tensors.linear("laurel_right", hidden, rank)
+    tensors.norm("laurel_norm", hidden)
+    _per_layer_gate(tensors, layer)
+
+
+def gemma3n_inputs(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
+    """Words embedded once more for every layer, and what makes the other streams and joins them again."""
+    gemma4_inputs(tensors, keys, sizes)
+    streams = keys.whole("altup_num_inputs", default=4)
+    tensors.linear("altup_projection", sizes.hidden, sizes.hidden, count=2 * (streams - 1))
+
+
 def gemma4_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
-    """A gate for what each layer gets of the words."""
-    width = layer.keys.maybe("hidden_size_per_layer_input")
+    """A number, and a gate for what each layer gets of the words."""
     tensors.add("layer_scalar", 1)
+    _per_layer_gate(tensors, layer)
+
+
+def _per_layer_gate(tensors: TensorList, layer: Layer) -> None:
+    width = layer.keys.maybe("hidden_size_per_layer_input")
     if width:
         tensors.linear("per_layer_input_gate", width, layer.sizes.hidden)
         tensors.linear("per_layer_projection", layer.sizes.hidden, width)
