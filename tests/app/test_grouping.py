@@ -5,7 +5,7 @@ import pytest
 
 from tests.app import moments
 from tests.app.driving import dashboard, screen_text, settle
-from vramtui.app.state.grouped_rows import RowGroups, job_of
+from vramtui.app.state.grouped_rows import RowGroups, in_ranges, job_of
 from vramtui.app.state.process_rows import ProcessRows
 from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.units import GIB
@@ -127,5 +127,23 @@ async def test_b_groups_and_enter_opens() -> None:
 async def test_the_settings_group_from_the_beginning() -> None:
     settings = Settings(columns=ColumnSettings(group="user"))
     async with dashboard([host()], settings=settings) as (app, _):
-        assert "6 processes on GPU 0, 1: anna" not in screen_text(app)
-        assert "5 processes on GPU 0, 1: anna" in screen_text(app)
+        assert "anna: 6 processes on GPU 0, 1" not in screen_text(app)
+        assert "anna: 5 processes on GPU 0, 1" in screen_text(app)
+
+
+def test_a_group_has_its_gpus_its_user_and_what_its_processes_take_of_the_host() -> None:
+    busy = {"cpu_percent": 100.0, "host_memory": 2 * GIB, "user": "anna"}
+    cards = [moments.gpu(at, moments.process(10 + at, GIB, f"x {at}", **busy)) for at in range(4)]
+    history, sample = History(), moments.sample(*cards)
+    history.add(sample)
+    (by_user,) = RowGroups(list(ProcessRows(sample, history, {})), "user", ())
+    assert by_user.note == "▸ anna: 4 processes on GPU 0-3, CPU 400 %, RAM 8.0 GiB"
+    assert (by_user.gpus, by_user.user) == ("0-3", "anna")
+    assert in_ranges([0, 1, 3, 4, 5, 7]) == "0, 1, 3-5, 7"
+
+
+async def test_a_filter_counts_processes_in_groups_that_are_closed() -> None:
+    async with dashboard([host()], settings=Settings(columns=ColumnSettings(group="user"))) as (app, pilot):
+        await pilot.press(*"/jupyter", "enter")
+        await settle(app, pilot)
+        assert "Processes · 1 of " in screen_text(app)

@@ -7,7 +7,7 @@ from typing import overload
 from vramtui.app.state.rank_words import job_words
 from vramtui.app.state.view import ProcessRow, RowId
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import UNKNOWN
+from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.schema.settings import Grouping
 
@@ -23,7 +23,7 @@ class RowGroups(Sequence[ProcessRow]):
     """Rows in groups, each where the first of its rows stands. A job of a single process is that process's row.
 
     Args:
-        rows: in order.
+        rows: in order; kept as `rows`.
         by: what they have in common.
         opened: the groups whose rows are shown.
         largest_first: groups are in the order of what they hold.
@@ -32,6 +32,7 @@ class RowGroups(Sequence[ProcessRow]):
     def __init__(
         self, rows: Sequence[ProcessRow], by: Grouping, opened: Collection[RowId], *, largest_first: bool = False
     ) -> None:
+        self.rows = rows
         self.places: dict[RowId, int] = {}
         self._rows: list[ProcessRow] = []
         for identity, members in groups_of(rows, by, largest_first=largest_first):
@@ -165,7 +166,8 @@ def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_ope
     processes = [row for row in members if row.process is not None]
     gpus = sorted({row.gpu.index for row in members})
     count = f"{len(processes)} process{'' if len(processes) == 1 else 'es'}"
-    where = f"GPU {', '.join(map(str, gpus))}"
+    where = f"GPU {in_ranges(gpus)}"
+    users = {row.process.user for row in members if row.process is not None}
     if by == "gpu":
         title = printable(first.gpu.name)
     elif first.process is None:
@@ -182,5 +184,31 @@ def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_ope
         first.gpu,
         held,
         predicted=predicted,
-        note=f"{OPEN if is_open else CLOSED} {ranks or f'{count} on {where}'}: {title}",
+        note=f"{OPEN if is_open else CLOSED} {_words(by, title, ranks or f'{count} on {where}', processes)}",
+        gpus=in_ranges(gpus) if len(gpus) < 3 or gpus[-1] - gpus[0] == len(gpus) - 1 else f"{len(gpus)} x",
+        user=(users.pop() or "") if len(users) == 1 else "",
     )
+
+
+def _words(by: Grouping, title: str, told: str, members: Sequence[ProcessRow]) -> str:
+    """What a group is: a job by its ranks, whose command may be long; a user or GPU by its name, and what its processes
+    take of the host.
+    """
+    if by == "job":
+        return f"{told}: {title}"
+    processes = [row.process for row in members if row.process is not None]
+    cpu = sum(process.cpu_percent or 0 for process in processes)
+    memory = sum(process.host_memory or 0 for process in processes)
+    more = f", CPU {cpu:.0f} %" if cpu else ""
+    return f"{title}: {told}{more}{f', RAM {format_gib(memory)} GiB' if memory else ''}"
+
+
+def in_ranges(numbers: Sequence[int]) -> str:
+    """Numbers in order, three and more that follow each other as a range: `0-3, 5, 6`."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ", ".join(map(str, run)) for run in runs)

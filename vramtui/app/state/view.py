@@ -34,6 +34,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     `minutes` is how long its process has run, in whole minutes.
     `learned` is the peak with what it was learned by, and `fast_since` since when its process is looked at between
     samples (seconds since the epoch; None where it is not).
+    `gpus` and `user` are those of several processes under one row, the user where they have the same.
     """
 
     kind: RowKind
@@ -51,6 +52,8 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     minutes: int | None = None
     learned: Peak | None = None
     fast_since: float | None = None
+    gpus: str = ""
+    user: str = ""
 
     @property
     def is_derived(self) -> bool:

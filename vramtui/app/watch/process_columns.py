@@ -146,6 +146,8 @@ def _pid(row: ProcessRow, palette: Palette, on: str) -> _Made:
 
 def _gpu(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
+    if row.kind == "group":
+        return (row.gpus, None)
     size = f"/{printable(row.gpu.mig_profile).partition('.')[0]}" if row.gpu.mig_profile else ""
     return (f"{row.gpu.index}{size}", None)
 
@@ -191,7 +193,8 @@ def running_time(minutes: int) -> str:
 
 def _user(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
-    return (printable(row.process.user or UNKNOWN) if row.process is not None else UNKNOWN, None)
+    user = row.process.user if row.process is not None else row.user
+    return (printable(user or UNKNOWN), None)
 
 
 def _now(row: ProcessRow, palette: Palette, on: str) -> _Made:

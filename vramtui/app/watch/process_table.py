@@ -7,6 +7,7 @@ from textual.message import Message
 from textual.strip import Strip
 
 from vramtui.app.messages import RowChosen, SortChosen
+from vramtui.app.state.grouped_rows import RowGroups
 from vramtui.app.state.process_filter import doubt
 from vramtui.app.state.sorted_rows import FROM_THE_SMALLEST
 from vramtui.app.state.view import HeldTotals, ProcessRow, SortColumn, View
@@ -152,7 +153,8 @@ class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
 
     def titles(self, view: View) -> tuple[str, str]:
         """How many processes; what the filter is, and whether the order is held."""
-        count = sum(row.kind == "process" for row in view.rows) if view.filter else view.total
+        rows = view.rows.rows if isinstance(view.rows, RowGroups) else view.rows
+        count = sum(row.kind == "process" for row in rows) if view.filter else view.total
         title = f"Processes · {count} of {view.total}" if view.filter else f"Processes · {view.total}"
         states = [] if view.group == "none" else [f"by {GROUP_TITLES[view.group]} · b changes · Enter opens"]
         if view.filter:
