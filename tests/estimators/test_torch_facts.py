@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from vramtui.core.estimate.devices import CARDS
 from vramtui.core.schema.rule_inputs.base import CUBLAS_WORKSPACE
 from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, segment_bytes, tail
+from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.cublas import WORKSPACE, workspace_bytes
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
@@ -57,6 +58,24 @@ def test_the_attention_kernel_is_the_one_the_cuda_build_takes() -> None:
 @pytest.mark.parametrize("row", _rows("cublas"), ids=lambda row: f"{row['capability']} {row['config']}".strip())
 def test_the_cublas_workspace_is_the_one_the_cuda_build_takes(row: dict[str, Any]) -> None:
     assert workspace_bytes(_capability(row["capability"]), row["config"]) == row["bytes"]
+
+
+def test_the_memory_efficient_kernel_takes_what_the_cuda_build_takes() -> None:
+    """Bytes beside the gradients, of one sequence of so many tokens; a mask changes nothing."""
+    rows = GOLDEN["efficient_backward"]["rows"]
+    assert len(rows) > 150
+    for capability, kind, heads, tokens, width, dropout, true in rows:
+        major, minor = map(int, capability.split("."))
+        found = efficient_backward_bytes(
+            heads,
+            tokens,
+            tokens,
+            (width, width),
+            half=kind == "half",
+            capability=(major, minor),
+            dropout=bool(dropout),
+        )
+        assert found == true, (capability, kind, heads, tokens, width, dropout)
 
 
 def test_the_environment_decides_the_workspace_of_both_estimators(monkeypatch: pytest.MonkeyPatch) -> None:

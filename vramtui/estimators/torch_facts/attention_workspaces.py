@@ -3,6 +3,8 @@
 Letters: b batch, n heads, s queries, t keys, d width of a head of queries and keys, e width of a head of values.
 """
 
+from typing import NamedTuple
+
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 FLOAT = 4
@@ -17,8 +19,43 @@ def fused_backward_bytes(b: int, n: int, s: int, d: int) -> int:
     return rounded(b * n * s * (d + 1) * FLOAT)
 
 
+class _Tile(NamedTuple):
+    """One block of the memory-efficient backward kernel.
+
+    `queries` rows by `columns` of the gradient of the queries; partial gradients of keys and values, where they do not
+    stay in registers, in rows of whole multiples of `keys_width` columns (0 where they do).
+    """
+
+    queries: int
+    columns: int
+    keys_width: int = 0
+
+
+def _tile(widest: int, *, half: bool, dropout: bool, capability: tuple[int, int]) -> _Tile:
+    """Which kernel of kernels/cutlassB.h takes heads so wide, as measured over widths, types and cards."""
+    small = capability in _SMALL_SHARED_MEMORY
+    if not half:
+        return _Tile(128, 64) if widest > 64 and capability >= (8, 0) and not small else _Tile(64, 64)
+    if widest <= 64:
+        return _Tile(64, 64)
+    if widest > 128:
+        return _Tile(128, 64, 128)
+    if not small:
+        return _Tile(128, 128)
+    if capability == (7, 5) or (widest <= 96 and not dropout):
+        return _Tile(128, 64)
+    return _Tile(64, 64, 64)
+
+
 def efficient_staging_bytes(
-    heads: int, s: int, t: int, widths: tuple[int, int], *, half: bool, capability: tuple[int, int]
+    heads: int,
+    s: int,
+    t: int,
+    widths: tuple[int, int],
+    *,
+    half: bool,
+    capability: tuple[int, int],
+    dropout: bool = False,
 ) -> int:
     """The memory-efficient kernel's own buffer, for partial gradients that do not fit in registers.
 
@@ -32,31 +69,37 @@ def efficient_staging_bytes(
         widths: d and e.
         half: fp16 or bf16.
         capability: decides the size of a block.
+        dropout: whether there is any.
     """
     d, e = widths
-    widest = max(d, e)
-    roomy = widest > 64 and (half or capability >= (8, 0)) and capability not in _SMALL_SHARED_MEMORY
-    block = 128 if roomy else 64
-    in_registers = half and widest <= block and widest <= 128
-    numbers = -(-s // block) * -(-d // block) * (block * block + 4)
-    if half and not in_registers:
+    tile = _tile(max(d, e), half=half, dropout=dropout, capability=capability)
+    numbers = -(-s // tile.queries) * -(-d // tile.columns) * (tile.queries * tile.columns + 4)
+    if tile.keys_width:
         splits = -(-t // _KEY_BLOCK)
         if heads >= _MOST_HEADS and t <= 2 * _KEY_BLOCK:
             splits = 1
         splits = max(1, min(splits, _MOST_SPLITS // heads))
-        numbers += splits * _up(t, _KEY_BLOCK) * (_up(d, block) + _up(e, block))
+        numbers += splits * _KEY_BLOCK * (_up(d, tile.keys_width) + _up(e, tile.keys_width))
     return heads * _up(numbers, 4) * FLOAT
 
 
 def efficient_backward_bytes(
-    heads: int, s: int, t: int, widths: tuple[int, int], *, half: bool, capability: tuple[int, int]
+    heads: int,
+    s: int,
+    t: int,
+    widths: tuple[int, int],
+    *,
+    half: bool,
+    capability: tuple[int, int],
+    dropout: bool = False,
 ) -> int:
     """The most that the memory-efficient kernel's backward takes at once, in whole blocks.
 
     One number for each row of scores, in fp32 out of a product made before; then the staging buffer.
     """
     rows = rounded(heads * s * FLOAT)
-    staged = rows + rounded(efficient_staging_bytes(heads, s, t, widths, half=half, capability=capability))
+    staging = efficient_staging_bytes(heads, s, t, widths, half=half, capability=capability, dropout=dropout)
+    staged = rows + rounded(staging)
     return staged if half else max(staged, 2 * rows + rounded(heads * s * widths[1] * FLOAT))
 
 

@@ -68,6 +68,7 @@ def fused_attention(
             (heads.head_dim, heads.value_dim),
             half=q.itemsize == 2,
             capability=ops.card.capability,
+            dropout=bool(heads.dropout),
         )
     else:
         seeds = [tape.new(1, 8, name, tracked=False) for name in ("random seed", "random offset")]

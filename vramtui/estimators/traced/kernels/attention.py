@@ -13,6 +13,7 @@ from vramtui.estimators.traced.kernels.registry import kernel
 _CUDNN_WORKSPACE = 256  # what cuDNN 9.20 asks for in forward, whatever the shape
 _RANDOM_STATE = 16  # two 64-bit numbers
 _HALF = (torch.float16, torch.bfloat16)
+_DROPOUT = 9  # its place among the arguments of the memory-efficient kernel's backward
 _FLOAT = 4
 
 
@@ -66,7 +67,7 @@ def efficient_forward(call: Any) -> Any:
 def efficient_backward(call: Any) -> Any:
     """Row sums of grad * output, in the kernel for halves and before it for float; then a staging area."""
     out = call.run()
-    grad, query, key = call.args[:3]
+    grad, query = call.args[:2]
     batch, heads, length, _ = query.shape
     delta_bytes = batch * heads * length * _FLOAT
     if query.dtype in _HALF:
@@ -76,12 +77,13 @@ def efficient_backward(call: Any) -> Any:
         sums = call.scratch(delta_bytes)
         delta = call.scratch(delta_bytes)
         call.drop(sums, product)
-    workspace = call.scratch(_staging(query, key, call.args[3], call.memory.device.capability))
+    workspace = call.scratch(_staging(call))
     call.drop(delta, workspace)
     return out
 
 
-def _staging(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, capability: tuple[int, int]) -> int:
+def _staging(call: Any) -> int:
+    query, key, value = call.args[1:4]
     batch, heads, length, width = query.shape
     return efficient_staging_bytes(
         batch * heads,
@@ -89,7 +91,8 @@ def _staging(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, capabi
         key.shape[-2],
         (width, value.shape[-1]),
         half=query.dtype in _HALF,
-        capability=capability,
+        capability=call.memory.device.capability,
+        dropout=bool(call.args[_DROPOUT]),
     )
 
 
