@@ -77,14 +77,15 @@ def main() -> None:
     fleet = Fleet([RemoteHost(f"gpu{at:03}", host) for at, host in enumerate(hosts)], asked.interval)
     fleet.begin(lambda _: MonitorSession())
     threading.Thread(target=_read_current, args=(fleet,), daemon=True).start()
-    time.sleep(asked.interval + 1)
+    time.sleep(6 * asked.interval)  # until every session is there
     begun, spent = time.monotonic(), time.process_time()
-    model, waits = FleetModel(), []
+    model, waits, works = FleetModel(), [], []
     model.sort_by("used")
     while time.monotonic() - begun < asked.seconds:
-        key = time.perf_counter()
+        key, own = time.perf_counter(), time.thread_time()
         shown = model.view(fleet.summaries(), fleet.current)
         waits.append(time.perf_counter() - key)
+        works.append(time.thread_time() - own)
         time.sleep(0.5)
     passed = time.monotonic() - begun
     share = (time.process_time() - spent) / passed
@@ -92,6 +93,7 @@ def main() -> None:
     print(f"{shown.up} of {shown.hosts} hosts up, {shown.total} GPUs, {asked.processes} processes each")
     print(f"processor: {share:.1%} of a core; resident: {size:.0f} MiB")
     print(f"rows of the Fleet screen: {sorted(waits)[len(waits) // 2] * 1e3:.0f} ms, {max(waits) * 1e3:.0f} ms at most")
+    print(f"of that its own work: {sorted(works)[len(works) // 2] * 1e3:.0f} ms, {max(works) * 1e3:.0f} ms at most")
 
 
 def _read_current(fleet: Fleet) -> None:

@@ -1,5 +1,6 @@
 """Many hosts at once: each with a thread, a session and a summary; one of them is watched closely."""
 
+import gc
 import threading
 import time
 from collections import deque
@@ -20,6 +21,8 @@ from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
 from vramtui.monitor.probes import Jobs, no_jobs
 from vramtui.monitor.session import MonitorSession, RecordedPeaks
 
+SETTLED = 4  # intervals after which every host that answers has its session
+MANY = 32  # hosts whose sessions the collector of garbage would take long to go through
 GIVEN = 8  # samples that may be on their way to the screen
 # What the GPUs of many hosts can be sorted by.
 FleetColumn = Literal["host", "gpu", "used", "predicted", "utilization", "state", "users"]
@@ -42,7 +45,7 @@ class GpuSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A GPU in a line; bytes. `predicted` is the sum of the predicted peaks of its matched processes.
 
     Attributes:
-        users: bytes that each user's processes hold.
+        users: bytes that each user's processes hold, who holds most first.
     """
 
     index: int
@@ -59,7 +62,9 @@ class GpuSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A host as it is by now. `is_up` only while samples come; `age` in seconds since the latest, None before one."""
+    """A host as it is by now. `is_up` only while samples come; `age` in seconds since the latest, None before one.
+    `users` are the bytes that each user's processes hold on all its GPUs.
+    """
 
     name: str
     gpus: tuple[GpuSummary, ...] = ()
@@ -68,6 +73,7 @@ class HostSummary(msgspec.Struct, frozen=True, kw_only=True):
     failure: str = ""
     alerts: int = 0
     ranks: tuple[RankReading, ...] = ()
+    users: dict[str, int] = {}
 
 
 MakeSession = Callable[[RemoteHost], MonitorSession]
@@ -83,6 +89,7 @@ class _Entry:
         self.gpus: tuple[GpuSummary, ...] = ()
         self.alerts = 0
         self.ranks: tuple[RankReading, ...] = ()
+        self.users: dict[str, int] = {}
         self.arrived: float | None = None
         self.failure: SourceFailed | None = None
         self.fresh: Sample | None = None
@@ -116,6 +123,7 @@ class Fleet:
         # One host at a time: they would only take the interpreter from each other.
         self._working = threading.Lock()
         self._presets: tuple[PresetFile, ...] = ()
+        self._settles_at: float | None = None
 
     # --- as the dashboard's source -------------------------------------------------------------------------------
 
@@ -150,6 +158,8 @@ class Fleet:
         # msgspec crashes where two threads make it learn at once what a type is made of.
         msgspec.json.Decoder(Workload)
         self._entries = {host.name: _Entry(host, make_session(host)) for host in self.hosts}
+        if len(self.hosts) >= MANY:
+            self._settles_at = self._clock() + SETTLED * self._interval
         for entry in self._entries.values():
             if entry.host.past is not None:
                 entry.session.backfill(entry.host.past)
@@ -213,6 +223,7 @@ class Fleet:
             failure=failure,
             alerts=entry.alerts,
             ranks=entry.ranks,
+            users=entry.users,
         )
 
     # --- on the hosts' threads -----------------------------------------------------------------------------------
@@ -239,6 +250,16 @@ class Fleet:
                 with self._working:
                     entry.session.ingest(result)
                     self._summarise(entry)
+                    self._settle()
+
+    def _settle(self) -> None:
+        """Once: spare the sessions of many hosts the collector of garbage, which stops every thread while it goes through
+        them; they stay until the end.
+        """
+        if self._settles_at is not None and self._clock() > self._settles_at:
+            self._settles_at = None
+            gc.collect()
+            gc.freeze()
 
     def _summarise(self, entry: _Entry) -> None:
         session = entry.session
@@ -246,6 +267,7 @@ class Fleet:
             estimates = session.estimates()
             predicted = {key: found.process for key, found in estimates.items() if found is not None}
             entry.gpus = tuple(_gpu_summary(session.sample, gpu, predicted) for gpu in session.sample.gpus)
+            entry.users = _added_up(gpu.users for gpu in entry.gpus)
             entry.alerts = len(session.alerts)
             entry.ranks = rank_readings(session.sample, session.history.peak_of, predicted.get)
 
@@ -270,18 +292,26 @@ def _gpu_summary(sample: Sample, gpu: Gpu, predicted: Mapping[ProcessKey, int]) 
         predicted=sum(peaks) if peaks else None,
         utilization=gpu.utilization,
         processes=len(gpu.processes),
-        users=users,
+        # Here, on the host's own thread: the screen shows thousands of them at once.
+        users=_largest_first(users),
     )
 
 
 def user_totals(hosts: Iterable[HostSummary]) -> dict[str, int]:
     """Bytes that each user's processes hold on all hosts that are up, the largest first."""
+    return _largest_first(_added_up(host.users for host in hosts if host.is_up))
+
+
+def _added_up(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     totals: dict[str, int] = {}
-    for host in hosts:
-        for gpu in host.gpus if host.is_up else ():
-            for user, size in gpu.users.items():
-                totals[user] = totals.get(user, 0) + size
-    return dict(sorted(totals.items(), key=lambda entry: (-entry[1], entry[0])))
+    for users in parts:
+        for user, size in users.items():
+            totals[user] = totals.get(user, 0) + size
+    return totals
+
+
+def _largest_first(users: Mapping[str, int]) -> dict[str, int]:
+    return dict(sorted(users.items(), key=lambda entry: (-entry[1], entry[0])))
 
 
 def job_summaries(hosts: Iterable[HostSummary]) -> tuple[RankedJob, ...]:

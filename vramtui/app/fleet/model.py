@@ -41,8 +41,7 @@ class FleetRow(msgspec.Struct, frozen=True):
     @property
     def users(self) -> str:
         """Who holds memory there, who holds most first."""
-        known = {} if self.gpu is None else self.gpu.users
-        return " ".join(user for user, _ in sorted(known.items(), key=lambda entry: -entry[1]))
+        return "" if self.gpu is None else " ".join(self.gpu.users)
 
 
 class FleetView(msgspec.Struct, frozen=True):
@@ -95,7 +94,8 @@ class FleetModel:
     @property
     def chosen(self) -> FleetRow | None:
         """The row under the cursor."""
-        return next((row for row in self._rows if row.id == self._chosen), self._rows[0] if self._rows else None)
+        first = self._rows[0] if self._rows else None
+        return first if self._chosen is None else next((row for row in self._rows if row.id == self._chosen), first)
 
     def sort_by(self, column: FleetColumn) -> None:
         """Sort by it; by the same one again: the other way round."""
@@ -127,7 +127,8 @@ class FleetModel:
 
     def _gpus_view(self, hosts: Sequence[HostSummary], current: str) -> FleetView:
         every = [FleetRow(host, gpu) for host in hosts for gpu in (host.gpus or (None,))]
-        rows = self._rows = tuple(self._in_order([row for row in every if holds(row, self.filter)]))
+        found = [row for row in every if holds(row, self.filter)] if self.filter.strip() else every
+        rows = self._rows = tuple(self._in_order(found))
         up = [gpu for host in hosts if host.is_up for gpu in host.gpus]
         chosen = self.chosen
         return FleetView(
@@ -149,16 +150,17 @@ class FleetModel:
         if self.sort == "host":
             return rows[::-1] if self.reverse else rows
         key = _KEYS[self.sort]
-        known = [row for row in rows if key(row) is not None]
-        known.sort(key=key, reverse=(self.sort in FROM_THE_LARGEST) != self.reverse)
-        return known + [row for row in rows if key(row) is None]
+        keys = [key(row) for row in rows]
+        places = [at for at, value in enumerate(keys) if value is not None]
+        places.sort(key=keys.__getitem__, reverse=(self.sort in FROM_THE_LARGEST) != self.reverse)
+        return [rows[at] for at in places] + [row for row, value in zip(rows, keys, strict=True) if value is None]
 
 
 def holds(row: FleetRow, wanted: str) -> bool:
     """Whether a row has every word: anywhere, or where `host:`, `user:`, `gpu:` or `state:` says."""
     name = "" if row.gpu is None else f"{row.gpu.index} {row.gpu.name}"
     texts = {"host": row.host.name, "user": row.users, "gpu": name, "state": row.state}
-    every = " ".join(texts.values()).lower()
+    every = f"{row.host.name} {texts['user']} {name} {texts['state']}".lower()
     for word in wanted.lower().split():
         form, colon, value = word.partition(":")
         if colon and form in FORMS:
