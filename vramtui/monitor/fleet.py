@@ -253,8 +253,8 @@ class Fleet:
                     self._settle()
 
     def _settle(self) -> None:
-        """Once: spare the sessions of many hosts the collector of garbage, which stops every thread while it goes through
-        them; they stay until the end.
+        """Once: spare the sessions of many hosts the collector of garbage, which stops every thread. They stay
+        until the end.
         """
         if self._settles_at is not None and self._clock() > self._settles_at:
             self._settles_at = None
