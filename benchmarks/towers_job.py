@@ -78,6 +78,8 @@ def batch_of(kind: str) -> dict[str, torch.Tensor]:
         patch = 14 if kind == "qwen2_5_vl" else 16
         batch["pixel_values"] = torch.zeros(SIDE * SIDE, 3 * 2 * patch * patch, device="cuda")
         batch["image_grid_thw"] = torch.tensor([[1, SIDE, SIDE]], device="cuda")
+        if kind == "qwen3_vl":
+            batch["mm_token_type_ids"] = (ids == IMAGE).int()
     elif kind == "gemma3":
         batch["pixel_values"] = torch.zeros(1, 3, 896, 896, device="cuda")
         batch["token_type_ids"] = (ids == IMAGE).long()
