@@ -137,7 +137,7 @@ def test_a_group_has_its_gpus_its_user_and_what_its_processes_take_of_the_host()
     history, sample = History(), moments.sample(*cards)
     history.add(sample)
     (by_user,) = RowGroups(list(ProcessRows(sample, history, {})), "user", ())
-    assert by_user.note == "▸ anna: 4 processes on GPU 0-3, CPU 400 %, RAM 8.0 GiB"
+    assert by_user.note == "▸ anna: 4 processes, CPU 400 %, RAM 8.0 GiB on GPU 0-3"
     assert (by_user.gpus, by_user.user) == ("0-3", "anna")
     assert in_ranges([0, 1, 3, 4, 5, 7]) == "0, 1, 3-5, 7"
 

@@ -184,23 +184,25 @@ def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_ope
         first.gpu,
         held,
         predicted=predicted,
-        note=f"{OPEN if is_open else CLOSED} {_words(by, title, ranks or f'{count} on {where}', processes)}",
+        note=f"{OPEN if is_open else CLOSED} {_words(by, title, ranks or count, where, processes)}",
         gpus=in_ranges(gpus) if len(gpus) < 3 or gpus[-1] - gpus[0] == len(gpus) - 1 else f"{len(gpus)} x",
         user=(users.pop() or "") if len(users) == 1 else "",
     )
 
 
-def _words(by: Grouping, title: str, told: str, members: Sequence[ProcessRow]) -> str:
+def _words(by: Grouping, title: str, told: str, where: str, members: Sequence[ProcessRow]) -> str:
     """What a group is: a job by its ranks, whose command may be long; a user or GPU by its name, and what its processes
     take of the host.
     """
+    if not members:
+        return f"{title} on {where}"
     if by == "job":
-        return f"{told}: {title}"
+        return f"{told if ' on GPU ' in told else f'{told} on {where}'}: {title}"
     processes = [row.process for row in members if row.process is not None]
     cpu = sum(process.cpu_percent or 0 for process in processes)
     memory = sum(process.host_memory or 0 for process in processes)
     more = f", CPU {cpu:.0f} %" if cpu else ""
-    return f"{title}: {told}{more}{f', RAM {format_gib(memory)} GiB' if memory else ''}"
+    return f"{title}: {told}{more}{f', RAM {format_gib(memory)} GiB' if memory else ''} on {where}"
 
 
 def in_ranges(numbers: Sequence[int]) -> str:
