@@ -35,7 +35,9 @@ format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
 audit: $(VENV)/.installed ## Look for known weaknesses in what is installed
 	$(PYTHON) -m venv $(VENV)/audit
 	$(VENV)/audit/bin/pip install -q pip-audit
-	$(VENV)/audit/bin/pip-audit --path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+	$(VENV)/audit/bin/pip-audit --progress-spinner off --format json \
+		--path $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))') \
+		| $(BIN)/python packaging/audit.py
 
 screenshots: $(VENV)/.installed-dev ## Make the README's pictures anew from the demo
 	$(BIN)/python screenshots/make.py

@@ -41,3 +41,14 @@ def test_signals_that_a_script_ignores_are_not_ignored_by_what_the_tests_start()
         [sys.executable, "-c", IGNORING], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
     )
     assert ended.stdout.split() == ["False"]
+
+
+def test_an_audit_of_nothing_is_none() -> None:
+    """pip-audit ends with 0 where its index knows no package."""
+    skipped = '{"dependencies": [{"name": "rich", "skip_reason": "not found"}]}'
+    audited = '{"dependencies": [{"name": "rich", "version": "1", "vulns": []}]}'
+    weak = '{"dependencies": [{"name": "rich", "version": "1", "vulns": [{"id": "CVE-1", "fix_versions": ["2"]}]}]}'
+    for found, code, said in ((skipped, 1, "nothing was audited"), (audited, 0, "1 of 1"), (weak, 1, "CVE-1")):
+        command = [sys.executable, str(ROOT / "packaging" / "audit.py")]
+        done = subprocess.run(command, input=found, capture_output=True, text=True, check=False)
+        assert (done.returncode, said in done.stdout) == (code, True)

@@ -104,7 +104,7 @@ class PrometheusClient:
             raise SourceFailed(f"{self.title}: the answer is larger than {LARGEST >> 20} MiB.")
         try:
             read = msgspec.json.decode(text, type=_Answer)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             raise SourceFailed(f"{self.title}: the answer is not Prometheus'.", "Is the address right?") from None
         if read.status != "success" or read.data is None:
             raise SourceFailed(f"{self.title}: {printable(read.error)[:200] or 'the query failed'}.")
@@ -127,7 +127,7 @@ class PrometheusClient:
             return SourceFailed(f"{self.title} lets nobody in without a token (status {code}).", "See --token-file.")
         try:
             said = msgspec.json.decode(body, type=_Answer).error
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             said = ""
         return SourceFailed(f"{self.title}: {printable(said)[:200] or f'status {code}'}.", "Is the address right?")
 
