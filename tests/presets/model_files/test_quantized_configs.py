@@ -73,3 +73,26 @@ def test_towers_that_are_left_keep_sixteen_bits(left: list[str], whole: bool) ->
     bits = {group.bits for group in preset.model.tensors if group.place == "tower"}
     assert bits == ({16} if whole else {None})
     assert {group.bits for group in preset.model.tensors if group.place != "tower"} == {None}
+
+
+@pytest.mark.parametrize(
+    ("said", "method"),
+    [
+        ({"quant_method": "exl3", "version": "0.0.1", "bits": 4.0, "head_bits": 6}, "exl3"),
+        ({"quant_method": "spqr"}, "spqr"),
+        ({"quant_method": "fp8"}, ""),
+        ({"quant_method": "bitsandbytes", "load_in_4bit": False}, ""),
+    ],
+)
+def test_a_method_that_is_not_known_is_said(said: dict[str, Any], method: str) -> None:
+    notes = preset_from(LLAMA | {"quantization_config": said}).notes
+    assert ("is not known, and weights are counted as if they had none" in notes) == bool(method)
+    assert method in notes
+
+
+def test_text_of_kimi_k2_5_keeps_its_own_quantisation() -> None:
+    config = _public("kimi-k2.5")
+    packed = {"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": PACKED}
+    preset = preset_from(config | {"text_config": config["text_config"] | {"quantization_config": packed}})
+    assert isinstance(preset.run, InferRun)
+    assert preset.run.quantization == "int4"

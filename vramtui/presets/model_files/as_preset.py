@@ -101,6 +101,8 @@ def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights |
         notes = f"Generic: read from the keys that most configs share ({config.architecture})"
     if config.partial:
         notes += f", {config.partial}"
+    if config.unread and weights is None:
+        notes += f"; its quantization, {config.unread}, is not known, and weights are counted as if they had none"
     if weights is not None:
         notes += f"; {weights.parameters:,} numbers stored, most of them {weights.main_type}"
     stored = PRECISIONS.get(weights.main_type) if weights is not None else None

@@ -118,6 +118,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
         model: a `[model]` table.
         precision: what its weights are kept in, as a preset writes it; None where it does not tell.
         quantization: how they are kept instead, as a preset writes it.
+        unread: the method of a quantization that is not known; empty where it is known or there is none.
         partial: which of its parts alone is described, in words; empty where all of it is.
         basis: how sure it is, as a decoder's `basis` has it.
     """
@@ -126,6 +127,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     model: Table
     precision: str | None = None
     quantization: str | None = None
+    unread: str = ""
     partial: str = ""
     basis: str = "shapes"
 
@@ -195,11 +197,14 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         how = _words_of(config).table("quantization_config")
     quantization = _quantization(how)
     model = {key: value for key, value in model.items() if value is not None}
+    method = how.text("quant_method", "")
+    unread = method if quantization is None and method != "bitsandbytes" else ""  # which may be there and be off
     return ConfigFile(
         architecture=name,
         model=_with_whole_towers(model) if quantization is not None and _leaves_towers(how) else model,
         precision=PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None,
         quantization=quantization,
+        unread=printable(unread[:40]),
         partial=partial,
         basis=basis,
     )

@@ -147,6 +147,8 @@ FAMILIES: dict[str, Family] = {
     ),
     "jais2": Family(norm=2, gated=False, bias=("attention_bias", True), mlp_bias=("mlp_bias", True)),
     "jamba": Family(kinds=jamba_kinds, mixers={"linear_attention": mamba1_normed}),
+    # As Kimi K2 and the text of K2.5 call what transformers builds as DeepSeek V3.
+    "kimi_k2": LATENT(),
     "kimi_linear": LATENT(mixers={"linear_attention": kimi_delta}),
     "kolibri1": MOE(norms=4, qk_norm="head"),
     "laguna": MOE(qk_norm="head", gate="head", gate_if="gating", prepare=laguna_keys),
