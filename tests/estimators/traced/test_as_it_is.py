@@ -246,7 +246,8 @@ assert isinstance(type(weight)(torch.zeros(64, 64)), torch.nn.Parameter) and mad
 """
 
 VIEWS = """
-import os, torch
+import io, numpy, os, torch
+import torch.utils._python_dispatch
 from torch._subclasses.fake_tensor import FakeTensor
 cpu = torch.empty(4, 6, 8, device="meta")
 card = torch.randn(4, 6, 8, device="cuda", requires_grad=True)
@@ -275,7 +276,39 @@ torch.save(saved, "saved.pt")
 again = torch.load("saved.pt")
 assert again["net"]["weight"].is_cuda and again["step"].item() == 3 and not os.path.exists("saved.pt")
 assert not torch.load("saved.pt", map_location="cpu")["net"]["weight"].is_cuda
+buffer = io.BytesIO()
+torch.save(saved, buffer)
+assert torch.load(io.BytesIO(buffer.getvalue()))["net"]["bias"].is_cuda
+data = torch.from_numpy(numpy.ones((3000, 100), dtype="float32")) / 2
+torch.save({"x": data, "y": torch.arange(5)}, "data.pt")
+with torch.utils._python_dispatch._disable_current_modes():
+    assert torch.load("data.pt")["x"].sum().item() == 150_000
+os.remove("data.pt")
 assert torch.cuda.device_count() == 4
+"""
+
+CUSTOM = """
+import torch
+@torch.library.custom_op("mine::halved", mutates_args=())
+def halved(x: torch.Tensor) -> torch.Tensor:
+    raise AssertionError("it is not run")
+halved.register_fake(lambda x: x.new_empty(x.shape[0] // 2, *x.shape[1:]))
+halved.register_autograd(lambda ctx, grad: torch.cat([grad, grad]))
+weight = torch.ones(1 << 20, device="cuda", requires_grad=True)
+made = halved(weight)
+assert torch.cuda.memory_allocated() == 6 << 20 and made.shape == (1 << 19,)
+made.sum().backward()
+@torch.library.custom_op("mine::fill", mutates_args=("out",))
+def fill(x: torch.Tensor, out: torch.Tensor) -> None:
+    raise AssertionError("it is not run")
+fill(weight.detach(), made.detach())
+kernels = torch.library.Library("mine_too", "DEF")
+kernels.define("scale_(Tensor(a!) x, float by) -> Tensor(a!)")
+kernels.define("store(Tensor x, Tensor(a!) out) -> ()")
+kernels.define("made(Tensor x) -> Tensor")
+plain = weight.detach()
+assert torch.ops.mine_too.scale_(plain, 2.0) is plain
+assert torch.ops.mine_too.store(plain, out=plain) is None
 """
 
 CONVOLUTION = """
@@ -298,6 +331,9 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "by hand": ("", BY_HAND, {}),
     "pretrained": (SAVED, PRETRAINED, {}),
     "convolution": ("", CONVOLUTION, {}),
+    "custom": ("", CUSTOM, {}),
+    "unknown": ("", CUSTOM + "torch.ops.mine_too.made(plain)", {}),
+    "without a fake": ("", CUSTOM.replace("halved.register_fake", "str"), {}),
     "views": ("", VIEWS, {"ranks": 4}),
     "threads": ("", THREADS, {}),
     "kernel": ("", KERNEL, {}),
@@ -374,6 +410,18 @@ def test_a_pretrained_model_is_moved_and_trained(answers: dict[str, ChildLine]) 
 def test_a_kernel_of_the_codes_own_is_refused_with_what_would_go_on(answers: dict[str, ChildLine]) -> None:
     error = answers["kernel"].error or ""
     assert re.search(r"built at .*script\.py:2: a trace cannot run it, so switch", error), error
+
+
+def test_kernels_of_the_codes_own_go_by_their_fakes_or_write_into_what_they_are_given(
+    answers: dict[str, ChildLine],
+) -> None:
+    notes = [note for note in result_of(answers, "custom").warnings if "is taken to write into" in note]
+    assert [note.split()[0] for note in notes] == ["mine_too::scale_"]
+    for name, operator in (("unknown", "mine_too.made.default"), ("without a fake", "mine::halved")):
+        error = answers[name].error or ""
+        assert re.match(rf"{operator} at .*script\.py:\d+ is not an operator of PyTorch", error), error
+        assert error.endswith("a limit of the trace; once its shapes are registered with torch.library.register_fake, "
+                              "the trace goes on")  # fmt: skip
 
 
 def test_views_are_torchs_own_and_what_was_saved_is_read_again(answers: dict[str, ChildLine]) -> None:

@@ -64,6 +64,7 @@ class TraceSession:
         ranks: int = 0,
     ) -> None:
         self._ranks = ranks
+        self.torch_version = str(torch.__version__)
         facts = simulated_card(card)
         self.memory = SimulatedMemory(allocator, facts)
         self.memory.share = share
@@ -88,7 +89,7 @@ class TraceSession:
         triton_kernels.install(self._patches, self.memory)
         attention_stand_ins.install(self._patches, self.memory)
         values_read.install(self._patches, self.memory)
-        checkpoints.install(self._patches)
+        checkpoints.install(self._patches, self.memory)
         data_loader.install(self._patches, self.memory)
         distributed.install(self._patches, self.memory, self._ranks)
         ctc.install(self._patches, self.memory)

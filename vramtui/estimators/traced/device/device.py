@@ -49,6 +49,10 @@ class _BackendModule:
     def manual_seed_all(self, seed: int) -> None:
         """Values are never computed, so a seed changes nothing."""
 
+    def __getattr__(self, name: str) -> Any:
+        """Streams, events and what else torch's own code takes from a device's module are those of `torch.cuda`."""
+        return getattr(torch.cuda, name)
+
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.float16, torch.bfloat16, torch.float32]
 
@@ -72,7 +76,15 @@ class _Guard(torch._C._acc.DeviceGuard):
 
 
 class SimFakeMode(FakeTensorMode):
-    """Fake tensors that never ask for a real device."""
+    """Fake tensors that never ask for a real device; nothing is compiled under them, so the wrapper that keeps
+    compilers away from each operator is left out.
+    """
+
+    __torch_dispatch__ = getattr(FakeTensorMode.__torch_dispatch__, "__wrapped__", FakeTensorMode.__torch_dispatch__)
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
     @property
     def avoid_device_init(self) -> bool:

@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 MOST_INTEGERS = 1 << 24
 MOST_FRACTIONS = 1 << 10
-_MOST_READ = 1 << 18  # an image of 3 x 224 x 224 is worked on as it is; larger fractions become fake
+_MOST_READ = 1 << 22  # images and data sets of some MB are worked on as they are; larger fractions become fake
 _HEAVY = {
     "mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "convolution", "_convolution", "_cdist_forward",
     "_scaled_dot_product_flash_attention_for_cpu", "native_layer_norm", "native_batch_norm",

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import Escape
 
 _TO_COPY = torch.ops.aten._to_copy.default
+WRITES = "{} at {} is not run: it is taken to write into what it is given, and to take no memory of its own"
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -67,9 +69,29 @@ class Call:
                 raise
             return out
         except UnsupportedOperatorException:
-            if self.func._schema.returns or self.func.namespace != "aten":
-                raise
-            return None  # it only writes to what it was given
+            return self._written_only()
+
+    def _written_only(self) -> Any:
+        """What an operator without shapes gives that only writes into its arguments, and returns some of them or none.
+
+        Raises:
+            UnsupportedOperatorException: it returns a tensor of its own.
+        """
+        schema = self.func._schema
+        written = {
+            frozenset(argument.alias_info.before_set): self.kwargs.get(argument.name, value)
+            for argument, value in zip_longest(schema.arguments, self.args)
+            if argument.alias_info is not None and argument.alias_info.is_write
+        }
+        returned = [
+            None if one.alias_info is None else written.get(frozenset(one.alias_info.before_set))
+            for one in schema.returns
+        ]
+        if any(value is None for value in returned):
+            raise UnsupportedOperatorException(self.func)
+        if self.func.namespace != "aten":
+            self.memory.warn(WRITES.format(self.func.name(), self.memory.user_line()), same=self.func.name())
+        return returned[0] if len(returned) == 1 else tuple(returned) or None
 
     def take(self, out: Any) -> Any:
         """Allocate the storages in `out` that are new."""

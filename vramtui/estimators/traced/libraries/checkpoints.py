@@ -1,9 +1,10 @@
-"""`torch.load` of real files during a trace, and `torch.save`, which writes nothing: the weights have no values.
+"""`torch.load` of real files during a trace, and `torch.save`, which writes only what has values: weights have none.
 
 What the code has saved it can load again: it is kept in this process, pickled, tensors without values as their shapes.
 """
 
 import contextlib
+import io
 import os
 import pickle
 import sys
@@ -11,21 +12,36 @@ from typing import Any
 
 import torch
 import torch.storage
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
+from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
 
+_MARK = b"vramtui: tensors without values\n"
+NOTE = "torch.save packs tensors without values into a buffer: what the code writes of it to a file is of no use later"
 
-def install(patches: Patches) -> None:
+
+class _Pickler(pickle.Pickler):
+    """Counts the tensors that have no values."""
+
+    without_values = 0
+
+    def reducer_override(self, obj: Any) -> Any:
+        self.without_values += isinstance(obj, FakeTensor)
+        return NotImplemented
+
+
+def install(patches: Patches, memory: SimulatedMemory) -> None:
     """Read as ever, then move to the simulated card what belongs there."""
     plain_load, plain_save = torch.load, torch.save
     saved: dict[str, bytes] = {}
 
     def load(file: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
-        kept = saved.get(_place(file))
+        kept = _marked(file) or saved.get(_place(file))
         if kept is not None:
-            again = pickle.loads(kept)  # noqa: S301 - this process has just made it
+            again = pickle.loads(kept)  # noqa: S301 - a trace has made it
             return again if map_location is None else _moved(again, map_location)
         on_card: set[int] = set()
 
@@ -46,11 +62,35 @@ def install(patches: Patches) -> None:
         if sys._getframe(1).f_code.co_filename == torch.storage.__file__:  # a real storage that is being pickled
             plain_save(obj, f, *args, **kwargs)
             return
+        kept = io.BytesIO()
+        pickler = _Pickler(kept)
         with contextlib.suppress(pickle.PicklingError, AttributeError, TypeError, NotImplementedError):
-            saved[_place(f)] = pickle.dumps(obj)
+            pickler.dump(obj)
+            if not pickler.without_values:
+                with _disable_current_modes():
+                    plain_save(obj, f, *args, **kwargs)
+            elif isinstance(f, io.BytesIO):
+                memory.warn(NOTE)
+                f.write(_MARK + kept.getvalue())
+            else:
+                saved[_place(f)] = kept.getvalue()
 
     patches.set(torch, "load", load)
     patches.set(torch, "save", save)
+
+
+def _marked(file: Any) -> bytes | None:
+    """What `save` has put into a buffer, wherever the code has written that to; None for any other file."""
+    with contextlib.suppress(OSError):
+        if isinstance(file, (str, os.PathLike)):
+            with open(file, "rb") as opened:  # noqa: PTH123 - most files are not ours, and some no paths of Path
+                return _marked(opened)
+        if hasattr(file, "read") and hasattr(file, "seek"):
+            if file.read(len(_MARK)) == _MARK:
+                kept: bytes = file.read()
+                return kept
+            file.seek(0)
+    return None
 
 
 def _place(file: Any) -> str:

@@ -8,6 +8,7 @@ import logging
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from io import RawIOBase
@@ -19,6 +20,10 @@ from vramtui.core.base.errors import UserError
 from vramtui.estimators.allocator import AllocatorConfig, CachingAllocator
 from vramtui.estimators.torch_facts.context import cuda_context_bytes
 from vramtui.estimators.traced.process.results import ChildLine, Progress, TraceRequest, TraceResult
+
+TESTED = "2.13"
+OUTSIDE = "torch {} ran; figures are held to the real PyTorch {} alone, whose rules allocator and kernels follow"
+_SILENCE = 5.0  # seconds after which a running trace says what it is at
 
 
 def main() -> None:
@@ -80,16 +85,21 @@ def trace_here(
     allocator = CachingAllocator(device.total_memory, AllocatorConfig.parse(request.alloc_conf))
     context = cuda_context_bytes(device.capability)
     allocator.hold_outside(context)
+    signs = _SignsOfLife(progress)
     session = TraceSession(
         allocator,
         device,
         steps=request.steps,
-        progress=progress,
+        progress=signs.tell,
         separate_lt_workspace=request.separate_lt_workspace,
         share=request.share,
         ranks=request.ranks,
     )
-    with session:
+    if not session.torch_version.startswith(f"{TESTED}."):
+        session.memory.warn(OUTSIDE.format(session.torch_version, TESTED))
+    signs.again = lambda: session.recorder.during(session.phases.now, session.phases.steps_done)
+    signs.start()
+    with session, signs:
         full: str | None = None
         try:
             kept = _run(request) if code is None else code()
@@ -105,6 +115,37 @@ def trace_here(
         result = session.recorder.result(context, full)
         del kept
     return result
+
+
+class _SignsOfLife(threading.Thread):
+    """Says again where a trace is when nothing else was said for a while; its own `run`, so that no mode follows it.
+
+    Args:
+        progress: who is told.
+    """
+
+    def __init__(self, progress: Callable[[Progress], None]) -> None:
+        super().__init__(daemon=True)
+        self.again: Callable[[], None] = lambda: None
+        self._progress, self._last, self._over = progress, time.monotonic(), threading.Event()
+
+    def tell(self, progress: Progress) -> None:
+        """Pass it on, and wait anew."""
+        self._last = time.monotonic()
+        self._progress(progress)
+
+    def run(self) -> None:
+        """Look once a second."""
+        while not self._over.wait(1):
+            if time.monotonic() - self._last > _SILENCE:
+                self.again()
+
+    def __enter__(self) -> None:
+        """The trace has begun."""
+
+    def __exit__(self, *_error: object) -> None:
+        """It has ended."""
+        self._over.set()
 
 
 def _run(request: TraceRequest) -> Any:

@@ -18,6 +18,8 @@ from vramtui.estimators.traced.device.device import SIM
 from vramtui.estimators.traced.device.patches import Patches
 
 _LONGEST = 240
+_ANOTHER_WAY = "trace a function of the file that goes without it (FILE.py:FUNCTION)"
+_NO_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\(([^)]*)\)>")
 _INTERNAL = re.compile(
     r"FakeTensor|fake tensor|PrivateUse1|data is not allocated yet|on device meta|__torch_dispatch__"
 )
@@ -65,18 +67,24 @@ def in_words(error: BaseException, session: Any) -> UserError:
     if isinstance(error, (DataDependentOutputException, DynamicOutputShapeException)):
         return UserError(
             f"{_name(error.func)}{place} gives a shape or value that depends on data, and a trace knows no bound for "
-            "it; give that line fixed sizes, or trace a function of the file that goes without it (FILE.py:FUNCTION)"
+            f"it; give that line fixed sizes, or {_ANOTHER_WAY}"
         )
     if isinstance(error, UnsupportedOperatorException):
         if error.func.namespace == "aten":
             return UserError(
-                f"{_name(error.func)}{place} allocates what nothing tells without running it: a limit of the trace"
+                f"{_name(error.func)}{place} allocates what nothing tells without running it: a limit of the trace, "
+                f"not a fault of the code; {_ANOTHER_WAY}"
             )
-        return UserError(
-            f"{_name(error.func)}{place} is not an operator of PyTorch itself, and allocates what nothing tells "
-            "without running it; once its shapes are registered with torch.library.register_fake, the trace goes on"
-        )
-    return _other(error, place)
+        return _unknown_kernel(_name(error.func), place)
+    unknown = _NO_FAKE.search(str(error))
+    return _unknown_kernel(unknown[1], place) if unknown else _other(error, place)
+
+
+def _unknown_kernel(name: str, place: str) -> UserError:
+    return UserError(
+        f"{name}{place} is not an operator of PyTorch itself, and allocates what nothing tells without running it: a "
+        "limit of the trace; once its shapes are registered with torch.library.register_fake, the trace goes on"
+    )
 
 
 def _other(error: BaseException, place: str) -> UserError:
@@ -84,11 +92,12 @@ def _other(error: BaseException, place: str) -> UserError:
         return UserError("the trace was interrupted")
     text = str(error).replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").strip()
     if "SparseTensorImpl" in text:
-        return UserError(f"a sparse tensor{place}: a trace follows dense ones only")
+        return UserError(f"a sparse tensor{place}: a trace follows dense ones only; {_ANOTHER_WAY}")
     lines = [line for line in text.splitlines() if line.strip()]
     # A worker's or another rank's error is told by its last line, any other by its first.
     first = (lines[-1] if lines[0].startswith("Caught ") else lines[0])[:_LONGEST] if lines else ""
-    limit = "; that is a limit of the trace, not a fault of the code" if _INTERNAL.search(text) else ""
+    internal = _INTERNAL.search(text)
+    limit = f"; that is a limit of the trace, not a fault of the code; {_ANOTHER_WAY}" if internal else ""
     return UserError(f"the code failed{place}: {type(error).__name__}{': ' + first if first else ''}{limit}")
 
 
