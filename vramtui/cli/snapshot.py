@@ -31,12 +31,15 @@ class Format(str, Enum):
     md = "md"
     svg = "svg"
     html = "html"
+    png = "png"
 
 
 def snapshot(
     formats: Annotated[
         list[Format] | None,
-        typer.Option("--format", "-f", help="Which files to write; by default as the settings say, or else all."),
+        typer.Option(
+            "--format", "-f", help="Which files to write; by default as the settings say, or else all but PNG."
+        ),
     ] = None,
     folder: Annotated[
         Path | None, typer.Option(help="Where to write them; by default as the settings say, or else here.")
@@ -48,7 +51,7 @@ def snapshot(
     prometheus: PrometheusOption = None,
     token_file: TokenOption = None,
 ) -> None:
-    """Write what is seen and predicted as JSON, CSV, Markdown, SVG and HTML; never overwrites.
+    """Write what is seen and predicted as JSON, CSV, Markdown, SVG, HTML and PNG; never overwrites.
 
     Of several hosts each has files of its own.
     """
@@ -124,15 +127,15 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
 def _write(
     seen: "Snapshot", formats: list[str], folder: Path, library: "PresetLibrary", *, jobs: "Jobs", banner: str | None
 ) -> list[Path]:
+    from vramtui.cli.common.renderer import save_drawn  # noqa: PLC0415 - as above
     from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
-    from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
     taken = msgspec.structs.replace(seen, versions=versions(seen.sample))
     svg = None
-    if "svg" in formats:
+    if {"svg", "png"} & set(formats):
         from vramtui.app.export.portable_svg import portable  # noqa: PLC0415 - as below
         from vramtui.app.screenshot import picture  # noqa: PLC0415 - only a picture needs the screen
         from vramtui.app.services import Services  # noqa: PLC0415 - as above
 
         svg = portable(picture([taken.sample], library, banner=banner, services=Services(jobs=jobs)))
-    return save_snapshot(taken, folder, formats, svg=svg)
+    return save_drawn(taken, folder, formats, svg)

@@ -33,7 +33,7 @@ EXAMPLE = """\
 
 [snapshot]
 # folder = "reports"      # where snapshots go; by default where the program was started
-# formats = ["json", "csv", "md", "svg", "html"]
+# formats = ["json", "csv", "md", "svg", "html"]  # and "png", by rsvg-convert, Inkscape or a browser
 
 [recording]
 # folder = "recordings"   # where recordings made with r go; by default recordings/ in the data folder

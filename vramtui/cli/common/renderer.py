@@ -4,9 +4,11 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.observation.snapshot import Snapshot
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 RENDERERS = ("rsvg-convert", "inkscape", *BROWSERS)
@@ -31,6 +33,31 @@ def png_of(svg: str, path: Path) -> None:
             raise UserError(f"{found} could not draw the PNG: {error}") from None
     if not path.exists():
         raise UserError(f"{found} did not draw the PNG")
+
+
+def save_drawn(snapshot: Snapshot, folder: Path, formats: Sequence[str], svg: str | None) -> list[Path]:
+    """`save_snapshot`, and the picture as PNG where that is among the formats; the paths of what was written.
+
+    Raises:
+        UserError: something cannot be written. Where only the PNG cannot, it says what is written all the same, the SVG
+            among it.
+    """
+    from vramtui.records import save_snapshot  # noqa: PLC0415 - where something is saved
+
+    if "png" not in formats or svg is None:
+        return save_snapshot(snapshot, folder, formats, svg=svg)
+    kinds = dict.fromkeys([*(kind for kind in formats if kind != "png"), "svg"])
+    paths = save_snapshot(snapshot, folder, list(kinds), svg=svg)
+    source = next(path for path in paths if path.suffix == ".svg")
+    drawn = source.with_suffix(".png")
+    try:
+        png_of(svg, drawn)
+    except UserError as error:
+        raise UserError(f"{error}. Written: {', '.join(map(str, paths))}") from None
+    if "svg" not in formats:
+        source.unlink()
+        paths.remove(source)
+    return [*paths, drawn]
 
 
 def _command(name: str, source: Path, path: Path, svg: str) -> list[str]:

@@ -27,12 +27,12 @@ class SnapshotSaver:
         Raises:
             UserError: it cannot be written.
         """
+        from vramtui.cli.common.renderer import save_drawn  # noqa: PLC0415 - as above
         from vramtui.cli.common.versions import versions  # noqa: PLC0415 - when the first snapshot is taken
-        from vramtui.records import save_snapshot  # noqa: PLC0415 - as above
 
         folder = Path(self.settings.folder).expanduser() if self.settings.folder else Path.cwd()
         whole = msgspec.structs.replace(snapshot, versions=versions(snapshot.sample))
-        return [str(path) for path in save_snapshot(whole, folder, self.settings.formats, svg=svg)]
+        return [str(path) for path in save_drawn(whole, folder, self.settings.formats, svg)]
 
     def keep(self, values: Mapping[str, object]) -> None:
         """Set values in the settings file by their dotted keys; None takes a key away.

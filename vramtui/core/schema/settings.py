@@ -16,13 +16,15 @@ ThemeName = Literal[
     "atom-one-dark", "atom-one-light", "ansi-dark", "ansi-light",
 ]
 # fmt: on
-Format = Literal["json", "csv", "md", "svg", "html"]
+Format = Literal["json", "csv", "md", "svg", "html", "png"]
 ProcessColumn = Literal[
     "pid", "gpu", "user", "type", "now", "peak", "predicted", "delta", "sm", "cpu", "host", "time", "job", "command"
 ]
 Grouping = Literal["none", "job", "user", "gpu"]
 CONFIG = "config.toml"
 FORMATS: tuple[Format, ...] = ("json", "csv", "md", "svg", "html")
+# Made of the SVG by another program, which not every machine has: only where it is asked for.
+DRAWN: Format = "png"
 
 
 class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
