@@ -56,7 +56,7 @@ def test_a_sample_survives_its_json(sample: Sample) -> None:
 def test_what_a_newer_version_adds_is_passed_over() -> None:
     read = decode_sample(
         '{"taken_at":0,"source":"x","host":{"name":"h","rack":7},"fleet":[1],'
-        '"gpus":[{"index":0,"uuid":"u","name":"n","vendor":"nvidia","memory":{"total":1,"tier":2}}]}'
+        '"gpus":[{"index":0,"uuid":"u","name":"n","colour":"green","memory":{"total":1,"tier":2}}]}'
     )
     memory = Memory(total=1)
     assert read == Sample(

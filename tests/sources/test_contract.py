@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from tests.sources.conftest import OTHER, Stage
+from tests.sources.test_amdgpu import Machine, client
 from tests.stub.nvidia_smi import card
 from tests.stub.world import MIB, NOT_AVAILABLE, StubMig, StubProcess
 from vramtui.core.base.text import printable
@@ -45,11 +46,17 @@ def demo(_: pytest.FixtureRequest) -> Make:
     return DemoSource
 
 
+def amdgpu(request: pytest.FixtureRequest) -> Make:
+    machine = Machine(request.getfixturevalue("tmp_path"))
+    machine.holds(machine.pid, 5, client(1, "1048576 KiB"))
+    return machine.source
+
+
 def replay(_: pytest.FixtureRequest) -> Make:
     return lambda: ReplaySource([DemoSource(clock=lambda: 1000.0).read()])
 
 
-@pytest.fixture(params=[nvml, nvidia_smi, demo, replay], ids=lambda make: make.__name__)
+@pytest.fixture(params=[nvml, nvidia_smi, amdgpu, demo, replay], ids=lambda make: make.__name__)
 def source(request: pytest.FixtureRequest) -> Source:
     made: Source = request.param(request)()
     return made

@@ -40,6 +40,7 @@ class SourceCandidate(NamedTuple):
 CANDIDATES = (
     SourceCandidate("NVML", "nvml.load"),
     SourceCandidate("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
+    SourceCandidate("amdgpu", "amdgpu.source"),
 )
 
 
@@ -58,7 +59,7 @@ def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
             failures.append(error)
     there = [failure for way, failure in zip(ways, failures, strict=True) if way.program and which(way.program)]
     hint = next((failure.hint for failure in (*reversed(there), *failures) if failure.hint), "")
-    raise SourceFailed(" ".join(failure.message for failure in failures), hint) from failures[-1]
+    raise SourceFailed(" ".join(failure.message for failure in failures if failure.message), hint) from failures[-1]
 
 
 def _because(asked: tuple[SourceCandidate, ...], failures: list[SourceFailed], way: SourceCandidate) -> Problem | None:

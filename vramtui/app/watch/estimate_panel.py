@@ -15,6 +15,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, unit_of
 from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate, Part
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Ledger, Line
+from vramtui.core.observation.readings import NVIDIA
 from vramtui.monitor.predictor import MOST_BATCH, verdict
 
 NO_PRESET = (
@@ -22,6 +23,10 @@ NO_PRESET = (
     "A process whose command fits a preset's [match] is matched automatically; m assigns another preset.",
 )
 
+OF_CUDA = (
+    "context, library workspaces and attention kernels are estimated as CUDA's; on {vendor} they differ, by how much is"
+    " not known"
+)
 ASSIGN = "This job has no preset: m assigns one, and its prediction stands beside these figures."
 
 
@@ -205,6 +210,8 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
         words = f"calibrated (K); before: reserved {size_of(before.reserved)}, process {size_of(before.process)}"
         lines += paragraph(words, palette, width)
     lines += paragraph(_when(panel, estimate), palette, width)
+    if panel.gpu is not None and panel.gpu.vendor != NVIDIA:
+        lines += paragraph(OF_CUDA.format(vendor=printable(panel.gpu.vendor)), palette, width, palette.ink("warning"))
     if panel.process is not None and (panel.preset.said or panel.preset.assumed or panel.preset.derived):
         lines += paragraph(_read_from(panel), palette, width)
     return lines

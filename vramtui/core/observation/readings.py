@@ -91,6 +91,7 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
 
 
 GpuState = Literal["ok", "lost", "failed"]
+NVIDIA = "NVIDIA"  # the vendor, where none is told
 
 
 class Gpu(Reading, frozen=True, kw_only=True):
@@ -125,6 +126,7 @@ class Gpu(Reading, frozen=True, kw_only=True):
     ecc_errors: Count | None = None
     throttle_reasons: tuple[str, ...] | None = None
     pci_bus_id: str | None = None
+    vendor: str = NVIDIA
     mig_parent: str | None = None
     mig_profile: str | None = None
     mig_used: Bytes | None = None

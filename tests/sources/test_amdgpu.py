@@ -1,0 +1,156 @@
+"""AMD's cards by a made-up tree of sysfs and procfs, in the kernel's documented forms."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.app.driving import screen_text, settle
+from tests.app.stand_ins import PRESETS, FixedPresets, RoundEstimator
+from vramtui.app.app import Dashboard
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.observation.readings import Absence, decode_sample, encode_sample
+from vramtui.core.observation.snapshot import device_of
+from vramtui.sources.amdgpu.source import AmdgpuSource
+from vramtui.sources.pick import CANDIDATES, pick_source
+
+GIB = 1 << 30
+
+
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text + "\n")
+
+
+class Machine:
+    """Two cards of AMD's beside one of another vendor's, and this process as one that holds memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sys, self.proc = folder / "sys", folder / "proc"
+        self.pid = os.getpid()
+        for number, bus in ((0, "0000:03:00.0"), (2, "0000:83:00.0")):
+            device = self.device(number)
+            write(device / "vendor", "0x1002")
+            write(device / "device", "0x74a1")
+            write(device / "uevent", f"DRIVER=amdgpu\nPCI_SLOT_NAME={bus}")
+            write(device / "mem_info_vram_total", str(192 * GIB))
+            write(device / "mem_info_vram_used", str(20 * GIB))
+        first = self.device(0)
+        write(first / "product_name", "Instinct MI300X")
+        write(first / "unique_id", "0xabc")
+        write(first / "gpu_busy_percent", "97")
+        write(first / "hwmon/hwmon4/power1_average", "512300000")
+        write(first / "hwmon/hwmon4/temp1_input", "48000")
+        write(first / "hwmon/hwmon4/freq1_input", "2100000000")
+        other = self.device(1)
+        write(other / "vendor", "0x8086")
+        (self.sys / "class/drm/card0-DP-1").mkdir()
+
+    def device(self, number: int) -> Path:
+        return self.sys / f"class/drm/card{number}/device"
+
+    def holds(self, pid: int, number: int, text: str, target: str = "/dev/dri/renderD128") -> None:
+        link = self.proc / str(pid) / "fd" / str(number)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(target)
+        write(self.proc / str(pid) / "fdinfo" / str(number), text)
+
+    def source(self) -> AmdgpuSource:
+        self.proc.mkdir(exist_ok=True)
+        return AmdgpuSource(self.sys, self.proc, clock=lambda: 5.0)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def client(number: int, size: str, bus: str = "0000:03:00.0", driver: str = "amdgpu") -> str:
+    told = {"drm-driver": driver, "drm-client-id": number, "drm-pdev": bus, "drm-memory-vram": size}
+    return "pos:\t0\n" + "".join(f"{name}:\t{value}\n" for name, value in told.items()) + "drm-memory-gtt:\t9 KiB"
+
+
+def test_cards_with_what_their_driver_tells(machine: Machine) -> None:
+    sample = machine.source().read()
+    assert decode_sample(encode_sample(sample)) == sample
+    first, second = sample.gpus
+    assert (first.vendor, first.name, first.uuid, first.pci_bus_id) == (
+        "AMD",
+        "AMD Instinct MI300X",
+        "AMD-0xabc",
+        "0000:03:00.0",
+    )
+    assert (first.memory.total, first.memory.used, first.memory.free) == (192 * GIB, 20 * GIB, 172 * GIB)
+    told = (first.utilization, first.power_watts, first.temperature_celsius, first.sm_clock_mhz)
+    assert told == (97, 512.3, 48, 2100)
+    assert (second.name, second.uuid, second.utilization) == ("AMD GPU 0x74a1", "AMD-0000:83:00.0", None)
+    assert second.absent["utilization"] == Absence.NOT_SUPPORTED
+    assert sample.host.driver_version is not None
+    assert sample.host.driver_version.startswith("amdgpu ")
+    assert sample.host.cuda_version is None
+
+
+def test_processes_by_fdinfo_each_client_once(machine: Machine) -> None:
+    pid = machine.pid
+    machine.holds(pid, 5, client(1, "1048576 KiB"))
+    machine.holds(pid, 6, client(1, "1048576 KiB"))  # the same client through another descriptor
+    machine.holds(pid, 7, client(2, "512 MiB"))
+    machine.holds(pid, 8, client(3, "2 KiB", bus="0000:83:00.0"))
+    machine.holds(pid, 9, client(4, "9 MiB", driver="i915"))
+    machine.holds(pid, 10, client(5, "9 MiB"), target="/dev/null")
+    first, second = machine.source().read().gpus
+    (process,) = first.processes
+    assert (process.pid, process.used_memory, process.state) == (pid, GIB + (512 << 20), "running")
+    assert process.command
+    assert [row.used_memory for row in second.processes] == [2048]
+
+
+def test_what_rocm_holds_is_read_from_kfd_and_counted_once(machine: Machine) -> None:
+    kfd = machine.sys / "class/kfd/kfd"
+    write(kfd / "topology/nodes/0/gpu_id", "0")  # the processor
+    write(kfd / "topology/nodes/0/properties", "cpu_cores_count 64")
+    write(kfd / "topology/nodes/1/gpu_id", "4711")
+    write(kfd / "topology/nodes/1/properties", f"simd_count 1216\nlocation_id {3 << 8}\ndomain 0")
+    write(kfd / f"proc/{machine.pid}/vram_4711", str(7 * GIB))
+    write(kfd / f"proc/{machine.pid}/vram_9", str(7 * GIB))
+    machine.holds(machine.pid, 5, client(1, "1024 KiB"))
+    first, second = machine.source().read().gpus
+    assert [row.used_memory for row in first.processes] == [7 * GIB]
+    assert first.unattributed == 13 * GIB
+    assert not second.processes
+
+
+@pytest.mark.parametrize("text", ["", "x", "-5", "9" * 19, "5 parsecs"])
+def test_figures_that_are_none(machine: Machine, text: str) -> None:
+    write(machine.device(0) / "mem_info_vram_used", text)
+    write(machine.device(0) / "gpu_busy_percent", text)
+    machine.holds(machine.pid, 5, client(1, text))
+    gpu = machine.source().read().gpus[0]
+    assert (gpu.memory.used, gpu.absent["memory"], gpu.processes) == (None, Absence.FAILED, ())
+
+
+def test_a_machine_without_such_a_card_says_what_it_did_before(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    with pytest.raises(SourceFailed):
+        AmdgpuSource(tmp_path / "sys", tmp_path / "proc").read()
+    with pytest.raises(SourceFailed) as failed:
+        pick_source(CANDIDATES)
+    assert "amd" not in failed.value.message.lower()
+
+
+def test_an_estimate_for_it_is_made_for_its_memory(machine: Machine) -> None:
+    assert device_of(machine.source().read().gpus[0]).total_memory == 192 * GIB
+
+
+async def test_the_estimate_panel_says_which_constants_are_cudas(machine: Machine) -> None:
+    machine.holds(machine.pid, 5, client(1, "1048576 KiB"))
+    app = Dashboard(machine.source(), FixedPresets(), estimator=RoundEstimator(), preset=PRESETS[0].key)
+    async with app.run_test(size=(160, 45)) as pilot:
+        for _ in range(100):
+            await settle(app, pilot)
+            app.draw()
+            if "AMD Instinct" in screen_text(app) and "estimated as CUDA" in " ".join(screen_text(app).split()):
+                break
+            await pilot.pause(0.05)
+        assert "AMD Instinct MI300X" in screen_text(app)
+        assert "estimated as CUDA" in " ".join(screen_text(app).split())

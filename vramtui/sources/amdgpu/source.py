@@ -1,0 +1,243 @@
+"""GPUs and their processes as the amdgpu driver shows them under /sys and /proc; nothing of ROCm is needed.
+
+Files and units are those of the kernel's documentation: "GPU Power/Thermal Controls and Monitoring" and "GPU Memory
+usage information" (Documentation/gpu/amdgpu), "DRM client usage stats" (drm-usage-stats.rst) for fdinfo, and the KFD's
+`proc/PID/vram_GPU` (kernel 5.10 and newer) for compute. Written by these; no such card was at hand.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from vramtui.core.base.errors import SourceFailed
+from vramtui.core.base.text import printable
+from vramtui.core.observation.limits import LARGEST_SIZE
+from vramtui.core.observation.readings import METRICS, Absence, Gpu, Host, Memory, Problem, Process, Sample
+from vramtui.sources.host.host import HostReader
+from vramtui.sources.host.processes import ProcessReader
+
+VENDOR = "0x1002"
+MOST = 1 << 16  # characters of a file
+# What each file holds, and by what its figure is divided.
+_FILES = (
+    ("utilization", "gpu_busy_percent", 1),
+    ("memory_utilization", "mem_busy_percent", 1),
+    ("power_watts", "hwmon/power1_average", 1_000_000),
+    ("power_watts", "hwmon/power1_input", 1_000_000),
+    ("power_limit_watts", "hwmon/power1_cap", 1_000_000),
+    ("temperature_celsius", "hwmon/temp1_input", 1000),
+    ("sm_clock_mhz", "hwmon/freq1_input", 1_000_000),
+    ("memory_clock_mhz", "hwmon/freq2_input", 1_000_000),
+    ("pcie_width", "current_link_width", 1),
+)
+_WATTS = ("power_watts", "power_limit_watts")
+
+
+class AmdgpuSource:
+    """Every card of AMD's.
+
+    Args:
+        sys: where sysfs is.
+        proc: where procfs is.
+        processes: what the system knows of pids.
+        clock: seconds since the epoch.
+    """
+
+    name = "amdgpu"
+
+    def __init__(
+        self,
+        sys: Path = Path("/sys"),
+        proc: Path = Path("/proc"),
+        processes: ProcessReader | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._sys = sys
+        self._proc = proc
+        self._processes = processes or ProcessReader()
+        self._clock = clock
+        self._host = HostReader()
+
+    def read(self) -> Sample:
+        """What there is to see now.
+
+        Raises:
+            SourceFailed: there is no card of AMD's.
+        """
+        cards = list(self._cards())
+        if not cards:
+            raise SourceFailed("")  # what was asked before it has said what is missing
+        held, unseen = self._held()
+        self._processes.update({pid for pids in held.values() for pid in pids})
+        version = _read(self._sys / "module/amdgpu/version") or os.uname().release
+        problems: tuple[Problem, ...] = ()
+        if unseen:
+            message = f"{unseen} processes of other users may not be looked at; only what KFD tells of them is shown."
+            problems = (Problem(where="/proc", message=message, hint="root sees all."),)
+        return Sample(
+            taken_at=self._clock(),
+            source=self.name,
+            host=self._named(version),
+            gpus=tuple(self._gpu(at, card, held) for at, card in enumerate(cards)),
+            problems=problems,
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _named(self, version: str) -> Host:
+        return self._host.read(printable(f"amdgpu {version}"), None)
+
+    def _cards(self) -> Iterator[Path]:
+        """The devices of AMD's cards, in the order of their numbers."""
+        found = self._sys.glob("class/drm/card[0-9]*")
+        for path in sorted((path for path in found if path.name[4:].isdigit()), key=lambda path: int(path.name[4:])):
+            device = path / "device"
+            if _read(device / "vendor") == VENDOR and (device / "mem_info_vram_total").exists():
+                yield device
+
+    def _gpu(self, index: int, device: Path, held: dict[str, dict[int, int]]) -> Gpu:
+        bus = _bus(device)
+        total, used = _bytes(device / "mem_info_vram_total"), _bytes(device / "mem_info_vram_used")
+        known = _metrics(device)
+        told = {*known, "pci_bus_id"} if bus else set(known)
+        absent = dict.fromkeys((name for name in METRICS if name not in told), Absence.NOT_SUPPORTED)
+        if total is None or used is None:
+            absent["memory"] = Absence.FAILED
+        free = None if total is None or used is None else max(0, total - used)
+        serial = _read(device / "unique_id")
+        return Gpu(
+            index=index,
+            uuid=f"AMD-{serial}" if serial.strip("0x") else f"AMD-{bus}",
+            name=_name(device),
+            vendor="AMD",
+            memory=Memory(total=total, used=used, free=free) if "memory" not in absent else Memory(),
+            processes=tuple(self._rows(bus, held.get(bus, {}))),
+            pci_bus_id=bus or None,
+            absent=absent,
+            **known,  # type: ignore[arg-type]  # each figure has its field's type, as _metrics has seen to
+        )
+
+    def _rows(self, bus: str, pids: dict[int, int]) -> Iterator[Process]:
+        for pid, size in sorted(pids.items()):
+            yield self._processes.row(pid, bus, "C", size, None)
+
+    def _held(self) -> tuple[dict[str, dict[int, int]], int]:
+        """Bytes of VRAM that each pid holds on each card, by the card's address; how many pids may not be looked at."""
+        held: dict[str, dict[int, int]] = {}
+        unseen = 0
+        for folder in self._proc.iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                clients = dict(_clients(folder))
+            except PermissionError:
+                unseen += 1
+                continue
+            except OSError:
+                continue  # it ended between the two looks
+            for (bus, _), size in clients.items():
+                pids = held.setdefault(bus, {})
+                pids[int(folder.name)] = pids.get(int(folder.name), 0) + size
+        for bus, pid, size in self._compute():
+            pids = held.setdefault(bus, {})
+            # The files of KFD's count what a process holds through ROCm, which newer kernels' fdinfo has as well.
+            pids[pid] = max(size, pids.get(pid, 0))
+        return {bus: {pid: size for pid, size in pids.items() if size} for bus, pids in held.items()}, unseen
+
+    def _compute(self) -> Iterator[tuple[str, int, int]]:
+        """Address of the card, pid and bytes of everything that ROCm holds; readable by everybody."""
+        kfd = self._sys / "class/kfd/kfd"
+        buses = {}
+        for node in kfd.glob("topology/nodes/*"):
+            fields = dict(line.split(" ", 1) for line in _read(node / "properties").splitlines() if " " in line)
+            number = _read(node / "gpu_id")
+            location, domain = _number(fields.get("location_id", "")), _number(fields.get("domain", "0"))
+            if number not in ("", "0") and location is not None:
+                # location_id is bus << 8 | device << 3 | function (kfd_topology.c)
+                place = f"{domain or 0:04x}:{location >> 8 & 0xFF:02x}:{location >> 3 & 0x1F:02x}.{location & 7}"
+                buses[number] = place
+        for file in kfd.glob("proc/[0-9]*/vram_*"):
+            bus, size = buses.get(file.name.removeprefix("vram_")), _bytes(file)
+            if bus is not None and size and file.parent.name.isdigit():
+                yield bus, int(file.parent.name), size
+
+
+def _clients(folder: Path) -> Iterator[tuple[tuple[str, str], int]]:
+    """Address of the card and number of the client, once each, with its bytes of VRAM.
+
+    Raises:
+        OSError: the process's files may not be read, or it has ended.
+    """
+    for file in os.scandir(folder / "fd"):
+        try:
+            if not os.readlink(file.path).startswith("/dev/dri/"):  # noqa: PTH115 - thousands of them at each look
+                continue
+        except OSError:
+            continue
+        text = _read(folder / "fdinfo" / file.name)
+        fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+        if fields.get("drm-driver") == "amdgpu":
+            size = _sized(fields.get("drm-memory-vram") or fields.get("drm-resident-vram") or "")
+            yield (fields.get("drm-pdev", ""), fields.get("drm-client-id", file.name)), size
+
+
+def _metrics(device: Path) -> dict[str, float | int]:
+    hwmon = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon/none")
+    known: dict[str, float | int] = {}
+    for field, name, divisor in _FILES:
+        path = hwmon / name.removeprefix("hwmon/") if name.startswith("hwmon/") else device / name
+        figure = _number(_read(path))
+        if figure is not None and field not in known:
+            known[field] = round(figure / divisor, 1) if field in _WATTS else figure // divisor
+    return known
+
+
+def _name(device: Path) -> str:
+    """The board's name where the driver tells it, else the numbers that PCI knows it by."""
+    name = _read(device / "product_name") or f"GPU {_read(device / 'device')}"
+    return printable(name if name.upper().startswith("AMD") else f"AMD {name}")
+
+
+def _bus(device: Path) -> str:
+    fields = dict(line.split("=", 1) for line in _read(device / "uevent").splitlines() if "=" in line)
+    return printable(fields.get("PCI_SLOT_NAME", ""))
+
+
+def _read(path: Path) -> str:
+    """What is in it; nothing where it is not there or fails, as a sleeping card's files do."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(MOST).strip()
+    except OSError:
+        return ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+
+def _bytes(path: Path) -> int | None:
+    size = _number(_read(path))
+    return size if size is not None and size <= LARGEST_SIZE else None
+
+
+def _sized(text: str) -> int:
+    """`1024 KiB` in bytes (drm-usage-stats.rst: no unit is bytes, KiB and MiB there are as well)."""
+    figure, _, unit = text.partition(" ")
+    size = (_number(figure) or 0) * {"": 1, "KiB": 1 << 10, "MiB": 1 << 20}.get(unit.strip(), 0)
+    return size if size <= LARGEST_SIZE else 0
+
+
+def open_here(because: Problem | None = None) -> AmdgpuSource:
+    """This machine's cards. That NVIDIA's library was asked before and is not there is no news on such a machine.
+
+    Raises:
+        SourceFailed: there is no card of AMD's.
+    """
+    del because
+    source = AmdgpuSource()
+    if next(source._cards(), None) is None:  # noqa: SLF001 - the source's own module
+        raise SourceFailed("")
+    return source
