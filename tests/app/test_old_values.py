@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from benchmarks.fuzz_pictures import palette, view_of
+from benchmarks.fuzz_pictures import palette, rows_of, view_of
 from tests.app import moments
 from tests.app.driving import Clock, dashboard, give, screen_text, settle
 from vramtui.app.live.alerts import AlertFeature
@@ -105,3 +105,20 @@ def test_a_reason_is_cut_by_what_matters_least(reason: str, width: int, shown: s
     assert shown in text
     assert "7 s ago" in text
     assert "…" not in text
+
+
+def test_a_clock_that_is_set_back_or_forward_hides_nothing() -> None:
+    """What is shown is of the sample that came last, whatever time it claims."""
+    usual = moments.usual()
+    for steps in ((0, 1, 2, -3600, -3599), (0, 1, -86_400 * 4000), (0, 86_400 * 400, 2)):
+        samples = []
+        for used, step in enumerate(steps, 5):
+            memory = msgspec.structs.replace(usual.gpus[0].memory, used=used << 30)
+            gpu = msgspec.structs.replace(usual.gpus[0], memory=memory)
+            gpus = (gpu, *usual.gpus[1:])
+            samples.append(msgspec.structs.replace(usual, taken_at=usual.taken_at + step, gpus=gpus))
+        view = view_of(samples)
+        first = GpuPanel().build(view, palette(), 120, 12)[0].text
+        assert f"{4 + len(steps)}.0/" in first
+        assert " ago" not in first
+        assert list(rows_of(view))
