@@ -7,8 +7,8 @@ steps with and without the probe take turns in one process, and callgrind counts
 step takes under valgrind is some fifty times what it takes otherwise, and the probe's purse fills with time: it can
 afford more of its work here than in a job at full speed, so the share is an upper bound.
 
-Exit: 0 if every pair of turns is within the aim of 0.5 %, 1 if all are beyond it, 2 where they disagree (more --steps) or
-valgrind or its headers are missing.
+Exit: 0 if every pair of turns is within the aim of 0.5 %, 1 if all are beyond it, 2 where they disagree (more --steps)
+or valgrind or its headers are missing.
 """
 
 import argparse
