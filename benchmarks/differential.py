@@ -1,10 +1,11 @@
 """Random training scripts, traced and run under a CUDA build of PyTorch: where the two differ, and the smallest script.
 
     python benchmarks/differential.py --cuda "PYTHON" [--seed 0] [--count 50] [--shrink] [--save]
+    python benchmarks/differential.py --replay     # trace every recorded case anew, and say how many are equal
 
 PYTHON starts the interpreter of the CUDA build, with a card or a stubbed driver. `--shrink` cuts each difference down
 while it lasts; `--save` adds every case on which the CUDA build answers to `tests/golden/differential.json`, which
-`tests/estimators/traced/test_differential.py` replays without it.
+`tests/estimators/traced/test_differential.py` replays a sample of without it; `--replay` traces them all.
 """
 
 import argparse
@@ -26,15 +27,20 @@ from benchmarks.differential_grammar import Case, random_case, smaller  # noqa: 
 GOLDEN = ROOT / "tests" / "golden" / "differential.json"
 RUNNER = Path(__file__).with_name("differential_run.py")
 ROUNDS = 20
+NEAR = 0.01
 Answer = list[int] | str
 
 
 def answers(cases: Sequence[Case], python: Sequence[str], *options: str) -> list[Answer]:
     """Peaks of allocated and reserved for each case, or why there are none."""
+    return _answers([(case.device, case.script()) for case in cases], python, *options)
+
+
+def _answers(scripts: Sequence[tuple[str, str]], python: Sequence[str], *options: str) -> list[Answer]:
     with tempfile.TemporaryDirectory() as folder:
-        scripts, peaks = Path(folder) / "scripts.json", Path(folder) / "peaks.json"
-        scripts.write_text(json.dumps([[case.device, case.script()] for case in cases]), encoding="utf-8")
-        command = [*python, str(RUNNER), str(scripts), str(peaks), *options]
+        source, peaks = Path(folder) / "scripts.json", Path(folder) / "peaks.json"
+        source.write_text(json.dumps(scripts), encoding="utf-8")
+        command = [*python, str(RUNNER), str(source), str(peaks), *options]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         found: list[Answer] = json.loads(peaks.read_text(encoding="utf-8"))
     return found
@@ -76,8 +82,31 @@ def save(cases: Sequence[Case], found: Sequence[tuple[Answer, Answer]]) -> int:
     return len(kept)
 
 
+def replay() -> int:
+    """Trace every recorded case anew; 1 where one that was equal is no longer."""
+    rows = json.loads(GOLDEN.read_text(encoding="utf-8"))
+    found = traced([(row["device"], row["script"]) for row in rows])
+    equal = [isinstance(got, list) and got[0] == row["allocated"] for row, got in zip(rows, found, strict=True)]
+    near = sum(
+        isinstance(got, list) and abs(got[1] / row["reserved"] - 1) <= NEAR
+        for row, got in zip(rows, found, strict=True)
+    )
+    worse = [row["script"] for row, same in zip(rows, equal, strict=True) if not same and not row["off"]]
+    print(f"{len(rows)} cases: allocated equal to the byte in {sum(equal)} ({sum(equal) / len(rows):.1%}),")
+    print(f"reserved within {NEAR:.0%} in {near} ({near / len(rows):.1%}); {len(worse)} were equal when recorded")
+    print("\n\n".join(worse))
+    return 1 if worse else 0
+
+
+def traced(scripts: Sequence[tuple[str, str]]) -> list[Answer]:
+    """What the tracer says of (card, script) pairs, in forks of one process."""
+    return _answers(scripts, [sys.executable])
+
+
 def main() -> int:
     """Run what is asked for; 1 where anything differs."""
+    if sys.argv[1:] == ["--replay"]:
+        return replay()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cuda", required=True, type=shlex.split)
     parser.add_argument("--seed", type=int, default=0)

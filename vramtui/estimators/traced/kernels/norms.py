@@ -12,6 +12,29 @@ _MANY_ROWS = 64 * 1024
 _ROWS_PER_BLOCK = 32
 
 
+def _straighten(call: Any, *tensors: torch.Tensor) -> None:
+    """The kernels read dense rows: a strided or an expanded tensor is copied first (`expect_contiguous`)."""
+    for tensor in tensors:
+        if not tensor.is_contiguous():
+            call.scratch(tensor.numel() * tensor.element_size())
+
+
+@kernel("native_layer_norm", "_fused_rms_norm")
+def norm_forward(call: Any) -> Any:
+    """args: input, normalized shape, and more (ATen/native/cuda/layer_norm_kernel.cu)."""
+    _straighten(call, call.args[0])
+    return call.run()
+
+
+@kernel("_fused_rms_norm_backward")
+def rms_norm_backward(call: Any) -> Any:
+    """args: grad, input, normalized shape, rstd, weight, mask."""
+    _straighten(call, call.args[1])
+    out = call.run()
+    _straighten(call, call.args[0])
+    return out
+
+
 @kernel("native_layer_norm_backward")
 def layer_norm_backward(call: Any) -> Any:
     """args: grad, input, normalized shape, mean, rstd, weight, bias, mask.
@@ -19,7 +42,9 @@ def layer_norm_backward(call: Any) -> Any:
     Over very many short rows the gradients of weight and bias are summed in two passes.
     """
     tensor, shape, weight = call.args[1], call.args[2], call.args[5]
+    _straighten(call, tensor)
     out = call.run()
+    _straighten(call, call.args[0])
     width = 1
     for size in shape:
         width *= size
