@@ -161,7 +161,7 @@ def _short(reason: str, room: int) -> str:
     """
     without_call = _IN_CALL.sub("", _CALL.sub("", reason))
     for text in (reason, without_call, without_call.partition(": ")[0]):
-        if cell_len(text) <= room:
+        if cell_len(text) <= room and text.count("(") == text.count(")"):
             return text
     return fit(without_call, max(0, room))
 
