@@ -48,18 +48,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "fullatt_block_indexes": [3, 7],
         },
     },
-    "qwen3_vl": QWEN
-    | {
-        "text_config": TEXT,
-        "vision_config": {
-            "depth": 8, "hidden_size": 768, "num_heads": 12, "intermediate_size": 3072, "out_hidden_size": 1024,
-            "deepstack_visual_indexes": [2, 4, 6],
-        },
-    },
 }  # fmt: skip
 # Patches along a side, images, and tokens that these stand for.
 SIDE, IMAGES = 64, 4
-TOKENS = {"gemma3": 256, "llava": 576 * IMAGES, "mistral3": 784, "qwen2_5_vl": 1024, "qwen3_vl": 1024}
+TOKENS = {"gemma3": 256, "llava": 576 * IMAGES, "mistral3": 784, "qwen2_5_vl": 1024}
 
 
 def config_of(kind: str) -> Any:  # noqa: ANN401 - a config of transformers
@@ -75,11 +67,8 @@ def batch_of(kind: str) -> dict[str, torch.Tensor]:
     ids = torch.tensor([begin + [IMAGE] * TOKENS[kind] + [WORD] * (WORDS - len(begin))], device="cuda")
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     if kind.startswith("qwen"):
-        patch = 14 if kind == "qwen2_5_vl" else 16
-        batch["pixel_values"] = torch.zeros(SIDE * SIDE, 3 * 2 * patch * patch, device="cuda")
+        batch["pixel_values"] = torch.zeros(SIDE * SIDE, 3 * 2 * 14 * 14, device="cuda")
         batch["image_grid_thw"] = torch.tensor([[1, SIDE, SIDE]], device="cuda")
-        if kind == "qwen3_vl":
-            batch["mm_token_type_ids"] = (ids == IMAGE).int()
     elif kind == "gemma3":
         batch["pixel_values"] = torch.zeros(1, 3, 896, 896, device="cuda")
         batch["token_type_ids"] = (ids == IMAGE).long()
