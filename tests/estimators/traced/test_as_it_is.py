@@ -1,6 +1,7 @@
 """Code as people have it: workers, samplers, printed losses, checkpoints, `torch.cuda`, compilers, masks."""
 
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
+from vramtui.estimators.traced.process import child
 from vramtui.estimators.traced.process.results import ChildLine, TraceRequest, TraceResult
 from vramtui.estimators.traced.process.run import trace
 
@@ -330,7 +332,7 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "compiled": ("", COMPILED, {}),
     "by hand": ("", BY_HAND, {}),
     "pretrained": (SAVED, PRETRAINED, {}),
-    "convolution": ("", CONVOLUTION, {}),
+    "convolution": ("import torch; torch.__version__ = '2.15.0+cu130'", CONVOLUTION, {}),
     "custom": ("", CUSTOM, {}),
     "unknown": ("", CUSTOM + "torch.ops.mine_too.made(plain)", {}),
     "without a fake": ("", CUSTOM.replace("halved.register_fake", "str"), {}),
@@ -422,6 +424,22 @@ def test_kernels_of_the_codes_own_go_by_their_fakes_or_write_into_what_they_are_
         assert re.match(rf"{operator} at .*script\.py:\d+ is not an operator of PyTorch", error), error
         assert error.endswith("a limit of the trace; once its shapes are registered with torch.library.register_fake, "
                               "the trace goes on")  # fmt: skip
+
+
+def test_another_torch_than_figures_are_held_to_is_told_first(answers: dict[str, ChildLine]) -> None:
+    assert result_of(answers, "convolution").warnings[0].startswith("torch 2.15.0+cu130 ran; figures are held to")
+    assert not any("figures are held to" in note for note in result_of(answers, "views").warnings)
+
+
+def test_a_trace_that_says_nothing_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "_SILENCE", 0.0)
+    said, signs = threading.Event(), child._SignsOfLife(lambda _progress: None)
+    signs.again = said.set
+    signs.start()
+    with signs:
+        assert said.wait(20)
+    signs.join(20)
+    assert not signs.is_alive()
 
 
 def test_views_are_torchs_own_and_what_was_saved_is_read_again(answers: dict[str, ChildLine]) -> None:
