@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from tests.examples import a_run
 from vramtui.cli.main import program
 from vramtui.core.estimate.ledger import Ledger
+from vramtui.core.runs.calibration import calibrate
 from vramtui.records.run_history import FILE, RunHistory
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -169,7 +170,7 @@ def test_calibration(kept: RunHistory) -> None:
 
 
 def test_an_estimate_that_goes_by_it(kept: RunHistory) -> None:
-    arguments = ["estimate", "gpt2-124m", "--gpu", "H200"]
+    arguments = ["estimate", "gpt2-124m", "--gpu", "H200", "--method", "analytic"]
     plain = json.loads(invoke(program(), [*arguments, "--json"]).stdout)["estimates"][0]
     assert plain["uncalibrated"] is None
     done = invoke(program(), [*arguments, "--calibrated"])
@@ -183,7 +184,21 @@ def test_an_estimate_that_goes_by_it(kept: RunHistory) -> None:
     assert any("calibrated with 3 runs on this host: context 501.0 MiB" in line for line in now["assumptions"])
     text = invoke(program(), [*arguments, "--calibrated"]).stdout
     assert "Uncalibrated: CUDA context 640.00 MiB" in text
-    every = invoke(program(), [*arguments, "--calibrated", "--method", "all"]).stdout
-    assert "analytic calibrated" in every
     other = json.loads(invoke(program(), ["estimate", "gpt2-124m", "--calibrated", "--json"]).stdout)["estimates"][0]
     assert other["ledger"]["context"] == 640 * MIB
+
+
+def test_what_is_simulated_for_the_job_takes_no_share_of_others(kept: RunHistory) -> None:
+    """Runs that were simulated teach the share all the same: it is of what was observed."""
+    teach(kept)
+    arguments = ["estimate", "gpt2-124m", "--gpu", "H200", "--json"]
+    (plain,) = json.loads(invoke(program(), arguments).stdout)["estimates"]
+    (now,) = json.loads(invoke(program(), [*arguments, "--calibrated"]).stdout)["estimates"]
+    assert plain["method"] == now["method"] == "simulated"
+    assert now["ledger"]["reserved"] == plain["ledger"]["reserved"]
+    assert now["ledger"]["context"] == 501 * MIB
+    every = invoke(program(), ["estimate", "gpt2-124m", "--gpu", "H200", "--calibrated", "--method", "all"]).stdout
+    assert "simulated calibrated" in every
+    runs = [kept_run.run for kept_run in kept.runs()]
+    (share,) = calibrate([msgspec.structs.replace(run, method="simulated") for run in runs], runs[0].host).shares
+    assert (share.method, share.seen.runs) == ("analytic", 3)

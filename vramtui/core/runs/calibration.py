@@ -2,7 +2,8 @@
 
 Two constants are learned: how large the CUDA context is for a GPU and a driver (what the driver shows for the process
 less what PyTorch has reserved, where a probe told that), and how much of what PyTorch reserves is cached (reserved over
-allocated) for a kind of model and of run and the method that predicted it.
+allocated) for a kind of model and of run and the method that predicted it. A share corrects an estimate whose cached
+memory is a share itself; what is simulated for the very job is nearer than the median of others, and keeps it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,6 +18,7 @@ from vramtui.core.estimate.estimate import Estimate, Part
 from vramtui.core.estimate.ledger import Ledger, Line
 from vramtui.core.runs.run import Run
 
+SIMULATED, BY_SHARE = "simulated", "analytic"  # methods that differ in what they say is cached, and in nothing else
 ENOUGH = 3  # runs; fewer say too little to correct anything by
 SOURCE = "calibration: the finished runs in this host's history"
 
@@ -93,7 +95,8 @@ def calibrate(runs: Iterable[Run], host: str) -> Calibration:
         if size is not None and driver:
             contexts.setdefault((run.gpu_name, driver), []).append((run.started_at, size))
         if share is not None and run.method and run.model_kind:
-            shares.setdefault((run.method, run.model_kind, run.run_kind), []).append((run.started_at, share))
+            method = BY_SHARE if run.method == SIMULATED else run.method
+            shares.setdefault((method, run.model_kind, run.run_kind), []).append((run.started_at, share))
     return Calibration(
         host=host,
         contexts=tuple(
@@ -113,7 +116,7 @@ def calibrated(estimate: Estimate, context: ContextSize | None, share: CachedSha
     Weights, activations and all else that is allocated stay as predicted, and so does the timeline.
     """
     ledger = estimate.ledger
-    if ledger.allocated is None or ledger.reserved is None:
+    if ledger.allocated is None or ledger.reserved is None or estimate.method == SIMULATED:
         share = None
     if ledger.reserved is None or ledger.context is None:
         context = None

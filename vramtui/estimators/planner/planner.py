@@ -192,15 +192,21 @@ class Planner:
                 process=size,
                 frees=before - size,
                 fits=fits_in(size, self.room) if nearer else then.fits,
-                largest=None if key is None or key in mitigation.changes else self._edge(workload, key).largest,
+                largest=None if key is None or key in mitigation.changes else self._edge(workload, key, nearer).largest,
             )
 
-    def _edge(self, workload: Workload, key: str, *, near: bool = False) -> Edge:
+    def _edge(self, workload: Workload, key: str, nearer: int = 0, *, near: bool = False) -> Edge:
+        """The edge by the nearer estimate, or by the other and the bytes that the nearer one differs by."""
         current = value_at(workload, key)
 
         @cache
         def answer(value: int) -> FitResult:
-            return (self._near if near else self._answer)(with_values(workload, {key: value}))
+            changed = with_values(workload, {key: value})
+            found = self._near(changed) if near else self._answer(changed)
+            if not nearer or found.process is None:
+                return found
+            process = found.process + nearer
+            return found._replace(process=process, fits=fits_in(process, self.room))
 
         def fits(value: int) -> bool:
             return answer(value).fits
