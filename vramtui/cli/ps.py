@@ -91,18 +91,17 @@ class Selection(NamedTuple):
 
 
 def _show(opened: OpenedSource, selection: Selection, *, json: bool, watch: bool, interval: float) -> None:
-    from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
+    from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - `--help` would wait for it
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
-    from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
+    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     if opened.banner:
         sys.stderr.write(f"vramtui: {opened.banner}\n")
-    library = PresetLibrary()
     session = MonitorSession(derived=DerivedPresets(wait=not watch) if opened.is_real else None)
     session.recorded_peaks = opened.peaks
-    session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
+    session.match_by(matcher_of_library(PresetLibrary()))
     with closing(ReadQueue(opened.source, interval)) as reads:
         while True:
             session.ingest(reads.sample(say_overdue))
@@ -197,7 +196,7 @@ def process_row(index: str, holding: Holding) -> tuple[str, ...]:
         format_gib(holding.peak.bytes if holding.peak else None),
         _predicted(holding),
         format_percent(comparison.fraction if comparison else None),
-        printable(f"{STATES.get(process.state, '')}{process.command or process.name or ''}" or UNKNOWN),
+        printable(f"{STATES.get(process.state, '')}{process.command_or_name or ''}" or UNKNOWN),
     )
 
 

@@ -55,7 +55,7 @@ def csv_of(snapshot: Snapshot, selection: Selection) -> str:
         process = row.process
         if process is not None:
             held = (row.now, row.peak, row.predicted, row.fraction)
-            cells = (row.gpu.index, process.pid, process.type, process.user, *held, process.command or process.name)
+            cells = (row.gpu.index, process.pid, process.type, process.user, *held, process.command_or_name)
             writer.writerow("" if cell is None else safe_cell(cell) for cell in cells)
     return out.getvalue()
 
@@ -102,7 +102,7 @@ def _process(holding: Holding, gpu: Gpu, now: float) -> ProcessRow:
 def _group_row(members: Sequence[ProcessRow]) -> tuple[str, ...]:
     processes = [row.process for row in members if row.process is not None]
     held, predicted = together(members)
-    commands = dict.fromkeys(printable(process.command or process.name or UNKNOWN) for process in processes)
+    commands = dict.fromkeys(printable(process.command_or_name or UNKNOWN) for process in processes)
     first, *others = commands
     return (
         format_gib(held),

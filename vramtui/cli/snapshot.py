@@ -74,12 +74,11 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
         SystemExit: some host does not answer.
     """
     from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not  # noqa: PLC0415 - as below
-    from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - as below
-    from vramtui.monitor.session import of_command  # noqa: PLC0415 - as below
+    from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - as below
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as below
 
     library, failures = PresetLibrary(), []
-    matcher = Matcher.of_candidates(library.candidates(), library.find, of_command)
+    matcher = matcher_of_library(library)
     watches = {name: HostWatch(opened, matcher, HOST_INTERVAL) for name, opened in hosts.items()}
     try:
         for name, one in watches.items():
@@ -100,11 +99,11 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
 
 def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) -> list[Path]:
     from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as below
-    from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - as above
     from vramtui.monitor.derived_presets import DerivedPresets  # noqa: PLC0415 - as above
+    from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - as above
     from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
     from vramtui.monitor.probes import no_jobs  # noqa: PLC0415 - as below
-    from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
+    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     opened = open_source(demo=demo, replay=replay)
@@ -117,7 +116,7 @@ def _save(formats: list[str], folder: Path, *, demo: bool, replay: Path | None) 
             probes.wait()
         is_real = not opened.banner and opened.recording is None
         session = MonitorSession(jobs=jobs, derived=DerivedPresets(wait=True) if is_real else None)
-        session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
+        session.match_by(matcher_of_library(library))
         with closing(ReadQueue(opened.source, 1.0)) as reads:
             session.ingest(reads.sample(say_overdue))
         seen = session.snapshot()

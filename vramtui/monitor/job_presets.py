@@ -1,14 +1,18 @@
-"""The presets that `vramtui run --preset` was given: its jobs tell of them, and who watches matches them so."""
+"""Which preset a job runs: the one that `vramtui run --preset` was given, of which the job tells, or the one that its
+command line matches, with the values of that line.
+"""
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
 
 if TYPE_CHECKING:
     from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.presets import PresetLibrary
 
 
 def from_library(name: str) -> PresetFile:
@@ -20,6 +24,23 @@ def from_library(name: str) -> PresetFile:
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - not needed for the first paint
 
     return PresetLibrary().get(name)
+
+
+def matcher_of(presets: Iterable[PresetFile]) -> Matcher:
+    """One that knows presets that are read already."""
+    return Matcher(presets, _of_command)
+
+
+def matcher_of_library(library: "PresetLibrary") -> Matcher:
+    """One that reads a preset when a process is found that runs it."""
+    return Matcher.of_candidates(library.candidates(), library.find, _of_command)
+
+
+def _of_command(found: PresetFile, command: str) -> PresetFile:
+    """`found` with the values that a job's command line says, which a Matcher puts in."""
+    from vramtui.presets.importers.command_values import with_command  # noqa: PLC0415 - not for the first paint
+
+    return with_command(found, command)
 
 
 class JobPresets:

@@ -9,7 +9,6 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.prediction import Prediction, prediction_of
 from vramtui.core.observation.alerts import Alert, AlertRules, Alerts
 from vramtui.core.observation.history import History, Peak
-from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot, device_of, estimates_of, take_snapshot
 from vramtui.core.schema.preset import PresetFile
@@ -18,7 +17,7 @@ from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
 from vramtui.monitor.job_memory import JobMemory, Past
 from vramtui.monitor.job_ooms import oom_alerts
-from vramtui.monitor.job_presets import JobPresets
+from vramtui.monitor.job_presets import JobPresets, matcher_of
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger
 from vramtui.monitor.recorder import RecordedTick
@@ -59,13 +58,6 @@ class ProcessMatcher(Protocol):
     def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
         """The preset of every process that has one; `by_hand` are choices that go before its own."""
         ...
-
-
-def of_command(found: PresetFile, command: str) -> PresetFile:
-    """`found` with the values that a job's command line says, which a Matcher puts in."""
-    from vramtui.presets.importers.command_values import with_command  # noqa: PLC0415 - not for the first paint
-
-    return with_command(found, command)
 
 
 class JobMatcher:
@@ -139,7 +131,7 @@ class MonitorSession:
         self.recorded_peaks: RecordedPeaks | None = None
         self.variants: dict[str, Workload] = {}
         self.new_alerts: tuple[Alert, ...] = ()
-        self._matcher: ProcessMatcher = Matcher(())
+        self._matcher: ProcessMatcher = matcher_of(())
         self._derived = derived
         self._past: Past | None = None
         self._job_presets = JobPresets()
@@ -216,12 +208,12 @@ class MonitorSession:
         for at, jobs in self._past.jobs() if self._past is not None else ():
             self.job_memory.take(at, jobs)
         self._past = None
-        self.match_by(Matcher(self.presets.values(), of_command))
+        self.match_by(matcher_of(self.presets.values()))
 
     def add_preset(self, found: PresetFile) -> None:
         """Know one more preset; it stands in for another of the same key."""
         self.presets[found.key] = found
-        self.match_by(Matcher(self.presets.values(), of_command))
+        self.match_by(matcher_of(self.presets.values()))
 
     def assign(self, key: ProcessKey, preset: str | None, *, automatic: bool = False) -> None:
         """Say which preset a process runs (None: none), or leave it to the presets' own `[match]` again."""

@@ -115,7 +115,7 @@ class SignalController:
 
     def copy_command(self) -> None:
         """The chosen process's whole command."""
-        self._copy("command", lambda process: process.command or process.name or "")
+        self._copy("command", lambda process: process.command_or_name or "")
 
     def _copy(self, what: str, of: Callable[[Process], str]) -> None:
         row = self._shared.state.view().chosen
@@ -162,7 +162,7 @@ def held_on(sample: Sample, process: Process) -> list[tuple[Gpu, int | None]]:
 
 def question(process: Process, held: list[tuple[Gpu, int | None]]) -> str:
     """Who it is, and what would be free without it."""
-    command = printable(process.command or process.name or "its command is not known")
+    command = printable(process.command_or_name or "its command is not known")
     if len(command) > LONGEST_COMMAND:
         command = command[:LONGEST_COMMAND] + "…"
     parts = [

@@ -117,7 +117,7 @@ def job_of(row: ProcessRow) -> str:
         return ""
     if process.rank is not None:
         return f"{process.user or ''} {process.rank.job} {process.rank.size}"
-    return f"{process.user or ''} {_RANK.sub('', process.command or process.name or str(process.pid))}"
+    return f"{process.user or ''} {_RANK.sub('', process.command_or_name or str(process.pid))}"
 
 
 def groups_of(
@@ -175,7 +175,7 @@ def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_ope
     elif by == "user":
         title = printable(first.process.user or UNKNOWN)
     else:
-        title = printable(first.process.command or first.process.name or "")
+        title = printable(first.process.command_or_name or "")
     ranks = job_words(members, "") if by == "job" else ""
     held, predicted = together(members)
     return ProcessRow(

@@ -42,7 +42,7 @@ def series(
     busy = session.history.utilization.get(chosen.gpu.uuid)
     who = "pod" if track.process.pid < 0 else f"pid {track.process.pid}"
     return Series(
-        title=f"{who} · {printable(track.process.command or track.process.name or '')}",
+        title=f"{who} · {printable(track.process.command_or_name or '')}",
         times=track.times[seen],
         values=track.values[seen],
         start=start,

@@ -25,7 +25,7 @@ def _pid(row: ProcessRow, value: str) -> bool:
 
 
 def _command(row: ProcessRow, value: str) -> bool:
-    return row.process is not None and value in (row.process.command or row.process.name or "").lower()
+    return row.process is not None and value in (row.process.command_or_name or "").lower()
 
 
 FORMS: dict[str, Callable[[ProcessRow, str], bool]] = {
@@ -81,5 +81,5 @@ def doubt(wanted: str) -> str:
 def _searched(row: ProcessRow) -> str:
     parts = [row.gpu.name, row.kind, row.preset or ""]
     if row.process is not None:
-        parts += [str(row.process.pid), row.process.user or "", row.process.command or row.process.name or ""]
+        parts += [str(row.process.pid), row.process.user or "", row.process.command_or_name or ""]
     return " ".join(parts).lower()

@@ -171,7 +171,7 @@ SORT_KEYS: dict[SortColumn, Callable[[ProcessRow], Any]] = {
     "host": _fact("host_memory"),
     "time": lambda row: row.minutes,
     "job": lambda row: job_id(row.process) if row.process is not None else None,
-    "command": lambda row: (row.process.command or row.process.name) if row.process is not None else None,
+    "command": lambda row: row.process.command_or_name if row.process is not None else None,
 }
 
 

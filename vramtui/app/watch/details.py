@@ -105,7 +105,7 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
     """What there is to say about a process; `taken_at` in seconds since the epoch."""
     started = process.started_at
     facts = [
-        ("command", process.command or process.name or why(process, "command")),
+        ("command", process.command_or_name or why(process, "command")),
         ("user", process.user or why(process, "user")),
         ("state", f"{process.state}, type {process.type}" if row.gone_at is None else "exited"),
         ("memory now", format_bytes(row.now, 2) if row.now is not None else _unknown(row, process)),

@@ -231,7 +231,7 @@ def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
         text = printable(row.note) if row.kind in ("note", "group") else _remainder(row)
         return (_aged(row) + text, palette.ink("warning", on) if worth_a_row(row) else None)
     state = "(exited) " if row.kind == "exited" else _STATES.get(process.state, "")
-    return (_aged(row) + state + printable(process.command or process.name or ""), None)
+    return (_aged(row) + state + printable(process.command_or_name or ""), None)
 
 
 def _remainder(row: ProcessRow) -> str:

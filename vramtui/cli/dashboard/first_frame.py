@@ -130,7 +130,7 @@ def _gpu_line(gpu: Gpu) -> str:
 
 def _process_line(gpu: Gpu, process: Process) -> str:
     held = "N/A" if process.used_memory is None else format_gib(process.used_memory)
-    command = printable(process.command or process.name or UNKNOWN)
+    command = printable(process.command_or_name or UNKNOWN)
     return f" {process.pid:>7} {gpu.index:>4} {printable(process.user or UNKNOWN):<6} {held:>7} {command}"
 
 

@@ -118,13 +118,12 @@ def _export(
 
 
 def _session(opened: "OpenedSource") -> "MonitorSession":
-    from vramtui.core.observation.matching import Matcher  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.monitor.session import MonitorSession, of_command  # noqa: PLC0415 - as above
+    from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.monitor.session import MonitorSession  # noqa: PLC0415 - as above
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
-    library = PresetLibrary()
     session = MonitorSession(jobs=opened.jobs or tuple)
-    session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
+    session.match_by(matcher_of_library(PresetLibrary()))
     return session
 
 

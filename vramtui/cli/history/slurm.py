@@ -12,10 +12,10 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.devices import Device, card
-from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample
 from vramtui.core.runs.run import Ending, Run
-from vramtui.monitor.session import MonitorSession, of_command
+from vramtui.monitor.job_presets import matcher_of_library
+from vramtui.monitor.session import MonitorSession
 from vramtui.presets import PresetLibrary
 from vramtui.sources.slurm.accounting import SEPARATOR, SlurmStep, known_fields, read_steps
 from vramtui.sources.slurm.live import run_slurm
@@ -76,7 +76,7 @@ def runs_of(steps: Iterable[SlurmStep], preset: str, usual: Device | None) -> tu
     """The runs that can be scored, and why how many others cannot."""
     library = PresetLibrary()
     session = MonitorSession()
-    session.match_by(Matcher.of_candidates(library.candidates(), library.find, of_command))
+    session.match_by(matcher_of_library(library))
     runs: list[Run] = []
     reasons: Counter[str] = Counter()
     for step in steps:

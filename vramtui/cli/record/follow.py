@@ -87,11 +87,11 @@ def recording_session(opened: OpenedSource, targets: "FastTargets", probes: "Pro
 
 def preset_matchers() -> Callable[[], Matcher]:
     """Reads every preset, and gives one matcher after another that knows them."""
-    from vramtui.monitor.session import of_command  # noqa: PLC0415 - on a thread, which nobody waits for
+    from vramtui.monitor.job_presets import matcher_of  # noqa: PLC0415 - on a thread, which nobody waits for
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as above
 
     presets = PresetLibrary().all()
-    return lambda: Matcher(presets, of_command)
+    return lambda: matcher_of(presets)
 
 
 def _read_presets(matchers: "queue.SimpleQueue[Matcher]") -> None:

@@ -13,8 +13,7 @@ from vramtui.cli.ps import CLEAR_SCREEN, Selection, print_tables
 from vramtui.cli.ps_selection import csv_of
 from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.matching import Matcher
-from vramtui.monitor.session import of_command
+from vramtui.monitor.job_presets import matcher_of_library
 from vramtui.presets import PresetLibrary
 from vramtui.records.export.ps_json import ps_document
 
@@ -32,8 +31,7 @@ def show_hosts(
     Raises:
         SystemExit: some host does not answer (not with `watch`).
     """
-    library = PresetLibrary()
-    matcher = Matcher.of_candidates(library.candidates(), library.find, of_command)
+    matcher = matcher_of_library(PresetLibrary())
     watches = {name: HostWatch(opened, matcher, interval) for name, opened in hosts.items()}
     try:
         seconds = FIRST

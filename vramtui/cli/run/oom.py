@@ -72,7 +72,7 @@ def _report_of(failure: Failure, one: RankResult, others: tuple[Process, ...]) -
 
 
 def _other(process: Process) -> str:
-    name = printable(process.command or process.name or "?")[:60]
+    name = printable(process.command_or_name or "?")[:60]
     return f"{format_bytes(process.used_memory, 2)}  pid {process.pid} {printable(process.user or '?')} {name}"
 
 

@@ -137,7 +137,7 @@ def _texts(gpu: Gpu, process: Process) -> _Texts:
     """What the rules are searched in, and that in lower case where it is ASCII. A hostile command line is bounded
     before a pattern runs over it.
     """
-    texts = ((process.command or process.name or "")[:SEARCHED], process.user or "", gpu.name)
+    texts = ((process.command_or_name or "")[:SEARCHED], process.user or "", gpu.name)
     return tuple((text, text.lower() if text.isascii() else None) for text in texts)
 
 

@@ -89,6 +89,11 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     sm_percent: Count | None = None
     container: str | None = None
 
+    @property
+    def command_or_name(self) -> str | None:
+        """What tells people which process it is: untrusted text; None where neither could be read."""
+        return self.command or self.name
+
 
 GpuState = Literal["ok", "lost", "failed"]
 NVIDIA = "NVIDIA"  # the vendor, where none is told

@@ -107,7 +107,7 @@ def rank_readings(sample: Sample, peak_of: PeakOf, predicted_of: PeakOf) -> tupl
                     gpu_uuid=gpu.uuid,
                     pid=process.pid,
                     user=process.user,
-                    command=process.command or process.name,
+                    command=process.command_or_name,
                     used=process.used_memory,
                     peak=peak_of(key),
                     predicted=predicted_of(key),

@@ -93,7 +93,7 @@ class RunTracker:
             gpu_uuid=key.gpu_uuid,
             gpu_name=entry.gpu.name,
             pid=key.pid,
-            command=process.command or process.name or "",
+            command=process.command_or_name or "",
             started_at=started_at,
             ended_at=track.gone_at,
             seen_until=track.last_seen,

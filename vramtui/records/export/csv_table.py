@@ -102,7 +102,7 @@ def _process_rows(holding: Holding) -> Iterator[Cells]:
         "pid": process.pid,
         "type": process.type,
         "user": process.user,
-        "command": process.command or process.name,
+        "command": process.command_or_name,
         "state": process.state,
         "preset": holding.preset,
         "method": comparison.method if comparison else None,

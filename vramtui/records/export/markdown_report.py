@@ -115,7 +115,7 @@ def _process_row(holding: Holding) -> tuple[str, ...]:
         format_bytes(comparison.predicted if comparison else None),
         format_percent(comparison.fraction if comparison else None),
         code(holding.preset),
-        code(process.command or process.name),
+        code(process.command_or_name),
     )
 
 

@@ -94,7 +94,7 @@ def _process_row(holding: Holding) -> tuple[str, ...]:
         size(comparison.predicted if comparison else None, GIB),
         format_percent(comparison.fraction if comparison else None),
         text(holding.preset),
-        tag("code", text(process.command or process.name)),
+        tag("code", text(process.command_or_name)),
     )
 
 
