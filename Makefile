@@ -13,7 +13,7 @@ help: ## Show what can be made
 
 # Three workers on two cores: a third of the time a test waits for a clock or another process.
 test: $(VENV)/.installed-dev check ## All checks and all tests (about 18 minutes on two cores)
-	$(BIN)/pytest -q -n 3 --dist loadfile
+	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no torch (at most 90 seconds on two cores)
 	$(BIN)/pytest -q -n 2 --dist loadfile --fast

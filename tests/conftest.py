@@ -26,6 +26,23 @@ LEFT_OUT = ("pty", "slow", "torch")
 INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program as pip installed it
 SCREENS = INSTALLED.with_name("app")
 CASES = 3  # of each test, in the fast tier
+# Over 40 s each: begun last, one of them would run alone at the end (`make test` keeps this order).
+LONGEST = (
+    "test_plugin.py",
+    "test_jobs.py",
+    "test_screenshots.py",
+    "test_plan.py",
+    "test_every_screen.py",
+    "test_trace_command.py",
+    "test_workloads.py",
+    "test_scripts.py",
+    "test_editor.py",
+    "test_history_screen.py",
+    "test_dashboard.py",
+    "test_plan_changes.py",
+    "test_keys.py",
+    "test_golden_runs.py",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -59,6 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.pty)
         if not has_torch and item.get_closest_marker("torch"):
             item.add_marker(pytest.mark.skip(reason=TORCH_MISSING))
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
     if config.getoption("--fast"):
         kept = set(_fast(items))
         config.hook.pytest_deselected(items=[item for item in items if item not in kept])

@@ -12,7 +12,6 @@ from benchmarks.decoders import CASES
 from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.workload import Lora
 from vramtui.estimators.analytic import ANALYTIC
 
 RECORDS: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[2] / "golden" / "decoders.json").read_text())
@@ -99,7 +98,6 @@ def test_lion_and_the_loss_in_chunks(name: str, most: float) -> None:
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"lora": Lora(rank=8, target_modules=("q_proj",)), "quantization": "nf4"}, "run.quantization = 'nf4'"),
         ({"cross_entropy": "fused"}, "run.cross_entropy = 'fused'"),
         ({"checkpointing": "selective"}, "run.checkpointing = 'selective'"),
         ({"optimizer": "adamw_8bit"}, "run.optimizer = 'adamw_8bit'"),

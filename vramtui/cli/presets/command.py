@@ -120,14 +120,15 @@ def _try_out(preset: Preset) -> None:
     import msgspec  # noqa: PLC0415 - as above
 
     from vramtui.core.estimate.devices import DEFAULT_CARD, card  # noqa: PLC0415 - as above
-    from vramtui.core.schema.decoder_models import HuggingFaceModel, TorchModel  # noqa: PLC0415 - as above
+    from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel  # noqa: PLC0415 - as above
     from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as above
 
     if isinstance(preset.model, (HuggingFaceModel, TorchModel)):
         return  # known only by running it, which nobody has asked for
 
     boundless = msgspec.structs.replace(card(DEFAULT_CARD), total_memory=1 << 50)
-    estimates_by(None, preset.workload, boundless)
+    # A rule's preset goes by its rule; all that can be wrong of others is found without simulating the allocator.
+    estimates_by(None if isinstance(preset.model, RuleModel) else "analytic", preset.workload, boundless)
 
 
 def _entry(found: PresetFile) -> dict[str, object]:

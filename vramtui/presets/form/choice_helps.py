@@ -101,7 +101,12 @@ CHOICE_HELPS: Mapping[str, Mapping[str, str]] = {
         "static": "allocated for the whole length at once",
     },
     "quantization": _QUANTIZED,
-    "engine": {"vllm": "takes a share of the card", "llama.cpp": "takes what model and context need"},
+    "engine": {
+        "vllm": "takes a share of the card",
+        "llama.cpp": "takes what model and context need",
+        "sglang": "weights and pool take a share of the card",
+        "tensorrt-llm": "the pool takes a share of what is free",
+    },
     "strategy": {
         "ddp": "every GPU holds everything; gradients are averaged",
         "zero": "DeepSpeed: shares what zero_stage says",
