@@ -1,7 +1,7 @@
 """Make the pictures of the documentation from the demo: `make screenshots`.
 
-SVGs come from the program itself; Chromium, where it is installed, turns them into PNGs. `--check` makes nothing and
-ends with 1 where a picture is not what the program would draw now.
+SVGs come from the program itself; Chromium, where it is installed, turns them into PNGs. `--check [NAME...]` makes
+nothing and ends with 1 where a picture, or one of those named, is not what the program would draw now.
 """
 
 import os
@@ -140,7 +140,10 @@ def main() -> None:
     """Make every picture, or say which are older than the program."""
     studio, older = Studio(), []
     check = "--check" in sys.argv[1:]
+    named = set(sys.argv[1:]) - {"--check"} or {*(shot.stem for shot in SHOTS), "tour"}
     for shot in SHOTS:
+        if shot.stem not in named:
+            continue
         svg = HERE / f"{shot.stem}.svg"
         drawn = studio.draw(shot)
         if not check:
@@ -149,8 +152,10 @@ def main() -> None:
             print(svg.stem)
         elif not svg.exists() or svg.read_text() != drawn:
             older.append(shot.stem)
-    path, tour = HERE / "tour.svg", studio.tour()
-    if not check:
+    path, tour = HERE / "tour.svg", studio.tour() if "tour" in named else ""
+    if not tour:
+        pass
+    elif not check:
         path.write_text(tour)
         print(f"tour: {len(tour) // 1000} KB")
     elif not path.exists() or path.read_text() != tour:

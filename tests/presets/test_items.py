@@ -339,7 +339,7 @@ def test_what_was_put_in_and_taken_out_again_leaves_no_trace(path: Any) -> None:
             continue
         draft = Draft.new(text, path.stem)
         last = len(field.items) - 2
-        for number in sorted({0, 1, last // 2, last} & set(range(last + 1))):  # of a list with each layer's kind, some
+        for number in sorted({0, last} & set(range(last + 1))):  # of a list with each layer's kind, some
             draft.edits.unset(draft.edits.add_item(f"{field.key}[{number}]"))
             assert draft.text == text
             there = draft.edits.move_item(f"{field.key}[{number}]", 1)
