@@ -141,25 +141,19 @@ def main() -> None:
     studio, older = Studio(), []
     check = "--check" in sys.argv[1:]
     named = set(sys.argv[1:]) - {"--check"} or {*(shot.stem for shot in SHOTS), "tour"}
-    for shot in SHOTS:
-        if shot.stem not in named:
+    drawings = {shot.stem: partial(studio.draw, shot) for shot in SHOTS} | {"tour": studio.tour}
+    for stem, draw in drawings.items():
+        if stem not in named:
             continue
-        svg = HERE / f"{shot.stem}.svg"
-        drawn = studio.draw(shot)
-        if not check:
-            svg.write_text(drawn)
-            to_png(svg)
-            print(svg.stem)
-        elif not svg.exists() or svg.read_text() != drawn:
-            older.append(shot.stem)
-    path, tour = HERE / "tour.svg", studio.tour() if "tour" in named else ""
-    if not tour:
-        pass
-    elif not check:
-        path.write_text(tour)
-        print(f"tour: {len(tour) // 1000} KB")
-    elif not path.exists() or path.read_text() != tour:
-        older.append("tour")
+        svg, drawn = HERE / f"{stem}.svg", draw()
+        if check:
+            if not svg.exists() or svg.read_text() != drawn:
+                older.append(stem)
+            continue
+        svg.write_text(drawn)
+        if stem != "tour":
+            to_png(svg)  # which holds no moving picture
+        print(f"{stem}: {len(drawn) // 1000} KB")
     if older:
         sys.exit(f"older than the program: {', '.join(older)}; `make screenshots` makes them anew")
 

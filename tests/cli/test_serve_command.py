@@ -210,6 +210,12 @@ def test_the_network_is_for_tls() -> None:
     assert command._place("[::1]:80", "", None, None).address == "::1"
 
 
+def test_a_token_of_bytes_that_are_no_text_is_a_wrong_one() -> None:
+    access = Access((), 80)
+    assert not access.is_token("\udcff" * 43)
+    assert not access.is_session("ä" * 43)
+
+
 def test_names_are_compared_whole_and_ports_may_be_forwarded() -> None:
     access = Access(("gpu01.example",), 80)
     for host in ("localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]:9", "gpu01.example:443"):

@@ -11,7 +11,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import InferRun, ServeRun
 from vramtui.presets.importers.derived import derive
 from vramtui.presets.library import PresetLibrary
-from vramtui.presets.model_stores.hub_ids import _known
+from vramtui.presets.model_stores.hub_ids import names_on_hub
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def nothing_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_name_is_the_model_of_its_preset() -> None:
     library = PresetLibrary()
-    known = _known()
+    known = names_on_hub()
     assert len(known) > 100
     assert all(re.fullmatch(r"[\w.-]+/[\w.-]+", name) for name, _ in known.values())
     for key, name in {key: name for name, key in known.values()}.items():

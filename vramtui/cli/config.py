@@ -8,7 +8,7 @@ import typer
 
 from vramtui.cli.common.console import print_json
 from vramtui.cli.common.exit_codes import BAD_INPUT, exit_on_user_error
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.schema.settings import CONFIG
 
 config = typer.Typer(no_args_is_help=True, help="Show, check and edit the settings.")
@@ -67,7 +67,7 @@ def edit() -> None:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_new(path, EXAMPLE.encode())
             except OSError as error:
-                raise UserError(f"{path} cannot be created: {(error.strerror or str(error)).lower()}") from None
+                raise UserError(f"{path} cannot be created: {os_reason(error)}") from None
         run_editor(path)
         check()
 

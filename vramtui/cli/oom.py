@@ -45,7 +45,7 @@ def oom(
 
 
 def _text(log: Path | None) -> str:
-    from vramtui.core.base.errors import UserError  # noqa: PLC0415 - as above
+    from vramtui.core.base.errors import UserError, os_reason  # noqa: PLC0415 - as above
 
     if log is None:
         if sys.stdin.isatty():
@@ -56,7 +56,7 @@ def _text(log: Path | None) -> str:
             file.seek(max(log.stat().st_size - MOST, 0))
             return file.read().decode("utf-8", "replace")
     except OSError as error:
-        raise UserError(f"{log} cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise UserError(f"{log} cannot be read: {os_reason(error)}") from None
 
 
 def _plan(found: "PresetFile", report: "OomReport", gpu: str | None) -> "Plan":

@@ -103,12 +103,12 @@ class PresetLibrary:
         from vramtui.presets.model_stores.hub_ids import known_on_hub  # noqa: PLC0415 - as in `_preset`
 
         name, key = known_on_hub(name)
-        path = next((path for path in preset_files(self._bundled) if path.stem == key), None)
-        if path is None:
+        if key is None:
             return None
         from vramtui.presets.model_files.as_preset import preset_of_known  # noqa: PLC0415 - as above
 
-        described = PresetFile(key=path.stem, path=str(path), bundled=True, preset=_preset(path))
+        path = next(path for path in preset_files(self._bundled) if path.stem == key)
+        described = PresetFile(key=key, path=str(path), bundled=True, preset=_preset(path))
         address = f"https://huggingface.co/{name}"
         return PresetFile(key=name, path=address, bundled=False, preset=preset_of_known(name, described))
 

@@ -133,7 +133,7 @@ def exited_rows(sample: Sample, history: History) -> list[ProcessRow]:
 
 
 def as_shown(count: int) -> int:
-    """Tenths of a GiB, as sizes are shown: rows that show the same keep their places while bytes come and go."""
+    """Tenths of a GiB, as sizes are shown: rows that show the same size keep their order while their bytes change."""
     return round(10 * count / GIB)
 
 

@@ -1,8 +1,9 @@
 """Exit codes, and how an error that is meant for a person leaves the program."""
 
 import errno
+import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -38,6 +39,12 @@ def exit_by(fits: "Iterable[Fit]") -> None:
     for fit in found:
         if fit.verdict == "tight":
             sys.stderr.write(f"vramtui: tight: {fit.sentence}\n")
+
+
+def on_end_signals(end: Callable[[], None]) -> None:
+    """Call `end` for Ctrl-C, a request to end, and a terminal that is closed, instead of what they do by default."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: end())
 
 
 @contextmanager

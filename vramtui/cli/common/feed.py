@@ -4,7 +4,7 @@ import os
 import sys
 from pathlib import Path
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 
 STANDARD_INPUT = "-"
@@ -20,7 +20,7 @@ def open_descriptor(feed: str) -> int:
         try:
             return os.open(Path(feed), os.O_RDONLY)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
+            why = os_reason(error)
             raise UserError(f"--feed: {printable(feed)} cannot be read: {why}") from None
     if sys.stdin is None or sys.stdin.isatty():
         raise UserError("--feed - reads standard input, which is the terminal; try `ssh HOST vramtui stream | …`")

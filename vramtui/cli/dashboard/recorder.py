@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.history import Peak
@@ -71,7 +71,7 @@ class FileRecorder:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            reason = printable(error.strerror or str(error)).lower()
+            reason = os_reason(error)
             raise UserError(
                 f"the folder for recordings, {printable(str(self._folder))}, cannot be used: {reason}"
             ) from None

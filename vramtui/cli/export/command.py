@@ -1,18 +1,16 @@
 """`vramtui export`: for Prometheus, as an endpoint or a file for node-exporter."""
 
-import signal
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from vramtui.cli.common.exit_codes import exit_on_user_error
-from vramtui.core.base.errors import SourceFailed, UserError
+from vramtui.cli.common.exit_codes import exit_on_user_error, on_end_signals
+from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 
 if TYPE_CHECKING:
     from vramtui.cli.common.open_source import OpenedSource
@@ -102,13 +100,11 @@ def _export(
     opened = open_source(demo=demo, replay=None)
     with closing(ReadQueue(opened.source, interval)) as reads:
 
-        def end(number: int, frame: FrameType | None) -> None:
-            del number, frame
+        def end() -> None:
             over.set()
             reads.wake()
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, end)
+        on_end_signals(end)
         session = _session(opened)
         while not over.is_set():
             _put(reads, session, collector, interval, per_process=per_process)
@@ -159,7 +155,7 @@ def _file_of(path: Path, collector: "SampleCollector") -> Callable[[], None]:
         try:
             write_to_textfile(str(path), registry)
         except OSError as error:
-            raise UserError(f"{path} cannot be written: {(error.strerror or str(error)).lower()}") from None
+            raise UserError(f"{path} cannot be written: {os_reason(error)}") from None
 
     return write
 
@@ -191,7 +187,7 @@ def _serve(listen: str, tls: Tls, collector: "SampleCollector") -> Callable[[], 
             client_auth_required=tls.client_ca is not None,
         )
     except OSError as error:
-        raise UserError(f"--listen {listen}: {(error.strerror or str(error)).lower()}") from None
+        raise UserError(f"--listen {listen}: {os_reason(error)}") from None
     scheme = "http" if tls.certificate is None else "https"
     sys.stderr.write(f"vramtui: metrics at {scheme}://{address}:{server.server_port}/metrics\n")
     return lambda: None

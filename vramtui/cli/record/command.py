@@ -1,6 +1,5 @@
 """`vramtui record`: what this machine's GPUs do, into a file, without a screen."""
 
-import signal
 import sys
 import time
 from contextlib import closing
@@ -9,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.exit_codes import exit_on_user_error, on_end_signals
 from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.cli.remote.hosts import Elsewhere, HostOption, PrometheusOption, SlurmOption, TokenOption, open_hosts
@@ -69,9 +68,7 @@ def _record(opened: OpenedSource, targets: "FastTargets", file: Path, interval: 
         session = recording_session(opened, targets, probes)
         writer = open_writer(file, interval, first)
         follower = Follower(reads, session, writer, progress)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            # Nothing is broken off: a line that is being written is written whole.
-            signal.signal(number, follower.end)
+        on_end_signals(follower.end)  # nothing is broken off: a line that is being written is written whole
         try:
             follower.follow(first, duration)
         finally:

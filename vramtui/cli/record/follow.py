@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import FrameType
 from typing import TYPE_CHECKING, Protocol
 
 from vramtui.cli.common.open_source import OpenedSource
@@ -148,9 +147,8 @@ class Follower:
                 self._session.rest()
                 self._report.trouble(OVERDUE)
 
-    def end(self, number: int, frame: FrameType | None) -> None:
-        """A signal asked for the end: whoever waits for what comes next waits no more."""
-        del number, frame
+    def end(self) -> None:
+        """Take no more: whoever waits for what comes next waits no longer."""
         self._is_over = True
         self._reads.wake()
 

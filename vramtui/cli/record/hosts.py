@@ -1,14 +1,13 @@
-"""`vramtui record --host …` for several hosts: a file for each, beside one another."""
+"""`vramtui record --host …` for several hosts: a file for each, at once."""
 
-import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
-from types import FrameType
 
+from vramtui.cli.common.exit_codes import on_end_signals
 from vramtui.cli.common.open_source import OpenedSource
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.record.command import open_writer
@@ -83,7 +82,7 @@ class HostRecorder(threading.Thread):
         """End the recording."""
         self._is_over = True
         if self._follower is not None:
-            self._follower.end(0, None)
+            self._follower.end()
         self._reads.wake()
 
     def took(self) -> None:
@@ -124,13 +123,11 @@ def record_hosts(hosts: Mapping[str, OpenedSource], file: Path, interval: float,
     if taken is not None:
         raise UserError(f"{taken} exists already; a recording never overwrites")
 
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
+    def end() -> None:
         for one in recorders.values():
             one.finish()
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
+    on_end_signals(end)
     for one in recorders.values():
         one.start()
     for one in recorders.values():

@@ -1,16 +1,14 @@
 """`vramtui stream`: what `record` writes, to standard output, for a program that reads along."""
 
 import os
-import signal
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import closing
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vramtui.cli.common.exit_codes import exit_on_user_error
+from vramtui.cli.common.exit_codes import exit_on_user_error, on_end_signals
 from vramtui.cli.record.follow import OVERDUE, Follower, fast_targets, recording_session
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.readings import Sample
@@ -55,14 +53,12 @@ def _stream(targets: "FastTargets", interval: float, duration: float, *, demo: b
     report = _StandardError()
     with closing(ReadQueue(opened.source, interval)) as reads, closing(ProbeClient("stream")) as probes:
 
-        def end(number: int, frame: FrameType | None) -> None:
+        def end() -> None:
             # A pipe that nobody empties would hold up a gentler end; a reader leaves a cut line out.
-            del number, frame
             probes.vanish()
             os._exit(0)
 
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, end)
+        on_end_signals(end)
         first = reads.sample(lambda: report.trouble(OVERDUE))
         session = recording_session(opened, targets, probes)
         header = RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))

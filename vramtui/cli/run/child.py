@@ -5,6 +5,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from vramtui.core.base.errors import os_reason
 from vramtui.core.base.text import printable
 
 NOT_FOUND = 127
@@ -59,7 +60,7 @@ class Child:
             self.pid = os.posix_spawnp(command[0], list(command), environment, setsigmask=mask, setsigdef=_RESTORED)
         except OSError as error:
             code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
-            raise NotStarted(code, f"{printable(command[0])}: {(error.strerror or str(error)).lower()}") from None
+            raise NotStarted(code, f"{printable(command[0])}: {os_reason(error)}") from None
 
     def wait(self) -> int:
         """Pass signals on until it ends. Its exit code, or 128 and the number of the signal that killed it."""

@@ -67,4 +67,6 @@ class Access:
 
 
 def _same(said: str | None, wanted: str) -> bool:
-    return bool(said) and len(said or "") <= LONGEST and secrets.compare_digest((said or "").encode(), wanted.encode())
+    if not said or len(said) > LONGEST:
+        return False
+    return secrets.compare_digest(said.encode(errors="replace"), wanted.encode())  # a header may hold any byte

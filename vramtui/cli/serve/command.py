@@ -6,7 +6,6 @@ import socket
 import sys
 import threading
 from contextlib import closing
-from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -14,7 +13,7 @@ import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.export.command import address_of
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, os_reason
 
 if TYPE_CHECKING:
     import ssl
@@ -71,22 +70,17 @@ def serve(
 
 
 def _place(listen: str, name: str, certificate: Path | None, key: Path | None) -> Place:
+    from vramtui.sources.prometheus.client import is_loopback  # noqa: PLC0415 - `--help` would wait for it
+
     address, port = address_of(listen)
     if (certificate is None) != (key is None):
         raise UserError("TLS needs both --certificate and --key")
-    if certificate is None and not _is_loopback(address):
+    if certificate is None and not is_loopback(address):
         raise UserError(
             f"--listen {listen} is seen by others, who could read the token: give --certificate and --key as well, or"
             " stay on loopback and forward the port with `ssh -L`"
         )
     return Place(address, port, name, certificate, key)
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 def _serve(place: Place, tabs: int, interval: float, feed: str | None, *, demo: bool) -> None:
@@ -112,7 +106,7 @@ def _serve(place: Place, tabs: int, interval: float, feed: str | None, *, demo: 
         try:
             asyncio.run(_run(place, broadcast, tabs))
         finally:
-            follower.end(0, None)
+            follower.end()
             collector.join(1.0)
             session.close()
 
@@ -129,7 +123,7 @@ async def _run(place: Place, broadcast: "Broadcast", tabs: int) -> None:
             (place.address, place.port), family=socket.AF_INET6 if ":" in place.address else socket.AF_INET
         )
     except OSError as error:
-        raise UserError(f"--listen {place.address}:{place.port}: {(error.strerror or str(error)).lower()}") from None
+        raise UserError(f"--listen {place.address}:{place.port}: {os_reason(error)}") from None
     port, scheme = listener.getsockname()[1], "http" if tls is None else "https"
     access = Access((place.name, place.address), port)
     server = TabServer(access, broadcast.add_reader, tabs, scheme)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable
 
+from vramtui.core.base.text import printable
+
 
 class UserError(Exception):
     """Input that a person can mend: a preset, an option, a recording. Exit code 2."""
@@ -24,6 +26,11 @@ class SourceFailed(Exception):
     def sentence(self) -> str:
         """What failed, and what to do next."""
         return " ".join(filter(None, (self.message, self.hint)))
+
+
+def os_reason(error: OSError) -> str:
+    """Why the system refused, to stand behind a colon: `no such file or directory`."""
+    return printable(error.strerror or str(error)).lower()
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -14,10 +14,11 @@ def known_on_hub(name: str) -> tuple[str, str | None]:
         name: `owner/name`, in letters of either case, or its address on huggingface.co.
     """
     plain = URL.sub("", name).rstrip("/")
-    return _known().get(plain.lower(), (plain, None))
+    return names_on_hub().get(plain.lower(), (plain, None))
 
 
 @lru_cache(1)
-def _known() -> dict[str, tuple[str, str]]:
+def names_on_hub() -> dict[str, tuple[str, str]]:
+    """By the name in lower case: the name as the Hub writes it, and the key of the bundled preset."""
     text = files("vramtui.presets.model_stores").joinpath("hub_ids.toml").read_text(encoding="utf-8")
     return {name.lower(): (name, key) for key, names in toml.loads(text).items() for name in names}

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.compatibility import NewerFormat
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, os_reason
 from vramtui.core.base.text import printable
 from vramtui.records.recording.decoder import RecordingDecoder, WrongTime
 from vramtui.records.recording.lines import FileLine, LineTooLong, read_lines
@@ -46,7 +46,7 @@ class RecordingReader:
                     if not last % TOLD_EVERY:
                         yield min(1.0, file.tell() / size)
         except OSError as error:
-            raise UserError(f"{name} cannot be read: {printable(error.strerror or str(error)).lower()}") from None
+            raise UserError(f"{name} cannot be read: {os_reason(error)}") from None
         except LineTooLong as error:
             raise UserError(f"{name}, line {error.args[0]}: longer than any sample; is this a recording?") from None
         except zlib.error:

@@ -60,7 +60,7 @@ class PrometheusClient:
             raise UserError(f"--prometheus takes an address like http://localhost:9090, not {printable(url)!r}")
         if parts.username or parts.password or parts.query:
             raise UserError("--prometheus: a password or query does not belong into the address; see --token-file")
-        if token_file is not None and parts.scheme == "http" and not _is_loopback(parts.hostname):
+        if token_file is not None and parts.scheme == "http" and not is_loopback(parts.hostname):
             raise UserError("--token-file: a token goes over https or to this machine only, and this is http")
         self.title = parts.netloc
         self._base = url.rstrip("/")
@@ -132,7 +132,8 @@ class PrometheusClient:
         return SourceFailed(f"{self.title}: {printable(said)[:200] or f'status {code}'}.", "Is the address right?")
 
 
-def _is_loopback(name: str) -> bool:
+def is_loopback(name: str) -> bool:
+    """Whether a name or address is this machine's own."""
     try:
         return ip_address(name).is_loopback
     except ValueError:

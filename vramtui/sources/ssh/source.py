@@ -10,8 +10,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from vramtui.core.base.errors import SourceFailed, UserError
-from vramtui.core.base.text import printable
+from vramtui.core.base.errors import SourceFailed, UserError, os_reason
 from vramtui.core.base.units import format_duration
 from vramtui.core.observation.readings import Problem, Sample
 from vramtui.core.observation.source import silence_limit
@@ -121,7 +120,7 @@ class SshSource:
             )
         except OSError as error:
             opening.close()
-            return SourceFailed(f"ssh cannot be started: {printable(error.strerror or str(error)).lower()}.")
+            return SourceFailed(f"ssh cannot be started: {os_reason(error)}.")
         try:
             return _Conversation(self.host, process, FarLines(self._recording), self._interval).go(
                 program, self._deliver, opening.close
