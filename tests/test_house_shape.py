@@ -163,6 +163,15 @@ def test_a_public_class_name_means_one_thing() -> None:
     assert set(TWICE) - public == set()
 
 
+def test_mathematics_begins_with_its_shapes() -> None:
+    analytic = ROOT / "vramtui/estimators/analytic"
+    files = [path for folder in ("ops", "models") for path in (analytic / folder).glob("*.py")]
+    files = [path for path in files if path.name not in ("__init__.py", "registry.py")]
+    said = {path.name: ast.get_docstring(ast.parse(path.read_text())) or "" for path in files}
+    assert len(said) > 20
+    assert [name for name, doc in said.items() if "\nShapes: " not in doc] == []
+
+
 @pytest.mark.parametrize("words", [LARGE, SINGLE, TWICE, OF_ONE_KIND], ids=["large", "single", "twice", "one kind"])
 def test_every_exception_has_its_reason(words: dict[str, str]) -> None:
     assert all(len(reason) > 8 for reason in words.values())

@@ -1,4 +1,8 @@
-"""A decoder-only transformer as tapes: embeddings, one block, output layer and loss."""
+"""A decoder-only transformer as tapes: embeddings, one block, output layer and loss.
+
+Shapes: tokens (b, s), residual stream (b, s, h), MLP (b, s, f), last token (b, h), logits (b, s, v), in generate()
+(b, v); b batch, s tokens, h hidden, f width of the MLP, v vocabulary.
+"""
 
 from collections.abc import Callable
 

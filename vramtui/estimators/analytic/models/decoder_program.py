@@ -1,4 +1,7 @@
-"""A decoder-only transformer that is trained, as a program."""
+"""A decoder-only transformer that is trained, as a program.
+
+Shapes: token ids and labels (b, s), what stands between blocks (b, s, h); b batch, s tokens, h hidden.
+"""
 
 from itertools import pairwise
 

@@ -1,5 +1,9 @@
 """Encoders of text and images (BERT, ViT, CLIP's towers; Devlin et al. 2019, Dosovitskiy et al. 2021, Radford et al.
 2021) as transformers has them.
+
+Shapes: token ids (b, s) or pixels (b, c, i, i), residual stream (b, s, h) where an image has s = (i / p)² patches and
+perhaps a class token, queries, keys and values (b, n, s, h / n), MLP (b, s, f); b batch, c channels, i side of the
+image, p of a patch, n heads, f width of the MLP.
 """
 
 from vramtui.core.base.errors import UserError

@@ -1,5 +1,8 @@
 """Encoder-decoders (T5, Raffel et al. 2020; BART, Lewis et al. 2020; Whisper, Radford et al. 2022) as transformers has
 them.
+
+Shapes: source (b, s) and target (b, t) ids, or a spectrogram (b, mel bins, 2·s); streams (b, s, d) and (b, t, d),
+logits (b, t, v); b batch, d `d_model`, v vocabulary.
 """
 
 from math import prod

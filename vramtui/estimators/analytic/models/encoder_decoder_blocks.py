@@ -1,4 +1,9 @@
-"""The parts of an encoder-decoder's blocks on a tape: attention to itself or to the encoder, MLPs, norms."""
+"""The parts of an encoder-decoder's blocks on a tape: attention to itself or to the encoder, MLPs, norms.
+
+Shapes: x (b, t, d), what the encoder answered (b, s, d), queries (b, n, t, e), keys and values (b, n, s, e) across or
+(b, n, t, e) to itself, MLP (b, t, f), T5's positions (1, n, t, t); b batch, t and s tokens, n heads of width e,
+f that of the MLP.
+"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,8 @@
-"""Diffusion transformers with two streams (FLUX; Esser et al. 2024) as diffusers' FluxTransformer2DModel has them."""
+"""Diffusion transformers with two streams (FLUX; Esser et al. 2024) as diffusers' FluxTransformer2DModel has them.
+
+Shapes: latents (b, i, c), text (b, t, j), its pooled vector (b, p), steps (b, 256); both streams as one (b, i + t, h);
+b batch, i latents of an image, t words, h = heads times the width of one.
+"""
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device

@@ -1,6 +1,9 @@
 """FLUX's blocks on a tape: image and text side by side with weights of their own, then as one sequence.
 
 Both streams stand in one block of memory between the blocks, image and text one behind the other.
+
+Shapes: image (b, i, h), text (b, t, h), together (b, i + t, h), queries, keys and values (b, n, i + t, e), MLP
+(b, i + t, 4·h), what the step says of each norm (b, h); b batch, n heads of width e, h = n·e.
 """
 
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel

@@ -1,4 +1,8 @@
-"""Residual nets from a table of stages (He et al. 2015; the block as torchvision has it), as a program."""
+"""Residual nets from a table of stages (He et al. 2015; the block as torchvision has it), as a program.
+
+Shapes: images (b, 3, y, x), a stage's blocks (b, c, y / r, x / r), answer (b, classes); b batch, c channels of
+the stage, r how much smaller its image is.
+"""
 
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.layer_models import Act, Conv2d, ConvNetModel, Norm, Pool, Stage

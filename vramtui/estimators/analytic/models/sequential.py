@@ -1,4 +1,8 @@
-"""A model given as a list of layers, as a program."""
+"""A model given as a list of layers, as a program.
+
+Shapes: each layer gives those of the next, from `input_shape` on: (b, i) for linear layers, (b, c, y, x) for images,
+(b, s, h) for tokens; b batch.
+"""
 
 from math import prod
 

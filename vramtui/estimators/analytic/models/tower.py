@@ -2,6 +2,8 @@
 
 Its blocks are a decoder's of the same sizes without a cache, over all patches of the batch. What joins them to the
 words is not written out.
+
+Shapes: patches (b, s, h); b images of the batch, s patches of one, h the tower's hidden size.
 """
 
 from math import ceil

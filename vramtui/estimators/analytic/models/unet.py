@@ -1,4 +1,8 @@
-"""Conditioned UNets (Rombach et al. 2022, Podell et al. 2023) as diffusers' UNet2DConditionModel has them."""
+"""Conditioned UNets (Rombach et al. 2022, Podell et al. 2023) as diffusers' UNet2DConditionModel has them.
+
+Shapes: latents (b, c, y, x), at level l (b, c_l, y / 2^l, x / 2^l), text (b, t, j), steps (b, 4·c_0); b batch, c
+channels, y and x sides.
+"""
 
 from collections.abc import Iterator
 

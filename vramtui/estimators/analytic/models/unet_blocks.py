@@ -1,5 +1,8 @@
 """A UNet's residual blocks and the transformers between them, on a tape (diffusers' ResnetBlock2D, Transformer2DModel,
 BasicTransformerBlock).
+
+Shapes: image (b, c, y, x), as tokens (b, y·x, c), text (b, t, j), queries (b, n, y·x, c / n), keys and values of the
+text (b, n, t, c / n), the gated MLP (b, y·x, 8·c) and (b, y·x, 4·c); b batch, c channels, n heads.
 """
 
 from vramtui.core.schema.encoder_models import UNetModel

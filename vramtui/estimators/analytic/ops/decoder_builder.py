@@ -1,4 +1,8 @@
-"""What the parts of a transformer share in writing their tapes: norms, linear layers with adapters, activations."""
+"""What the parts of a transformer share in writing their tapes: norms, linear layers with adapters, activations.
+
+Shapes: residual stream and norms (b·s, h), a linear layer (b·s, i) to (b·s, o), its weight (o, i); b batch, s tokens,
+h hidden, i and o widths of the layer.
+"""
 
 from collections.abc import Callable
 from functools import partial

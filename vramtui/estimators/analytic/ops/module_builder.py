@@ -1,4 +1,8 @@
-"""What the writers of encoders, encoder-decoders and diffusion models share: parts, their parameters, their tapes."""
+"""What the writers of encoders, encoder-decoders and diffusion models share: parts, their parameters, their tapes.
+
+Shapes: tokens (b, s, h), images (b, c, y, x), a linear layer's weight (o, i), a convolution's (o, c, k, k); b batch,
+s tokens, h hidden, c channels, y and x height and width, k the kernel's side.
+"""
 
 from collections.abc import Callable, Sequence
 from math import prod

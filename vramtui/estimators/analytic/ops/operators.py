@@ -1,6 +1,9 @@
 """PyTorch's operators as they stand on a tape: dtypes, what autograd saves of each (torch/csrc/autograd's
 derivatives.yaml), and what their backward makes. Matrix products run under autocast, in fp8, with adapters or
 quantised weights.
+
+Shapes: an operator knows counts of numbers: rows (b·s) times the width of its last dimension; a product (m, k) by
+(k, n) gives (m, n).
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Tensors that one stage makes and a much later one takes up: a UNet's skips, a transformer's residual."""
+"""Tensors that one stage makes and a much later one takes up: a UNet's skips, a transformer's residual.
+
+Shapes: whatever the stage hands on, in a UNet (b, c, y, x), in a transformer (b, s, h); only its count is used.
+"""
 
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tensor
