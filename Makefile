@@ -3,6 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
+# Some hundred processes that the tests start would each compile the program anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run help test test-fast test-torch check format audit screenshots docs clean
 
 run: $(VENV)/.installed ## Open the dashboard on this machine's GPUs; the demo where there are none
