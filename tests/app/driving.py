@@ -52,6 +52,7 @@ async def dashboard(
     experiment: RunExperiment | None = None,
     derived: DerivedPresets | None = None,
     keep_settings: Callable[[Mapping[str, object]], None] | None = None,
+    view_only: bool = False,
 ) -> AsyncIterator[Driver]:
     """A running dashboard that has taken `samples` and drawn them."""
     library = presets or FixedPresets()
@@ -71,6 +72,7 @@ async def dashboard(
             experiment=experiment,
             derived=derived,
             keep_settings=keep_settings,
+            view_only=view_only,
         ),
     )
     async with app.run_test(size=size, notifications=notifications) as pilot:

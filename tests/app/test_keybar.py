@@ -8,8 +8,10 @@ from hypothesis import strategies as st
 
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
+from vramtui.app.help.bindings import commands, keys_shown
 from vramtui.app.keys import APP_BINDINGS, SCREENS, ScreenEntry
 from vramtui.app.ui.keybar import GAP, Hint, KeyBar, fitting
+from vramtui.app.view_only import is_refused
 
 WIDTHS = (200, 120, 100, 80, 79, 72, 60, 50, 40, 30, 20)
 every_place = pytest.mark.parametrize("place", SCREENS, ids=lambda place: place.name)
@@ -42,6 +44,26 @@ async def test_the_timeline_at_80_columns_has_no_half_of_a_pair() -> None:
         line = line_of(driver)
         assert ("{ seq }" in line) == ("{" in line) == ("}" in line)
         assert "[ batch ]" in line
+
+
+async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses() -> None:
+    async with dashboard([*climbing(), moments.usual(1)], (120, 35), view_only=True, notifications=True) as (
+        app,
+        pilot,
+    ):
+        for place in SCREENS:
+            await pilot.press(place.key)
+            await settle(app, pilot)
+            screen = app.screens.current
+            assert screen is not None
+            listed = [binding for _, binding in keys_shown(app, screen)]
+            shown = [*app.screen.query_one(KeyBar).bindings_shown(), *listed]
+            assert not [one.description for one in shown if is_refused(one.action)], place
+            assert not {"Edit preset", "Take a snapshot"} & {one.title for one in commands(app, screen)}
+            assert {"help", "quit"} <= {one.description for one in shown}
+        await pilot.press("1", "s")
+        await settle(app, pilot)
+        assert "view-only" in line_of((app, pilot))
 
 
 async def test_each_side_of_a_pair_can_be_clicked() -> None:

@@ -37,8 +37,9 @@ import aiohttp
 
 from vramtui.cli.serve import command
 from vramtui.cli.serve.broadcast import Broadcast
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.records.recording.recording import RecordingHeader
+from vramtui.sources.feed.served import ServedFeed, ServedHeader
 
 PATIENCE = 60.0
 
@@ -151,7 +152,7 @@ async def test_tabs_are_view_only_dashboards_of_one_collector(served: Served) ->
     async with browser(served) as session:
         own = {"Origin": served.base}
         async with session.ws_connect(f"{served.base}/ws?width=100&height=30", headers=own) as first:
-            await drawn(first, b"train.py")
+            assert b"its GPUs are not real" in await drawn(first, b"train.py")
             async with session.ws_connect(f"{served.base}/ws?width=90&height=30", headers=own) as second:
                 await drawn(second, b"train.py")
                 assert len(served.tabs) == 2
@@ -177,29 +178,61 @@ async def test_tabs_are_view_only_dashboards_of_one_collector(served: Served) ->
         await asyncio.sleep(0.05)
 
 
+HEADER = RecordingHeader(started_at=1.0, interval=1.0, versions={})
+
+
+def _sample(at: float, name: str = "h") -> Sample:
+    return Sample(taken_at=at, source="x", host=Host(name=name))
+
+
 def test_a_reader_that_stands_still_holds_up_nobody_and_begins_with_the_latest() -> None:
-    broadcast = Broadcast(RecordingHeader(started_at=1.0, interval=1.0, versions={}))
-
-    def sample(at: float) -> Sample:
-        return Sample(taken_at=at, source="x", host=Host(name="h" * 4000))
-
-    broadcast.write(sample(1.0), (), {}, {})
-    still, quick = broadcast.add_reader(), broadcast.add_reader()
-    live = LiveRecording()
-    seen: list[float] = []
-    with os.fdopen(quick, "rb") as lines:
+    broadcast = Broadcast(ServedHeader(hosts=("gpu01", "gpu02"), interval=1.0))
+    with broadcast.host(0).begin(HEADER) as first, broadcast.host(1).begin(HEADER) as other:
+        other.write(_sample(1.0), (), {}, {})
+        still, quick = broadcast.add_reader(), ServedFeed(broadcast.add_reader(), LiveRecording)
+        assert quick.hosts[1].read().taken_at == 1.0
         for at in range(2, 60):  # far more than a pipe holds
-            broadcast.write(sample(float(at)), (), {}, {})
-            while not seen or seen[-1] < at:
-                found = live.take(lines.readline())
-                seen += [] if found is None else [found.taken_at]
-    assert seen[-1] == 59.0
+            first.write(_sample(float(at), "h" * 4000), (), {}, {})
+            assert quick.hosts[0].read().taken_at == float(at)
     os.close(still)
     deadline = time.monotonic() + PATIENCE
-    while any(thread.name == "write to tab" for thread in threading.enumerate()):
-        broadcast.write(sample(60.0), (), {}, {})
+    while sum(thread.name == "write to tab" for thread in threading.enumerate()) > 1:
+        first.write(_sample(60.0), (), {}, {})
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def test_a_host_that_is_down_says_why_in_every_tab_and_comes_back() -> None:
+    broadcast = Broadcast(ServedHeader(hosts=("gpu01", "gpu02"), interval=1.0, banner="not real"))
+    with broadcast.host(0).begin(HEADER) as host:
+        host.write(_sample(1.0), (), {}, {})
+        broadcast.host(1).trouble("gpu02: it refuses connections.")
+        feed = ServedFeed(broadcast.add_reader(), LiveRecording)
+        assert (feed.header.hosts, feed.header.banner) == (("gpu01", "gpu02"), "not real")
+        assert feed.hosts[0].read().taken_at == 1.0
+        with pytest.raises(SourceFailed, match="it refuses connections"):
+            feed.hosts[1].read()
+        with broadcast.host(1).begin(HEADER) as back:
+            back.write(_sample(7.0), (), {}, {})
+            deadline = time.monotonic() + PATIENCE
+            while True:
+                with suppress(SourceFailed):
+                    assert feed.hosts[1].read().taken_at == 7.0
+                    break
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [b"", b"{}\n", b"\xff\n", b'{"hosts":["a"],"interval":1}\n9:{}\n', b'{"hosts":["a"],"interval":1}\nx\n'],
+)
+def test_what_no_server_sends_is_a_sentence(sent: bytes) -> None:
+    reading, writing = os.pipe()
+    os.write(writing, sent)
+    os.close(writing)
+    with pytest.raises((UserError, SourceFailed), match=r"serve|served"):
+        ServedFeed(reading, LiveRecording).hosts[0].read()
 
 
 def test_the_network_is_for_tls() -> None:

@@ -66,6 +66,7 @@ class Features:
         self.replay: ReplayController | None = None
         self.fleet: FleetController | None = None
         self.traces = traces
+        self._view_only = services.view_only
         self.presets = PresetReader(shared, presets)
         self.alerts = AlertFeature(shared, settings.alerts)
         if services.view_only:
@@ -146,6 +147,7 @@ class Features:
             recording=self.recording.status(),
             history_error=session.run_problem,
             has_fleet=self.fleet is not None,
+            view_only=self._view_only,
         )
 
     def on_sample(self, sample: Sample) -> None:

@@ -70,6 +70,7 @@ def _root(
     view_only: Annotated[
         bool, typer.Option("--view-only", help="Only look: no signal, trace, editor or file of any kind.")
     ] = False,
+    served: Annotated[int | None, typer.Option(hidden=True, help="A tab of vramtui serve: what it reads.")] = None,
     version: Annotated[  # noqa: ARG001 - Typer acts on it before this runs
         bool, typer.Option("--version", "-V", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -91,6 +92,7 @@ def _root(
         preset=preset,
         read_only=read_only,
         view_only=view_only,
+        served=served,
     )
 
 

@@ -6,17 +6,19 @@ from textual.app import App, SystemCommand
 from textual.binding import Binding
 
 from vramtui.app.ui.view_screen import ViewScreen
+from vramtui.app.view_only import is_refused
 
 
 def keys_shown(app: App[None], screen: ViewScreen | None) -> list[tuple[str, Binding]]:
     """Every binding with an id of the screen that is shown, its panels and the app, with its keys as written."""
     nodes = [screen, *(node for node in screen.query("*") if node.can_focus), app] if screen is not None else [app]
     found: dict[str, tuple[list[str], Binding]] = {}
+    view_only = screen is not None and screen.view.view_only
     for node in nodes:
         bindings = node._bindings.copy()  # noqa: SLF001 - there is no public list of them
         bindings.apply_keymap(app._keymap)  # noqa: SLF001 - as above
         for binding in (binding for _, binding in bindings):
-            if binding.id:
+            if binding.id and not (view_only and is_refused(binding.action)):
                 keys, _ = found.setdefault(binding.id, ([], binding))
                 key = app.get_key_display(binding)
                 if key not in keys:  # two panels of one kind have the same
@@ -43,7 +45,7 @@ def commands(app: App[None], screen: ViewScreen | None) -> Iterable[SystemComman
     for active in sorted(screen.active_bindings.values(), key=lambda one: one.node is app):
         binding = active.binding
         # Textual's own have no id; one with several keys stands there once for each.
-        if not binding.id or binding.id in listed:
+        if not binding.id or binding.id in listed or (screen.view.view_only and is_refused(binding.action)):
             continue
         if not binding.system and active.node in (screen, app) and active.enabled:
             listed.add(binding.id)

@@ -196,7 +196,8 @@ class View(msgspec.Struct, frozen=True, eq=False):
     `predicts` says that a process has had a prediction, so that there are columns for it; `rare` are columns of which
     not every host has values, and this one has.
     `held` says that rows keep their order because one was chosen by hand.
-    `history_error` says why runs are not written down. `has_fleet` says that there are other hosts beside this one.
+    `history_error` says why runs are not written down. `has_fleet` says that there are other hosts beside this one,
+    `view_only` that nothing may be signalled, traced, edited or written.
     """
 
     sample: Sample | None = None
@@ -225,6 +226,7 @@ class View(msgspec.Struct, frozen=True, eq=False):
     notes: tuple[str, ...] = ()
     history_error: str = ""
     has_fleet: bool = False
+    view_only: bool = False
     alerts: tuple[Alert, ...] = ()
     interval: float = 1.0
     recording: RecordingStatus | None = None

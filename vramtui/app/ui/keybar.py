@@ -11,6 +11,7 @@ from textual.strip import Strip
 from vramtui.app.state.view import View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Lines, Piece, fit, strip
+from vramtui.app.view_only import is_refused
 from vramtui.core.base.text import printable
 
 GAP = 2
@@ -55,9 +56,12 @@ class KeyBar(Lines[View]):
             self.redraw()
 
     def bindings_shown(self) -> list[Binding]:
-        """The screen's and the app's bindings with `show`, in the order they are declared."""
+        """The screen's and the app's bindings with `show`, in the order they are declared; in a dashboard that is only
+        looked at, none that is refused there.
+        """
+        view_only = self.view is not None and self.view.view_only
         found = [active.binding for active in self.screen.active_bindings.values() if active.binding.show]
-        shown = [binding for binding in found if not binding.system]
+        shown = [one for one in found if not (one.system or (view_only and is_refused(one.action)))]
         if self._only is None:
             return shown
         order = {identity: at for at, identity in enumerate(self._only)}

@@ -51,6 +51,7 @@ def open_dashboard(
     preset: str | None = None,
     read_only: bool = False,
     view_only: bool = False,
+    served: int | None = None,
 ) -> None:
     """Open the dashboard on this machine's GPUs, the demo or a recording; never returns."""
     with exit_on_user_error():
@@ -63,6 +64,7 @@ def open_dashboard(
             preset=preset,
             read_only=read_only,
             view_only=view_only,
+            served=served,
         )
 
 
@@ -74,6 +76,7 @@ def _open(
     preset: str | None,
     read_only: bool,
     view_only: bool = False,
+    served: int | None = None,
     feed: str | None = None,
     remote: Elsewhere | None = None,
 ) -> None:
@@ -85,7 +88,9 @@ def _open(
     settings = read_config()
     preset = preset or settings.dashboard.preset
     pace = interval or settings.dashboard.interval
-    if hosts := open_hosts(remote or Elsewhere(), pace, demo or replay or feed):
+    if served is not None:
+        opened, fleet, pace = _served(served)
+    elif hosts := open_hosts(remote or Elsewhere(), pace, demo or replay or feed):
         opened, fleet = _watched(hosts, pace)
     else:
         opened, fleet = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True), None
@@ -110,7 +115,7 @@ def _open(
             preset=preset,
             settings=settings,
             services=replace(services, fleet=fleet),
-            hint=first_time_hint(data_dir() / WELCOMED),
+            hint="" if view_only else first_time_hint(data_dir() / WELCOMED),
         )
         if opened.past is not None:
             app.session.backfill(opened.past)
@@ -163,7 +168,31 @@ def _watched(hosts: dict[str, OpenedSource], interval: float) -> "tuple[OpenedSo
 
     remote = [RemoteHost(name, one.source, one.jobs or tuple, one.peaks, one.past) for name, one in hosts.items()]
     fleet = Fleet(remote, interval)
-    return OpenedSource(fleet, elsewhere=True), fleet
+    banner = next((one.banner for one in hosts.values() if one.banner), None)
+    return OpenedSource(fleet, banner, elsewhere=True), fleet
+
+
+def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, float]":
+    """What a server's tab shows: the one host, or all that there are; seconds between samples."""
+    from vramtui.records.recording.live import LiveRecording  # noqa: PLC0415 - only in a tab
+    from vramtui.sources.feed.served import ServedFeed  # noqa: PLC0415 - as above
+
+    recordings: list[LiveRecording] = []
+
+    def begin() -> LiveRecording:
+        recordings.append(LiveRecording())
+        return recordings[-1]
+
+    feed = ServedFeed(descriptor, begin)
+    banner, interval = feed.header.banner, feed.header.interval
+    opened, fleet = _watched(
+        {
+            host: OpenedSource(source, banner, jobs=told.jobs, peaks=told.peaks, elsewhere=True)
+            for host, source, told in zip(feed.header.hosts, feed.hosts, recordings, strict=True)
+        },
+        interval,
+    )
+    return opened, fleet, interval
 
 
 def _looking(opened: OpenedSource) -> "Services":

@@ -1,12 +1,19 @@
-"""One collector's samples for any number of readers, each of which misses samples rather than hold up another."""
+"""One collector's samples of any number of hosts for any number of readers, each of which misses samples rather than
+hold up another.
+"""
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
+from vramtui.cli.record.follow import OVERDUE
 from vramtui.core.observation.readings import Sample
 from vramtui.records.recording.encoder import RecordingEncoder
+from vramtui.sources.feed.served import ServedFailure, ServedHeader
 
 if TYPE_CHECKING:
     from vramtui.core.estimate.prediction import Prediction
@@ -17,26 +24,73 @@ if TYPE_CHECKING:
 
 
 class BroadcastTick(NamedTuple):
-    """What a recording says of a moment."""
+    """What a recording says of a moment of one host, with the recording's first line."""
 
+    header: "RecordingHeader"
     sample: Sample
     jobs: "Sequence[ObservedJob]"
     predictions: "Mapping[ProcessKey, Prediction]"
     peaks: "Mapping[ProcessKey, Peak]"
 
 
+class HostNews(NamedTuple):
+    """What a reader has not been told yet of one host: the newest moment, and why there is none after it."""
+
+    moment: BroadcastTick | None = None
+    failure: str = ""
+
+
 class Broadcast:
-    """Takes what a recording would, and hands it to every reader there is.
+    """Takes what recordings of hosts would, and hands it to every reader there is.
 
     Args:
         header: the first line that each reader gets.
     """
 
-    def __init__(self, header: "RecordingHeader") -> None:
+    def __init__(self, header: ServedHeader) -> None:
         self._header = header
         self._readers: list[TabWriter] = []
-        self._latest: BroadcastTick | None = None
+        self._latest: dict[int, HostNews] = {}
         self._lock = threading.Lock()
+
+    def host(self, number: int) -> "HostBroadcast":
+        """Takes what comes of the host of that number."""
+        return HostBroadcast(self, number)
+
+    def put(self, number: int, moment: BroadcastTick | None = None, failure: str = "") -> None:
+        """Take one moment of a host, or why there is none; never waits."""
+        with self._lock:
+            former = self._latest.get(number, HostNews())
+            self._latest[number] = HostNews(moment or former.moment, failure)
+            self._readers = [reader for reader in self._readers if reader.is_alive()]
+            for reader in self._readers:
+                reader.put(number, HostNews(moment, failure))
+
+    def add_reader(self) -> int:
+        """The reading end of a pipe through which all comes from now on, beginning with each host's latest moment."""
+        reading, writing = os.pipe()
+        reader = TabWriter(writing, self._header)
+        with self._lock:
+            for number, news in self._latest.items():
+                reader.put(number, news)
+            self._readers.append(reader)
+        reader.start()
+        return reading
+
+
+class HostBroadcast:
+    """One host's place in a broadcast, as what follows that host sees it: a recording that is never full."""
+
+    def __init__(self, broadcast: Broadcast, number: int) -> None:
+        self._broadcast = broadcast
+        self._number = number
+        self._header: RecordingHeader | None = None
+
+    @contextmanager
+    def begin(self, header: "RecordingHeader") -> "Iterator[HostBroadcast]":
+        """The host has answered."""
+        self._header = header
+        yield self
 
     def write(
         self,
@@ -46,63 +100,67 @@ class Broadcast:
         peaks: "Mapping[ProcessKey, Peak]",
     ) -> None:
         """Take one moment; never waits."""
-        moment = BroadcastTick(sample, jobs, predictions, peaks)
-        with self._lock:
-            self._latest = moment
-            self._readers = [reader for reader in self._readers if reader.is_alive()]
-            for reader in self._readers:
-                reader.put(moment)
+        assert self._header is not None
+        self._broadcast.put(self._number, BroadcastTick(self._header, sample, jobs, predictions, peaks))
 
     def took(self) -> None:
         """A sample is written."""
 
     def trouble(self, sentence: str) -> None:
-        """Silence says it: every reader sees how old its last sample is."""
-        del sentence
-
-    def add_reader(self) -> int:
-        """The reading end of a pipe through which a recording comes from now on, beginning with the latest moment."""
-        reading, writing = os.pipe()
-        reader = TabWriter(writing, self._header)
-        with self._lock:
-            if self._latest is not None:
-                reader.put(self._latest)
-            self._readers.append(reader)
-        reader.start()
-        return reading
+        """Say why nothing comes; of a read that only takes long, silence says it: readers see how old all is."""
+        if sentence != OVERDUE:
+            self._broadcast.put(self._number, failure=sentence)
 
 
 class TabWriter(threading.Thread):
     """Writes into one pipe, which it closes once nobody reads there any more."""
 
-    def __init__(self, writing: int, header: "RecordingHeader") -> None:
+    def __init__(self, writing: int, header: ServedHeader) -> None:
         super().__init__(name="write to tab", daemon=True)
         self._writing = writing
         self._header = header
-        self._waiting: BroadcastTick | None = None
+        self._waiting: dict[int, HostNews] = {}
+        self._encoders: dict[int, RecordingEncoder] = {}
         self._changed = threading.Condition()
 
-    def put(self, moment: BroadcastTick) -> None:
-        """Take the newest moment in place of one that still waits, whose peaks go with it."""
+    def put(self, number: int, news: HostNews) -> None:
+        """Take the newest of a host in place of what still waits, whose peaks go with it."""
         with self._changed:
-            if self._waiting is not None:
-                moment = moment._replace(peaks=_joined(self._waiting.peaks, moment.peaks))
-            self._waiting = moment
+            waiting = self._waiting.get(number, HostNews()).moment
+            moment = news.moment
+            if waiting is not None and moment is not None:
+                moment = moment._replace(peaks=_joined(waiting.peaks, moment.peaks))
+            self._waiting[number] = HostNews(moment or waiting, news.failure)
             self._changed.notify()
 
     def run(self) -> None:
         """Write on, until nobody reads."""
-        encoder = RecordingEncoder()
         try:
-            self._write(encoder.header(self._header))
+            self._write(msgspec.json.encode(self._header) + b"\n")
             while True:
                 with self._changed:
-                    self._changed.wait_for(lambda: self._waiting is not None)
-                    moment, self._waiting = self._waiting, None
-                assert moment is not None
-                self._write(encoder.lines(*moment))
+                    self._changed.wait_for(lambda: self._waiting)
+                    waiting, self._waiting = self._waiting, {}
+                for number, news in waiting.items():
+                    self._write(self._lines(number, news))
         except OSError:
             os.close(self._writing)
+
+    def _lines(self, number: int, news: HostNews) -> bytes:
+        """Lines for one host, each behind its number."""
+        text = b""
+        if news.moment is not None:
+            moment = news.moment
+            encoder = self._encoders.get(number)
+            if encoder is None:
+                encoder = self._encoders[number] = RecordingEncoder()
+                text = encoder.header(moment.header)
+            text += encoder.lines(moment.sample, moment.jobs, moment.predictions, moment.peaks)
+        mark = b"%d:" % number
+        lines = [mark + line for line in text.splitlines(keepends=True)]
+        if news.failure:
+            lines.append(b"%d!" % number + msgspec.json.encode(ServedFailure(news.failure)) + b"\n")
+        return b"".join(lines)
 
     def _write(self, text: bytes) -> None:
         rest = memoryview(text)

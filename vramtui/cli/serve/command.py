@@ -4,8 +4,9 @@ import asyncio
 import signal
 import socket
 import sys
-import threading
-from contextlib import closing
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, closing
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -13,12 +14,23 @@ import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
 from vramtui.cli.export.command import address_of
+from vramtui.cli.remote.hosts import (
+    Elsewhere,
+    HostOption,
+    PrometheusOption,
+    SlurmOption,
+    TokenOption,
+    open_hosts,
+)
 from vramtui.core.base.errors import UserError, os_reason
 
 if TYPE_CHECKING:
     import ssl
 
-    from vramtui.cli.serve.broadcast import Broadcast
+    from vramtui.cli.common.open_source import OpenedSource
+    from vramtui.cli.serve.broadcast import Broadcast, HostBroadcast
+    from vramtui.core.observation.readings import Sample
+    from vramtui.monitor.fast_sampler import FastTargets
 
 LISTEN = "127.0.0.1:9846"
 SHUTDOWN = 3.0  # seconds for tabs to end
@@ -45,6 +57,10 @@ def serve(
     key: Annotated[Path | None, typer.Option(help="The certificate's key.")] = None,
     tabs: Annotated[int, typer.Option(min=1, max=256, help="Tabs that may be open at once.")] = 8,
     interval: Annotated[float, typer.Option(min=0.1, max=3600, help="Seconds between samples of the GPUs.")] = 1.0,
+    host: HostOption = None,
+    slurm: SlurmOption = None,
+    prometheus: PrometheusOption = None,
+    token_file: TokenOption = None,
     feed: Annotated[
         str | None, typer.Option(metavar="PATH|-", help="Show what `vramtui stream` sends; - is standard input.")
     ] = None,
@@ -53,7 +69,7 @@ def serve(
     """Show the dashboard in a browser, to look at: nothing is signalled, traced, edited or written from there.
 
     The address that is printed has a token of this start, which the browser exchanges for a cookie. However many tabs
-    are open, the GPUs are read once. Beyond this machine it is served over TLS only; `ssh -L 9846:localhost:9846` needs
+    are open, each host is read once. Beyond this machine it is served over TLS only; `ssh -L 9846:localhost:9846` needs
     none.
     """
     with exit_on_user_error():
@@ -66,7 +82,14 @@ def serve(
             static_folder()
         except ImportError:
             raise UserError("serve needs textual-serve: pip install 'vramtui[serve]'") from None
-        _serve(place, tabs, interval, feed, demo=demo)
+        remote = Elsewhere(host, slurm, prometheus, token_file)
+        _serve(place, tabs, interval, open_hosts(remote, interval, demo or feed) or {"": _open_here(feed, demo=demo)})
+
+
+def _open_here(feed: str | None, *, demo: bool) -> "OpenedSource":
+    from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
+
+    return open_source(demo=demo, replay=None, feed=feed)
 
 
 def _place(listen: str, name: str, certificate: Path | None, key: Path | None) -> Place:
@@ -83,32 +106,42 @@ def _place(listen: str, name: str, certificate: Path | None, key: Path | None) -
     return Place(address, port, name, certificate, key)
 
 
-def _serve(place: Place, tabs: int, interval: float, feed: str | None, *, demo: bool) -> None:
-    from vramtui.cli.common.open_source import open_source, say_overdue  # noqa: PLC0415 - `--help` would wait for it
-    from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - as above
-    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
-    from vramtui.cli.record.follow import Follower, recording_session  # noqa: PLC0415 - as above
+def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, OpenedSource]") -> None:
+    from vramtui.cli.common.probe_client import ProbeClient  # noqa: PLC0415 - `--help` would wait for it
+    from vramtui.cli.record.follow import preset_matchers  # noqa: PLC0415 - as above
+    from vramtui.cli.record.host_follower import HostFollower  # noqa: PLC0415 - as above
     from vramtui.cli.serve.broadcast import Broadcast  # noqa: PLC0415 - as above
-    from vramtui.monitor.poller import ReadQueue  # noqa: PLC0415 - as above
-    from vramtui.records.recording.recording import RecordingHeader  # noqa: PLC0415 - as above
+    from vramtui.sources.feed.served import ServedHeader  # noqa: PLC0415 - as above
 
-    opened = open_source(demo=demo, replay=None, feed=feed)
-    with closing(ReadQueue(opened.source, interval)) as reads, closing(ProbeClient("serve")) as probes:
-        first = reads.sample(say_overdue)
-        session = recording_session(opened, "auto", probes)
-        header = RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first))
-        broadcast = Broadcast(header)
-        follower = Follower(reads, session, broadcast, broadcast, newest=True)
-        collector = threading.Thread(
-            target=follower.follow, args=(first, float("inf")), name="collect samples", daemon=True
-        )
-        collector.start()
+    banner = next((one.banner for one in opened.values() if one.banner), None)
+    broadcast = Broadcast(ServedHeader(hosts=tuple(opened), interval=interval, banner=banner))
+    presets = preset_matchers()
+    with closing(ProbeClient("serve")) as probes:
+        followers = []
+        for at, one in enumerate(opened.values()):
+            host = broadcast.host(at)
+            begin = partial(_begin, host, interval)
+            targets: FastTargets = "none" if one.elsewhere else "auto"
+            followers.append(
+                HostFollower(one, interval, begin, host, presets, newest=True, targets=targets, probes=probes)
+            )
+        for follower in followers:
+            follower.start()
         try:
             asyncio.run(_run(place, broadcast, tabs))
         finally:
-            follower.end()
-            collector.join(1.0)
-            session.close()
+            for follower in followers:
+                follower.finish()
+            for one in opened.values():
+                one.source.close()
+            followers[0].join(1.0)
+
+
+def _begin(host: "HostBroadcast", interval: float, first: "Sample") -> AbstractContextManager["HostBroadcast"]:
+    from vramtui.cli.common.versions import versions  # noqa: PLC0415 - as above
+    from vramtui.records.recording.recording import RecordingHeader  # noqa: PLC0415 - as above
+
+    return host.begin(RecordingHeader(started_at=first.taken_at, interval=interval, versions=versions(first)))
 
 
 async def _run(place: Place, broadcast: "Broadcast", tabs: int) -> None:

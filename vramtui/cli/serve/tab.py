@@ -24,14 +24,14 @@ class Tab:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self, feed: int, width: int, height: int) -> None:
-        """Open it; `feed` is the end of a pipe through which a recording comes, and is closed here."""
+        """Open it; `feed` is the end of a pipe through which recordings come, and is closed here."""
         self._main, terminal = os.openpty()
         try:
             self.resize(width, height)
             os.set_blocking(self._main, False)
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P" if sys.version_info >= (3, 11) else "-I", "-m", "vramtui"),
-                *("--view-only", "--feed", f"/dev/fd/{feed}"),
+                *("--view-only", "--served", str(feed)),
                 stdin=terminal,
                 stdout=terminal,
                 stderr=terminal,
