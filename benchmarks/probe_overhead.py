@@ -40,7 +40,7 @@ FEWEST_PAIRS = 6  # an interval from fewer holds the median in fewer cases
 HOLDS, MISSED, UNDECIDED = 0, 1, 2
 
 
-def told_by(what: str, plan: dict[str, float]) -> Any:  # noqa: ANN401 - a document
+def demo_jobs(what: str, plan: dict[str, float]) -> Any:  # noqa: ANN401 - a document
     """What the job says, with a listener that reads all that its probe tells."""
     listener = ProbeListener(f"benchmark-{os.getpid()}", run="benchmark")
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
@@ -73,7 +73,7 @@ def interval(values: list[float]) -> tuple[float, float]:
 
 def measured(plan: dict[str, float]) -> dict[str, float]:
     """All figures; times in ms, shares in percent, memory in KiB."""
-    found = told_by("pairs", plan)
+    found = demo_jobs("pairs", plan)
     figures: dict[str, float] = {"pairs": len(found)}
     for place, name in enumerate(("CPU", "wall")):
         without = [pair["without"][place] / plan["steps"] / 1e6 for pair in found]
@@ -84,7 +84,7 @@ def measured(plan: dict[str, float]) -> dict[str, float]:
     inside = statistics.median(100 * pair["inside"] / pair["without"][0] for pair in found)
     figures["inside its calls, CPU (%)"] = inside
     figures["beginning, once (ms)"] = statistics.median(pair["began"] / 1e6 for pair in found)
-    figures["held by the probe (KiB)"] = told_by("held", plan) / 1024
+    figures["held by the probe (KiB)"] = demo_jobs("held", plan) / 1024
     return figures
 
 

@@ -20,7 +20,7 @@ from moving import Moment, moving
 from vramtui.app.export.portable_svg import portable
 from vramtui.app.screenshot import picture
 from vramtui.app.services import Services
-from vramtui.cli.common.demo_probe import told_by
+from vramtui.cli.common.demo_probe import demo_jobs
 from vramtui.cli.dashboard.past_runs import DemoPast
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer
@@ -91,7 +91,7 @@ class Studio:
         self._presets = PresetLibrary(user_folder=HERE / "none")
         self._services = Services(
             tracer=ChildTracer(Path(tempfile.mkdtemp())),
-            jobs=partial(told_by, self._demo),
+            jobs=partial(demo_jobs, self._demo),
             runs=DemoPast(NOON, SnapshotSaver(SnapshotSettings(), HERE / "none.toml")),
         )
 

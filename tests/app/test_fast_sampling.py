@@ -9,7 +9,7 @@ from tests.app import moments
 from tests.app.driving import climbing, dashboard, give, screen_text, settle
 from tests.app.stand_ins import Still
 from vramtui.app.messages import SourceStuck
-from vramtui.app.watch.details import peak_words, told_facts
+from vramtui.app.watch.details import peak_words, reported_facts
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.history import FastSample, Peak
@@ -173,8 +173,8 @@ def test_a_peak_says_how_far_it_can_be_relied_on(peak: Peak | None, fast_since: 
 
 
 def test_what_the_job_tells_is_exact_for_its_own_totals_only() -> None:
-    assert told_facts(None) == told_facts(Ledger(process=GIB)) == []
-    assert told_facts(Ledger(process=3 * GIB, reserved=2 * GIB, allocated=GIB)) == [
+    assert reported_facts(None) == reported_facts(Ledger(process=GIB)) == []
+    assert reported_facts(Ledger(process=3 * GIB, reserved=2 * GIB, allocated=GIB)) == [
         ("allocated peak", "1.00 GiB, exact: reported by PyTorch (probe)"),
         ("reserved peak", "2.00 GiB, exact: reported by PyTorch (probe)"),
     ]

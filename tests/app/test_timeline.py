@@ -59,7 +59,7 @@ class HandTracer:
         del workload
         return self._refusal
 
-    def recall(self, workload: Workload, device: Device) -> FinishedTrace | None:
+    def cached(self, workload: Workload, device: Device) -> FinishedTrace | None:
         del workload, device
         return None
 
@@ -334,15 +334,15 @@ def test_thinning_the_fine_trace_keeps_its_peak() -> None:
 def test_traces_are_kept_in_a_folder_by_what_made_them(tmp_path: Path) -> None:
     tracer, device = ChildTracer(tmp_path), card("H100")
     workload = Workload(model=MODEL, run=TrainRun(batch_size=2))
-    assert tracer.recall(workload, device) is None
+    assert tracer.cached(workload, device) is None
     tracer._keep(tracer._path(workload, device), msgspec.json.encode(kept()))
-    found = tracer.recall(workload, device)
+    found = tracer.cached(workload, device)
     assert found is not None
     assert found.result == kept()
-    assert tracer.recall(workload, card("T4")) is None
-    assert tracer.recall(Workload(model=MODEL, run=TrainRun(batch_size=3)), device) is None
+    assert tracer.cached(workload, card("T4")) is None
+    assert tracer.cached(Workload(model=MODEL, run=TrainRun(batch_size=3)), device) is None
     own = Workload(model=TorchModel(file="x.py"), run=TrainRun())
     assert tracer._path(own, device) is None
     for path in tmp_path.iterdir():
         path.write_text("no trace")
-    assert tracer.recall(workload, device) is None
+    assert tracer.cached(workload, device) is None

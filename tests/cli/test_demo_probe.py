@@ -1,7 +1,7 @@
 """The demo's jobs tell of themselves what agrees with what its driver shows."""
 
 from vramtui.app.state.dashboard_state import DashboardState
-from vramtui.cli.common.demo_probe import told_by
+from vramtui.cli.common.demo_probe import demo_jobs
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import reported_ledger
 from vramtui.monitor.session import MonitorSession
@@ -14,7 +14,7 @@ def test_totals_stay_within_the_process() -> None:
     demo = DemoSource(clock=lambda: now[0])
     for _ in range(600):
         now[0] += 7
-        told = told_by(demo)
+        told = demo_jobs(demo)
         for gpu in demo.read().gpus:
             for process in gpu.processes:
                 ledger = reported_ledger(lambda told=told: told, gpu, process)  # type: ignore[misc]  # bound for this round
@@ -28,19 +28,19 @@ def test_totals_stay_within_the_process() -> None:
 def test_a_job_that_loads_its_weights_has_told_nothing_yet() -> None:
     now = [1_000_000.0]
     demo = DemoSource(clock=lambda: now[0])
-    while any(job.pid == 4214 for job in told_by(demo)) or not any(
+    while any(job.pid == 4214 for job in demo_jobs(demo)) or not any(
         p.pid == 4214 for p in demo.read().gpus[0].processes
     ):
         now[0] += 1
-    assert 4214 not in {job.pid for job in told_by(demo)}
+    assert 4214 not in {job.pid for job in demo_jobs(demo)}
     now[0] += 70
-    assert 4214 in {job.pid for job in told_by(demo)}
+    assert 4214 in {job.pid for job in demo_jobs(demo)}
 
 
 def test_the_panel_and_snapshots_have_the_observed_parts() -> None:
     demo = DemoSource(clock=lambda: 1_000_000.0)
     desk = DashboardState(MonitorSession(predictor=Predictor()))
-    desk.session.jobs = lambda: told_by(demo)
+    desk.session.jobs = lambda: demo_jobs(demo)
     desk.take_presets(PresetLibrary().all())
     desk.take(demo.read())
     panel, snapshot = desk.view().panel, desk.snapshot()

@@ -16,7 +16,7 @@ from vramtui.core.observation.source import Source, silence_limit
 from vramtui.core.runs.ranked_jobs import RankedJob, RankReading, rank_readings, ranked_jobs
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.job_memory import Past
+from vramtui.monitor.job_memory import EarlierSamples
 from vramtui.monitor.poller import Poller, ReadOverdue, ReadResult
 from vramtui.monitor.probes import Jobs, no_jobs
 from vramtui.monitor.session import MonitorSession, RecordedPeaks
@@ -38,7 +38,7 @@ class RemoteHost:
     source: Source
     jobs: Jobs = no_jobs
     peaks: RecordedPeaks | None = None
-    past: Past | None = None
+    past: EarlierSamples | None = None
 
 
 class GpuSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ PARTS = ("weights", "optimizer", "gradients", "activations", "cached")
 MOST_CURVES = 1024  # of 56 bytes a change each
 
 
-class Past(Protocol):
+class EarlierSamples(Protocol):
     """What a source knows of the time before it was opened, as the demo does."""
 
     def samples(self) -> Iterable[Sample]:

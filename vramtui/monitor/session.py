@@ -15,7 +15,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
-from vramtui.monitor.job_memory import JobMemory, Past
+from vramtui.monitor.job_memory import EarlierSamples, JobMemory
 from vramtui.monitor.job_ooms import oom_alerts
 from vramtui.monitor.job_presets import JobPresets, matcher_of
 from vramtui.monitor.predictor import Predictor
@@ -133,7 +133,7 @@ class MonitorSession:
         self.new_alerts: tuple[Alert, ...] = ()
         self._matcher: ProcessMatcher = matcher_of(())
         self._derived = derived
-        self._past: Past | None = None
+        self._past: EarlierSamples | None = None
         self._job_presets = JobPresets()
         self._is_matching = False
         self._sampler = sampler
@@ -187,7 +187,7 @@ class MonitorSession:
         self.new_alerts = ()
         self._is_quiet = True
 
-    def backfill(self, past: Past) -> None:
+    def backfill(self, past: EarlierSamples) -> None:
         """Know what was seen before the first sample: no alert, run or recording is made of it."""
         self._past = past
         for sample in past.samples():

@@ -17,7 +17,7 @@ def number_in_environment(names: tuple[str, ...]) -> "int | None":
     return None
 
 
-def told(text: str, longest: int = 200) -> str:
+def shortened(text: str, longest: int = 200) -> str:
     """The beginning of `text`, with what is no Unicode replaced."""
     return text[:longest].encode("utf-8", "replace").decode()
 
@@ -50,8 +50,12 @@ def last_words(torch: Any) -> dict[str, Any]:
     cause, depth = error, 0
     while cause is not None and depth < 8:
         if kind is not None and isinstance(cause, kind):
-            return {"error": type(error).__name__, "message": told(str(cause), LONGEST_MESSAGE), "out_of_memory": True}
+            return {
+                "error": type(error).__name__,
+                "message": shortened(str(cause), LONGEST_MESSAGE),
+                "out_of_memory": True,
+            }
         cause, depth = cause.__cause__ or cause.__context__, depth + 1
     if error is None:
         return {"error": None, "message": "", "out_of_memory": False}
-    return {"error": type(error).__name__, "message": told(str(error), LONGEST_MESSAGE), "out_of_memory": False}
+    return {"error": type(error).__name__, "message": shortened(str(error), LONGEST_MESSAGE), "out_of_memory": False}

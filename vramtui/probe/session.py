@@ -188,7 +188,7 @@ class ProbeSession:
             "hello",
             run=os.environ.get(place.RUN),
             preset=os.environ.get(place.PRESET),
-            command=[facts.told(argument) for argument in sys.argv[:8]],
+            command=[facts.shortened(argument) for argument in sys.argv[:8]],
             python=sys.version.split()[0],
             torch=str(self._torch.__version__),
             devices=self._counters.devices(),

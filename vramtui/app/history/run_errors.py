@@ -85,7 +85,7 @@ class RunCalibration(Framed[HistoryView]):
                 f" cached; {ENOUGH} of a kind are needed."
             )
             return paragraph(words, palette, width)[:height]
-        return _learnt(found, palette, width)[:height]
+        return _learned(found, palette, width)[:height]
 
     def titles(self, view: HistoryView) -> tuple[str, str]:
         """Whether it is applied, and the key that changes that."""
@@ -93,7 +93,7 @@ class RunCalibration(Framed[HistoryView]):
         return ("Calibration", "applied to estimates · K turns off" if applied else "off · K applies it to estimates")
 
 
-def _learnt(found: Calibration, palette: Palette, width: int) -> list[Strip]:
+def _learned(found: Calibration, palette: Palette, width: int) -> list[Strip]:
     """Two lines for each constant: the figure, its spread and the number of runs; and what it holds for."""
     lines: list[Strip] = []
     for context in found.contexts:

@@ -37,14 +37,14 @@ class _Still(Framed[View]):
         super().__init__()
         self._run = run
 
-    def told(self, palette: Palette, width: int) -> list[Strip]:
+    def lines(self, palette: Palette, width: int) -> list[Strip]:
         """The lines in `width` columns."""
         raise NotImplementedError
 
     def build(self, view: View, palette: Palette, width: int, height: int) -> list[Strip]:
         """All of them."""
         del view, height
-        return self.told(palette, width)
+        return self.lines(palette, width)
 
     def titles(self, view: View) -> tuple[str, str]:
         """What it is about."""
@@ -54,7 +54,7 @@ class _Still(Framed[View]):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         """As many lines as there are to tell."""
         del container, viewport
-        return len(self.told(self.palette, width)) if self.palette is not None else 1
+        return len(self.lines(self.palette, width)) if self.palette is not None else 1
 
     def take(self, view: View, palette: Palette) -> None:
         """Show `view` from now on, in the height that it needs."""
@@ -71,7 +71,7 @@ class RunFacts(_Still):
         super().__init__(run)
         self._now = now
 
-    def told(self, palette: Palette, width: int) -> list[Strip]:
+    def lines(self, palette: Palette, width: int) -> list[Strip]:
         """A name and a sentence each."""
         lines: list[Strip] = []
         for name, words, style in _facts(self._run, self._now, palette):
@@ -102,7 +102,7 @@ class RunLedger(_Still):
 
     TITLE = "Predicted and observed"
 
-    def told(self, palette: Palette, width: int) -> list[Strip]:
+    def lines(self, palette: Palette, width: int) -> list[Strip]:
         """A heading and a line each."""
         name = max(8, width - 2 * SIDE - DELTA - 1)
         rows = shown_rows(compare_ledgers(self._run.predicted, self._run.observed))
@@ -135,11 +135,11 @@ class RunValues(_Still):
 
     TITLE = "Preset values"
 
-    def told(self, palette: Palette, width: int) -> list[Strip]:
+    def lines(self, palette: Palette, width: int) -> list[Strip]:
         """A heading for each table and its values, one after the other."""
         lines: list[Strip] = []
-        for name, told in preset_values(self._run):
+        for name, value in preset_values(self._run):
             lines.append(strip([(f" [{name}]", palette.ink("primary"))], width, palette.text))
-            wrapped = wrap(printable(told), max(8, width - 4))
+            wrapped = wrap(printable(value), max(8, width - 4))
             lines += [strip([(f"   {line}", palette.text)], width, palette.text) for line in wrapped]
         return lines or [strip([(" No preset was used.", palette.dim)], width, palette.text)]

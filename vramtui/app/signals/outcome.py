@@ -29,48 +29,48 @@ class SignalOutcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def progress(
-    pursuit: SignalOutcome, now: float, sample: Sample | None, *, there: bool
+    sent: SignalOutcome, now: float, sample: Sample | None, *, there: bool
 ) -> tuple[SignalOutcome | None, str]:
     """How it goes on (None: it is over), and a sentence when there is something to say.
 
     Args:
-        pursuit: as it was.
+        sent: as it was.
         now: seconds, of the clock that samples go by.
         sample: the latest.
         there: whether the process still runs.
     """
     if there:
-        waited = now - pursuit.sent_at
+        waited = now - sent.sent_at
         if waited >= GIVE_UP:
             return None, ""
-        if waited < STUBBORN or pursuit.warned:
-            return pursuit, ""
-        words = f"pid {pursuit.pid} is still running after {STUBBORN:.0f} s; {_NEXT[pursuit.name]}."
-        return msgspec.structs.replace(pursuit, warned=True), words
-    if pursuit.ended_at is None:
-        pursuit = msgspec.structs.replace(pursuit, ended_at=now)
-    ended_at = pursuit.ended_at if pursuit.ended_at is not None else now
-    left = _left(pursuit, sample, ended_at)
+        if waited < STUBBORN or sent.warned:
+            return sent, ""
+        words = f"pid {sent.pid} is still running after {STUBBORN:.0f} s; {_NEXT[sent.name]}."
+        return msgspec.structs.replace(sent, warned=True), words
+    if sent.ended_at is None:
+        sent = msgspec.structs.replace(sent, ended_at=now)
+    ended_at = sent.ended_at if sent.ended_at is not None else now
+    left = _left(sent, sample, ended_at)
     late = now - ended_at >= LINGERING
     if (left is None or left > 0) and not late:
-        return pursuit, ""
-    return None, _ending(pursuit, ended_at, left)
+        return sent, ""
+    return None, _ending(sent, ended_at, left)
 
 
-def _left(pursuit: SignalOutcome, sample: Sample | None, ended_at: float) -> int | None:
+def _left(sent: SignalOutcome, sample: Sample | None, ended_at: float) -> int | None:
     """Bytes that are still listed with it; None while there is no word from after its end."""
     if sample is None or sample.taken_at <= ended_at:
         return None
-    gpus = [gpu for gpu in sample.gpus if gpu.uuid in pursuit.held]
+    gpus = [gpu for gpu in sample.gpus if gpu.uuid in sent.held]
     if any(gpu.state != "ok" or "processes" in gpu.absent for gpu in gpus):
         return None
-    rows = [row for gpu in gpus for row in gpu.processes if row.pid == pursuit.pid]
-    return sum(row.used_memory or 0 for row in rows if row.started_at in (pursuit.started_at, None))
+    rows = [row for gpu in gpus for row in gpu.processes if row.pid == sent.pid]
+    return sum(row.used_memory or 0 for row in rows if row.started_at in (sent.started_at, None))
 
 
-def _ending(pursuit: SignalOutcome, ended_at: float, left: int | None) -> str:
-    took = f"pid {pursuit.pid} ended {max(0.0, ended_at - pursuit.sent_at):.1f} s later"
-    had = sum(pursuit.held.values())
+def _ending(sent: SignalOutcome, ended_at: float, left: int | None) -> str:
+    took = f"pid {sent.pid} ended {max(0.0, ended_at - sent.sent_at):.1f} s later"
+    had = sum(sent.held.values())
     if left is None or not had:
         return f"{took}."
     if left:

@@ -88,11 +88,11 @@ class TraceJobs(Feature):
         tracer = self._tracer
 
         def look() -> None:
-            found = tracer.recall(*job)
+            found = tracer.cached(*job)
             if found is not None:
                 self._app.call_later(self._take, job, found, recalled=True)
 
-        threading.Thread(target=look, name="recall trace", daemon=True).start()
+        threading.Thread(target=look, name="read trace", daemon=True).start()
 
     def start(self, job: Job) -> bool:
         """Trace in the background; False while another one runs."""

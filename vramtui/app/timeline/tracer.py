@@ -28,7 +28,7 @@ class Tracer(Protocol):
         """The sentence that says why `workload` cannot be traced here; empty where it can be."""
         ...
 
-    def recall(self, workload: Workload, device: Device) -> FinishedTrace | None:
+    def cached(self, workload: Workload, device: Device) -> FinishedTrace | None:
         """An earlier trace that was kept."""
         ...
 

@@ -60,7 +60,7 @@ class Details(TextWindow):
         sections = []
         if row.process is not None:
             facts = process_facts(row, row.process, sample.taken_at)
-            facts[5:5] = told_facts(self._told)
+            facts[5:5] = reported_facts(self._told)
             sections.append((f"Process {row.process.pid}" if row.process.pid >= 0 else "Pod", facts))
         facts = [*gpu_facts(row.gpu), *nobodys_facts(row.gpu, sample.host, self._grown)]
         sections.append((f"GPU {row.gpu.index}", facts))
@@ -148,7 +148,7 @@ def peak_words(peak: Peak | None, fast_since: float | None) -> str:
     return f"{size} at {_clock(peak.at)}, sampled{every}: short spikes may be higher"
 
 
-def told_facts(told: Ledger | None) -> Facts:
+def reported_facts(told: Ledger | None) -> Facts:
     """The peaks that PyTorch itself tells of; the process's own is above them by its context and other libraries."""
     if told is None:
         return []

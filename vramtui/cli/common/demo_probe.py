@@ -28,7 +28,7 @@ FIRST_STEP: dict[Phase, float] = {"build": 36.0, "input": 36.1, "forward": 39.0,
 PHASES: tuple[ProbePhase, ...] = ("build", "input", "forward", "backward", "step")
 
 
-def told_by(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
+def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
     """What the demo's jobs have told by now, or `before` so many seconds: those that are through their first steps."""
     elapsed = demo.elapsed - before
     return tuple(

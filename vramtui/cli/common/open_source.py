@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from vramtui.core.observation.probe_messages import ObservedJob
-    from vramtui.monitor.job_memory import Past
+    from vramtui.monitor.job_memory import EarlierSamples
     from vramtui.monitor.session import RecordedPeaks
     from vramtui.records.recording.growing_recording import GrowingRecording
     from vramtui.records.recording.writer import Recording
@@ -34,7 +34,7 @@ class OpenedSource(msgspec.Struct, frozen=True):
     jobs: "Callable[[], tuple[ObservedJob, ...]] | None" = None
     peaks: "RecordedPeaks | None" = None
     elsewhere: bool = False
-    past: "Past | None" = None
+    past: "EarlierSamples | None" = None
 
     @property
     def is_real(self) -> bool:
@@ -89,9 +89,9 @@ def _demo(banner: str) -> OpenedSource:
     demo = DemoSource()
 
     def jobs() -> "tuple[ObservedJob, ...]":
-        from vramtui.cli.common.demo_probe import told_by  # noqa: PLC0415 - estimators take time to load
+        from vramtui.cli.common.demo_probe import demo_jobs  # noqa: PLC0415 - estimators take time to load
 
-        return told_by(demo)
+        return demo_jobs(demo)
 
     return OpenedSource(demo, banner, jobs=jobs, past=DemoHistory(demo))
 

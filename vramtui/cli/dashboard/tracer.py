@@ -40,8 +40,8 @@ class ChildTracer:
             self._refusals[workload] = _refusal(workload)
         return self._refusals[workload]
 
-    def recall(self, workload: Workload, device: Device) -> "FinishedTrace | None":
-        """As Tracer.recall; a file that cannot be read is none."""
+    def cached(self, workload: Workload, device: Device) -> "FinishedTrace | None":
+        """As Tracer.cached; a file that cannot be read is none."""
         path = self._path(workload, device)
         if path is None or not path.is_file():
             return None

@@ -164,7 +164,7 @@ def _watch(
 def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
     """Say it, and keep it. The job has ended: nothing that goes wrong here may change its exit code."""
     from vramtui.cli.common.paths import run_history  # noqa: PLC0415 - only here
-    from vramtui.cli.run.history_entry import kept_runs  # noqa: PLC0415 - only here
+    from vramtui.cli.run.history_entry import completed_runs  # noqa: PLC0415 - only here
     from vramtui.cli.run.report import print_report  # noqa: PLC0415 - only here
     from vramtui.cli.run.results import seen_in  # noqa: PLC0415 - only here
 
@@ -172,7 +172,7 @@ def _report(finished: "CompletedRun", watch: "GpuWatch | None") -> None:
         seen = seen_in(finished, watch)
         print_report(finished, seen, watch)
         history = run_history()
-        for kept in kept_runs(finished, seen, platform.node(), watch):
+        for kept in completed_runs(finished, seen, platform.node(), watch):
             history.keep(kept)
     except UserError as error:
         sys.stderr.write(f"vramtui: {error}\n")

@@ -17,7 +17,7 @@ from vramtui.core.runs.run_identity import run_key
 from vramtui.core.runs.run_tracker import thinned
 
 
-def kept_runs(
+def completed_runs(
     finished: CompletedRun, seen: tuple[RankResult, ...], host: str, watch: GpuWatch | None = None
 ) -> Iterator[Run]:
     """What to keep of `finished`, whose processes ran on `host` while `watch` looked at its GPUs."""
@@ -59,10 +59,10 @@ def _uuid(one: RankResult) -> str:
     """The card's, spelt as the driver does: PyTorch leaves out what it begins with."""
     if one.gpu is not None:
         return one.gpu.uuid
-    told = None if one.told is None else one.told.uuid
-    if told is None:
+    uuid = None if one.reported is None else one.reported.uuid
+    if uuid is None:
         return f"cuda:{one.counters.index}"
-    return told if told.startswith(("GPU-", "MIG-")) else f"GPU-{told}"
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
 
 
 def _ending(one: RankResult, code: int) -> Ending:

@@ -27,7 +27,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
     """One process on one GPU.
 
     Attributes:
-        told: the device as the job knows it, and `gpu` as the driver does; None where neither said.
+        reported: the device as the job knows it, and `gpu` as the driver does; None where neither said.
         counters: PyTorch's own peaks.
         ledger: the observed side, its process line from the driver.
         device: the card that a prediction is made for.
@@ -36,7 +36,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
 
     job: ObservedJob
     counters: MemoryCounters
-    told: ProbeDevice | None = None
+    reported: ProbeDevice | None = None
     gpu: Gpu | None = None
     ledger: Ledger
     device: Device
@@ -48,7 +48,7 @@ class RankResult(msgspec.Struct, frozen=True, kw_only=True):
         hello = self.job.hello
         rank = "" if hello is None or hello.rank is None else f"rank {hello.rank}, "
         number = self.counters.index if self.gpu is None else self.gpu.index
-        name = "" if self.told is None else f" {self.told.name}"
+        name = "" if self.reported is None else f" {self.reported.name}"
         return f"{rank}pid {self.job.pid} on GPU {number}{name}"
 
     @property
@@ -85,11 +85,11 @@ def _rank(job: ObservedJob) -> int:
 
 def _seen(finished: CompletedRun, job: ObservedJob, counters: MemoryCounters, watch: GpuWatch | None) -> RankResult:
     devices = () if job.hello is None else job.hello.devices
-    told = next((device for device in devices if device.index == counters.index), None)
+    reported = next((device for device in devices if device.index == counters.index), None)
     gpu = None
     if watch is not None:
-        gpu = watch.gpu(None if told is None else told.uuid, counters.index, job.pid)
-    device = _device(told, gpu)
+        gpu = watch.gpu(None if reported is None else reported.uuid, counters.index, job.pid)
+    device = _device(reported, gpu)
     process = None if watch is None or gpu is None else watch.peak(gpu.uuid, job.pid)
     ledger = job.ledger(counters.index)
     if process is not None and ledger.reserved is not None and process >= ledger.reserved:
@@ -97,7 +97,7 @@ def _seen(finished: CompletedRun, job: ObservedJob, counters: MemoryCounters, wa
     return RankResult(
         job=job,
         counters=counters,
-        told=told,
+        reported=reported,
         gpu=gpu,
         ledger=ledger,
         device=device,
@@ -105,9 +105,9 @@ def _seen(finished: CompletedRun, job: ObservedJob, counters: MemoryCounters, wa
     )
 
 
-def _device(told: ProbeDevice | None, gpu: Gpu | None) -> Device:
-    if told is not None:
-        return Device(name=told.name, capability=told.capability, total_memory=told.total_memory)
+def _device(reported: ProbeDevice | None, gpu: Gpu | None) -> Device:
+    if reported is not None:
+        return Device(name=reported.name, capability=reported.capability, total_memory=reported.total_memory)
     return CARDS[DEFAULT_CARD] if gpu is None else device_of(gpu)
 
 

@@ -14,7 +14,7 @@ from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, 
 from vramtui.core.schema.preset import PresetFile
 
 EstimateFor = Callable[[PresetFile, Device], Estimate | None]
-ToldOf = Callable[[Gpu, Process], Ledger | None]
+LedgerOf = Callable[[Gpu, Process], Ledger | None]
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +78,7 @@ def observed_ledger(peak: int | None, told: Ledger | None = None) -> Ledger:
     return msgspec.structs.replace(ledger, process=peak, context=beyond if beyond > 0 else ledger.context)
 
 
-def nothing_told(gpu: Gpu, process: Process) -> Ledger | None:
+def no_ledger(gpu: Gpu, process: Process) -> Ledger | None:
     """No process tells anything of itself."""
     del gpu, process
     return None
@@ -91,7 +91,7 @@ def take_snapshot(
     estimate: EstimateFor,
     versions: dict[str, str],
     *,
-    told: ToldOf = nothing_told,
+    told: LedgerOf = no_ledger,
 ) -> Snapshot:
     """Put together what is known of every process in `sample`; `told` is what each says of itself."""
     holdings = tuple(
@@ -110,7 +110,7 @@ def _holding(
     history: History,
     matched: Mapping[ProcessKey, PresetFile],
     estimate: EstimateFor,
-    told: ToldOf,
+    told: LedgerOf,
 ) -> Holding:
     key = process_key(sample.host.name, gpu, process)
     track = history.tracks.get(key)

@@ -100,11 +100,11 @@ def calibrate(runs: Iterable[Run], host: str) -> Calibration:
     return Calibration(
         host=host,
         contexts=tuple(
-            ContextSize(gpu_name=name, driver=driver, seen=_learnt(seen))
+            ContextSize(gpu_name=name, driver=driver, seen=_learned(seen))
             for (name, driver), seen in sorted(contexts.items())
         ),
         shares=tuple(
-            CachedShare(method=method, model_kind=kind, run_kind=run_kind, seen=_learnt(seen))
+            CachedShare(method=method, model_kind=kind, run_kind=run_kind, seen=_learned(seen))
             for (method, kind, run_kind), seen in sorted(shares.items())
         ),
     )
@@ -173,7 +173,7 @@ def _share_of(run: Run) -> float | None:
     return seen.reserved / seen.allocated
 
 
-def _learnt(seen: Sequence[tuple[float, float]]) -> Learned:
+def _learned(seen: Sequence[tuple[float, float]]) -> Learned:
     values = [value for _, value in seen]
     return Learned(
         runs=len(values),

@@ -11,7 +11,7 @@ from vramtui.core.schema.workload import Lora, ServeRun, TrainRun, Workload
 from vramtui.presets.importers.command_lines import CommandLine, read_command_line
 from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.flags import whole
-from vramtui.presets.importers.process_offers import family_of, said_by
+from vramtui.presets.importers.process_offers import family_of, offers_in_command
 from vramtui.presets.toml import reader as toml
 
 # What scripts of people's own call the two sizes, where no library's option says them.
@@ -80,7 +80,9 @@ def _with_adapters(workload: Workload) -> Workload:
 
 
 def _offers(line: CommandLine) -> Iterator[Offer]:
-    read = {option.key: option for option in said_by(line, family_of(line)) if option.key.split(".")[0] in _HEADS}
+    read = {
+        option.key: option for option in offers_in_command(line, family_of(line)) if option.key.split(".")[0] in _HEADS
+    }
     for option in line.options:
         key = _OWN.get(option.name)
         value = whole(option.value)

@@ -21,8 +21,8 @@ from vramtui.presets.importers.process_offers import (
     family_of,
     match_offer,
     model_named,
+    offers_in_command,
     run_kind,
-    said_by,
 )
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.as_preset import preset_of
@@ -132,6 +132,8 @@ def _described(found: PresetFile, line: CommandLine, model: LocalModel, named: O
     place = f"{model.path}" if not model.store else f"{model.name} in {model.store}"
     derived = printable(place if named.value in place else f"{named.value}: {place}")
     # A precision that agrees with the run's changes nothing, and is said all the same.
-    agreed = [(offer.key, offer.flag) for offer in said_by(line, family_of(line)) if offer.key == "run.precision"]
+    agreed = [
+        (offer.key, offer.flag) for offer in offers_in_command(line, family_of(line)) if offer.key == "run.precision"
+    ]
     found = msgspec.structs.replace(found, said=tuple(dict((*agreed, *found.said)).items()), derived=derived)
     return msgspec.structs.replace(found, bundled=False, assumed=bool(found.unsaid))

@@ -62,7 +62,7 @@ def draft_from_process(command: str, library: PresetLibrary, files: Iterable[Job
     family = family_of(line)
     kind = run_kind(line, family) or next((_training(file) for file in files), None)
     said = {offer.key: offer for file in files for offer in offers_of_file(file)}
-    said |= {offer.key: offer for offer in said_by(line, family)}
+    said |= {offer.key: offer for offer in offers_in_command(line, family)}
     said |= _with_master(said, files)
     if kind is not None:
         said = {kind.key: kind} | said
@@ -141,7 +141,7 @@ def family_of(line: CommandLine) -> str:
     return next((family for family, seen in signs if seen), "trainer")
 
 
-def said_by(line: CommandLine, family: str) -> Iterator[Offer]:
+def offers_in_command(line: CommandLine, family: str) -> Iterator[Offer]:
     """The options that say a key; where several say the same, the one that says more of it stands last in FLAGS."""
     table = FLAGS[family]
     order = list(table)
