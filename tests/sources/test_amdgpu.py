@@ -8,10 +8,14 @@ import pytest
 from tests.app.driving import screen_text, settle
 from tests.app.stand_ins import PRESETS, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
+from vramtui.cli.doctor import amd
+from vramtui.cli.doctor.check import Check, Finding
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Absence, decode_sample, encode_sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.sources.amdgpu.source import AmdgpuSource
+from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.merged import MergedSource
 from vramtui.sources.pick import CANDIDATES, pick_source
 
 GIB = 1 << 30
@@ -142,6 +146,38 @@ def test_an_estimate_for_it_is_made_for_its_memory(machine: Machine) -> None:
     assert device_of(machine.source().read().gpus[0]).total_memory == 192 * GIB
 
 
+def test_cards_of_both_vendors_are_one_machines(machine: Machine) -> None:
+    machine.holds(machine.pid, 5, client(1, "1048576 KiB"))
+    demo = DemoSource(clock=lambda: 5.0)
+    nvidia = demo.read().gpus
+    source = MergedSource(demo, machine.source())
+    sample = source.read()
+    assert [gpu.index for gpu in sample.gpus] == list(range(len(nvidia) + 2))
+    assert [gpu.vendor for gpu in sample.gpus] == ["NVIDIA"] * len(nvidia) + ["AMD"] * 2
+    assert sample.gpus[len(nvidia)].processes[0].used_memory == GIB
+    assert not source.look(sample.gpus[-1].uuid)
+    for card in machine.sys.glob("class/drm/card?/device/vendor"):
+        card.unlink()
+    sample = source.read()
+    assert len(sample.gpus) == len(nvidia)
+    assert sample.problems[-1].message == "amdgpu shows no card any more."
+
+
+def test_the_doctor_asks_nothing_of_nvidias_driver_where_all_cards_are_amds(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amd, "SYS", machine.sys)
+    monkeypatch.setattr(amd, "DEVICES", machine.proc)
+    asked = amd.of_nvidia(Check("nvml", lambda: Finding(check="nvml", verdict="failed", message="no library")))
+    found = amd.amdgpu()
+    assert (found.verdict, "2 GPUs (AMD " in found.message, "as CUDA's" in found.message) == ("ok", True, True)
+    assert asked.ask().verdict == "failed"
+    for number, vendor in enumerate(("0x1002", "0x10de")):
+        write(machine.sys / f"bus/pci/devices/{number}/class", "0x038000")
+        write(machine.sys / f"bus/pci/devices/{number}/vendor", vendor)
+        assert asked.ask().verdict == ("unknown", "failed")[number]
+
+
 async def test_the_estimate_panel_says_which_constants_are_cudas(machine: Machine) -> None:
     machine.holds(machine.pid, 5, client(1, "1048576 KiB"))
     app = Dashboard(machine.source(), FixedPresets(), estimator=RoundEstimator(), preset=PRESETS[0].key)
@@ -154,3 +190,5 @@ async def test_the_estimate_panel_says_which_constants_are_cudas(machine: Machin
             await pilot.pause(0.05)
         assert "AMD Instinct MI300X" in screen_text(app)
         assert "estimated as CUDA" in " ".join(screen_text(app).split())
+        assert "HIP context" in screen_text(app)
+        assert "CUDA context" not in screen_text(app)

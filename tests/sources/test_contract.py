@@ -15,6 +15,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Gpu, Memory, decode_sample, encode_sample
 from vramtui.core.observation.source import Source
 from vramtui.sources.demo.source import DemoSource
+from vramtui.sources.merged import MergedSource
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
 from vramtui.sources.replay import ReplaySource
 
@@ -52,11 +53,16 @@ def amdgpu(request: pytest.FixtureRequest) -> Make:
     return machine.source
 
 
+def both(request: pytest.FixtureRequest) -> Make:
+    first, other = nvml(request)(), amdgpu(request)()
+    return lambda: MergedSource(first, other)
+
+
 def replay(_: pytest.FixtureRequest) -> Make:
     return lambda: ReplaySource([DemoSource(clock=lambda: 1000.0).read()])
 
 
-@pytest.fixture(params=[nvml, nvidia_smi, amdgpu, demo, replay], ids=lambda make: make.__name__)
+@pytest.fixture(params=[nvml, nvidia_smi, amdgpu, both, demo, replay], ids=lambda make: make.__name__)
 def source(request: pytest.FixtureRequest) -> Source:
     made: Source = request.param(request)()
     return made

@@ -41,6 +41,14 @@ def test_the_first_that_answers_is_taken_and_no_later_one_is_asked(monkeypatch: 
     assert (first.told, second.told) == ([None], [])
 
 
+def test_another_vendors_cards_stand_beside_the_first_that_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    for other, name in ((Module(), "demo+demo"), (Module(SourceFailed("")), "demo")):
+        monkeypatch.setitem(sys.modules, "vramtui.sources.other", other)
+        monkeypatch.setitem(sys.modules, "vramtui.sources.way_0", Module())
+        ways = (SourceCandidate("Way 0", "way_0"), SourceCandidate("Other", "other", beside=True))
+        assert pick_source(ways).name == name
+
+
 def test_a_later_one_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     modules = [Module(SourceFailed("A is out.", "Mend A.")), Module(SourceFailed("B is out.")), Module()]
     pick(monkeypatch, modules)

@@ -1,5 +1,6 @@
 """Which source sees this machine's GPUs."""
 
+import contextlib
 from importlib import import_module
 from shutil import which
 from typing import NamedTuple, Protocol
@@ -7,6 +8,7 @@ from typing import NamedTuple, Protocol
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Problem
 from vramtui.core.observation.source import Source
+from vramtui.sources.merged import MergedSource
 
 
 class Opening(Protocol):
@@ -29,23 +31,26 @@ class SourceCandidate(NamedTuple):
         title: how a sentence calls it.
         module: its module in `vramtui.sources`, loaded when it is asked.
         program: what it runs. One that is there and fails knows more than that another's library is missing.
+        beside: it shows cards that no other does, which stand beside those of whichever answered before it.
     """
 
     title: str
     module: str
     program: str = ""
+    beside: bool = False
 
 
 # In the order in which they are asked.
 CANDIDATES = (
     SourceCandidate("NVML", "nvml.load"),
     SourceCandidate("nvidia-smi", "nvidia_smi.source", program="nvidia-smi"),
-    SourceCandidate("amdgpu", "amdgpu.source"),
+    SourceCandidate("amdgpu", "amdgpu.source", beside=True),
 )
 
 
 def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
-    """The first source that can be opened; one that is not the first says in every sample why.
+    """The first source that can be opened, with those of other vendors' cards beside it; one that is not the first
+    says in every sample why.
 
     Raises:
         SourceFailed: none answers; says why each does not, and what to do.
@@ -54,12 +59,24 @@ def pick_source(ways: tuple[SourceCandidate, ...] = CANDIDATES) -> Source:
     for at, way in enumerate(ways):
         opening: Opening = import_module(f"vramtui.sources.{way.module}").open_here
         try:
-            return opening(_because(ways[:at], failures, way))
+            source = opening(_because(ways[:at], failures, way))
         except SourceFailed as error:
             failures.append(error)
+            continue
+        return _with_others(source, ways[at + 1 :])
     there = [failure for way, failure in zip(ways, failures, strict=True) if way.program and which(way.program)]
     hint = next((failure.hint for failure in (*reversed(there), *failures) if failure.hint), "")
     raise SourceFailed(" ".join(failure.message for failure in failures if failure.message), hint) from failures[-1]
+
+
+def _with_others(source: Source, later: tuple[SourceCandidate, ...]) -> Source:
+    """The source, merged with every later one whose cards it does not show."""
+    for way in later:
+        if way.beside:
+            opening: Opening = import_module(f"vramtui.sources.{way.module}").open_here
+            with contextlib.suppress(SourceFailed):
+                source = MergedSource(source, opening())
+    return source
 
 
 def _because(asked: tuple[SourceCandidate, ...], failures: list[SourceFailed], way: SourceCandidate) -> Problem | None:

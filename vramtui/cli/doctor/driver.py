@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from vramtui.cli.doctor.amd import of_nvidia
 from vramtui.cli.doctor.check import Check, Finding
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.base.text import printable
@@ -142,10 +143,13 @@ def _later(check: Check) -> Check:
     return Check(check.id, ask)
 
 
-CHECKS = (
-    _first(Check("nvml", nvml)),
-    _later(Check("gpus", gpus)),
-    Check("nvidia-smi", nvidia_smi),
-    Check("permissions", permissions),
-    _later(Check("accounting", accounting)),
+CHECKS = tuple(
+    of_nvidia(check)
+    for check in (
+        _first(Check("nvml", nvml)),
+        _later(Check("gpus", gpus)),
+        Check("nvidia-smi", nvidia_smi),
+        Check("permissions", permissions),
+        _later(Check("accounting", accounting)),
+    )
 )
