@@ -56,6 +56,30 @@ def test_no_odd_wording_on_a_screen(folder: str) -> None:
     assert not found, "\n".join(found)
 
 
+# Names of classes, functions, methods and modules that stood for something the field has a word for.
+FORMER = re.compile(
+    r"""
+    (?:^|_)
+    (?: desk | actor | pursuit | told | recall | taping | listing | aside | leaving | tidying | office | pen | filing
+      | hearing | looker | closely | crew | hurry | keeper | keeping | kept | unkept | learnt | watched | attending
+      | turned | lever | rougher | dear | spoken | reckoned )
+    (?:_|$)
+    """,
+    re.VERBOSE,
+)
+
+
+def test_no_former_name_is_given_again() -> None:
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = [path.stem, *(node.name for node in ast.walk(tree) if isinstance(node, kinds))]
+        words = (re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names)
+        found += [f"{path.relative_to(PACKAGE)}: {name}" for name in words if FORMER.search(name)]
+    assert not found, "\n".join(found)
+
+
 def test_a_methods_former_name_is_refused_with_the_present_one() -> None:
     model = TransformerModel(
         hidden_size=64, intermediate_size=128, num_attention_heads=4, num_hidden_layers=2, vocab_size=256

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from vramtui.cli.run.command import _told_preset
+from vramtui.cli.run.command import resolved_preset
 from vramtui.core.base.errors import UserError
 from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Gpu, Host, Memory, Process, Sample, process_key
@@ -55,6 +55,6 @@ def test_one_that_cannot_be_found_is_looked_for_once() -> None:
 def test_a_path_is_told_from_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "mine.toml").write_text("")
     monkeypatch.chdir(tmp_path)
-    assert _told_preset("mine.toml") == str(tmp_path / "mine.toml")
-    assert _told_preset("gpt2-124m") == "gpt2-124m"
-    assert _told_preset("owner/name") == "owner/name"
+    assert resolved_preset("mine.toml") == str(tmp_path / "mine.toml")
+    assert resolved_preset("gpt2-124m") == "gpt2-124m"
+    assert resolved_preset("owner/name") == "owner/name"

@@ -157,7 +157,7 @@ class MonitorSession:
         self.rematch()
         if self._is_matching:  # the demo's jobs cost it the analytic estimator, which the first paint does without
             self.job_memory.take(sample.taken_at, self.jobs())
-        self.look_closely()
+        self.sample_fast()
         if self._alerts is not None:
             failed = oom_alerts(sample, self.jobs()) if self._is_matching else ()
             found = self._alerts.update(sample, self.history, self.stated_estimates(), failed)
@@ -199,7 +199,7 @@ class MonitorSession:
         """Match processes with this from now on."""
         self._matcher, self._is_matching = matcher, True
         self.rematch()
-        self.look_closely()
+        self.sample_fast()
 
     def take_presets(self, presets: Iterable[PresetFile]) -> None:
         """Know these presets from now on, beside one that was chosen by its path."""
@@ -252,9 +252,9 @@ class MonitorSession:
         """Look at this process closely too, whatever it runs."""
         if key != self._selected:
             self._selected = key
-            self.look_closely()
+            self.sample_fast()
 
-    def look_closely(self) -> None:
+    def sample_fast(self) -> None:
         """Aim the fast sampler at what the latest sample shows; of many targets at those that hold most."""
         if self._sampler is None or self.sample is None:
             return

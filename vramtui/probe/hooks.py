@@ -99,7 +99,7 @@ class Hooks:
 
     def _wrapped(self, backward: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(backward)
-        def watched(*arguments: Any, **named: Any) -> Any:
+        def observed(*arguments: Any, **named: Any) -> Any:
             if not self.watching or self._stepping is not None:
                 return backward(*arguments, **named)
             if not self._depth:
@@ -112,7 +112,7 @@ class Hooks:
                 if not self._depth:
                     self._await_call()
 
-        return watched
+        return observed
 
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         # An optimizer that steps others inside of its own step is one; one that failed may begin again.

@@ -168,7 +168,7 @@ class ProbeSession:
         moments = self._moments.taken()
         told = self._tell(
             "beat",
-            phase=self._told_phase(),
+            phase=self._known_phase(),
             step=self._hooks.steps,
             step_seconds=span / (known - 1) if known > 1 else None,
             lost=self._channel.lost,
@@ -179,7 +179,7 @@ class ProbeSession:
         if not told:
             self._moments.put_back(moments)
 
-    def _told_phase(self) -> "str | None":
+    def _known_phase(self) -> "str | None":
         """Where the job is; None in a step that is not watched."""
         return self._phase if self._hooks.watching else None
 
@@ -199,7 +199,7 @@ class ProbeSession:
         figures = self._counters.read(time.monotonic()).get(device, {})
         told = {name: figures.get(name) for name in ("allocated", "reserved", "inactive_split")}
         self._tell(
-            "oom", device=device, asked=asked, free=free, phase=self._told_phase(), step=self._hooks.steps, **told
+            "oom", device=device, asked=asked, free=free, phase=self._known_phase(), step=self._hooks.steps, **told
         )
 
     def _end(self) -> None:

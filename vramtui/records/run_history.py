@@ -93,7 +93,7 @@ class RunHistory:
         for row in database.execute(_SAME_PID, (run.pid, printable(run.gpu_uuid), printable(run.host))).fetchall():
             # One that is damaged is told where it is read; it must not keep the next job from being kept.
             with suppress(UserError):
-                former.append(self._kept(*row))
+                former.append(self._stored(*row))
         former = [kept for kept in former if same_process(kept.run, run)]
         for kept in former[1:]:
             database.execute("DELETE FROM runs WHERE id = ?", (kept.id,))
@@ -113,7 +113,7 @@ class RunHistory:
         damaged: list[str] = []
         for row in rows:
             try:
-                found.append(self._kept(*row))
+                found.append(self._stored(*row))
             except UserError as error:  # noqa: PERF203 - one damaged row must not hide the others
                 damaged.append(str(error))
         self.damaged = tuple(damaged)
@@ -131,7 +131,7 @@ class RunHistory:
                 found = database.execute("SELECT id, document FROM runs WHERE id = ?", (number,)).fetchone()
         if found is None:
             raise UserError(f"the history holds no run {number}; `vramtui history` lists those that there are")
-        return self._kept(*found)
+        return self._stored(*found)
 
     def forget(self, number: int) -> bool:
         """Remove one run; False when there was none."""
@@ -140,7 +140,7 @@ class RunHistory:
         with self._open() as database, database:
             return database.execute("DELETE FROM runs WHERE id = ?", (number,)).rowcount > 0
 
-    def _kept(self, number: int, document: bytes) -> StoredRun:
+    def _stored(self, number: int, document: bytes) -> StoredRun:
         try:
             return StoredRun(number, _renamed(msgspec.json.decode(document, type=Run)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:

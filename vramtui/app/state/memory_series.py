@@ -51,7 +51,8 @@ def series(
         predicted=chosen.predicted,
         what_if=what_if,
         ends=(f"{format_duration(end - start + age)} ago", f"{format_duration(age)} ago") if age else None,
-        layers=_told(session.job_memory.of(track.process, chosen.gpu), track, start, end) or _split(estimate, track),
+        layers=_job_layers(session.job_memory.of(track.process, chosen.gpu), track, start, end)
+        or _split(estimate, track),
         expected=_expected(session, track, chosen, estimate),
         busy=None if busy is None else _within(busy, start, end),
     )
@@ -95,7 +96,7 @@ def _within(curve: Curve, start: float, end: float) -> tuple[Sequence[float], tu
     return curve.times[there], tuple(values[there] for values in curve.values)
 
 
-def _told(curve: Curve | None, track: Track, start: float, end: float) -> Layers | None:
+def _job_layers(curve: Curve | None, track: Track, start: float, end: float) -> Layers | None:
     """What the job itself told of its parts while it was this process: pids come again."""
     if curve is None:
         return None

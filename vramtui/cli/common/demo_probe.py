@@ -32,13 +32,13 @@ def demo_jobs(demo: DemoSource, before: float = 0.0) -> tuple[ObservedJob, ...]:
     """What the demo's jobs have told by now, or `before` so many seconds: those that are through their first steps."""
     elapsed = demo.elapsed - before
     return tuple(
-        _told(job, _estimate(preset), share, demo, elapsed)
+        _observed_job(job, _estimate(preset), share, demo, elapsed)
         for job, preset, share in TELLING
         if elapsed - job.started(elapsed) > SPEAKS_AFTER and job.memory(elapsed) is not None
     )
 
 
-def _told(job: DemoJob, estimate: Estimate, share: float, demo: DemoSource, elapsed: float) -> ObservedJob:
+def _observed_job(job: DemoJob, estimate: Estimate, share: float, demo: DemoSource, elapsed: float) -> ObservedJob:
     pid, lived = job.pid + job.run(elapsed), elapsed - job.started(elapsed)
     device = ProbeDevice(
         index=0,

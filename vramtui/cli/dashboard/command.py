@@ -91,7 +91,7 @@ def _open(
     if served is not None:
         opened, fleet, pace = _served(served)
     elif hosts := open_hosts(remote or Elsewhere(), pace, demo or replay or feed):
-        opened, fleet = _watched(hosts, pace)
+        opened, fleet = _source_of(hosts, pace)
     else:
         opened, fleet = open_source(demo=demo, replay=replay, feed=feed, fall_back=True, at_once=True), None
     give_keys(feed)
@@ -160,7 +160,7 @@ def _check_keys(settings: Settings) -> None:
         raise UserError(f"{config_dir() / CONFIG}: {error}") from None
 
 
-def _watched(hosts: dict[str, OpenedSource], interval: float) -> "tuple[OpenedSource, Fleet | None]":
+def _source_of(hosts: dict[str, OpenedSource], interval: float) -> "tuple[OpenedSource, Fleet | None]":
     """The source of the one host, or of all of them, whose current one is watched."""
     if len(hosts) == 1:
         return hosts.popitem()[1], None
@@ -185,7 +185,7 @@ def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, float]":
 
     feed = ServedFeed(descriptor, begin)
     banner, interval = feed.header.banner, feed.header.interval
-    opened, fleet = _watched(
+    opened, fleet = _source_of(
         {
             host: OpenedSource(source, banner, jobs=told.jobs, peaks=told.peaks, elsewhere=True)
             for host, source, told in zip(feed.header.hosts, feed.hosts, recordings, strict=True)

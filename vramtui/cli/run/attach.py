@@ -57,7 +57,7 @@ def attach(
                 f"pid {pid} has not reported within {timeout:g} s: it is in a long call, has no torch, or does "
                 "nothing with it. It will be heard as soon as it does.",
             )
-        sys.stdout.write(f"pid {pid} now has the probe{_told(job)}\n")
+        sys.stdout.write(f"pid {pid} now has the probe{_allocation(job)}\n")
 
 
 def _own(pid: int) -> None:
@@ -91,7 +91,7 @@ def _first_word(listener: "ProbeListener", pid: int, timeout: float) -> "Observe
         time.sleep(LOOK_EVERY)
 
 
-def _told(job: "ObservedJob") -> str:
+def _allocation(job: "ObservedJob") -> str:
     if job.beat is None or not job.beat.devices:
         return ""
     held = job.beat.devices[0]

@@ -45,7 +45,7 @@ def run(
         from vramtui.cli.run.child import NotStarted, hold_signals  # noqa: PLC0415 - only here
 
         found = None if preset is None else changed_preset(preset, [])
-        placed = {} if preset is None else {PRESET: _told_preset(preset)}
+        placed = {} if preset is None else {PRESET: resolved_preset(preset)}
         if when_fits:
             placed |= _placed(found, needs, gpus)
         elif needs is not None or gpus is not None:
@@ -77,7 +77,7 @@ def run(
         raise SystemExit(code)
 
 
-def _told_preset(preset: str) -> str:
+def resolved_preset(preset: str) -> str:
     """The preset as dashboards find it, wherever they were started."""
     path = Path(preset).expanduser()
     is_path = os.sep in preset or path.suffix == ".toml"

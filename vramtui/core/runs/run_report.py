@@ -11,13 +11,13 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything about a past run.
 
     Attributes:
-        kept: the run and its number.
+        stored: the run and its number.
         rows: predicted beside observed, every line that either side knows.
         estimate: the prediction calculated again from the stored workload, for its timeline and arithmetic.
         notes: what is to be known of that, a sentence each.
     """
 
-    kept: StoredRun
+    stored: StoredRun
     rows: tuple[ComparisonRow, ...]
     estimate: Estimate | None = None
     notes: tuple[str, ...] = ()
@@ -44,4 +44,4 @@ def run_report(kept: StoredRun, again: Estimate | None, problem: str, version: s
         notes.append(f"there is no timeline: {problem}")
     if not run.times:
         notes.append("there is no memory graph: nobody looked at the process while it ran")
-    return RunReport(kept=kept, rows=compare_ledgers(run.predicted, run.observed), estimate=again, notes=tuple(notes))
+    return RunReport(stored=kept, rows=compare_ledgers(run.predicted, run.observed), estimate=again, notes=tuple(notes))

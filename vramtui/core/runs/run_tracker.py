@@ -20,12 +20,12 @@ Told = Callable[[int, str], "tuple[ObservedJob, int] | None"]
 
 
 class _Entry(msgspec.Struct):
-    """A job that is being kept. `kept_at` is when the latest word on it went out."""
+    """A job that is being kept. `stored_at` is when the latest word on it went out."""
 
     gpu: Gpu
     host: Host
     preset: PresetFile
-    kept_at: float
+    stored_at: float
 
 
 class RunTracker:
@@ -56,8 +56,8 @@ class RunTracker:
             elif track.gone_at is not None:
                 due.append(self._run(track, entry))
                 del self._entries[key]
-            elif sample.taken_at - entry.kept_at >= EVERY:
-                entry.kept_at = sample.taken_at
+            elif sample.taken_at - entry.stored_at >= EVERY:
+                entry.stored_at = sample.taken_at
                 due.append(self._run(track, entry))
         return due
 
@@ -77,7 +77,7 @@ class RunTracker:
                 continue
             entry.gpu = gpu
             if entry.preset != preset:
-                entry.preset, entry.kept_at = preset, float("-inf")
+                entry.preset, entry.stored_at = preset, float("-inf")
 
     def _run(self, track: Track, entry: _Entry) -> Run:
         key, process, preset = track.key, track.process, entry.preset

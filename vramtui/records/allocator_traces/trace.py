@@ -152,7 +152,7 @@ def _read_json(name: str, content: bytes) -> AllocatorTrace:
         events=events,
         alloc_conf=next((document.settings.env[key] for key in SETTINGS if key in document.settings.env), ""),
         total_memory=document.settings.total_memory,
-        recorded=from_rows(rows) if rows else _told(document),
+        recorded=from_rows(rows) if rows else _figures(document),
         rows=rows,
     )
 
@@ -198,7 +198,7 @@ def _rows(name: str, document: _Document) -> tuple[tuple[int, ...], ...] | None:
     return tuple(tuple(row[number] for number in order) for row in document.rows)
 
 
-def _told(document: _Document) -> AllocatorFigures | None:
+def _figures(document: _Document) -> AllocatorFigures | None:
     """Figures told beside the events, where there are no rows."""
     figures = AllocatorFigures(
         peak_allocated=document.peak_allocated,

@@ -42,8 +42,8 @@ def save_report(report: RunReport, folder: Path, formats: Sequence[str] = FORMAT
         UserError: a format is not known, or the folder cannot be written.
     """
     texts = {kind: _render(kind, report) for kind in dict.fromkeys(formats)}
-    run = report.kept.run
-    return write_files(folder, file_stem(run.host, run.started_at, f"run-{report.kept.id}"), texts, "report")
+    run = report.stored.run
+    return write_files(folder, file_stem(run.host, run.started_at, f"run-{report.stored.id}"), texts, "report")
 
 
 def _render(kind: str, report: RunReport) -> str:
@@ -57,11 +57,11 @@ def _render(kind: str, report: RunReport) -> str:
 
 def report_document(report: RunReport) -> dict[str, Any]:
     """The report for JSON: bytes are integers, times seconds since the epoch, unknown is None."""
-    run = report.kept.run
+    run = report.stored.run
     built: dict[str, Any] = clean(
         {
             "schema": SCHEMA,
-            "id": report.kept.id,
+            "id": report.stored.id,
             **msgspec.to_builtins(run),
             "error": run.error,
             "comparison": msgspec.to_builtins(report.rows),
@@ -78,7 +78,7 @@ def _json(report: RunReport) -> str:
 
 
 def _csv(report: RunReport) -> str:
-    run = report.kept.run
+    run = report.stored.run
     common: Cells = {
         "taken_at": iso_time(run.last_known),
         "host": run.host,
@@ -95,7 +95,7 @@ def _csv(report: RunReport) -> str:
 
 def _facts(report: RunReport) -> Iterator[tuple[str, str, bool]]:
     """What is known of a run, in words: a name, a text, and whether somebody else wrote that text."""
-    run = report.kept.run
+    run = report.stored.run
     ended = ending_words(run, run.last_known)
     lasted = f", after {lasted_words(run)}" if run.ended_at is not None else ""
     yield "Started", iso_time(run.started_at), False
@@ -117,8 +117,8 @@ def _phase(run: Run) -> str:
 
 
 def _markdown(report: RunReport) -> str:
-    run = report.kept.run
-    lines = [f"# Run {report.kept.id}: {code(run.preset or run.command)} on {code(run.host)}", ""]
+    run = report.stored.run
+    lines = [f"# Run {report.stored.id}: {code(run.preset or run.command)} on {code(run.host)}", ""]
     lines += [f"- {name}: {code(told) if theirs else prose(told or UNKNOWN)}" for name, told, theirs in _facts(report)]
     lines += ["", "## Predicted and observed", "", *ledger_table(report.rows)]
     if report.estimate is not None and report.estimate.timeline:
@@ -164,13 +164,13 @@ def _series_table(run: Run, most: int = 12) -> list[str]:
 
 
 def _html(report: RunReport) -> str:
-    run = report.kept.run
-    title = f"Run {report.kept.id}: {text(run.preset or run.command)} on {text(run.host)}"
+    run = report.stored.run
+    title = f"Run {report.stored.id}: {text(run.preset or run.command)} on {text(run.host)}"
     return document(title, [tag("h1", title), *_body(report)])
 
 
 def _body(report: RunReport) -> Iterator[str]:
-    run, estimate = report.kept.run, report.estimate
+    run, estimate = report.stored.run, report.estimate
     yield table(
         ("This run", ""),
         ((text(name), tag("code", text(told)) if theirs else text(told)) for name, told, theirs in _facts(report)),

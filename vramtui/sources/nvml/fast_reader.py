@@ -16,7 +16,7 @@ class CloseReader:
 
     def __init__(self) -> None:
         self._caller = Caller("close look")
-        self._devices: dict[str, _Watched] = {}
+        self._devices: dict[str, _SampledDevice] = {}
 
     def look(self, uuid: str, total: int | None) -> Mapping[int, int]:
         """Bytes by pid on one device, as far as they are told; empty where the device does not answer.
@@ -34,15 +34,15 @@ class CloseReader:
         finally:
             self._caller.problems.clear()
 
-    def _find(self, uuid: str) -> "_Watched | None":
+    def _find(self, uuid: str) -> "_SampledDevice | None":
         device, _ = self._caller.ask("nvmlDeviceGetHandleByUUID", uuid)
         if device is None:
             return None
-        watched = self._devices[uuid] = _Watched(device)
+        watched = self._devices[uuid] = _SampledDevice(device)
         return watched
 
 
-class _Watched:
+class _SampledDevice:
     """One device, and what its lists held last: they are gone through again only where they say something else."""
 
     def __init__(self, device: Device) -> None:

@@ -49,7 +49,7 @@ class CardChooser(Chooser):
     def __init__(self, rows: Sequence[CardRow], tables: Sequence[tuple[str, CardAnswers]], present: str) -> None:
         super().__init__("Which card does it need?")
         self._rows, self._tables, self._present = rows, tables, present
-        self._told: dict[str, tuple[CardFit | None, ...]] = {}
+        self._columns: dict[str, tuple[CardFit | None, ...]] = {}
 
     def inside(self) -> ComposeResult:
         """The filter, what the columns are, and the cards."""
@@ -67,21 +67,21 @@ class CardChooser(Chooser):
         places = {row.key: at for at, row in enumerate(self._rows)}
         found = ranked(wanted, self._rows, lambda row: (row.name, row.group), lambda row: places[row.key])
         options: list[Option] = []
-        self._told = {}
+        self._columns = {}
         for group, rows in groupby(found, lambda row: row.group):
             if not wanted.strip():
                 options.append(Option(Content.styled(group, "$primary"), disabled=True))
             for row in rows:
-                self._told[row.key] = self._answers(row)
-                options.append(Option(self._line(row, self._told[row.key]), row.key))
+                self._columns[row.key] = self._answers(row)
+                options.append(Option(self._line(row, self._columns[row.key]), row.key))
         self.list_options(options, "nothing matches", None if wanted.strip() else self._present)
 
     def _fill_in(self) -> None:
         shown = self.query_one(OptionList)
         for row in self._rows:
             now = self._answers(row)
-            if row.key in self._told and now != self._told[row.key]:
-                self._told[row.key] = now
+            if row.key in self._columns and now != self._columns[row.key]:
+                self._columns[row.key] = now
                 shown.replace_option_prompt(row.key, self._line(row, now))
 
     def _answers(self, row: CardRow) -> tuple[CardFit | None, ...]:
@@ -113,11 +113,11 @@ class CardChooser(Chooser):
             f"{memory:>{MEMORY}}",
         ]
         for answer in answers:
-            pieces += _told(answer)
+            pieces += _fit_columns(answer)
         return Content.assemble(*pieces)
 
 
-def _told(answer: CardFit | None) -> list[Content | str | tuple[str, str]]:
+def _fit_columns(answer: CardFit | None) -> list[Content | str | tuple[str, str]]:
     """The columns of one job on one card."""
     if answer is None:
         return [("  …".ljust(FIT + LARGEST + SHARED), "$muted")]

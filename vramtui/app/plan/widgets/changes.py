@@ -25,7 +25,7 @@ def change_lines(plan: PlanView, palette: Palette, width: int, height: int, *, c
     names, costs = _columns(changes, width)
     heading: list[Row] = [(_heading(changes, palette, width, names, costs), None)] if chosen or height > 2 else []
     at = plan.change if chosen else -1
-    told = _told(changes[plan.change], palette, width, names, costs) if chosen else []
+    told = _full_cost(changes[plan.change], palette, width, names, costs) if chosen else []
     told = told[: max(0, height - len(heading) - 1)]
     room = height - len(heading) - len(told)
     first = max(0, min(at - room // 2, len(changes) - room)) if chosen else 0
@@ -73,7 +73,7 @@ def _line(change: Effect, palette: Palette, width: int, names: int, costs: int, 
     return strip(pieces, width, style)
 
 
-def _told(change: Effect, palette: Palette, width: int, names: int, costs: int) -> list[Row]:
+def _full_cost(change: Effect, palette: Palette, width: int, names: int, costs: int) -> list[Row]:
     """The price of the chosen one, and its name, where they are cut."""
     if len(change.cost) < costs:
         return []

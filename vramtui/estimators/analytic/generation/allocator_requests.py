@@ -26,7 +26,7 @@ def peaks_of_generation(generation: Generation) -> Peaks:
     job.play(_pass(generation.prompt), "main")
     job.drop("held")
     new = generation.run.new_tokens - 1
-    if new > 0 and generation.kept.grows:
+    if new > 0 and generation.cache.grows:
         for token in range(1, min(new, FOLLOWED)):
             _grow(job, generation.sequence + token - 1, generation.sequence + token)
     if new > 0:

@@ -46,7 +46,7 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
 
     def layer(self, model: TransformerModel, kind: CacheLayers, length: int) -> int:
         """Bytes that one layer of `kind` keeps of `length` tokens: two tensors."""
-        tokens = kind.kept(self.length if self.fixed else length)
+        tokens = kind.cached(self.length if self.fixed else length)
         states = rounded(self.batch * kind.state * self.itemsize) + rounded(self.batch * kind.state_fp32 * 4)
         return sum(self._tensor(numbers, tokens) for numbers in _each(model, kind)) + states
 
@@ -62,7 +62,7 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
         """The arithmetic in words."""
         itemsize = f"{self.itemsize if self.bits is None else self.bits / 8:g} B"
         terms = [
-            f"{kind.count} layers x {self.batch} x {kind.kept(self.length):,} tokens x "
+            f"{kind.count} layers x {self.batch} x {kind.cached(self.length):,} tokens x "
             f"{shape_words(model, kind)} x {itemsize}"
             for kind in kinds
             if kind.numbers
@@ -82,7 +82,7 @@ class GenerationCache(msgspec.Struct, frozen=True, kw_only=True):
         return "one layer's keys or values again: torch.cat makes the longer ones before the old ones go"
 
 
-def kept_cache(run: InferRun, compute: int, length: int) -> GenerationCache:
+def generation_cache(run: InferRun, compute: int, length: int) -> GenerationCache:
     """The cache that `run` asks for.
 
     Raises:

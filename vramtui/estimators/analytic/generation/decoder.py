@@ -10,7 +10,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
-from vramtui.estimators.analytic.generation.cache import GenerationCache, kept_cache
+from vramtui.estimators.analytic.generation.cache import GenerationCache, generation_cache
 from vramtui.estimators.analytic.generation.parts import passing_facts, summed
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.models.decoder_program import buffers_of, masked_setting, stretches, window_note
@@ -49,7 +49,7 @@ class Generation:
         self.recipe = recipe(run.precision, lora=None)
         self.kernel = kernel_of(self.model, run.attention, run.precision, device.capability)
         self.length = self.sequence + max(run.new_tokens - 1, 0)
-        self.kept: GenerationCache = kept_cache(run, self.recipe.compute, self.length)
+        self.cache: GenerationCache = generation_cache(run, self.recipe.compute, self.length)
         self.tokens = run.batch_size * self.sequence
         self.tower: TowerPass | None = None
         buffers = buffers_of(share.model, self.recipe, eager=run.attention == "eager")
@@ -119,7 +119,7 @@ class Generation:
             eager=self.run.attention == "eager",
             kernel=self.kernel,
             packed=self.run.quantization,
-            cache=self.kept.before(past, None),
+            cache=self.cache.before(past, None),
         )
         if not past and self.share.begins:
             self.tower = tower_pass(self.share.model, self.run, setting)
@@ -129,7 +129,7 @@ class Generation:
         for first, count, routed in stretches(self.model, set()):
             start = self.share.first + first
             for kind in self._tape_kinds(start, start + count):
-                windowed = msgspec.structs.replace(setting, cache=self.kept.before(past, kind.window))
+                windowed = msgspec.structs.replace(setting, cache=self.cache.before(past, kind.window))
                 if kind.window is not None and masks(self.model, self.run.attention, sequence, sequence + past):
                     windowed = masked_setting(self.model, self.run, windowed, self.device)
                 tape = Decoder(self.model, windowed).block(tracked=False, routed=routed)
@@ -176,7 +176,7 @@ class Generation:
     def cache_bytes(self, length: int) -> int:
         """Keys and values of `length` tokens in every layer, each in a tensor of its own."""
         kinds = self._kinds(self.share.first, self.share.stop)
-        return sum(kind.count * self.kept.layer(self.share.model, kind, length) for kind in kinds)
+        return sum(kind.count * self.cache.layer(self.share.model, kind, length) for kind in kinds)
 
     def _facts(self, stages: list[TapeStage]) -> dict[str, Fact]:
         model = self.share.model
@@ -184,7 +184,7 @@ class Generation:
         cache = Fact(
             line="kv_cache",
             bytes=0,
-            formula=self.kept.formula(model, kinds),
+            formula=self.cache.formula(model, kinds),
             source=cache_source(model),
             lifetime="one generation",
             count=2 * self.share.layers,
@@ -192,7 +192,7 @@ class Generation:
         growth = Fact(
             line="temporaries",
             bytes=0,
-            formula=self.kept.growth,
+            formula=self.cache.growth,
             source="transformers, cache_utils.py",
             lifetime="within each new token",
         )
@@ -233,7 +233,7 @@ class Generation:
         notes = [*NOTES, *kernel_note(self.model, self.run.attention, self.kernel)]
         notes += window_note(self.model, self.run.attention, self.sequence)
         sliding = self.share.model.sliding_window is not None and self.sequence > (self.share.model.sliding_window or 0)
-        if sliding and self.kept.grows:
+        if sliding and self.cache.grows:
             notes.append(SLID)
         if self.run.quantization is not None:
             left = sorted({t.module for t in self.program.frozen if not quantizes(t, self.run.quantization)})

@@ -89,7 +89,7 @@ class Blocks:
 
     def _itself(self, part: ModuleBuilder, x: Tensor, *, bucketed: bool) -> Tensor:
         part.ops.tape.group = ATTENTION
-        q, k, v = self._query(part, x, ""), self._kept(part, x, "k_proj"), self._kept(part, x, "v_proj")
+        q, k, v = self._query(part, x, ""), self._cached(part, x, "k_proj"), self._cached(part, x, "v_proj")
         if bucketed:
             part.own(
                 "relative_attention_bias", self.model.relative_attention_num_buckets, self.model.num_attention_heads
@@ -114,7 +114,7 @@ class Blocks:
             storage.borrowed = True
             k = v = Tensor(storage, storage.numel, storage.itemsize, tracked=False)
         else:
-            k, v = (self._kept(part, encoded, name, "cross_") for name in ("k_proj", "v_proj"))
+            k, v = (self._cached(part, encoded, name, "cross_") for name in ("k_proj", "v_proj"))
         heads = self._heads(source)
         if self.model.relative_attention_num_buckets and not self.net.eager:
             out = biased_attention(part, heads, q, k, v, first=False, cross=True)
@@ -138,7 +138,7 @@ class Blocks:
             q = part.ops.pointwise(q, "queries, by head", saves="nothing")
         return q
 
-    def _kept(self, part: ModuleBuilder, x: Tensor, name: str, prefix: str = "") -> Tensor:
+    def _cached(self, part: ModuleBuilder, x: Tensor, name: str, prefix: str = "") -> Tensor:
         """Keys or values, put into the cache where there is one."""
         y = part.dense(x, self.model.d_model, self.wide, f"{prefix}{name}", bias=self._biased(name))
         if self.model.num_mel_bins is not None:

@@ -140,7 +140,7 @@ class Streams:
         return [part.dense(x, d, d, name) for x, name in zip(parts, ("to_out", "to_add_out"), strict=True)]
 
     def _attend(self, part: ModuleBuilder, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k = self._turned(part, q), self._turned(part, k)
+        q, k = self._rotated(part, q), self._rotated(part, k)
         heads = Heads(
             batch=self.net.batch,
             queries=self.tokens,
@@ -158,7 +158,7 @@ class Streams:
         part.ops.tape.touch(q, k, v)
         return out
 
-    def _turned(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+    def _rotated(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """Rotary positions in fp32: two products and a rotated copy on the way."""
         full = rounded(x.numel * 4)
         workspace = 3 * full + (rounded(x.numel * x.itemsize) if x.itemsize < 4 else 0)

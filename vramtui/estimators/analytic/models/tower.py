@@ -61,7 +61,7 @@ def tower_pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setti
     return msgspec.structs.replace(
         frozen,
         fullest=cast + sum(forward.late.values()),
-        kept=sum(forward.end.values()),
+        saved=sum(forward.end.values()),
         backward=sum(held for name, held in backward.late.items() if name != GRADIENTS),
         gradients=_gradients(model, setting.recipe.weights),
         formula=formula,

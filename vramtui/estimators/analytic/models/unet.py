@@ -77,7 +77,7 @@ class UNet:
     def _close(self, part: ModuleBuilder, x: Tensor, *, checkpointed: bool = False) -> None:
         """The stage that came after a skip's own is the first to read it."""
         if self.pending is not None:
-            self.pending.set_aside(part)
+            self.pending.keep_until_end(part)
             self.pending = None
         part.done(x, checkpointed=checkpointed)
 
@@ -85,7 +85,7 @@ class UNet:
         """What the last stage hands on is needed on the way up too; a checkpoint keeps it for itself."""
         x = self._last()
         kept = self.net.training and (self.net.checkpointed or (self.plain and x.tracked))
-        self.pending = Skip(x, SAMPLING, kept=kept)
+        self.pending = Skip(x, SAMPLING, saved=kept)
         self.skips.append((self.pending, self.image.channels))
 
     def _start(self) -> None:
@@ -130,10 +130,10 @@ class UNet:
         if layers == 1 and not self.net.checkpointed:
             self._close(part, spatial.whole(part, x))
             return
-        residual = Skip(x, GROUPS, kept=self.plain and x.tracked)
+        residual = Skip(x, GROUPS, saved=self.plain and x.tracked)
         residual.read(part)
         inner = spatial.into(part, x)
-        residual.set_aside(part)
+        residual.keep_until_end(part)
         self._close(part, inner)
         self.net.repeat(GROUPS, layers, spatial.block)
         part = self.net.part(GROUPS, layer=True)
@@ -170,7 +170,7 @@ class UNet:
         """A level holds what came from below and all of its skips until it is through."""
         model, held = self.model, []
         if not self.net.training:
-            below = Skip(self._last(), SAMPLING, kept=False)
+            below = Skip(self._last(), SAMPLING, saved=False)
             self.pending = below
             held.append(below.tensor)
         for _ in range(model.layers_per_block + 1):

@@ -15,14 +15,14 @@ class Skip:
 
     Args:
         x: the tensor; `group` where it is shown while it waits.
-        kept: whether the stage that reads it first saves it for its backward.
+        saved: whether the stage that reads it first saves it for its backward.
     """
 
-    def __init__(self, x: Tensor, group: str, *, kept: bool) -> None:
+    def __init__(self, x: Tensor, group: str, *, saved: bool) -> None:
         self.storage = Storage(x.numel, x.itemsize, group, "waits for the way up")
-        self.storage.borrowed = kept
+        self.storage.borrowed = saved
         self.tensor = Tensor(self.storage, x.numel, x.itemsize, tracked=x.tracked)
-        self.kept = kept
+        self.saved = saved
 
     def read(self, part: ModuleBuilder) -> None:
         """At the start of the stage that reads it first: here its gradient is used up."""
@@ -30,9 +30,9 @@ class Skip:
         node.outs = [self.tensor]
         part.ops.tape.nodes.append(node)
 
-    def set_aside(self, part: ModuleBuilder) -> None:
+    def keep_until_end(self, part: ModuleBuilder) -> None:
         """At the end of that stage."""
-        if not self.kept:
+        if not self.saved:
             node = Node()
             node.makes = (self.storage,)
             part.ops.tape.nodes.append(node)

@@ -51,13 +51,13 @@ def estimate_sharded(model: Model, run: TrainRun, device: Device, parallel: Para
         buffers = buffers_for(program, sharing, parallel, program.layers, policy=has_policy(run, sharing))
         share_gradients(program.stages, sharing)
         one = ShardedTrainer(program, run, device, parallel=parallel, buffers=buffers).estimate()
-        return _told(one, parallel, (f"one of {parallel.ranks} ranks, all alike",))
+        return _with_notes(one, parallel, (f"one of {parallel.ranks} ranks, all alike",))
     if parallel.context > 1 and run.attention == "eager":
         raise UserError("parallel.context above 1 is ring attention, which run.attention = 'eager' cannot do")
     ranks = telling_shares(model, parallel, (run.frozen_layers,))
     found = [(share, _of_rank(share, model, run, device, parallel)) for share in ranks]
     worst, estimate = max(found, key=lambda pair: pair[1].process)
-    return _told(estimate, parallel, _notes(worst, found, parallel, run.gradient_accumulation_steps))
+    return _with_notes(estimate, parallel, _notes(worst, found, parallel, run.gradient_accumulation_steps))
 
 
 def _of_rank(share: Share, model: TransformerModel, run: TrainRun, device: Device, parallel: Parallel) -> Estimate:
@@ -133,7 +133,7 @@ def _notes(
     return tuple(notes)
 
 
-def _told(estimate: Estimate, parallel: Parallel, notes: tuple[str, ...]) -> Estimate:
+def _with_notes(estimate: Estimate, parallel: Parallel, notes: tuple[str, ...]) -> Estimate:
     """The estimate with `notes` first; how far it is off was measured under FSDP2 over data ranks alone."""
     if parallel.ranks == 1:
         return estimate

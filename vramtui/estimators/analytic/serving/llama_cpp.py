@@ -90,7 +90,7 @@ class Offloaded:
         kinds = tuple(self._window(kind) for kind in cache_layers(self.model, self.first))
         size = cache_bytes(kinds, self.context, self.bits)
         each = f"{shape_words(self.model)} x {self.bits / 8:g} B"
-        terms = [f"{kind.count} layers x {kind.kept(self.context):,} tokens x {each}" for kind in kinds]
+        terms = [f"{kind.count} layers x {kind.cached(self.context):,} tokens x {each}" for kind in kinds]
         return size, " + ".join(terms) or "no layer is on the card"
 
     def _window(self, kind: CacheLayers) -> CacheLayers:

@@ -25,7 +25,7 @@ class CacheLayers(msgspec.Struct, frozen=True):
     state: int = 0
     state_fp32: int = 0
 
-    def kept(self, tokens: int) -> int:
+    def cached(self, tokens: int) -> int:
         """Of `tokens` tokens those that stay in the cache."""
         return tokens if self.window is None else min(tokens, self.window)
 
@@ -78,7 +78,9 @@ def bytes_per_token(model: TransformerModel, bits: float) -> int:
 
 def cache_bytes(kinds: tuple[CacheLayers, ...], tokens: int, bits: float) -> int:
     """Bytes of one sequence of `tokens` tokens in all of these layers."""
-    return sum(kind.count * (int(kind.kept(tokens) * kind.numbers * bits / 8) + state_bytes(kind, 2)) for kind in kinds)
+    return sum(
+        kind.count * (int(kind.cached(tokens) * kind.numbers * bits / 8) + state_bytes(kind, 2)) for kind in kinds
+    )
 
 
 def state_bytes(kind: CacheLayers, itemsize: int) -> int:

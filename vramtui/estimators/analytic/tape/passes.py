@@ -56,7 +56,7 @@ class SavedTensors(msgspec.Struct, frozen=True):
     count: int
 
 
-def kept_by_group(stages: Sequence[TapeStage]) -> dict[str, list[SavedTensors]]:
+def saved_by_group(stages: Sequence[TapeStage]) -> dict[str, list[SavedTensors]]:
     """Every tensor that autograd keeps, under the part it is shown in; of checkpointed blocks one at a time."""
     groups: dict[str, list[SavedTensors]] = {}
     for stage in stages:

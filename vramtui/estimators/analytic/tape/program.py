@@ -21,7 +21,7 @@ class TowerPass(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         pixels: the images, held as the model's input.
-        fullest: the most beside them while it runs forward, and `kept` what stays of it for the backward pass.
+        fullest: the most beside them while it runs forward, and `saved` what stays of it for the backward pass.
         features: what it gives to the words, held while these are read.
         backward: the most beside gradients while it runs backward.
         gradients: of all its trained tensors; 0 of a frozen one.
@@ -30,7 +30,7 @@ class TowerPass(msgspec.Struct, frozen=True, kw_only=True):
 
     pixels: int
     fullest: int
-    kept: int = 0
+    saved: int = 0
     features: int
     backward: int = 0
     gradients: int = 0
@@ -68,7 +68,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def weights(self) -> BlockBytes:
         """All parameters as they are kept."""
-        return held(self.trained, self.recipe.weights) + self._kept(self.frozen)
+        return held(self.trained, self.recipe.weights) + self._stored(self.frozen)
 
     def towers(self) -> dict[str, tuple[int, BlockBytes]]:
         """Numbers in the frozen tensors of each tower, by its name, and what they take; none of a model without."""
@@ -78,11 +78,11 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
             if dot:
                 parts.setdefault(name, []).append(tensor)
         return {
-            name: (sum(tensor.numel * tensor.count for tensor in tensors), self._kept(tensors))
+            name: (sum(tensor.numel * tensor.count for tensor in tensors), self._stored(tensors))
             for name, tensors in parts.items()
         }
 
-    def _kept(self, tensors: Sequence[Parameter]) -> BlockBytes:
+    def _stored(self, tensors: Sequence[Parameter]) -> BlockBytes:
         if self.quantization is None:
             return held(tensors, self.recipe.frozen)
         return quantized(tensors, self.recipe.frozen, self.quantization, self.layers)

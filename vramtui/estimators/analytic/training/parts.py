@@ -12,7 +12,7 @@ from vramtui.estimators.analytic.optimizers.registry import States
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.quantization import words_for
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes
-from vramtui.estimators.analytic.tape.passes import SavedTensors, kept_by_group, passing_groups
+from vramtui.estimators.analytic.tape.passes import SavedTensors, passing_groups, saved_by_group
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, TOWER_SOURCE, Program, TowerPass
 from vramtui.estimators.analytic.tape.replay import BACKWARD, SCRATCH
 from vramtui.estimators.torch_facts.cublas import SOURCE as WORKSPACE_SOURCE
@@ -121,7 +121,7 @@ def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
             formula=tower.formula,
             source=TOWER_SOURCE,
             lifetime="while the tower runs"
-            if not tower.kept
+            if not tower.saved
             else "from before the words to the end of the backward pass",
         ),
         FEATURES: Fact(
@@ -202,7 +202,7 @@ def paged_part(states: States) -> Part:
 def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]:
     """Every group of tensors that autograd keeps."""
     lifetime = "made again in the backward pass of its block" if checkpointed else "from forward to backward"
-    kept_by = kept_by_group(program.stages)
+    kept_by = saved_by_group(program.stages)
     return {
         group: Fact(
             line=LINES.get(group, "activations"),

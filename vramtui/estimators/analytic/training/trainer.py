@@ -142,7 +142,7 @@ class Trainer:
             return fed
         fed = summed(fed, {PIXELS: tower.pixels})
         moments.note("forward", step, summed(fed, {TOWER: tower.fullest}), end=False)
-        return summed(fed, {TOWER: tower.kept, FEATURES: tower.features})
+        return summed(fed, {TOWER: tower.saved, FEATURES: tower.features})
 
     def _seen_backward(self, moments: MomentLog, step: int, done: BytesByGroup) -> BytesByGroup:
         """The tower's backward pass, which comes last; its gradients stay."""
