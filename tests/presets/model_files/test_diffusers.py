@@ -101,7 +101,7 @@ def test_a_pipeline_is_the_part_that_is_on_the_card_at_each_step(
         ({"block_out_channels": "wide"}, "whole numbers are needed"),
         ({"transformer_layers_per_block": [1, 2]}, "has 2 numbers in transformer_layers_per_block and 4 levels"),
         ({"encoder_hid_dim": 1280}, "projects its text"),
-        ({"_class_name": "SD3Transformer2DModel"}, "of diffusers these are read: UNet2DConditionModel, Flux"),
+        ({"_class_name": "PixArtTransformer2DModel"}, "of diffusers these are read: UNet2DConditionModel, Flux"),
     ],
     ids=lambda case: next(iter(case)) if isinstance(case, dict) else "",
 )

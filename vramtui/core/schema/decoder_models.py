@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from vramtui.core.schema.common_types import Activation, Count, Implementation, Norm, Position, Probability, Tokens
+from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
 from vramtui.core.schema.stored_tensors import ImageTokens, LayerCache, TensorGroup, TowerShape
@@ -21,6 +22,7 @@ __all__ = [
     "Implementation",
     "Model",
     "Norm",
+    "PipelineModel",
     "Position",
     "Probability",
     "RuleModel",
@@ -218,6 +220,7 @@ Model = (
     | SequentialModel
     | UNetModel
     | DiffusionTransformerModel
+    | PipelineModel
     | HuggingFaceModel
     | TorchModel
     | RuleModel

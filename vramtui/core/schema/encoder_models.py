@@ -166,27 +166,70 @@ class DiffusionTransformerModel(
     """A diffusion transformer: double-stream blocks over image and text, then single-stream ones (FLUX).
 
     Attributes:
-        num_layers: double-stream blocks, each with its own weights for image and text.
+        design: whose blocks they are. `sd3` and `qwen-image` have double-stream blocks alone, `wan` reads the text by
+            cross-attention.
+        num_layers: double-stream blocks, each with its own weights for image and text; of `wan` all blocks.
         num_single_layers: single-stream blocks over both together.
         num_attention_heads: heads, each `attention_head_dim` wide.
         attention_head_dim: width of one head.
-        in_channels: channels of a packed latent.
+        in_channels: channels of a packed latent; of one that is packed by the model itself (`sd3`, `wan`) before.
+        out_channels: channels of the answer; as many as come in when absent.
         joint_attention_dim: width of the text's embedding.
-        pooled_projection_dim: width of the pooled text embedding.
+        pooled_projection_dim: width of the pooled text embedding (`flux`, `sd3`).
         guidance_embeds: a second embedding of the guidance scale.
-        sample_size: height and width of the image in pixels; a packed latent covers 16 x 16 of them.
+        qk_norm: norms on queries and keys.
+        dual_attention_layers: of the first blocks, how many attend to the image a second time (SD 3.5 medium).
+        pos_embed_max_size: rows and columns of the table of positions (`sd3`).
+        ffn_dim: width of the MLP (`wan`); 4 x the blocks' width in the others.
+        sample_size: height and width of the image in pixels.
+        height: of the image in pixels, where it is not square.
+        width: of the image in pixels, where it is not square.
+        frames: of a video; 1 for an image. One frame of latents stands for four, and one for the first.
+        pixels_per_token: pixels along a side that one packed latent covers.
         text_length: tokens of the text.
         parameters: the exact count; checked against the shapes when given.
     """
 
+    design: Literal["flux", "sd3", "qwen-image", "wan"] = "flux"
     num_layers: NotNegative
-    num_single_layers: NotNegative
+    num_single_layers: NotNegative = 0
     num_attention_heads: Count
     attention_head_dim: Count = 128
     in_channels: Count = 64
+    out_channels: Count | None = None
     joint_attention_dim: Count = 4096
     pooled_projection_dim: Count = 768
     guidance_embeds: bool = False
+    qk_norm: bool = True
+    dual_attention_layers: NotNegative = 0
+    pos_embed_max_size: Count = 192
+    ffn_dim: Count | None = None
     sample_size: Pixels = 1024
+    height: Pixels | None = None
+    width: Pixels | None = None
+    frames: Count = 1
+    pixels_per_token: Count = 16
     text_length: Tokens = 512
     parameters: Count | None = None
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the image in pixels."""
+        return self.height or self.sample_size, self.width or self.sample_size
+
+    @property
+    def latent_frames(self) -> int:
+        """Frames of latents: one for the first frame, then one for each four."""
+        return 1 + (self.frames - 1) // 4
+
+    @property
+    def image_tokens(self) -> int:
+        """Packed latents of one image or video."""
+        height, width = self.size
+        return self.latent_frames * (height // self.pixels_per_token) * (width // self.pixels_per_token)
+
+    @property
+    def packed(self) -> tuple[int, int]:
+        """Numbers that come in and go out for each packed latent."""
+        patch = 4 if self.design in {"sd3", "wan"} else 1
+        return patch * self.in_channels, patch * (self.out_channels or self.in_channels)

@@ -42,6 +42,7 @@ Checkpointing = Literal["none", "full", "selective"]
 CrossEntropy = Literal["full", "chunked", "fused"]
 CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 CacheImplementation = Literal["dynamic", "static"]
+Offload = Literal["none", "model", "sequential"]
 Engine = Literal["vllm", "sglang", "tensorrt-llm", "llama.cpp"]
 Quantization = Literal[
     "int8", "int4", "nf4", "nf4-double", "fp8", "mxfp4", "nvfp4",
@@ -92,6 +93,8 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         frozen_layers: blocks from the bottom, with the embeddings, that get no gradients.
         quantization: how the frozen weights beside adapters are kept (QLoRA).
         lora: adapters.
+        offload: of a pipeline, whether its text encoders and VAE stay on the card while the denoiser is trained, as
+            when absent; with `model` they are off it, or their answers were worked out before.
     """
 
     batch_size: Positive = 1
@@ -109,6 +112,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     frozen_layers: NotNegative = 0
     quantization: Quantization | None = None
     lora: Lora | None = None
+    offload: Offload | None = None
 
     @property
     def stepping(self) -> OptimizerImplementation:
@@ -132,6 +136,10 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         cache_implementation: grown by concatenation, or allocated for the whole length at once.
         attention: spelt out, or one of torch's fused kernels.
         draft: a smaller model that proposes tokens (speculative decoding).
+        offload: what of a pipeline is on the card: all of it as when absent, one part at a time
+            (`enable_model_cpu_offload`), or one layer at a time (`enable_sequential_cpu_offload`).
+        vae_tiling: images are decoded in tiles.
+        vae_slicing: images of a batch are decoded one after another.
     """
 
     batch_size: Positive = 1
@@ -144,6 +152,9 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     cache_implementation: CacheImplementation = "dynamic"
     attention: Attention = "flash"
     draft: Model | None = None
+    offload: Offload | None = None
+    vae_tiling: bool | None = None
+    vae_slicing: bool | None = None
 
 
 class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="serve"):

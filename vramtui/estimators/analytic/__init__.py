@@ -9,15 +9,18 @@ from vramtui.core.schema.decoder_models import (
     DiffusionTransformerModel,
     EncoderDecoderModel,
     Model,
+    PipelineModel,
     TransformerModel,
     UNetModel,
 )
+from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.generation.decoder import estimate_inference
 from vramtui.estimators.analytic.generation.encoder_decoder import estimate_generation
 from vramtui.estimators.analytic.generation.parts import estimate_forward
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of
 from vramtui.estimators.analytic.parallel.estimate import estimate_sharded
+from vramtui.estimators.analytic.pipelines.estimate import estimate_pipeline, estimate_pipeline_training
 from vramtui.estimators.analytic.serving.engine import estimate_serving
 from vramtui.estimators.analytic.sizes.parameters import own_names
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
@@ -79,15 +82,26 @@ def _estimate(workload: Workload, device: Device) -> Estimate:
     model, run = workload.model, workload.run
     check_parameters(model)
     _refuse_unknown(model, run)
-    if isinstance(run, TrainRun) and workload.parallel is not None:
-        return estimate_sharded(model, run, device, workload.parallel)
+    if isinstance(model, PipelineModel) and not isinstance(run, ServeRun):
+        check_parallel(model, workload.parallel or ALONE)
+        if isinstance(run, TrainRun) and (workload.parallel or ALONE).ranks > 1:
+            raise UserError("a pipeline's training is estimated on one GPU; its denoiser alone is on several")
+        if isinstance(run, TrainRun):
+            return estimate_pipeline_training(model, run, device)
+        return estimate_pipeline(model, run, device)
+    return _estimate_model(model, run, device, workload.parallel)
+
+
+def _estimate_model(model: Model, run: Run, device: Device, parallel: Parallel | None) -> Estimate:
+    if isinstance(run, TrainRun) and parallel is not None:
+        return estimate_sharded(model, run, device, parallel)
     if isinstance(run, TrainRun):
         return estimate_training(program_of(model, run, device), run, device)
     if isinstance(run, ServeRun):
-        return estimate_serving(model, run, device, workload.parallel or ALONE)
+        return estimate_serving(model, run, device, parallel or ALONE)
     if isinstance(model, TransformerModel):
-        return estimate_inference(model, run, device, workload.parallel or ALONE)
-    check_parallel(model, workload.parallel or ALONE)
+        return estimate_inference(model, run, device, parallel or ALONE)
+    check_parallel(model, parallel or ALONE)
     if isinstance(model, EncoderDecoderModel):
         return estimate_generation(model, run, device)
     return estimate_forward(program_of(model, run, device), run, device)
@@ -98,7 +112,7 @@ def _refuse_unknown(model: Model, run: Run) -> None:
     asked: dict[str, object] = {}
     if isinstance(run, TrainRun) and not isinstance(model, TransformerModel):
         asked |= {
-            "run.lora": run.lora and not isinstance(model, (UNetModel, DiffusionTransformerModel)),
+            "run.lora": run.lora and not isinstance(model, (UNetModel, DiffusionTransformerModel, PipelineModel)),
             "run.lora.use_dora": run.lora and run.lora.use_dora,
             "run.quantization": run.quantization,
             "run.frozen_layers": run.frozen_layers,
@@ -112,6 +126,10 @@ def _refuse_unknown(model: Model, run: Run) -> None:
             f"run.kv_cache = {run.kv_cache!r}": run.kv_cache in {"fp8", "int8", "int4"},
             "run.cache_implementation": run.cache_implementation != "dynamic",
         }
+    if not isinstance(run, ServeRun) and not isinstance(model, PipelineModel):
+        asked[f"run.offload = {run.offload!r}"] = run.offload not in {None, "none"}
+    if isinstance(run, InferRun) and not isinstance(model, PipelineModel):
+        asked |= {"run.vae_tiling": run.vae_tiling, "run.vae_slicing": run.vae_slicing}
     given = [key for key, value in asked.items() if value]
     if given:
         raise UserError(f"the analytic estimator does not model {given[0]} for this kind of model and run")

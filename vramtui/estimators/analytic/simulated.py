@@ -6,7 +6,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part
-from vramtui.core.schema.decoder_models import EncoderDecoderModel, TransformerModel
+from vramtui.core.schema.decoder_models import EncoderDecoderModel, PipelineModel, TransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, with_own_names
 from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
@@ -47,6 +47,8 @@ def unfollowed(workload: Workload) -> str:
         return "follows training and inference on one card"
     if isinstance(run, InferRun) and isinstance(workload.model, EncoderDecoderModel):
         return "follows no generation of an encoder-decoder"
+    if isinstance(workload.model, PipelineModel):
+        return "follows no pipeline of several models"
     if isinstance(run, InferRun) and run.draft is not None:
         return "follows no draft model"
     if isinstance(workload.model, TransformerModel) and workload.model.tower is not None and run.image_tokens:

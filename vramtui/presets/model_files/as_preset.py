@@ -119,7 +119,7 @@ def _packed(model: dict[str, Any]) -> bool:
 
 def _lengths(model: dict[str, Any]) -> dict[str, int]:
     """Tokens of a prompt and an answer that the model takes."""
-    if model["kind"] in {"unet", "dit"}:
+    if model["kind"] in {"unet", "dit", "pipeline"}:
         return {}
     if model["kind"] != "transformer":
         longest = model.get("max_position_embeddings") or PROMPT

@@ -15,6 +15,7 @@ from vramtui.presets.model_files import moe as mixtures
 from vramtui.presets.model_files.architectures.reading import TEXT_PARTS, read_any
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
+from vramtui.presets.model_files.pipelines.index import read_pipeline
 from vramtui.presets.model_stores.folders import WEIGHTS
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
@@ -141,11 +142,16 @@ def read_config(path: Path) -> ConfigFile:
     values = _decoded(path)
     try:
         if path.name == diffusers.INDEX:
-            return read_config(diffusers.part_of(path, values))
+            return _pipeline(path, values)
         return parse_config(values)
     except Damaged as error:
         instead = f"; {_what_answers(path)}" if error.is_sound else ""
         raise UserError(f"{shown(path)} {error}{instead}") from None
+
+
+def _pipeline(path: Path, values: dict[str, object]) -> ConfigFile:
+    name, table, partial = read_pipeline(path, values, _decoded)
+    return ConfigFile(architecture=name, model=table, partial=partial)
 
 
 def _what_answers(path: Path) -> str:
@@ -188,7 +194,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     config = Fields(values)
     if config.has("_class_name"):
         name, table = diffusers.read_class(config)
-        return ConfigFile(architecture=name, model={key: value for key, value in table.items() if value is not None})
+        return ConfigFile(architecture=name, model=table)
     name, inner, model, partial, basis = _described(config)
     said = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
     stored = next(filter(None, said), None)

@@ -1,7 +1,6 @@
 """Diffusion models: the config.json of a UNet or a diffusion transformer, and the model_index.json that names it."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from vramtui.core.base.text import printable
 from vramtui.presets.model_files.bounded import Damaged
@@ -61,7 +60,79 @@ def flux(config: Fields) -> Table:
     }
 
 
-CLASSES: dict[str, Callable[[Fields], Table]] = {"UNet2DConditionModel": unet, "FluxTransformer2DModel": flux}
+def sd3(config: Fields) -> Table:
+    """SD3Transformer2DModel (SD 3, 3.5)."""
+    heads, each = config.whole("num_attention_heads", 18), config.whole("attention_head_dim", 64)
+    if config.whole("caption_projection_dim", heads * each) != heads * each or config.whole("patch_size", 2) != 2:
+        raise Damaged("has a caption_projection_dim that is not its width, or patches that are not 2 x 2: not modelled")
+    dual = config.values.get("dual_attention_layers") or []
+    if not isinstance(dual, list) or dual != list(range(len(dual))):
+        raise Damaged(f"has dual_attention_layers = {printable(repr(dual))[:40]}; the first ones are modelled")
+    return {
+        "kind": "dit",
+        "design": "sd3",
+        "num_layers": config.whole("num_layers", 18),
+        "num_attention_heads": heads,
+        "attention_head_dim": each,
+        "in_channels": config.whole("in_channels", 16),
+        "out_channels": config.whole("out_channels", None),
+        "joint_attention_dim": config.whole("joint_attention_dim", 4096),
+        "pooled_projection_dim": config.whole("pooled_projection_dim", 2048),
+        "qk_norm": config.has("qk_norm"),
+        "dual_attention_layers": len(dual),
+        "pos_embed_max_size": config.whole("pos_embed_max_size", 96),
+        "sample_size": 8 * config.whole("sample_size", 128),
+        "text_length": 333,
+    }
+
+
+def qwen_image(config: Fields) -> Table:
+    """QwenImageTransformer2DModel."""
+    if config.has("use_additional_t_cond"):
+        raise Damaged("embeds a second condition (use_additional_t_cond), which is not modelled")
+    return {
+        "kind": "dit",
+        "design": "qwen-image",
+        "num_layers": config.whole("num_layers", 60),
+        "num_attention_heads": config.whole("num_attention_heads", 24),
+        "attention_head_dim": config.whole("attention_head_dim", 128),
+        "in_channels": config.whole("in_channels", 64),
+        "out_channels": config.whole("patch_size", 2) ** 2 * config.whole("out_channels", 16),
+        "joint_attention_dim": config.whole("joint_attention_dim", 3584),
+    }
+
+
+def wan(config: Fields) -> Table:
+    """WanTransformer3DModel (Wan 2.1, 2.2)."""
+    if config.has("image_dim") or config.has("added_kv_proj_dim"):
+        raise Damaged("reads an image by projections of its own (image_dim), which is not modelled")
+    if _numbers(config, "patch_size", (1, 2, 2)) != [1, 2, 2]:
+        raise Damaged("has other patches than 1 x 2 x 2, which is not modelled")
+    if not config.flag("cross_attn_norm", default=True):
+        raise Damaged("has no norm before its cross-attention, which is not modelled")
+    return {
+        "kind": "dit",
+        "design": "wan",
+        "num_layers": config.whole("num_layers", 40),
+        "num_attention_heads": config.whole("num_attention_heads", 40),
+        "attention_head_dim": config.whole("attention_head_dim", 128),
+        "in_channels": config.whole("in_channels", 16),
+        "out_channels": config.whole("out_channels", None),
+        "joint_attention_dim": config.whole("text_dim", 4096),
+        "ffn_dim": config.whole("ffn_dim", 13824),
+        "height": 480,
+        "width": 832,
+        "frames": 81,
+    }
+
+
+CLASSES: dict[str, Callable[[Fields], Table]] = {
+    "UNet2DConditionModel": unet,
+    "FluxTransformer2DModel": flux,
+    "SD3Transformer2DModel": sd3,
+    "QwenImageTransformer2DModel": qwen_image,
+    "WanTransformer3DModel": wan,
+}
 
 
 def read_class(config: Fields) -> tuple[str, Table]:
@@ -74,19 +145,7 @@ def read_class(config: Fields) -> tuple[str, Table]:
     if name not in CLASSES:
         known = ", ".join(CLASSES)
         raise Damaged(f"is of the class {printable(name[:60])!r}; of diffusers these are read: {known}")
-    return name, CLASSES[name](config)
-
-
-def part_of(index: Path, values: dict[str, object]) -> Path:
-    """The config of the part of a pipeline that is read, which stands in a folder beside the index.
-
-    Raises:
-        Damaged: it names no such part.
-    """
-    found = next((part for part in PARTS if values.get(part)), None)
-    if found is None:
-        raise Damaged(f"names neither a unet nor a transformer: {printable(str(values.get('_class_name'))[:60])}")
-    return index.parent / found / "config.json"
+    return name, {key: value for key, value in CLASSES[name](config).items() if value is not None}
 
 
 def _heads(config: Fields) -> str:

@@ -9,6 +9,7 @@ from vramtui.core.schema.decoder_models import (
     ConvNetModel,
     HuggingFaceModel,
     Model,
+    PipelineModel,
     SequentialModel,
     TorchModel,
     TransformerModel,
@@ -16,12 +17,12 @@ from vramtui.core.schema.decoder_models import (
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.decoder_program import decoder_training
+from vramtui.estimators.analytic.models.diffusion.flux import dit_program
+from vramtui.estimators.analytic.models.diffusion.unet import unet_program
 from vramtui.estimators.analytic.models.encoder import encoder_program
 from vramtui.estimators.analytic.models.encoder_decoder import encoder_decoder_program
-from vramtui.estimators.analytic.models.flux import dit_program
 from vramtui.estimators.analytic.models.resnet import resnet_program
 from vramtui.estimators.analytic.models.sequential import layer_list_program
-from vramtui.estimators.analytic.models.unet import unet_program
 from vramtui.estimators.analytic.sizes.parameters import model_tensors
 from vramtui.estimators.analytic.tape.program import Program
 
@@ -62,6 +63,10 @@ def parameter_count(model: Model) -> int:
     if isinstance(model, TransformerModel):
         tensors = model_tensors(model)
         return sum(tensor.numel * tensor.count for tensor in tensors)
+    if isinstance(model, PipelineModel):
+        groups = [group for encoder in model.encoders for group in encoder.tensors]
+        rest = sum(group.numel * group.count for group in (*groups, *model.vae.tensors))
+        return model.denoisers * _written(model.denoiser) + rest
     return _written(model)
 
 

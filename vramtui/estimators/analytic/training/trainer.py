@@ -7,7 +7,7 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Part, Phase
 from vramtui.core.schema.workload import TrainRun
-from vramtui.estimators.analytic.assemble import MomentLog, assemble, cached_share
+from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble, cached_share
 from vramtui.estimators.analytic.optimizers.registry import States, optimizer_states
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import precision_notes
@@ -60,6 +60,9 @@ class Trainer:
             self.later = replayed(program.stages, accumulate=True)
         self.workspace = workspace_bytes(device.capability)
         self.beside = BesideTraining()
+        # What frozen models hold while they prepare a batch, before the forward pass, and the words for it.
+        self.before: BytesByGroup = {}
+        self.before_facts: dict[str, Fact] = {}
 
     def follow(self) -> MomentLog:
         """Every moment of steps 0 and 1; from then on every step is like step 1."""
@@ -73,7 +76,7 @@ class Trainer:
         """The estimate of a job on one card."""
         estimate = assemble(
             self.follow(),
-            training_facts(self),
+            training_facts(self) | self.before_facts,
             self.device,
             self.notes,
             self.states.paged,
@@ -100,6 +103,8 @@ class Trainer:
         fed = summed(resting, {"inputs": self.program.inputs + self.program.loss}, self._workspaces(2 if step else 0))
         if step:
             moments.note("input", step, summed(fed, {"inputs": self.program.inputs}), end=False)
+        if self.before:
+            moments.note("input", step, summed(fed, self.before), end=False)
         moments.note("input", step, fed)
         fed = self._seen(moments, step, fed)
         done = self._micro_batch(moments, step, fed, self.first, {}, main=step > 0, autograd=step > 0)

@@ -1,4 +1,5 @@
-"""FLUX's blocks on a tape: image and text side by side with weights of their own, then as one sequence.
+"""Blocks of FLUX, SD3 and Qwen-Image on a tape: image and text side by side with weights of their own, then as one
+sequence.
 
 Both streams stand in one block of memory between the blocks, image and text one behind the other.
 
@@ -20,7 +21,8 @@ class Streams:
     def __init__(self, model: DiffusionTransformerModel, net: Net) -> None:
         self.model, self.net = model, net
         self.width = model.num_attention_heads * model.attention_head_dim
-        self.image = (model.sample_size // 16) ** 2
+        self.image = model.image_tokens
+        self.rotary = model.design != "sd3"
         self.tokens = self.image + model.text_length
 
     def together(self, part: ModuleBuilder, image: Tensor, text: Tensor) -> Tensor:
@@ -30,22 +32,54 @@ class Streams:
         part.ops.tape.op([image, text], [out], flows=[(image, True), (text, True)])
         return out
 
+    def dual(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+        """A block of SD 3.5 medium, which attends to the image alone once more."""
+        return self._double(part, x, again=True)
+
+    def last(self, part: ModuleBuilder, x: Tensor) -> Tensor:
+        """SD3's last block, of whose text nothing is wanted any more."""
+        sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
+        given = [part.ops.tape.view(x, size) for size in sizes]
+        part.ops.tape.op([x], given, flows=[(x, True)])
+        self._vector(part, "norm1", 6)
+        self._vector(part, "context_norm1", 2)
+        normed = [self.modulated(part, stream) for stream in given]
+        answer = self._meet(part, normed, outputs=1)[0]
+        part.ops.tape.group = STREAM
+        y = part.ops.add(given[0], self._gated(part, answer), "residual stream")
+        z = self._gated(part, self._mlp(part, self.modulated(part, y), ""))
+        part.ops.tape.touch(*normed, answer)
+        return part.ops.add(y, z, "image")
+
     def double(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         """A block in which image and text have weights of their own and meet in the attention."""
+        return self._double(part, x, again=False)
+
+    def _again(self, part: ModuleBuilder, x: Tensor, y: Tensor) -> Tensor:
+        """The second attention over the image alone; `x` is what the first one read, `y` the stream behind it."""
+        normed = self.modulated(part, x)
+        part.ops.tape.group = ATTENTION
+        out = self._attend(part, *self._projected(part, normed, ""), tokens=self.image)
+        answer = part.dense(out, self.width, self.width, "to_out")
+        part.ops.tape.group = STREAM
+        return part.ops.add(y, self._gated(part, answer), "residual stream")
+
+    def _double(self, part: ModuleBuilder, x: Tensor, *, again: bool) -> Tensor:
         sizes = [self.net.batch * tokens * self.width for tokens in (self.image, self.model.text_length)]
         given = [part.ops.tape.view(x, size) for size in sizes]
         part.ops.tape.op([x], given, flows=[(x, True)])
         names = ("", "context_")
         for name in names:
-            self._vector(part, f"{name}norm1", 6)
+            self._vector(part, f"{name}norm1", 9 if again and not name else 6)
         normed = [self.modulated(part, stream) for stream in given]
         answers = self._meet(part, normed)
         outs, stream = [], part.ops.tape.new(x.numel, x.itemsize, "image and text", tracked=x.tracked)
         for number, (name, before, answer) in enumerate(zip(names, given, answers, strict=True)):
             part.ops.tape.group = STREAM
             y = part.ops.add(before, self._gated(part, answer), "residual stream")
-            again = self.modulated(part, y)
-            z = self._gated(part, self._mlp(part, again, name))
+            if again and not number:
+                y = self._again(part, before, y)
+            z = self._gated(part, self._mlp(part, self.modulated(part, y), name))
             out = part.ops.tape.view(stream, sizes[number])
             out.tracked = y.tracked or z.tracked
             part.ops.tape.op([y, z] if not number else [y, z, stream], [out], flows=[(y, False), (z, False)])
@@ -117,6 +151,8 @@ class Streams:
         d, each = self.width, self.model.attention_head_dim
         modules = ("add_q_proj", "add_k_proj", "add_v_proj") if name else ("to_q", "to_k", "to_v")
         q, k, v = (part.dense(x, d, d, module) for module in modules)
+        if not self.model.qk_norm:
+            return q, k, v
         for letter in ("q", "k"):
             part.own(f"{name}norm_{letter}", each)
         trained = self.net.trains
@@ -125,8 +161,8 @@ class Streams:
         q, k = (part.ops.fused_rms_norm(t, each, f"{name}norm", trained=trained) for t in (q, k))
         return q, k, v
 
-    def _meet(self, part: ModuleBuilder, normed: list[Tensor]) -> list[Tensor]:
-        """Attention over both streams; a batch of one is cut apart without a copy."""
+    def _meet(self, part: ModuleBuilder, normed: list[Tensor], outputs: int = 2) -> list[Tensor]:
+        """Attention over both streams, of which `outputs` go on; a batch of one is cut apart without a copy."""
         part.ops.tape.group = ATTENTION
         d = self.width
         image, text = (self._projected(part, x, name) for x, name in zip(normed, ("", "add_"), strict=True))
@@ -137,14 +173,17 @@ class Streams:
         part.ops.tape.op([out], parts, flows=[(out, True)])
         if self.net.batch > 1:
             parts = [part.ops.pointwise(x, "attention output, cut", saves="nothing") for x in parts]
-        return [part.dense(x, d, d, name) for x, name in zip(parts, ("to_out", "to_add_out"), strict=True)]
+        names = ("to_out", "to_add_out")[:outputs]
+        return [part.dense(x, d, d, name) for x, name in zip(parts, names, strict=False)]
 
-    def _attend(self, part: ModuleBuilder, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        q, k = self._rotated(part, q), self._rotated(part, k)
+    def _attend(self, part: ModuleBuilder, q: Tensor, k: Tensor, v: Tensor, tokens: int = 0) -> Tensor:
+        if self.rotary:
+            q, k = self._rotated(part, q), self._rotated(part, k)
+        tokens = tokens or self.tokens
         heads = Heads(
             batch=self.net.batch,
-            queries=self.tokens,
-            keys=self.tokens,
+            queries=tokens,
+            keys=tokens,
             heads=self.model.num_attention_heads,
             kv_heads=self.model.num_attention_heads,
             head_dim=self.model.attention_head_dim,

@@ -10,7 +10,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import UNetModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.models.unet_blocks import GROUPS, RESNETS, SAMPLING, Spatial, resnet
+from vramtui.estimators.analytic.models.diffusion.unet_blocks import GROUPS, RESNETS, SAMPLING, Spatial, resnet
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net

@@ -1,4 +1,5 @@
-"""Diffusion transformers with two streams (FLUX; Esser et al. 2024) as diffusers' FluxTransformer2DModel has them.
+"""Diffusion transformers with two streams (Esser et al. 2024) as diffusers' FluxTransformer2DModel,
+SD3Transformer2DModel and QwenImageTransformer2DModel have them.
 
 Shapes: latents (b, i, c), text (b, t, j), its pooled vector (b, p), steps (b, 256); both streams as one (b, i + t, h);
 b batch, i latents of an image, t words, h = heads times the width of one.
@@ -8,7 +9,8 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.models.flux_blocks import Streams
+from vramtui.estimators.analytic.models.diffusion.flux_blocks import Streams
+from vramtui.estimators.analytic.models.diffusion.wan import WanTransformer
 from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, NORMS, STREAM
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Net
@@ -37,39 +39,59 @@ class DiffusionTransformer:
         """Embeddings, blocks of two streams, blocks of one, the answer."""
         model, net, streams = self.model, self.net, self.streams
         self._start()
-        for count, write in ((model.num_layers, streams.double), (model.num_single_layers, streams.single)):
+        dual = min(model.dual_attention_layers, model.num_layers)
+        last = int(model.design == "sd3" and model.num_layers > 0)
+        blocks = (
+            (min(dual, model.num_layers - last), streams.dual),
+            (model.num_layers - last - min(dual, model.num_layers - last), streams.double),
+            (last, streams.last),
+            (model.num_single_layers, streams.single),
+        )
+        for count, write in blocks:
             if count:
                 net.repeat(STREAM, count, write)
         self._end()
         itemsize, batch = net.recipe.stream, net.batch
-        image = rounded(batch * streams.image * model.in_channels * itemsize)
-        inputs = image * (2 if net.training else 1) + rounded(batch * model.pooled_projection_dim * itemsize)
+        image = rounded(batch * streams.image * model.packed[0] * itemsize)
+        pooled = model.pooled_projection_dim if model.design != "qwen-image" else 0
+        inputs = image * (2 if net.training else 1) + rounded(batch * pooled * itemsize)
         inputs += rounded(batch * model.text_length * model.joint_attention_dim * itemsize) + rounded(batch * itemsize)
         inputs += (rounded(batch * itemsize) if model.guidance_embeds else 0) + rounded(3 * streams.image * itemsize)
         return net.program(
             inputs=inputs + rounded(3 * model.text_length * itemsize),
-            inputs_formula=f"{batch} latents of {streams.image:,} x {model.in_channels}, text of {model.text_length} x "
+            inputs_formula=f"{batch} latents of {streams.image:,} x {model.packed[0]}, text of {model.text_length} x "
             f"{model.joint_attention_dim}, positions, steps{', noise' if net.training else ''}",
             layers=model.num_layers + model.num_single_layers,
             notes=NOTES,
         )
 
+    def _table(self) -> None:
+        """SD3's positions: a buffer, not a parameter."""
+        numbers = self.model.pos_embed_max_size**2 * self.streams.width
+        self.net.buffers = rounded(numbers * self.net.recipe.frozen)
+
     def _start(self) -> None:
         """Steps, guidance and pooled text as one vector; latents and text in the width of the blocks."""
         model, net, streams = self.model, self.net, self.streams
         part, d = net.part(EMBEDDINGS), streams.width
-        widths = [(STEPS, "timestep_embedder"), (model.pooled_projection_dim, "text_embedder")]
+        widths = [(STEPS, "timestep_embedder")]
+        widths += [(model.pooled_projection_dim, "text_embedder")] if model.design != "qwen-image" else []
         widths += [(STEPS, "guidance_embedder")] if model.guidance_embeds else []
         for inner, name in widths:
             x = part.activation(part.dense(self._given(net.batch * inner), inner, d, f"{name}_1"), "silu")
             part.dense(x, d, d, f"{name}_2")
-        turns = part.ops.tape.new(2 * streams.tokens * model.attention_head_dim, 4, "rotary positions", tracked=False)
-        part.ops.tape.op([], [turns])
-        part.ops.tape.hold(turns)
-        image = part.dense(
-            self._given(net.batch * streams.image * model.in_channels), model.in_channels, d, "x_embedder"
-        )
+        if streams.rotary:
+            numbers = 2 * streams.tokens * model.attention_head_dim
+            turns = part.ops.tape.new(numbers, 4, "rotary positions", tracked=False)
+            part.ops.tape.op([], [turns])
+            part.ops.tape.hold(turns)
+        else:
+            self._table()
+        packed = model.packed[0]
+        image = part.dense(self._given(net.batch * streams.image * packed), packed, d, "x_embedder")
         words = self._given(net.batch * model.text_length * model.joint_attention_dim)
+        if model.design == "qwen-image":
+            words = part.normed(words, model.joint_attention_dim, "txt_norm", rms=True)
         text = part.dense(words, model.joint_attention_dim, d, "context_embedder")
         part.done(streams.together(part, image, text))
 
@@ -82,14 +104,15 @@ class DiffusionTransformer:
     def _end(self) -> None:
         model, net, streams = self.model, self.net, self.streams
         part = net.part(NORMS)
-        x = part.follow()
-        image = part.ops.tape.view(x, net.batch * streams.image * streams.width)
-        part.ops.tape.op([x], [image], flows=[(x, True)])
+        x = image = part.follow()
+        if model.design != "sd3":
+            image = part.ops.tape.view(x, net.batch * streams.image * streams.width)
+            part.ops.tape.op([x], [image], flows=[(x, True)])
         part.own("norm_out", 2 * streams.width, streams.width)
         part.own("norm_out", 2 * streams.width)
         y = streams.modulated(part, image)
         part.ops.tape.group = HEAD
-        y = part.dense(y, streams.width, model.in_channels, "proj_out")
+        y = part.dense(y, streams.width, model.packed[1], "proj_out")
         if net.training:
             net.loss = class_loss(part.ops, part.ops.cast(y, 4, "answer in fp32"), "mse")
         part.done(None if net.training else y)
@@ -101,8 +124,12 @@ def check(model: DiffusionTransformerModel, run: TrainRun | InferRun) -> None:
     Raises:
         UserError: a sentence naming the keys that contradict each other.
     """
-    if model.sample_size % 16:
-        raise UserError(f"model.sample_size = {model.sample_size} is not a multiple of 16, the pixels of one latent")
+    for name, side in zip(("height", "width"), model.size, strict=True):
+        if side % model.pixels_per_token:
+            key, latent = name if getattr(model, name) else "sample_size", model.pixels_per_token
+            raise UserError(f"model.{key} = {side} is not a multiple of {latent}, the pixels of one latent")
+    if (model.frames - 1) % 4:
+        raise UserError(f"model.frames = {model.frames} is not 1 more than a multiple of 4, as a video has")
     if not model.num_layers + model.num_single_layers:
         raise UserError("model.num_layers and model.num_single_layers are both 0; a transformer needs a block")
     if run.sequence_length is not None:
@@ -117,4 +144,6 @@ def dit_program(model: DiffusionTransformerModel, run: TrainRun | InferRun, devi
     Raises:
         UserError: the shapes or the run contradict each other.
     """
+    if model.design == "wan":
+        return WanTransformer(model, run, device).program()
     return DiffusionTransformer(model, run, device).program()

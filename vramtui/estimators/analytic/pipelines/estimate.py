@@ -1,0 +1,245 @@
+"""A pipeline's estimate: whose turn is the fullest, with all parts on the card, one at a time, or one layer at a time.
+
+Source: diffusers 0.42, pipeline_utils.py (enable_model_cpu_offload moves a part back before the next one comes, and
+empties the cache; enable_sequential_cpu_offload brings each layer for its own call).
+"""
+
+import msgspec
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import Device
+from vramtui.core.estimate.estimate import Estimate, Phase
+from vramtui.core.schema.diffusion_models import PipelineModel
+from vramtui.core.schema.encoder_models import UNetModel
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
+from vramtui.estimators.analytic.generation.parts import passing_facts, summed
+from vramtui.estimators.analytic.models.registry import program_of
+from vramtui.estimators.analytic.pipelines.encoders import reading_bytes
+from vramtui.estimators.analytic.pipelines.vae import decoding_bytes, encoding_bytes
+from vramtui.estimators.analytic.pipelines.weights import PartWeights, encoder_tensors, part_weights, vae_tensors
+from vramtui.estimators.analytic.sizes.precision import inference_recipe
+from vramtui.estimators.analytic.tape.meter import BytesByGroup
+from vramtui.estimators.analytic.tape.passes import prefilled
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.training.trainer import Trainer
+from vramtui.estimators.torch_facts.cublas import workspace_bytes
+
+CODE = "diffusers 0.42: the pipeline's own code"
+TAILS = "weight tails"
+WORDS = {"none": "from build to the end", "model": "while its turn lasts", "sequential": "while its layer runs"}
+NOTE_CUDNN = "cuDNN's workspaces are not counted: which algorithm it picks, and what that takes, is known only to it"
+FP32 = 4
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One part's turn: its weights, what it holds beside them at its fullest, and when it is."""
+
+    weights: PartWeights
+    phase: Phase
+    held: BytesByGroup
+    upcast: int = 0
+
+
+class PipelineJob:
+    """One batch of images or videos, or one batch of training.
+
+    Raises:
+        UserError: the model or the run cannot be.
+    """
+
+    def __init__(self, model: PipelineModel, run: InferRun | TrainRun, device: Device) -> None:
+        self.model, self.run, self.device = model, run, device
+        self.itemsize = 2 if run.precision.endswith("mixed") else inference_recipe(run.precision).weights
+        self.batch = run.batch_size
+        inner = msgspec.structs.replace(run, batch_size=run.batch_size * self._asked)
+        self.program = program_of(model.denoiser, inner, device)
+
+    @property
+    def _asked(self) -> int:
+        """How often the denoiser's batch holds each image."""
+        return self.model.guidance_batch if isinstance(self.run, InferRun) else 1
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Pixels of an image: height and width."""
+        denoiser = self.model.denoiser
+        if isinstance(denoiser, UNetModel):
+            side = denoiser.sample_size * self.model.vae.spatial_factor
+            return side, side
+        return denoiser.size
+
+    @property
+    def frames(self) -> int:
+        """Frames of latents."""
+        return 1 if isinstance(self.model.denoiser, UNetModel) else self.model.denoiser.latent_frames
+
+    @property
+    def vae_itemsize(self) -> int:
+        """Bytes of a number while the VAE works."""
+        vae = self.model.vae
+        raised = vae.fp32 or (vae.force_upcast and self.run.precision.startswith("fp16"))
+        return FP32 if raised else self.itemsize
+
+    def encoder_weights(self) -> list[PartWeights]:
+        """Of each encoder."""
+        precision = self.run.precision
+        return [part_weights(e.name, encoder_tensors(e, precision), self.itemsize) for e in self.model.encoders]
+
+    def reading(self) -> dict[str, int]:
+        """What each encoder holds while it reads the prompts, by its name."""
+        return {e.name: reading_bytes(e, self.batch, self.itemsize) for e in self.model.encoders}
+
+
+def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Estimate:
+    """The estimate of one call of a pipeline.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+    job = PipelineJob(model, run, device)
+    turns = [*_encoding(job), *_denoising(job), _decoding(job, run)]
+    workspace = {"workspaces": workspace_bytes(device.capability)}
+    kept = {"inputs": job.program.inputs}
+    moments = MomentLog()
+    moments.note("build", 0, _resident(turns, run, None))
+    for turn in turns:
+        weights = summed(_resident(turns, run, turn), {"buffers": job.program.buffers}, kept, workspace)
+        moments.note(turn.phase, 0, summed(weights, turn.held), end=False)
+        moments.note(turn.phase, 0, weights)
+    notes = (NOTE_CUDNN, *(note for note in job.program.notes if "not counted" not in note), *_choices(run))
+    return assemble(moments, _facts(job, turns, run, workspace["workspaces"]), device, notes)
+
+
+def estimate_pipeline_training(model: PipelineModel, run: TrainRun, device: Device) -> Estimate:
+    """The estimate of a job that trains the denoiser beside frozen encoders and a frozen VAE, or without them.
+
+    Raises:
+        UserError: the shapes or the run contradict each other, or layers are asked for one by one.
+    """
+    if run.offload == "sequential":
+        raise UserError('run.offload = "sequential" brings layers one by one, which is for inference; use "model"')
+    job = PipelineJob(model, run, device)
+    program = msgspec.structs.replace(job.program, notes=_training_notes(job.program, run))
+    if run.offload == "model":
+        return Trainer(program, run, device).estimate()
+    bits = 8 * job.itemsize
+    frozen = [t for encoder in model.encoders for t in encoder_tensors(encoder, run.precision)]
+    kept = [msgspec.structs.replace(tensor, bits=tensor.bits or bits) for tensor in frozen]
+    raised = 8 * (FP32 if model.vae.fp32 or model.vae.force_upcast else job.itemsize)
+    kept += [msgspec.structs.replace(tensor, bits=raised) for tensor in vae_tensors(model.vae)]
+    trainer = Trainer(msgspec.structs.replace(program, frozen=(*program.frozen, *kept)), run, device)
+    before = job.reading() | {"vae": encoding_bytes(model.vae, job.size, job.frames, job.batch, raised // 8)}
+    fullest = max(before, key=lambda name: before[name])
+    trainer.before = {f"activations: {fullest}": before[fullest]}
+    trainer.before_facts = {f"activations: {fullest}": _passing(fullest, before[fullest])}
+    return trainer.estimate()
+
+
+def _training_notes(program: Program, run: TrainRun) -> tuple[str, ...]:
+    notes = [note for note in program.notes if "belong to the pipeline" not in note]
+    if run.offload == "model":
+        notes.append("text encoders and VAE are off the card while the denoiser is trained (run.offload)")
+    else:
+        notes.append("text encoders and VAE stay on the card, frozen, and read each batch first")
+    return tuple(notes)
+
+
+def _encoding(job: PipelineJob) -> list[Turn]:
+    """The encoders' turns; with guidance the empty prompt is read after the other one."""
+    reading = job.reading()
+    return [
+        Turn(weights=weights, phase="input", held={f"activations: {weights.name}": reading[weights.name]})
+        for weights in job.encoder_weights()
+    ]
+
+
+def _denoising(job: PipelineJob) -> list[Turn]:
+    """The denoiser's turn, and the second one's."""
+    done = prefilled(job.program.stages)
+    fullest = max((done.early, done.late, done.end), key=lambda held: sum(held.values()))
+    name = "unet" if isinstance(job.model.denoiser, UNetModel) else "transformer"
+    names = [name, f"{name}_2"][: job.model.denoisers]
+    kept = [part_weights(one, job.program.frozen, job.program.recipe.frozen) for one in names]
+    return [Turn(weights=weights, phase="forward", held=fullest) for weights in kept]
+
+
+def _decoding(job: PipelineJob, run: InferRun) -> Turn:
+    vae, itemsize = job.model.vae, job.vae_itemsize
+    weights = part_weights("vae", vae_tensors(vae), job.itemsize)
+    at_once = 1 if run.vae_slicing else job.batch
+    size = decoding_bytes(vae, job.size, job.frames, at_once, itemsize, tiled=bool(run.vae_tiling))
+    height, width = job.size
+    others = (job.batch - at_once) * 3 * height * width * itemsize
+    upcast = weights.blocks.bytes if itemsize > job.itemsize and not vae.fp32 else 0
+    return Turn(weights=weights, phase="decode", held={"activations: vae": size + others}, upcast=upcast)
+
+
+def _resident(turns: list[Turn], run: InferRun, now: Turn | None) -> BytesByGroup:
+    """The weights on the card while it is `now`'s turn; None for before the first."""
+    kept: BytesByGroup = {}
+    for turn in turns:
+        own = turn is now
+        if run.offload == "sequential":
+            size = turn.weights.largest if own else 0
+        else:
+            size = turn.weights.blocks.bytes if own or run.offload in {None, "none"} else 0
+            kept[TAILS] = kept.get(TAILS, 0) + (turn.weights.blocks.tails if size else 0)
+        kept[f"weights: {turn.weights.name}"] = size + (turn.upcast if own and run.offload != "sequential" else 0)
+    return kept
+
+
+def _choices(run: InferRun) -> tuple[str, ...]:
+    """What was chosen of a pipeline's ways to hold less, in words."""
+    words = {
+        "none": 'all parts stay on the card (run.offload = "none")',
+        "model": "one part is on the card at a time, as after enable_model_cpu_offload()",
+        "sequential": "one layer is on the card at a time, as after enable_sequential_cpu_offload()",
+    }
+    return (words[run.offload or "none"],)
+
+
+def _facts(job: PipelineJob, turns: list[Turn], run: InferRun, workspace: int) -> dict[str, Fact]:
+    facts: dict[str, Fact] = {}
+    for turn in turns:
+        own = turn.weights
+        each = 8 * own.blocks.bytes / own.numbers
+        facts[f"weights: {own.name}"] = Fact(
+            line="weights",
+            bytes=own.blocks.bytes,
+            formula=f"{own.numbers:,} parameters, {each:.3g} bits each in blocks of 512 B",
+            source="the model's shapes",
+            lifetime=WORDS[run.offload or "none"],
+            count=own.blocks.count,
+        )
+    tails = sum(turn.weights.blocks.tails for turn in turns)
+    facts[TAILS] = Fact(
+        line="weights",
+        bytes=tails,
+        formula="what tensors of 10 MiB and more hold beyond their size",
+        source="PyTorch, c10/cuda/CUDACachingAllocator.cpp",
+        lifetime=WORDS[run.offload or "none"],
+    )
+    facts["buffers"] = Fact(
+        line="weights",
+        bytes=job.program.buffers,
+        formula=job.program.buffers_formula or "positions",
+        source="the model's code",
+        lifetime=WORDS[run.offload or "none"],
+    )
+    for turn in turns:
+        for name, size in turn.held.items():
+            if name.endswith(turn.weights.name):
+                facts[name] = _passing(turn.weights.name, size)
+    what = f"a batch of {run.batch_size}"
+    return facts | passing_facts(job.program, job.program.stages, workspace, what)
+
+
+def _passing(name: str, size: int) -> Fact:
+    return Fact(
+        line="activations",
+        bytes=size,
+        formula=f"tensors on their way through {name}, at their fullest; none is kept",
+        source=CODE,
+        lifetime="while its turn lasts",
+    )
