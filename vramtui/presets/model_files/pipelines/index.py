@@ -17,7 +17,7 @@ ENCODERS = ("text_encoder", "text_encoder_2", "text_encoder_3", "text_encoder_4"
 Decode = Callable[[Path], dict[str, object]]
 
 
-class Usual(msgspec.Struct, frozen=True, kw_only=True):
+class PipelineHabits(msgspec.Struct, frozen=True, kw_only=True):
     """What a pipeline's own code adds to its parts (diffusers 0.42).
 
     Attributes:
@@ -37,13 +37,13 @@ class Usual(msgspec.Struct, frozen=True, kw_only=True):
 
 VIDEO = {"height": 480, "width": 832, "frames": 81}
 # By the beginning of the pipeline's class.
-USUAL: dict[str, Usual] = {
-    "StableDiffusion3": Usual(tokens=(77, 77, 256), batched=True, states=True, text_length=333),
-    "StableDiffusionXL": Usual(batched=True, states=True),
-    "StableDiffusion": Usual(batched=True),
-    "Flux": Usual(tokens=(77, 512)),
-    "Wan": Usual(tokens=(512,), denoiser=VIDEO),
-    "QwenImage": Usual(tokens=(512,)),
+HABITS: dict[str, PipelineHabits] = {
+    "StableDiffusion3": PipelineHabits(tokens=(77, 77, 256), batched=True, states=True, text_length=333),
+    "StableDiffusionXL": PipelineHabits(batched=True, states=True),
+    "StableDiffusion": PipelineHabits(batched=True),
+    "Flux": PipelineHabits(tokens=(77, 512)),
+    "Wan": PipelineHabits(tokens=(512,), denoiser=VIDEO),
+    "QwenImage": PipelineHabits(tokens=(512,)),
 }
 
 
@@ -65,7 +65,7 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
         raise Damaged(f"names neither a unet nor a transformer: {printable(str(values.get('_class_name'))[:60])}")
     name, table = read_class(Fields(decode(index.parent / denoiser / "config.json")))
     pipeline = named.text("_class_name", name)
-    usual = next((one for start, one in USUAL.items() if pipeline.startswith(start)), Usual())
+    usual = next((one for start, one in HABITS.items() if pipeline.startswith(start)), PipelineHabits())
     try:
         vae = read_vae(Fields(decode(_beside(index, values, "vae"))))
         encoders = _encoders(index, values, usual, decode)
@@ -83,7 +83,7 @@ def read_pipeline(index: Path, values: dict[str, object], decode: Decode) -> tup
     return pipeline, whole, ""
 
 
-def _encoders(index: Path, values: dict[str, object], usual: Usual, decode: Decode) -> list[Table]:
+def _encoders(index: Path, values: dict[str, object], usual: PipelineHabits, decode: Decode) -> list[Table]:
     found: list[Table] = []
     for name in (name for name in ENCODERS if _class_of(values, name)):
         path = _beside(index, values, name)
