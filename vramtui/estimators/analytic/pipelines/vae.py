@@ -51,7 +51,7 @@ def encoding_bytes(vae: PipelineVae, size: tuple[int, int], frames: int, batch: 
 def _image(vae: PipelineVae, size: tuple[int, int], batch: int, itemsize: int) -> int:
     """The fullest moment of AutoencoderKL's decoder; a level's input is held until it is through."""
     channels = vae.block_out_channels[::-1]
-    side = 2 ** (len(channels) - 1)
+    side = 1 << (len(channels) - 1)
     pixels = batch * (size[0] // side) * (size[1] // side)
     most, inner = _resnet(channels[0], channels[0]) * pixels, channels[0]
     for level, outer in enumerate(channels):
@@ -76,7 +76,7 @@ def _levels(vae: PipelineVae, size: tuple[int, int], frames: int) -> Iterator[tu
     frame, and whether frames are doubled and pixels are.
     """
     channels = vae.block_out_channels[::-1]
-    side = 2 ** (len(channels) - 1) * vae.patch_size
+    side = 1 << (len(channels) - 1) * vae.patch_size
     pixels = (size[0] // side) * (size[1] // side)
     chunk, inner = 1, channels[0]
     for level, outer in enumerate(channels):
