@@ -165,7 +165,7 @@ def test_a_public_class_name_means_one_thing() -> None:
 
 def test_mathematics_begins_with_its_shapes() -> None:
     analytic = ROOT / "vramtui/estimators/analytic"
-    files = [path for folder in ("ops", "models") for path in (analytic / folder).glob("*.py")]
+    files = [path for folder in ("ops", "models") for path in (analytic / folder).rglob("*.py")]
     files = [path for path in files if path.name not in ("__init__.py", "registry.py")]
     said = {path.name: ast.get_docstring(ast.parse(path.read_text())) or "" for path in files}
     assert len(said) > 20
