@@ -1,22 +1,26 @@
 """Throws broken input at everything that others write: presets, recordings, probes, nvidia-smi and names.
 
-python benchmarks/fuzz.py [--minutes 10] [--target all] [--engine hypothesis|atheris] [--seed 1]
+python benchmarks/fuzz.py [--minutes 10] [--target all] [--engine lines|hypothesis] [--seed 1]
 
-An input that breaks a promise (see fuzz_targets.py) is made small, printed, and kept in the folder --keep; the exit
-code is then 1. Atheris has to be installed where this runs; it looks for inputs that reach new lines.
+An input that breaks a promise (see fuzz_targets.py) is printed and kept in the folder --keep; the exit
+code is then 1. The engine `lines` needs nothing but Python, and from 3.12 on goes by which lines an input reaches;
+`hypothesis` makes what it finds small.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
-from hashlib import sha256
-from importlib import import_module
+from collections.abc import Callable
+from os import times
 from pathlib import Path
+from random import Random
 from resource import RUSAGE_SELF, getrusage
-from tempfile import mkdtemp
-from typing import NoReturn
+from tempfile import TemporaryDirectory, mkdtemp
+from traceback import format_exception
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -33,34 +37,51 @@ NAMES = (
     "models",
     "shared",
 )
+MEMORY = "/dev/shm"  # noqa: S108 - what is made there gets a name of its own
 BATCH = 200
-LARGEST = 1 << 16  # bytes
 MOST_SECONDS, MOST_KIB = 2.0, 300 * 1024  # that an input may take
 
 
-def by_hypothesis(name: str, seconds: float, seed: int) -> tuple[int, str]:
+class Measured:
+    """A target that fails where an input takes too long or too much memory."""
+
+    def __init__(self, target: Callable[[bytes], None]) -> None:
+        self._target = target
+        self.runs, self.last = 0, b""
+
+    def begin(self) -> None:
+        """What is loaded and read once, and is no input's fault, has been by now."""
+        self._before = getrusage(RUSAGE_SELF).ru_maxrss
+
+    def __call__(self, data: bytes) -> None:
+        """Run it."""
+        self.runs, self.last, begun = self.runs + 1, data, time.thread_time()
+        self._target(data)
+        spent, grown = time.thread_time() - begun, getrusage(RUSAGE_SELF).ru_maxrss - self._before
+        assert spent < MOST_SECONDS, f"{spent:.1f} s of CPU time"
+        assert grown < MOST_KIB, f"{grown / 1024:.0f} MiB more memory than before"
+
+
+def _known() -> tuple[dict[str, Callable[[bytes], None]], Callable[[str], tuple[bytes, ...]]]:
+    """Every target by its name, and what makes its seeds."""
+    from benchmarks.fuzz_far import FAR_TARGETS, far_seeds  # noqa: PLC0415 - instrumented as they are loaded
+    from benchmarks.fuzz_targets import TARGETS, seeds  # noqa: PLC0415 - as above
+
+    return {**TARGETS, **FAR_TARGETS}, lambda name: (far_seeds if name in FAR_TARGETS else seeds)(name)
+
+
+def by_hypothesis(name: str, options: argparse.Namespace) -> tuple[int, str]:
     """How many inputs there were, and what was found: an input and its failure, made small; empty where nothing was."""
     from hypothesis import HealthCheck, Phase, given, settings  # noqa: PLC0415 - the other engine does without
     from hypothesis import seed as seeded  # noqa: PLC0415 - as above
 
-    from benchmarks.fuzz_far import FAR_TARGETS, far_seeds  # noqa: PLC0415 - as above
     from benchmarks.fuzz_inputs import near  # noqa: PLC0415 - as above
-    from benchmarks.fuzz_targets import TARGETS, seeds  # noqa: PLC0415 - as above
 
-    targets, given_seeds = {**TARGETS, **FAR_TARGETS}, far_seeds if name in FAR_TARGETS else seeds
-    target, over, runs, last = targets[name], time.monotonic() + seconds, 0, b""
-    for data in given_seeds(name):
-        target(data)  # what is loaded or read once is no input's fault
-    before = getrusage(RUSAGE_SELF).ru_maxrss
-
-    def once(data: bytes) -> None:
-        nonlocal runs, last
-        runs, last, begun = runs + 1, data, time.thread_time()
-        target(data)
-        spent, grown = time.thread_time() - begun, getrusage(RUSAGE_SELF).ru_maxrss - before
-        assert spent < MOST_SECONDS, f"{spent:.1f} s of CPU time"
-        assert grown < MOST_KIB, f"{grown / 1024:.0f} MiB more memory than before"
-
+    targets, seeds = _known()
+    over, seed, once = time.monotonic() + 60 * options.minutes, options.seed, Measured(targets[name])
+    for data in seeds(name):
+        targets[name](data)
+    once.begin()
     quiet = settings(
         max_examples=BATCH,
         deadline=None,
@@ -68,43 +89,68 @@ def by_hypothesis(name: str, seconds: float, seed: int) -> tuple[int, str]:
         suppress_health_check=list(HealthCheck),
         phases=(Phase.generate, Phase.shrink),
     )
-    inputs = near(given_seeds(name))
+    inputs = near(seeds(name))
+
+    def run(data: bytes) -> None:
+        once(data)
+
     while time.monotonic() < over:
         seed += 1
         try:
-            seeded(seed)(quiet(given(inputs)(once)))()
+            seeded(seed)(quiet(given(inputs)(run)))()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
-            return runs, f"{type(error).__name__}: {error}\n{last!r}"
-    return runs, ""
+            return once.runs, f"{type(error).__name__}: {error}\n{once.last!r}"
+    return once.runs, ""
 
 
-def by_atheris(name: str, seconds: float, seed: int, folder: Path) -> NoReturn:
-    """Let libFuzzer run the target in this process, which it ends; it prints how many inputs there were."""
-    atheris = import_module("atheris")  # installed only where it can be
-    with atheris.instrument_imports(include=["vramtui"]):
-        from benchmarks.fuzz_targets import TARGETS, seeds  # noqa: PLC0415 - instrumented as it is loaded
+def by_lines(name: str, options: argparse.Namespace) -> tuple[int, str]:
+    """As `by_hypothesis`: inputs that reach a line of the program's that none before reached are changed again."""
+    from benchmarks.fuzz_lines import NewLines  # noqa: PLC0415 - as below
+    from benchmarks.fuzz_mutations import mutated  # noqa: PLC0415 - as below
 
-    corpus = folder / f"corpus-{name}"
-    corpus.mkdir(parents=True, exist_ok=True)
-    for data in seeds(name):
-        (corpus / sha256(data).hexdigest()[:16]).write_bytes(data)
-    options = [f"-max_total_time={int(seconds)}", f"-seed={seed}", f"-max_len={LARGEST}", "-print_final_stats=1"]
-    options += [f"-artifact_prefix={folder}/{name}-", "-timeout=60", "-rss_limit_mb=4096"]
-    atheris.Setup([sys.argv[0], *options, str(corpus)], TARGETS[name])
-    atheris.Fuzz()
-    raise SystemExit
+    targets, seeds = _known()
+    over, random, once = time.monotonic() + 60 * options.minutes, Random(options.seed), Measured(targets[name])
+    corpus = list(seeds(name))
+    lines = NewLines("vramtui")
+    lines.begin()
+    for data in corpus:
+        targets[name](data)
+    once.begin()
+    lines.taken()
+    while time.monotonic() < over:
+        # The newest are tried most: what they reach, the others do not.
+        at = max(random.randrange(len(corpus)), random.randrange(len(corpus)))
+        data = mutated(corpus[at], random.choice(corpus), random)
+        try:
+            once(data)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+            return once.runs, "".join(format_exception(error))[-4000:] + repr(data)
+        if lines.taken():
+            corpus.append(data)
+    return once.runs, ""
+
+
+def again(options: argparse.Namespace) -> list[str]:
+    """The options, for another process; the target's name goes behind them."""
+    given = ["--minutes", str(options.minutes), "--engine", options.engine]
+    return [*given, "--seed", str(options.seed), "--keep", options.keep, "--target"]
 
 
 def one(name: str, options: argparse.Namespace) -> int:
     """Fuzz one target and say what came of it."""
     folder = Path(options.keep)
     folder.mkdir(parents=True, exist_ok=True)
-    if options.engine == "atheris":
-        by_atheris(name, 60 * options.minutes, options.seed, folder)
-    runs, found = by_hypothesis(name, 60 * options.minutes, options.seed)
+    # A target writes each of its inputs into a file, which a disk takes longer for than the reader needs.
+    with TemporaryDirectory(prefix="vramtui-fuzz-", dir=MEMORY if os.access(MEMORY, os.W_OK) else None) as scratch:
+        tempfile.tempdir = os.environ["TMPDIR"] = scratch
+        begun = times()
+        by = by_hypothesis if options.engine == "hypothesis" else by_lines
+        runs, found = by(name, options)
+        spent = sum(now - before for now, before in zip(times()[:4], begun[:4], strict=True))
     if found:
         (folder / f"{name}.txt").write_text(found, errors="backslashreplace")
-    print(json.dumps({"target": name, "engine": options.engine, "executions": runs, "found": found}), flush=True)
+    said = {"target": name, "engine": options.engine, "executions": runs, "cpu_seconds": round(spent), "found": found}
+    print(json.dumps(said), flush=True)
     return int(bool(found))
 
 
@@ -113,16 +159,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=10.0, help="for each target")
     parser.add_argument("--target", choices=(*NAMES, "all"), default="all")
-    parser.add_argument("--engine", choices=("hypothesis", "atheris"), default="hypothesis")
+    parser.add_argument("--engine", choices=("lines", "hypothesis"), default="lines")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", default=None, help="a folder for what is found")
     options = parser.parse_args()
     options.keep = options.keep or mkdtemp(prefix="vramtui-fuzz-")
     if options.target != "all":
         raise SystemExit(one(options.target, options))
-    again = [sys.executable, __file__, "--minutes", str(options.minutes), "--engine", options.engine]
-    again += ["--seed", str(options.seed), "--keep", options.keep, "--target"]
-    codes = [subprocess.run([*again, name], check=False).returncode for name in NAMES]
+    command = [sys.executable, __file__, *again(options)]
+    codes = [subprocess.run([*command, name], check=False).returncode for name in NAMES]
     raise SystemExit(int(any(codes)))
 
 

@@ -1,6 +1,8 @@
 """A few hundred broken inputs for everything that others write; benchmarks/fuzz.py goes on for as long as it is let."""
 
+import json
 from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, seed, settings
@@ -8,6 +10,7 @@ from hypothesis import HealthCheck, given, seed, settings
 from benchmarks.fuzz import NAMES
 from benchmarks.fuzz_far import FAR_TARGETS, far_seeds
 from benchmarks.fuzz_inputs import near
+from benchmarks.fuzz_mutations import LARGEST, mutated
 from benchmarks.fuzz_targets import CUT, HOSTILE, TARGETS, recordings, seeds, shown
 from vramtui.cli.ps import ps
 from vramtui.core.base.errors import UserError
@@ -67,3 +70,20 @@ def test_every_text_of_a_recording_is_shown_as_text_only(capsys: pytest.CaptureF
 def test_the_check_itself_sees_what_a_terminal_would_obey(text: str) -> None:
     with pytest.raises(AssertionError, match="reaches the terminal"):
         shown(text)
+
+
+def test_a_change_is_one_of_its_values_too() -> None:
+    """The fuzz command makes millions of these: each differs from the input, and most are still JSON."""
+    data = b'{"a": 1, "b": {"c": [1, 2, {"d": null}]}}'
+    changed = [mutated(data, data, Random(number)) for number in range(200)]
+    assert sum(one != data for one in changed) > 150
+    assert sum(_is_json(one) for one in changed) > 60
+    assert all(len(one) <= LARGEST for one in changed)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True

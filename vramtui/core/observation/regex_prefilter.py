@@ -1,6 +1,7 @@
 """Words that a text has to hold for a regular expression to be found in it: looking for those first costs little."""
 
 import re
+from functools import lru_cache
 
 _PIECE = re.compile(
     r"\((?P<opened>\?(?::|=|!|<=|<!|P<\w+>|[aiLmsu]+:)|\?[aiLmsu]+\)|(?!\?))"
@@ -9,6 +10,7 @@ _PIECE = re.compile(
 )
 _CLASSES = "AbBdDsSwWZ"
 SHORTEST = 2
+REMEMBERED = 4096  # patterns: a matcher is made anew whenever presets are read, mostly of the same ones
 
 
 class _Group:
@@ -37,6 +39,7 @@ class _Group:
             self.run += character.lower()
 
 
+@lru_cache(REMEMBERED)
 def required_words(pattern: str) -> tuple[str, ...]:
     """Words of two characters or more, in lower case, that every ASCII text in which `pattern` is found holds, the
     longest first. Some of them: where the pattern is not understood there are none.
