@@ -10,7 +10,7 @@ from vramtui.app.state.process_rows import ProcessRows
 from vramtui.app.state.view import ProcessRow
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import JobRank, Process, Sample
+from vramtui.core.observation.readings import Ancestors, JobRank, Process, Sample
 from vramtui.core.schema.settings import ColumnSettings, Grouping, Settings
 
 RANK = "python -u train.py --lr 1e-4 --local-rank={}"
@@ -119,7 +119,7 @@ async def test_b_groups_and_enter_opens() -> None:
         await pilot.press("right")
         await settle(app, pilot)
         assert app.screen.view.chosen.process.pid == 300  # type: ignore[attr-defined]  # it is shown again
-        await pilot.press("left", "b", "b")
+        await pilot.press("left", "b", "b", "b")
         await settle(app, pilot)
         assert app.screen.view.group == "none"  # type: ignore[attr-defined]  # Watch
 
@@ -147,3 +147,51 @@ async def test_a_filter_counts_processes_in_groups_that_are_closed() -> None:
         await pilot.press(*"/jupyter", "enter")
         await settle(app, pilot)
         assert "Processes · 1 of " in screen_text(app)
+
+
+def tree() -> Sample:
+    """A server of two workers, one of them with a helper; a script of two jobs; a notebook; one of unknown parents."""
+
+    def of(pid: int, *above: int) -> Process:
+        started = {5: "bash run.sh", 10: "program 10"}
+        told = Ancestors(pids=above, command=started[above[-1]] if above else "")
+        return msgspec.structs.replace(moments.process(pid, GIB, f"program {pid}"), ancestors=told)
+
+    helper, worker = of(12, 11, 10), of(11, 10)
+    unknown = [moments.process(pid, GIB, f"program {pid}") for pid in (40, 41)]
+    return moments.sample(
+        moments.gpu(0, helper, of(20, 5), of(30), *unknown), moments.gpu(1, of(10), of(13, 10), worker, of(21, 6, 5))
+    )
+
+
+async def test_a_tree_is_one_row_that_opens_in_the_order_of_who_started_whom() -> None:
+    async with dashboard([tree()], size=(140, 30), settings=Settings(columns=ColumnSettings(group="tree"))) as (
+        app,
+        pilot,
+    ):
+        text = screen_text(app)
+        assert "by process tree" in text
+        lines = text.splitlines()
+        assert "▸ 4 processes on GPU 0, 1: program 10" in text
+        assert next(line for line in lines if "program 10" in line).split()[1] == "10"  # the root's pid
+        assert "▸ 2 processes on GPU 0, 1: bash run.sh" in text
+        assert "▸ 2 processes on GPU 0: parent processes not known" in text
+        assert next(line for line in lines if "program 30" in line).split()[1] == "30"  # alone: no group
+        await pilot.press("home", "enter")
+        await settle(app, pilot)
+        told = [(row.process.pid, row.depth) for row in app.screen.view.rows[1:5]]  # type: ignore[attr-defined]  # Watch
+        assert told == [(10, 0), (13, 1), (11, 1), (12, 2)]
+        text = screen_text(app)
+        assert "└ program 11" in text
+        assert "  └ program 12" in text
+        await pilot.press("down", "down", "down", "b")
+        await settle(app, pilot)
+        assert app.screen.view.group == "none"  # type: ignore[attr-defined]  # Watch
+        assert app.screen.view.chosen.process.pid == 11  # type: ignore[attr-defined]  # the cursor stayed on it
+
+
+async def test_who_started_a_process_stands_in_its_details() -> None:
+    async with dashboard([tree()], size=(140, 40)) as (app, pilot):
+        await pilot.press(*"/pid:12", "enter", "i")
+        await settle(app, pilot)
+        assert "pid 10: program 10" in screen_text(app)

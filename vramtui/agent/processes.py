@@ -7,12 +7,12 @@ import pwd
 import time
 from typing import Any
 
-from . import containers
+from . import ancestors, containers
 from .nvml import plain
 from .ranks import LONGEST, rank_of
 
 LONGEST_COMMAND = 4096
-LASTING = ("name", "started_at", "user", "command", "rank", "container")
+LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors")
 HOST_NAMESPACE = "pid:[4026531836]"
 
 
@@ -39,6 +39,7 @@ class Processes:
             self.private = False
         self._cpu: dict[int, tuple[float, float]] = {}
         self._last: dict[int, dict[str, Any]] = {}
+        self._above: dict[int, tuple[float, dict[str, Any] | None]] = {}
 
     def row(self, pid: int) -> dict[str, Any]:
         """The fields of a Process that the system knows."""
@@ -64,7 +65,7 @@ class Processes:
 
     def keep(self, pids: set[int]) -> None:
         """Forget all others."""
-        for known in (self._cpu, self._last):
+        for known in (self._cpu, self._last, self._above):
             for pid in [pid for pid in known if pid not in pids]:
                 del known[pid]
 
@@ -85,6 +86,11 @@ class Processes:
         container = containers.container_of(read_file(f"/proc/{pid}/cgroup", containers.LONGEST))
         if container is not None:
             row["container"] = container
+        started, known = row["started_at"], self._above.get(pid)
+        if known is None or known[0] != started:  # as it was when it was first seen: a launcher may end before
+            known = self._above[pid] = (started, ancestors.ancestors_of(pid))
+        if known[1] is not None:
+            row["ancestors"] = known[1]
 
     def _gone(self, pid: int) -> dict[str, Any]:
         if self.private:

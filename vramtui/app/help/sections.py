@@ -46,7 +46,8 @@ TABLE = (
     "NOW is what the driver reports for a process, PEAK the most seen of it, PREDICTED its preset's peak, and Δ"
     " is PEAK against PREDICTED. A PEAK with = before it is exact, by the driver's accounting; any other was sampled,"
     " and a spike between two samples may have been higher.\n"
-    "b groups the rows: a job is what shares user and command, ranks apart, and was started within a minute.\n"
+    "b groups the rows: a job is what shares user and command, ranks apart, and was started within a minute;"
+    " a process tree is what one process started, ▸ with its pid.\n"
     "Selecting a row freezes the sorting until Esc.\n"
     "A filter is words from any column, or from one: user:anna gpu:0 pid:123 preset:llama cmd:train."
 )

@@ -1,9 +1,10 @@
-"""Rows under one row for each user, job or GPU: what it holds altogether, and its processes when it is opened."""
+"""Rows under one row for each user, job, GPU or process tree: what it holds, and its processes when it is opened."""
 
 import re
 from collections.abc import Collection, Sequence
 from typing import overload
 
+from vramtui.app.state.process_tree import TREE, UNKNOWN_PARENTS, in_tree_order, root_command, root_of
 from vramtui.app.state.rank_words import job_words
 from vramtui.app.state.view import ProcessRow, RowId
 from vramtui.core.base.text import printable
@@ -11,7 +12,7 @@ from vramtui.core.base.units import UNKNOWN, format_gib
 from vramtui.core.observation.readings import ProcessKey
 from vramtui.core.schema.settings import Grouping
 
-GROUPINGS: tuple[Grouping, ...] = ("none", "job", "user", "gpu")
+GROUPINGS: tuple[Grouping, ...] = ("none", "job", "user", "gpu", "tree")
 OPEN, CLOSED = "▾", "▸"
 # The ranks of a job are started together; the same command minutes later is another job.
 TOGETHER = 60.0
@@ -20,7 +21,8 @@ _RANK = re.compile(r"\s*--(?:local|node)[-_]rank[= ]\d+|(?<=[_:])(?:TP|PP|DP|EP)
 
 
 class RowGroups(Sequence[ProcessRow]):
-    """Rows in groups, each where the first of its rows stands. A job of a single process is that process's row.
+    """Rows in groups, each where the first of its rows stands. A job or tree of a single process is that process's
+    row.
 
     Args:
         rows: in order; kept as `rows`.
@@ -38,14 +40,14 @@ class RowGroups(Sequence[ProcessRow]):
         for identity, members in groups_of(rows, by, largest_first=largest_first):
             self._take(identity, members, by, is_open=identity in opened)
 
-    def _take(self, identity: RowId, members: list[ProcessRow], by: Grouping, *, is_open: bool) -> None:
+    def _take(self, identity: tuple[str, str], members: list[ProcessRow], by: Grouping, *, is_open: bool) -> None:
         start = len(self._rows)
-        alone = by == "job" and len(members) == 1
+        alone = len(members) == 1 and (by == "job" or (by == "tree" and identity[0] == TREE))
         if not alone:
             self._rows.append(_heading(identity, members, by, is_open=is_open))
             self.places[identity] = start
         shown = alone or is_open
-        for row in members:
+        for row in in_tree_order(members) if by == "tree" and is_open else members:
             self.places[row.id] = len(self._rows) if shown else start
             if shown:
                 self._rows.append(row)
@@ -96,7 +98,7 @@ class GroupChoice:
         return at, self._rows[at]
 
     def next(self) -> None:
-        """Group by the next of job, user and GPU, or no more."""
+        """Group by the next of job, user, GPU and process tree, or no more."""
         self.by = GROUPINGS[(GROUPINGS.index(self.by) + 1) % len(GROUPINGS)]
 
     def toggle(self, row: RowId, *, opened: bool | None = None) -> bool:
@@ -122,9 +124,9 @@ def job_of(row: ProcessRow) -> str:
 
 def groups_of(
     rows: Sequence[ProcessRow], by: Grouping, *, largest_first: bool = False
-) -> list[tuple[RowId, list[ProcessRow]]]:
+) -> list[tuple[tuple[str, str], list[ProcessRow]]]:
     """What tells each group from the others, and its rows; in the order of the rows, or of what the groups hold."""
-    groups: dict[RowId, list[ProcessRow]] = {}
+    groups: dict[tuple[str, str], list[ProcessRow]] = {}
     for row in rows:
         identity = _identity(row, by)
         if by == "job" and row.process is not None:
@@ -151,6 +153,9 @@ def _identity(row: ProcessRow, by: Grouping) -> tuple[str, str]:
         return ("group", row.gpu.uuid)
     if row.process is None:
         return ("group", "no process")
+    if by == "tree":
+        root = root_of(row)
+        return ("group", UNKNOWN_PARENTS) if root is None else (TREE, str(root))
     return ("group", row.process.user or UNKNOWN if by == "user" else job_of(row))
 
 
@@ -161,7 +166,7 @@ def _started_together(one: ProcessRow, other: ProcessRow) -> bool:
     return abs((starts[0] or 0) - (starts[1] or 0)) <= TOGETHER
 
 
-def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_open: bool) -> ProcessRow:
+def _heading(identity: tuple[str, str], members: list[ProcessRow], by: Grouping, *, is_open: bool) -> ProcessRow:
     first = members[0]
     processes = [row for row in members if row.process is not None]
     gpus = sorted({row.gpu.index for row in members})
@@ -174,6 +179,8 @@ def _heading(identity: RowId, members: list[ProcessRow], by: Grouping, *, is_ope
         title = "no process"
     elif by == "user":
         title = printable(first.process.user or UNKNOWN)
+    elif by == "tree":
+        title = printable(root_command(members)) if identity[0] == TREE else "parent processes not known"
     else:
         title = printable(first.process.command_or_name or "")
     ranks = job_words(members, "") if by == "job" else ""
@@ -196,7 +203,7 @@ def _words(by: Grouping, title: str, told: str, where: str, members: Sequence[Pr
     """
     if not members:
         return f"{title} on {where}"
-    if by == "job":
+    if by in ("job", "tree"):
         return f"{told if ' on GPU ' in told else f'{told} on {where}'}: {title}"
     processes = [row.process for row in members if row.process is not None]
     cpu = sum(process.cpu_percent or 0 for process in processes)

@@ -34,7 +34,8 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     `minutes` is how long its process has run, in whole minutes.
     `learned` is the peak with what it was learned by, and `fast_since` since when its process is looked at between
     samples (seconds since the epoch; None where it is not).
-    `gpus` and `user` are those of several processes under one row, the user where they have the same.
+    `gpus` and `user` are those of several processes under one row, the user where they have the same. `depth` is how
+    many processes of its tree stand above it.
     """
 
     kind: RowKind
@@ -54,6 +55,7 @@ class ProcessRow(msgspec.Struct, frozen=True, eq=False):
     fast_since: float | None = None
     gpus: str = ""
     user: str = ""
+    depth: int = 0
 
     @property
     def is_derived(self) -> bool:

@@ -122,6 +122,9 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
         facts.append(("started", f"{when}, {format_duration(taken_at - started)} ago"))
     if process.container is not None:
         facts.append(("runs in", process.container))
+    above = process.ancestors
+    if above is not None and above.pids:
+        facts.append(("started by", f"pid {above.pids[-1]}: {above.command}"))
     if process.sm_percent is not None:
         facts.append(("GPU", f"{process.sm_percent} % of the time"))
     facts.append(("CPU", _value(process, "cpu_percent", "{:.1f} % of a core")))

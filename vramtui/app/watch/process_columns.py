@@ -7,6 +7,7 @@ from operator import attrgetter
 from rich.style import Style
 from textual.strip import Strip
 
+from vramtui.app.state.process_tree import BRANCH, TREE
 from vramtui.app.state.row import job_id, worth_a_row
 from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.app.themes import Palette
@@ -141,6 +142,8 @@ _Made = tuple[str, Style | None]
 
 def _pid(row: ProcessRow, palette: Palette, on: str) -> _Made:
     del palette, on
+    if isinstance(row.id, tuple) and row.id[0] == TREE:
+        return (row.id[1], None)
     return (UNKNOWN if row.process is None or row.process.pid < 0 else str(row.process.pid), None)
 
 
@@ -231,7 +234,8 @@ def _command(row: ProcessRow, palette: Palette, on: str) -> _Made:
         text = printable(row.note) if row.kind in ("note", "group") else _remainder(row)
         return (_aged(row) + text, palette.ink("warning", on) if worth_a_row(row) else None)
     state = "(exited) " if row.kind == "exited" else _STATES.get(process.state, "")
-    return (_aged(row) + state + printable(process.command_or_name or ""), None)
+    branch = "  " * (row.depth - 1) + BRANCH if row.depth else ""
+    return (branch + _aged(row) + state + printable(process.command_or_name or ""), None)
 
 
 def _remainder(row: ProcessRow) -> str:

@@ -21,7 +21,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_gib
 
 NAME_MOST = 10
-GROUP_TITLES = {"job": "job", "user": "user", "gpu": "GPU"}
+GROUP_TITLES = {"job": "job", "user": "user", "gpu": "GPU", "tree": "process tree"}
 
 
 class Heading(SortHeading[View, SortColumn]):

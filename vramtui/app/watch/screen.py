@@ -212,7 +212,7 @@ class Watch(ViewScreen):
     # --- what only tells -----------------------------------------------------------------------------------------
 
     def action_group(self) -> None:
-        """Group the rows by job, user or GPU, or no more."""
+        """Group the rows by job, user, GPU or process tree, or no more."""
         self._state.groups.next()
         self._shared.redraw.now()
 

@@ -61,6 +61,15 @@ class JobRank(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     launcher: str = ""
 
 
+class Ancestors(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The processes above one in its tree, the nearest first, and the command of the last of them, which started the
+    others: untrusted text. No `pids` where the process is the first of its tree itself.
+    """
+
+    pids: tuple[Count, ...] = ()
+    command: str = ""
+
+
 class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a second, none of them in a cycle
     """One process on one GPU, or in its place a pod of which no process is known: its `pid` is then below 0, and stays.
 
@@ -71,7 +80,8 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     `peak_memory` is the most it ever held in bytes, where the driver itself keeps that (NVML's accounting mode).
     `rank` where its environment may be read and says that it is one of several. `sm_percent` is the share of time in
     which it had kernels on the GPU, by the driver's last samples; `container` is what it runs in, a container or a
-    Slurm job: `docker 3f2a9c0d1e2f`, `slurm 4711`.
+    Slurm job: `docker 3f2a9c0d1e2f`, `slurm 4711`. `ancestors` are those that it had when it was first seen; None where
+    they are not known.
     """
 
     pid: Count
@@ -88,6 +98,7 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     state: ProcessState = "unknown"
     sm_percent: Count | None = None
     container: str | None = None
+    ancestors: Ancestors | None = None
 
     @property
     def command_or_name(self) -> str | None:

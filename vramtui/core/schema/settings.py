@@ -20,7 +20,7 @@ Format = Literal["json", "csv", "md", "svg", "html", "png"]
 ProcessColumn = Literal[
     "pid", "gpu", "user", "type", "now", "peak", "predicted", "delta", "sm", "cpu", "host", "time", "job", "command"
 ]
-Grouping = Literal["none", "job", "user", "gpu"]
+Grouping = Literal["none", "job", "user", "gpu", "tree"]
 CONFIG = "config.toml"
 FORMATS: tuple[Format, ...] = ("json", "csv", "md", "svg", "html")
 # Made of the SVG by another program, which not every machine has: only where it is asked for.

@@ -26,6 +26,7 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
         busy: GPU utilisation in per cent.
         cpu: host CPU in per cent of a core.
         container: what it runs in.
+        above: pid and command of the script that started it, where one did.
     """
 
     gpu: int
@@ -40,6 +41,7 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
     host_memory: int
     pause: float | None = None
     container: str | None = None
+    above: tuple[int, str] | None = None
 
     @property
     def length(self) -> float:
@@ -68,6 +70,7 @@ class DemoJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CONTEXT = 524 * MIB
+EXPERIMENT = (4102, "bash experiment.sh --train --evaluate")
 
 
 def _steps(peak: int, idle: int, count: int) -> tuple[DemoStage, ...]:
@@ -95,6 +98,8 @@ TRAINING = DemoJob(
     cpu=104.0,
     host_memory=21 * GIB,
     pause=20,
+    container="slurm 4127",
+    above=EXPERIMENT,
 )
 SERVER = DemoJob(
     gpu=1,
@@ -157,5 +162,6 @@ EVALUATION = DemoJob(
     host_memory=17 * GIB,
     pause=60,
     container="slurm 4127",
+    above=EXPERIMENT,
 )
 JOBS = (TRAINING, SERVER, SMALL, NOTEBOOK, EVALUATION)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from vramtui.core.base.units import GIB, MIB
-from vramtui.core.observation.readings import Absence, Gpu, Host, Memory, Process, Sample
+from vramtui.core.observation.readings import Absence, Ancestors, Gpu, Host, Memory, Process, Sample
 from vramtui.sources.demo.jobs import JOBS, DemoJob
 
 TOTAL = 143771 * MIB  # nvidia-smi's figure for an H200
@@ -116,6 +116,7 @@ class DemoSource:
             host_memory=job.host_memory,
             sm_percent=min(100, max(0, job.busy + noise.randrange(-2, 3))),
             container=job.container,
+            ancestors=Ancestors() if job.above is None else Ancestors(pids=job.above[:1], command=job.above[1]),
             state="running",
         )
 

@@ -12,9 +12,10 @@ import msgspec
 import psutil
 
 from vramtui.agent import containers
+from vramtui.agent.ancestors import ancestors_of
 from vramtui.agent.ranks import LONGEST, rank_of
 from vramtui.core.base.text import printable
-from vramtui.core.observation.readings import Absence, JobRank, Process, ProcessState, ProcessType
+from vramtui.core.observation.readings import Absence, Ancestors, JobRank, Process, ProcessState, ProcessType
 from vramtui.core.runs.run_identity import CLOCKS_APART
 from vramtui.sources.host import pid_namespace
 
@@ -41,6 +42,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     host_memory: int | None = None
     rank: JobRank | None = None
     container: str | None = None
+    ancestors: Ancestors | None = None
     state: ProcessState = "unknown"
     absent: dict[str, Absence] = {}
 
@@ -152,6 +154,7 @@ class ProcessReader:
             host_memory=facts.host_memory,
             rank=facts.rank,
             container=facts.container,
+            ancestors=facts.ancestors,
             state=facts.state,
             absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
         )
@@ -216,6 +219,7 @@ class ProcessReader:
             command=printable(command) or facts.name,
             rank=_rank(pid),
             container=_container(pid),
+            ancestors=_ancestors(pid),
             absent={},
         )
 
@@ -254,6 +258,12 @@ def _container(pid: int) -> str | None:
             return containers.container_of(file.read(containers.LONGEST))
     except OSError:
         return None
+
+
+def _ancestors(pid: int) -> Ancestors | None:
+    """The processes above it in its tree, when it was first seen; None where they are not known."""
+    found = ancestors_of(pid)
+    return None if found is None else Ancestors(pids=tuple(found["pids"]), command=printable(found["command"]))
 
 
 def _command(process: psutil.Process) -> str | None:

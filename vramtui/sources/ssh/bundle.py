@@ -3,7 +3,7 @@
 from functools import cache
 from importlib.resources import files
 
-MODULES = ("nvml", "ranks", "containers", "processes", "stream")  # each after those that it imports
+MODULES = ("nvml", "ranks", "containers", "ancestors", "processes", "stream")  # each after those that it imports
 _PROGRAM = """\
 import sys, types
 def vramtui_agent(sources, interval):

@@ -1,0 +1,80 @@
+"""What started a process, by /proc: the processes above it that belong to the same piece of work.
+
+The tree ends below what starts everything that a person or a service runs: an interactive shell, a terminal
+multiplexer, a login, the system's first process, a container's or Slurm's daemon, and below another user's process.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+MOST = 16  # processes above one
+LONGEST_COMMAND = 4096
+# Names as the kernel has them: 15 bytes at most.
+STARTERS = frozenset(
+    (
+        *("systemd", "init", "runit", "s6-svscan", "openrc-init", "tini", "dumb-init", "docker-init", "catatonit"),
+        *("login", "sshd", "sshd-session", "su", "sudo", "cron", "crond", "atd", "tmux: server", "screen", "zellij"),
+        *("dockerd", "containerd", "containerd-shim", "conmon", "slurmd", "slurmstepd", "supervisord", "kubelet"),
+        *("jupyter-lab", "jupyter-noteboo", "jupyter-server", "jupyterhub-sing", "code-server", "node", "code"),
+        *("gnome-terminal-", "konsole", "xterm", "kitty", "alacritty", "wezterm-gui", "ghostty", "vramtui"),
+    )
+)
+SHELLS = frozenset(("sh", "bash", "zsh", "fish", "dash", "ksh", "tcsh", "csh", "ash", "nu", "xonsh", "elvish", "pwsh"))
+
+
+def ancestors_of(pid: int, proc: str = "/proc") -> dict[str, Any] | None:
+    """`pids` of the processes above one in its tree, the nearest first, and the `command` of the last of them; no pids
+    where it is the first of its tree itself, None where its parent is not known.
+
+    Args:
+        pid: the process.
+        proc: where the system tells of processes.
+    """
+    owner, above = _owner(pid, proc), _parent(pid, proc)
+    if owner is None or above is None:
+        return None
+    pids: list[int] = []
+    while len(pids) < MOST and above > 0 and above not in pids and _owner(above, proc) == owner:
+        next_above = _parent(above, proc, within=True)
+        if next_above is None:
+            break
+        pids.append(above)
+        above = next_above
+    return {"pids": pids, "command": _command(pids[-1], proc) if pids else ""}
+
+
+def _owner(pid: int, proc: str) -> int | None:
+    try:
+        return os.stat(f"{proc}/{pid}").st_uid
+    except OSError:
+        return None
+
+
+def _parent(pid: int, proc: str, *, within: bool = False) -> int | None:
+    """The pid above; None where it is not known or, `within` a tree, where this process is above the tree itself."""
+    text = _read(f"{proc}/{pid}/stat", 1024)
+    opened, closed = text.find(b"("), text.rfind(b")")  # the name between them may hold brackets and spaces
+    rest = text[closed + 2 :].split()
+    if closed < 0 or len(rest) < 5:
+        return None
+    name, parent, session, terminal = text[opened + 1 : closed], int(rest[1]), int(rest[3]), int(rest[4])
+    known = name.decode("utf-8", "replace").lower()
+    is_first = pid == 1 or (session == pid and terminal != 0)
+    if within and (known in STARTERS or (known in SHELLS and is_first)):
+        return None
+    return parent
+
+
+def _command(pid: int, proc: str) -> str:
+    words = _read(f"{proc}/{pid}/cmdline", LONGEST_COMMAND).rstrip(b"\0").split(b"\0")
+    return " ".join(word.decode("utf-8", "replace") for word in words)
+
+
+def _read(path: str, most: int) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read(most)
+    except OSError:
+        return b""
