@@ -2,12 +2,15 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from textual.pilot import Pilot
 
 from vramtui.app.app import Dashboard
 from vramtui.app.services import Services
 from vramtui.core.observation.readings import Sample
+from vramtui.monitor.predictor import LazyUsual
+from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.session import Presets
 
 SIZE = (160, 48)
@@ -53,16 +56,26 @@ def picture(
         hint: a line for somebody who is here for the first time.
     """
     last = samples[-1]
+    services = services or Services()
+    if services.refiner is None:
+        services = replace(services, refiner=Refiner(LazyUsual, settled=0.0))
     app = Dashboard(
-        source=_Still(last), presets=presets, banner=banner, now=lambda: last.taken_at, services=services, hint=hint
+        source=_Still(last),
+        presets=presets,
+        banner=banner,
+        now=lambda: last.taken_at,
+        services=services,
+        hint=hint,
     )
     app.state.take_presets(presets.all())
     for sample in samples:
         app.state.take(sample)
-    return asyncio.run(_draw(app, size, theme, keys))
+    return asyncio.run(_draw(app, size, theme, keys, services.refiner))
 
 
-async def _draw(app: Dashboard, size: tuple[int, int], theme: str | None, keys: Sequence[str]) -> str:
+async def _draw(
+    app: Dashboard, size: tuple[int, int], theme: str | None, keys: Sequence[str], refiner: Refiner | None
+) -> str:
     async with app.run_test(size=size) as pilot:
         if theme is not None:
             app.theme = theme
@@ -70,16 +83,17 @@ async def _draw(app: Dashboard, size: tuple[int, int], theme: str | None, keys: 
         for key in keys:
             await pilot.press(key)
             await pilot.pause()
-        await _settle(app, pilot, patient=bool(keys))
+        await _settle(app, pilot, refiner, patient=bool(keys))
         return app.parts.export.picture()
 
 
-async def _settle(app: Dashboard, pilot: Pilot[None], *, patient: bool) -> None:
+async def _settle(app: Dashboard, pilot: Pilot[None], refiner: Refiner | None, *, patient: bool) -> None:
     """Wait until no background work runs, and then until the screen stays as it is."""
     former, same = "", 0
     while same < STILL:
         app.draw()
         await pilot.pause(LOOK if patient else None)
-        shown = "" if app.parts.busy else app.parts.export.picture()
+        busy = app.parts.busy or (refiner is not None and not refiner.wait(0.0))
+        shown = "" if busy else app.parts.export.picture()
         same = same + 1 if shown and shown == former else 0
         former = shown

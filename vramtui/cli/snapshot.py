@@ -75,11 +75,12 @@ def _save_hosts(hosts: "dict[str, OpenedSource]", formats: list[str], folder: Pa
     """
     from vramtui.cli.remote.host_watch import FIRST, HostWatch, why_not  # noqa: PLC0415 - as below
     from vramtui.monitor.job_presets import matcher_of_library  # noqa: PLC0415 - as below
+    from vramtui.monitor.predictor import LazyUsual, Predictor  # noqa: PLC0415 - as below
     from vramtui.presets import PresetLibrary  # noqa: PLC0415 - as below
 
     library, failures = PresetLibrary(), []
-    matcher = matcher_of_library(library)
-    watches = {name: HostWatch(opened, matcher, HOST_INTERVAL) for name, opened in hosts.items()}
+    matcher, predictor = matcher_of_library(library), Predictor(LazyUsual())
+    watches = {name: HostWatch(opened, matcher, HOST_INTERVAL, predictor) for name, opened in hosts.items()}
     try:
         for name, one in watches.items():
             answer = one.answer(FIRST)

@@ -52,6 +52,20 @@ class LazyAnalytic:
         return ANALYTIC.estimate(workload, device)
 
 
+class LazyUsual:
+    """What `vramtui estimate` answers with, loaded when it is first asked: a tenth of a second a job, for those
+    without a screen to keep alive.
+    """
+
+    name = "usual"
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        """As USUAL.estimate; a preset that is about a published rule alone is answered by that rule."""
+        from vramtui.estimators.methods import estimates_by  # noqa: PLC0415 - as above
+
+        return estimates_by(None, workload, device)[0]
+
+
 class MaxBatchSearch:
     """One search, which goes on whenever it is given time.
 

@@ -25,10 +25,12 @@ class Refiner:
 
     Args:
         load: returns the estimator; called on the thread, since loading takes time.
+        settled: how many seconds a job is asked about before it is simulated.
     """
 
-    def __init__(self, load: Callable[[], Estimator]) -> None:
+    def __init__(self, load: Callable[[], Estimator], settled: float = SETTLED) -> None:
         self._load = load
+        self._settled = settled
         self._lock = threading.Condition()
         self._wanted: Job | None = None
         self._found: OrderedDict[Job, Estimate | None] = OrderedDict()
@@ -63,7 +65,7 @@ class Refiner:
                         self._thread = None
                         return
                 continue
-            time.sleep(SETTLED)
+            time.sleep(self._settled)
             if job != self._wanted:
                 continue
             found = _simulated(estimator, job)

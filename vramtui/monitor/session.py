@@ -18,7 +18,7 @@ from vramtui.monitor.fast_sampler import FastSampler, FastTargets, heaviest
 from vramtui.monitor.job_memory import EarlierSamples, JobMemory
 from vramtui.monitor.job_ooms import oom_alerts
 from vramtui.monitor.job_presets import JobPresets, matcher_of
-from vramtui.monitor.predictor import Predictor
+from vramtui.monitor.predictor import LazyUsual, Predictor
 from vramtui.monitor.probes import Jobs, find_job, no_jobs, on_known_cards, reported_ledger
 from vramtui.monitor.recorder import RecordedTick
 
@@ -85,7 +85,7 @@ class MonitorSession:
     """Takes samples one after another and knows what follows from them. One thread at a time may use it.
 
     Args:
-        predictor: makes estimates and keeps them.
+        predictor: makes estimates and keeps them; by default what `vramtui estimate` answers, without a screen to wait.
         jobs: what the jobs' own probes report by now.
         sampler: looks at a few processes between samples; None where the source cannot.
         targets: which processes it looks at, beside the selected one.
@@ -118,7 +118,7 @@ class MonitorSession:
         run_writer: "RunWriter | None" = None,
         derived: DerivedPresets | None = None,
     ) -> None:
-        self.predictor = predictor or Predictor()
+        self.predictor = predictor or Predictor(LazyUsual())
         self.jobs: Jobs = lambda: on_known_cards(jobs(), self.sample)
         self.run_writer = run_writer
         self.sample: Sample | None = None

@@ -13,7 +13,7 @@ from vramtui.core.observation.probe_messages import (
     ProbeDevice,
     ProbePhase,
 )
-from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.methods import USUAL
 from vramtui.presets import PresetLibrary
 from vramtui.sources.demo.jobs import CONTEXT, SMALL, TRAINING, DemoJob
 from vramtui.sources.demo.source import RESERVED, TOTAL, DemoSource
@@ -69,7 +69,7 @@ def _observed_job(job: DemoJob, estimate: Estimate, share: float, demo: DemoSour
 
 @cache
 def _estimate(preset: str) -> Estimate:
-    return ANALYTIC.estimate(PresetLibrary().get(preset).preset.workload, card("H200"))
+    return USUAL.estimate(PresetLibrary().get(preset).preset.workload, card("H200"))
 
 
 def _most(estimate: Estimate, line: str) -> int:

@@ -24,12 +24,12 @@ from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.settings import CONFIG, Settings
 from vramtui.monitor.derived_presets import DerivedPresets
 from vramtui.monitor.poller import Poller
+from vramtui.monitor.predictor import LazyUsual
 from vramtui.monitor.refiner import Refiner
 from vramtui.monitor.run_writer import HistoryRunWriter
 
 if TYPE_CHECKING:
     from vramtui.app.services import Services
-    from vramtui.core.estimate.estimate import Estimator
     from vramtui.monitor.fleet import Fleet
 
 WELCOMED = "welcomed"
@@ -233,16 +233,8 @@ def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only
         leave=probes.vanish,
         derived=DerivedPresets() if is_real else None,
         peaks=opened.peaks,
-        # The demo's jobs hold what the closed forms say, near enough.
-        refiner=None if demo else Refiner(_usual_estimator),
+        refiner=Refiner(LazyUsual),
     )
-
-
-def _usual_estimator() -> "Estimator":
-    """What the refiner asks; loaded on its thread, after the first paint."""
-    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
-
-    return USUAL
 
 
 def first_time_hint(marker: Path) -> str:

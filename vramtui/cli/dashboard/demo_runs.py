@@ -4,6 +4,7 @@ All of it follows from a seed and the moment it is asked for, so a picture of it
 """
 
 import random
+from functools import cache
 
 import msgspec
 
@@ -14,7 +15,8 @@ from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.runs.run import Ending, Run, StoredRun
 from vramtui.core.runs.run_identity import run_key
 from vramtui.core.schema.preset import PresetFile
-from vramtui.estimators.analytic import ANALYTIC
+from vramtui.core.schema.workload import Workload
+from vramtui.estimators.methods import USUAL
 from vramtui.presets import PresetLibrary
 
 HOUR, DAY = 3600.0, 86400.0
@@ -62,9 +64,8 @@ def demo_runs(now: float, host: str) -> tuple[StoredRun, ...]:
 
 
 def _run(number: int, job: _Job, found: PresetFile, at: float, *, host: str, chance: random.Random) -> Run:
-    device = card(job.gpu)
     workload = found.preset.workload
-    estimate = ANALYTIC.estimate(workload, device)
+    estimate = _estimate(workload, job.gpu)
     builtins = msgspec.to_builtins(workload)
     observed = _observed(estimate, chance, probed=job.probed)
     lasts = job.hours * HOUR * (0.97 + 0.06 * chance.random())
@@ -99,6 +100,11 @@ def _run(number: int, job: _Job, found: PresetFile, at: float, *, host: str, cha
         values=values,
         versions={"driver": DRIVER, "torch": "2.9.0"} if job.probed else {"driver": DRIVER},
     )
+
+
+@cache
+def _estimate(workload: Workload, gpu: str) -> Estimate:
+    return USUAL.estimate(workload, card(gpu))
 
 
 def _observed(estimate: Estimate, chance: random.Random, *, probed: bool) -> Ledger:

@@ -8,6 +8,7 @@ from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import Sample
 from vramtui.monitor.poller import ReadQueue
+from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import no_jobs
 from vramtui.monitor.session import MonitorSession
 from vramtui.sources.ssh.failures import TOO_MANY
@@ -23,12 +24,18 @@ class HostWatch:
 
     Attributes:
         jobs: what its jobs tell of themselves.
+
+    Args:
+        opened: its source.
+        matcher: finds the presets of its processes.
+        interval: seconds between reads.
+        predictor: makes estimates, for all hosts.
     """
 
-    def __init__(self, opened: OpenedSource, matcher: Matcher, interval: float) -> None:
+    def __init__(self, opened: OpenedSource, matcher: Matcher, interval: float, predictor: Predictor) -> None:
         self.jobs = opened.jobs or no_jobs
         self._source = opened.source
-        self._session = MonitorSession(jobs=self.jobs)
+        self._session = MonitorSession(jobs=self.jobs, predictor=predictor)
         self._session.recorded_peaks = opened.peaks
         self._session.match_by(matcher)
         self._reads = ReadQueue(opened.source, interval)

@@ -114,6 +114,6 @@ def _device(reported: ProbeDevice | None, gpu: Gpu | None) -> Device:
 def _estimate(preset: PresetFile | None, device: Device) -> Estimate | None:
     if preset is None:
         return None
-    from vramtui.monitor.predictor import Predictor  # noqa: PLC0415 - estimators take time to load
+    from vramtui.monitor.predictor import LazyUsual, Predictor  # noqa: PLC0415 - estimators take time to load
 
-    return Predictor().of_preset(preset, device)
+    return Predictor(LazyUsual()).of_preset(preset, device)
