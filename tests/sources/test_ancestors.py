@@ -19,7 +19,7 @@ class Proc:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def add(self, pid: int, parent: int, name: str, command: str = "", session: int = 0, terminal: int = 0) -> None:
+    def add(self, pid: int, parent: int, name: str, command: str = "", *, session: int = 0, terminal: int = 0) -> None:
         place = self.folder / str(pid)
         place.mkdir()
         (place / "stat").write_text(f"{pid} ({name}) S {parent} {pid} {session} {terminal} -1 0 0")

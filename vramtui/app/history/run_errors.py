@@ -8,7 +8,7 @@ from vramtui.app.ui.columns import short_name
 from vramtui.app.ui.graph.braille import DOTS, braille_rows
 from vramtui.app.ui.lines import Framed, Piece, between, fit, paragraph, strip
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import MIB, format_percent
+from vramtui.core.base.units import format_gib, format_percent
 from vramtui.core.runs.calibration import ENOUGH, Calibration, Learned
 from vramtui.core.runs.run_list import EDGES
 
@@ -97,13 +97,13 @@ def _learned(found: Calibration, palette: Palette, width: int) -> list[Strip]:
     """Two lines for each constant: the figure, its spread and the number of runs; and what it holds for."""
     lines: list[Strip] = []
     for context in found.contexts:
-        median, low, high = (round(size / MIB) for size in _spread_of(context.seen))
+        median, low, high = (format_gib(round(size), 2) for size in _spread_of(context.seen))
         of = f"{short_name(printable(context.gpu_name))} · driver {printable(context.driver)}"
-        lines += _constant("context", f"{median} MiB ({low}–{high})", of, context.seen, palette, width)
+        lines += _constant("context", f"{median} GiB ({low}–{high})", of, context.seen, palette, width)
     for share in found.shares:
-        median, low, high = (round(100 * (ratio - 1)) for ratio in _spread_of(share.seen))
+        middle, least, most = (round(100 * (ratio - 1)) for ratio in _spread_of(share.seen))
         of = printable(f"{share.method} · {share.model_kind} {share.run_kind}")
-        lines += _constant("cached/allocated", f"{median} % ({low}–{high})", of, share.seen, palette, width)
+        lines += _constant("cached/allocated", f"{middle} % ({least}–{most})", of, share.seen, palette, width)
     return lines
 
 

@@ -7,7 +7,7 @@ from vramtui.app.timeline.view import TimelineView
 from vramtui.app.ui.bars import colour_of
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.units import format_column, unit_of
 from vramtui.core.estimate.ledger import TITLES, Line
 from vramtui.estimators.traced.process.results import LiveAllocation
 
@@ -28,9 +28,10 @@ class Largest(Framed[TimelineView]):
         rest = width - SIZE - WHAT - 3
         lined = any(held.line for held in result.largest)
         module = max(8, rest // 2) if lined else rest
-        heading = right("", SIZE) + "  " + fit("what", WHAT) + fit("made by", module) + ("made at" if lined else "")
+        unit, name = unit_of(max((held.bytes for held in result.largest), default=0))
+        heading = right(name, SIZE) + "  " + fit("what", WHAT) + fit("made by", module) + ("made at" if lined else "")
         made = [strip([(heading, palette.dim)], width, palette.text)]
-        made += [_line(held, module, palette, width) for held in result.largest]
+        made += [_line(held, unit, module, palette, width) for held in result.largest]
         for warning in result.warnings:
             made += paragraph(printable(warning), palette, width)
         return made[:height]
@@ -41,11 +42,11 @@ class Largest(Framed[TimelineView]):
         return "Largest at the peak", "" if result is None else f"torch {printable(result.torch)}"
 
 
-def _line(held: LiveAllocation, module: int, palette: Palette, width: int) -> Strip:
+def _line(held: LiveAllocation, unit: int, module: int, palette: Palette, width: int) -> Strip:
     category: Line | None = held.category if held.category in TITLES else None
     made_by = held.module or MOVED.get(held.operator, held.operator.removeprefix("aten.").removesuffix(".default"))
     pieces: list[Piece] = [
-        (right(format_bytes(held.bytes), SIZE), palette.text),
+        (right(format_column(held.bytes, unit), SIZE), palette.text),
         (
             "  " + fit(TITLES[category] if category else printable(held.category), WHAT),
             palette.ink(colour_of(held.category)),

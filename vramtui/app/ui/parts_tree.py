@@ -1,4 +1,4 @@
-"""The tree of parts: one line each, every method's figure beside the observed one; and what rules of thumb say."""
+"""The tree of parts: one line each, every method's figure beside the observed one."""
 
 import msgspec
 from rich.style import Style
@@ -8,7 +8,6 @@ from vramtui.app.state.view import Panel
 from vramtui.app.themes import Palette
 from vramtui.app.ui.columns import delta_colour
 from vramtui.app.ui.lines import Piece, fit, right, strip
-from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_column, format_gib, format_percent, format_short, unit_of
 from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import Estimate
@@ -18,7 +17,6 @@ from vramtui.core.observation.readings import NVIDIA
 NAME, SIDE, DELTA = 15, 9, 8
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 LEAST_NAME = 11
-LEAST_RULES = 3
 LEAVES: tuple[Line, ...] = (*CATEGORIES, "cached", "context", "other")
 Columns = tuple[tuple[str, Estimate], ...]
 
@@ -151,39 +149,6 @@ def _mini_bar(count: int, largest: int, width: int) -> str:
     eighths = max(1, round(count * width * 8 / largest))
     whole, rest = divmod(eighths, 8)
     return "█" * whole + (EIGHTHS[rest] if rest else "")
-
-
-def rule_lines(panel: Panel, palette: Palette, width: int, height: int) -> list[Strip]:
-    """What each rule of thumb that fits the workload says, beside the panel's estimate of the same parts."""
-    estimate = panel.estimate
-    if estimate is None or not panel.rules or height < LEAST_RULES:
-        return []
-    name = width - 2 - 2 * SIDE - DELTA
-    figures = right("total", SIDE) + right(estimate.method, SIDE) + right("Δ", DELTA)
-    lines = [
-        strip([], width, palette.text),
-        strip(
-            [(" " + fit("rules of thumb", name), palette.ink("muted", bold=True)), (figures, palette.dim)],
-            width,
-            palette.text,
-        ),
-    ]
-    for rule in panel.rules[: height - len(lines)]:
-        same = same_parts(rule, estimate)
-        pieces: list[Piece] = [
-            (" " + fit(printable(rule.method.removeprefix("rules:")).replace("-", " "), name), palette.dim),
-            (right(_in_a_column(rule.process), SIDE), palette.text),
-            (right(_in_a_column(same), SIDE), palette.dim),
-            (right(apart(rule.process / same - 1) if same else "", DELTA), palette.dim),
-        ]
-        lines.append(strip(pieces, width, palette.text))
-    return lines
-
-
-def _in_a_column(count: int) -> str:
-    """A size that leaves a space before it."""
-    text = size_of(count)
-    return text if len(text) < SIDE else f"{format_gib(count, 0)} GiB"
 
 
 def same_parts(rule: Estimate, estimate: Estimate) -> int:

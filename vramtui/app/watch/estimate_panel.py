@@ -10,7 +10,7 @@ from vramtui.app.state.run_fields import RunField, fields_of, value_of
 from vramtui.app.state.view import Panel, View
 from vramtui.app.themes import FIT_COLOURS, Palette
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip, wrap
-from vramtui.app.ui.parts_tree import rule_lines, size_of, tree
+from vramtui.app.ui.parts_tree import size_of, tree
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, unit_of
 from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate, Part
@@ -62,7 +62,6 @@ class EstimatePanel(Framed[View], can_focus=True):
         closing = _closing(panel, panel.estimate, palette, width)
         made += tree(panel, panel.comparison, palette, width, height - len(made) - len(closing))
         made += closing
-        made += rule_lines(panel, palette, width, height - len(made))
         made += _formulas(panel.estimate, palette, width, height - len(made))
         return made[:height]
 

@@ -1,12 +1,18 @@
-"""The panel's estimate explained: what each part is, what moves it, and its arithmetic."""
+"""The panel's estimate explained: what each part is, what moves it, its arithmetic, and what rules of thumb say."""
+
+from collections.abc import Sequence
 
 from textual.content import Content
 
 from vramtui.app.state.view import Panel
 from vramtui.app.ui.dialog import TextWindow
+from vramtui.app.ui.parts_tree import same_parts
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.units import GIB, format_bytes, format_column, format_percent
+from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.explanation import TREE, Chapter, arithmetic, chapters, peak_sentence
+
+NAME = 30
 
 
 class Explain(TextWindow):
@@ -28,7 +34,25 @@ class Explain(TextWindow):
         if estimate.assumptions:
             pieces.append(("\nAssumptions\n", "bold $primary"))
             pieces += [Content(f"  {printable(sentence)}\n") for sentence in estimate.assumptions]
+        pieces += _rules(self._panel.rules, estimate)
         return Content.assemble(*pieces)
+
+
+def _rules(rules: Sequence[Estimate], estimate: Estimate) -> list[Content | tuple[str, str]]:
+    """What each published rule that fits the workload says, beside the estimate of the parts that the rule counts."""
+    if not rules:
+        return []
+    pieces: list[Content | tuple[str, str]] = [
+        ("\nRules of thumb\n", "bold $primary"),
+        ("  Published rules for the same job, beside this estimate of the parts that each counts.\n", "$muted"),
+        (f"  {'in GiB':<{NAME}}{'rule':>9}{'estimate':>10}{'Δ':>10}\n", "$muted"),
+    ]
+    for rule in rules:
+        same, name = same_parts(rule, estimate), printable(rule.method.removeprefix("rules:")).replace("-", " ")
+        apart = format_percent(rule.process / same - 1) if same else ""
+        figures = f"{format_column(rule.process, GIB):>9}{format_column(same, GIB):>10}{apart:>10}"
+        pieces.append(Content(f"  {name[: NAME - 1]:<{NAME}}{figures}\n"))
+    return pieces
 
 
 def _chapter(chapter: Chapter) -> list[Content | tuple[str, str]]:

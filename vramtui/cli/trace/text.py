@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vramtui.cli.common.category_bars import NAMES, Bars
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes, unit_of
+from vramtui.core.base.units import format_bytes, format_column, unit_of
 from vramtui.estimators.traced.process.results import LiveAllocation, Progress, TraceResult, TraceRow
 
 PIPE_WIDTH = 120
@@ -82,10 +82,11 @@ def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
     where = f"{result.peak_phase} of step {result.peak_step}" if result.peak_step >= 0 else result.peak_phase
     bound = ", bounded: sizes that depend on data are counted at most" if result.bounded else ""
     print(bars.strong(f"Peak allocated {format_bytes(result.peak_allocated, 2)} in {where}{bound}"))
+    unit, name = unit_of(max(result.peak_categories.values(), default=0))
     for category, size in sorted(result.peak_categories.items(), key=lambda pair: -pair[1]):
         if size:
             share = f"{100 * size / result.peak_allocated:.0f} %"
-            print(f"  {bars.mark(category)} {NAMES[category]:<12}{format_bytes(size, 2):>12}{share:>7}")
+            print(f"  {bars.mark(category)} {NAMES[category]:<12}{format_column(size, unit):>8} {name}{share:>7}")
     more = f", up to {format_bytes(result.unseen)} more with cuDNN's workspaces" if result.unseen else ""
     print(f"Peak reserved {format_bytes(result.peak_reserved, 2)}{more}")
     print(
@@ -96,16 +97,18 @@ def _print_peak(result: TraceResult, width: int, bars: Bars) -> None:
 
 def print_largest(largest: tuple[LiveAllocation, ...], width: int, bars: Bars) -> None:
     """The largest allocations that are alive at the peak, with what made them."""
+    unit, name = unit_of(max((held.bytes for held in largest), default=0))
     rows = [
         (
-            format_bytes(held.bytes, 2),
+            format_column(held.bytes, unit),
             f"{bars.mark(held.category)} {NAMES[held.category]}",
             printable(held.module) or _operator(held.operator),
             printable(short_line(held.line)),
         )
         for held in largest
     ]
-    size = max([len(row[0]) for row in rows] + [4])
+    title = f"SIZE {name}"
+    size = max([len(row[0]) for row in rows] + [len(title)])
     module = max([len(row[2]) for row in rows] + [6])
     line = max([len(row[3]) for row in rows] + [4])
     kind = max(len(name) for name in NAMES.values()) + 2
@@ -114,7 +117,7 @@ def print_largest(largest: tuple[LiveAllocation, ...], width: int, bars: Bars) -
     module = min(module, room - line)
     # A preset's own job has no lines that are anyone's.
     last = "LINE" if any(row[3] for row in rows) else ""
-    print(bars.strong(f"{'SIZE':>{size}}{GAP}{'WHAT':<{kind}}{GAP}{'MADE IN':<{module}}{GAP}{last}".rstrip()))
+    print(bars.strong(f"{title:>{size}}{GAP}{'WHAT':<{kind}}{GAP}{'MADE IN':<{module}}{GAP}{last}".rstrip()))
     for bytes_, what, made, at in rows:
         colour_width = kind + bars.invisible
         end = _shortened(at, line)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from vramtui.core.base.units import UNKNOWN, format_bytes
+from vramtui.core.base.units import GIB, UNKNOWN, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit
@@ -47,7 +47,8 @@ class CardFit(msgspec.Struct, frozen=True, kw_only=True):
         """What is left, in a table: `✓ 10.3 GiB`, `✗ −3.5 GiB`."""
         if self.fit is None:
             return f"{UNKNOWN} not possible"
-        spare = f"{'−' if self.fit.spare < 0 else ''}{format_bytes(abs(self.fit.spare))}"
+        size = abs(self.fit.spare)
+        spare = f"{'−' if self.fit.spare < 0 else ''}{format_gib(size, 1 if size >= GIB // 10 else 2)} GiB"
         return f"{self.fit.sign} {'too large' if self.fit.refused else spare}"
 
     @property

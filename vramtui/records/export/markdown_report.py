@@ -99,7 +99,7 @@ def _process_lines(snapshot: Snapshot) -> Iterator[str]:
     if not snapshot.holdings:
         yield "None on these GPUs."
         return
-    headings = ("GPU", "PID", "Type", "User", "Now", "Peak", "Predicted", "Δ", "Preset", "Command")
+    headings = ("GPU", "PID", "Type", "User", "Now (GiB)", "Peak (GiB)", "Predicted (GiB)", "Δ", "Preset", "Command")
     yield from table(headings, map(_process_row, snapshot.holdings), numbers=(1, 4, 5, 6, 7))
 
 
@@ -110,9 +110,9 @@ def _process_row(holding: Holding) -> tuple[str, ...]:
         str(process.pid),
         process.type,
         code(process.user),
-        "N/A" if process.used_memory is None else format_bytes(process.used_memory),
-        format_bytes(holding.peak.bytes if holding.peak else None),
-        format_bytes(comparison.predicted if comparison else None),
+        "N/A" if process.used_memory is None else format_gib(process.used_memory, 2),
+        format_gib(holding.peak.bytes if holding.peak else None, 2),
+        format_gib(comparison.predicted if comparison else None, 2),
         format_percent(comparison.fraction if comparison else None),
         code(holding.preset),
         code(process.command_or_name),

@@ -6,7 +6,7 @@ from textual.strip import Strip
 from vramtui.app.plan.view import PlanView
 from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Piece, fit, right, strip, wrap
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.units import GIB, format_column, format_gib
 from vramtui.estimators.planner.planner import Effect
 
 NAMES, SIZE, COST = (14, 46), 11, 24
@@ -60,17 +60,22 @@ def _line(change: Effect, palette: Palette, width: int, names: int, costs: int, 
     ink = palette.text + Style(reverse=True) if chosen else None
     style = ink or palette.text
     fits = ink or palette.ink("success" if change.fits else "error")
-    then = f"{change.largest:,}" if change.largest is not None else format_bytes(change.process)
+    then = f"{change.largest:,}" if change.largest is not None else f"{format_gib(change.process)} GiB"
     pieces: list[Piece] = [
         (" › " if chosen else "   ", ink or palette.ink("primary")),
         (fit(change.mitigation, names), ink or palette.text),
-        (right(f"−{format_bytes(change.frees)}" if change.frees > 0 else "–", SIZE), ink or palette.strong),
+        (right(f"−{_freed(change.frees)} GiB" if change.frees > 0 else "–", SIZE), ink or palette.strong),
         (right(then, SIZE), style),
         (" ✓" if change.fits else " ✗", fits),
     ]
     if costs:
         pieces.append(("  " + fit(change.cost, costs - 1), ink or palette.dim))
     return strip(pieces, width, style)
+
+
+def _freed(count: int) -> str:
+    """Tenths of a GiB, and more of what is less than one."""
+    return format_gib(count) if count >= GIB // 10 else format_column(count, GIB)
 
 
 def _full_cost(change: Effect, palette: Palette, width: int, names: int, costs: int) -> list[Row]:
