@@ -85,7 +85,33 @@ class Flatten(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """All dimensions of a sample as one."""
 
 
-Layer = Linear | Conv2d | Norm | Act | Pool | Dropout | Embedding | SelfAttention | Flatten
+class Recurrent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="rnn"):
+    """A stack of recurrent layers over (tokens, width), as torch.nn.LSTM, GRU and RNN.
+
+    Attributes:
+        cell: an LSTM, a GRU, or a plain cell with tanh or ReLU.
+        hidden_size: width of a state.
+        num_layers: layers on top of each other.
+        bidirectional: read each sequence both ways; the output is twice as wide.
+        dropout: between the layers.
+        proj_size: width to which an LSTM projects its states; 0 for none.
+        bias: two vectors beside the two matrices.
+        batch_first: sequences as (batch, tokens, width), which cuDNN copies on the way in; else (tokens, batch, width).
+        output: what goes on: the whole `sequence`, or its `last` step.
+    """
+
+    cell: Literal["lstm", "gru", "rnn_tanh", "rnn_relu"] = "lstm"
+    hidden_size: Count
+    num_layers: Count = 1
+    bidirectional: bool = False
+    dropout: Probability = 0.0
+    proj_size: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    bias: bool = True
+    batch_first: bool = True
+    output: Literal["sequence", "last"] = "sequence"
+
+
+Layer = Linear | Conv2d | Norm | Act | Pool | Dropout | Embedding | SelfAttention | Recurrent | Flatten
 
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="repeat"):
@@ -107,7 +133,8 @@ class SequentialModel(
         layers: the layers in order.
         loss: `cross_entropy` over classes in the last dimension, `mse` against a target of the output's shape, or the
             `sum` of the output.
-        cudnn: convolutions by cuDNN; without it PyTorch lays the patches of one sample out in a matrix.
+        cudnn: convolutions and recurrent layers by cuDNN; without it PyTorch lays the patches of one sample out in a
+            matrix, and runs recurrent layers step by step.
         parameters: the exact count; checked against the layers when given.
     """
 

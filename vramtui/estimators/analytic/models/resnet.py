@@ -7,7 +7,7 @@ the stage, r how much smaller its image is.
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.layer_models import Act, Conv2d, ConvNetModel, Norm, Pool, Stage
 from vramtui.core.schema.workload import InferRun, TrainRun
-from vramtui.estimators.analytic.models.sequential import LayerList, convolution_notes
+from vramtui.estimators.analytic.models.sequential import LayerList, cudnn_notes
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.sizes.precision import recipe
@@ -56,7 +56,7 @@ def resnet_program(model: ConvNetModel, run: TrainRun | InferRun, device: Device
         "and their classes",
         buffers=writer.buffers,
         buffers_formula="running means, variances and counters of the batch norms",
-        notes=convolution_notes(cudnn=model.cudnn, parameters=parameters),
+        notes=cudnn_notes(cudnn=model.cudnn, parameters=parameters),
     )
 
 

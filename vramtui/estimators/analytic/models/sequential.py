@@ -18,6 +18,7 @@ from vramtui.core.schema.layer_models import (
     Linear,
     Norm,
     Pool,
+    Recurrent,
     Repeat,
     SelfAttention,
     SequentialModel,
@@ -27,6 +28,7 @@ from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, sp
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.operators import Operators
+from vramtui.estimators.analytic.ops.recurrent import RecurrentStack
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe, recipe
 from vramtui.estimators.analytic.tape.program import Program
@@ -34,24 +36,31 @@ from vramtui.estimators.analytic.tape.replay import TapeStage
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
+from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
 
 GROUP = "activations"
+WORKSPACES_NOTE = (
+    "cuDNN's workspaces are not counted: which algorithm it picks, and what that takes, is known only to it"
+)
 
 
 class LayerList:
     """Writes a list of layers, one tape for each stretch that does not repeat and one for each that does."""
 
-    def __init__(self, batch: int, precision: Recipe, card: CardLimits, *, cudnn: bool, eager: bool) -> None:
+    def __init__(
+        self, batch: int, precision: Recipe, card: CardLimits, *, cudnn: bool, eager: bool, training: bool = True
+    ) -> None:
         self.batch = batch
         self.recipe = precision
         self.card = card
         self.cudnn = cudnn
         self.eager = eager
+        self.training = training
         self.parameters: list[Parameter] = []
         self.stages: list[TapeStage] = []
         self.buffers = 0
         self.shape: Shape = ()
-        self.tracked = False
+        self.strided = False
 
     def operators(self, tape: Tape) -> Operators:
         """Operators that write on `tape`."""
@@ -104,7 +113,8 @@ class LayerList:
         ops, shape = writer.ops, self.shape
         match layer:
             case Linear():
-                x, self.shape = writer.linear(x, shape, layer.out_features, bias=layer.bias)
+                x, self.shape = writer.linear(x, shape, layer.out_features, bias=layer.bias, strided=self.strided)
+                self.strided = False
             case Conv2d():
                 x, self.shape = writer.conv(x, shape, layer)
             case Pool():
@@ -117,10 +127,20 @@ class LayerList:
                 x = ops.dropout(x, layer.probability, "dropout")
             case Flatten():
                 self.shape = (prod(shape),)
+            case _:
+                x = self._tokens(writer, x, layer)
+        return x
+
+    def _tokens(self, writer: LayerOps, x: Tensor, layer: Embedding | SelfAttention | Recurrent) -> Tensor:
+        """The layers that know a sequence."""
+        match layer:
             case Embedding():
-                x = self._embedding(writer, x, layer)
+                return self._embedding(writer, x, layer)
             case SelfAttention():
-                x = self._attention(writer, x, layer)
+                return self._attention(writer, x, layer)
+        x, self.shape = RecurrentStack(writer, self.shape, layer, training=self.training).write(x)
+        # Answers of the steps lie behind each other, and a product copies them into rows of a batch.
+        self.strided = layer.batch_first and layer.output == "sequence"
         return x
 
     def _embedding(self, writer: LayerOps, x: Tensor, layer: Embedding) -> Tensor:
@@ -169,7 +189,12 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
     training = isinstance(run, TrainRun)
     precision = recipe(run.precision, lora=None)
     writer = LayerList(
-        run.batch_size, precision, card_limits(device), cudnn=model.cudnn, eager=run.attention == "eager"
+        run.batch_size,
+        precision,
+        card_limits(device),
+        cudnn=model.cudnn,
+        eager=run.attention == "eager",
+        training=training,
     )
     writer.shape = model.input_shape
     checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
@@ -198,15 +223,15 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         loss=kept,
         buffers=writer.buffers,
         buffers_formula="running means, variances and counters of the batch norms",
-        notes=convolution_notes(cudnn=model.cudnn, parameters=parameters),
+        notes=cudnn_notes(cudnn=model.cudnn, parameters=parameters),
+        measured=not model.cudnn or all(parameter.module != "rnn" for parameter in parameters),
     )
 
 
-def convolution_notes(*, cudnn: bool, parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
-    """What is not known about convolutions."""
-    if not cudnn or not any(parameter.module == "conv" for parameter in parameters):
-        return ()
-    return ("cuDNN's workspaces are not counted: which algorithm it picks, and what that takes, is known only to it",)
+def cudnn_notes(*, cudnn: bool, parameters: tuple[Parameter, ...]) -> tuple[str, ...]:
+    """What is not known about convolutions and recurrent layers."""
+    modules = {parameter.module for parameter in parameters} if cudnn else set()
+    return (*([WORKSPACES_NOTE] if "conv" in modules else []), *([RECURRENT_NOTE] if "rnn" in modules else []))
 
 
 def _first(model: SequentialModel) -> Layer:

@@ -33,12 +33,21 @@ class LayerOps:
         self.parameters.append(Parameter(module, shape, self.times))
         return rounded(prod(shape) * self.ops.parameter)
 
-    def linear(self, x: Tensor, shape: Shape, features: int, *, bias: bool) -> tuple[Tensor, Shape]:
-        """A linear layer over the last dimension."""
+    def linear(
+        self, x: Tensor, shape: Shape, features: int, *, bias: bool, strided: bool = False
+    ) -> tuple[Tensor, Shape]:
+        """A linear layer over the last dimension; `strided` rows are copied first, and the bias is added behind."""
         self.own("linear", features, shape[-1])
-        if bias:
-            self.own("linear", features)
-        return self.ops.linear(x, shape[-1], features, "linear", bias=bias), (*shape[:-1], features)
+        own = self.own("linear", features) if bias else 0
+        if strided:
+            x = self.ops.pointwise(x, "rows, copied", saves="nothing")
+        out = self.ops.linear(x, shape[-1], features, "linear", bias=bias and not strided)
+        if strided and bias:
+            rows, biased = out.numel // features, self.ops.tape.view(out)
+            sums = column_sum_scratch(rows, features, self.ops.card)
+            self.ops.tape.op([out], [biased], flows=[(out, False)], grad_bytes=own, sum_workspace=sums)
+            out = biased
+        return out, (*shape[:-1], features)
 
     def conv(self, x: Tensor, shape: Shape, layer: Conv2d) -> tuple[Tensor, Shape]:
         """A convolution: saves its input; without cuDNN one sample's patches are laid out as a matrix."""

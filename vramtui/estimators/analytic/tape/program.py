@@ -49,6 +49,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         loss: bytes that one step's loss holds until the next step's takes its place.
         tower: the pass over a batch's images before the first stage, where there are any.
         notes: what was taken for granted, a sentence each.
+        measured: False where a part follows sizes that nobody measured on today's libraries.
     """
 
     frozen: tuple[Parameter, ...]
@@ -64,6 +65,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     buffers_formula: str = ""
     tower: TowerPass | None = None
     notes: tuple[str, ...] = ()
+    measured: bool = True
 
     @property
     def weights(self) -> BlockBytes:

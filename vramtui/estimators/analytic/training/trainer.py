@@ -86,6 +86,8 @@ class Trainer:
         if unheld:
             note = f"how far off it is was never measured with {', '.join(unheld)}: it follows the code alone"
             estimate = msgspec.structs.replace(estimate, error=None, assumptions=(*estimate.assumptions, note))
+        if not self.program.measured:
+            estimate = msgspec.structs.replace(estimate, error=None)
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *self.outside))
 
     @property

@@ -21,6 +21,7 @@ from vramtui.core.schema.layer_models import (
     Linear,
     Norm,
     Pool,
+    Recurrent,
     Repeat,
     SelfAttention,
     SequentialModel,
@@ -74,6 +75,34 @@ class Attention(nn.Module):
         mixed = self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
         assert isinstance(mixed, Tensor)
         return mixed
+
+
+class Recurring(nn.Module):
+    """A stack of recurrent layers over (tokens, width); the whole sequence goes on, or its last step."""
+
+    def __init__(self, width: int, layer: Recurrent) -> None:
+        super().__init__()
+        kinds: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU}
+        how: dict[str, Any] = {"proj_size": layer.proj_size} if layer.cell == "lstm" else {}
+        if layer.cell not in kinds:
+            how = {"nonlinearity": layer.cell.removeprefix("rnn_")}
+        self.inner = kinds.get(layer.cell, nn.RNN)(
+            width,
+            layer.hidden_size,
+            layer.num_layers,
+            bias=layer.bias,
+            batch_first=layer.batch_first,
+            dropout=layer.dropout,
+            bidirectional=layer.bidirectional,
+            **how,
+        )
+        self.first, self.last = layer.batch_first, layer.output == "last"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, tokens, width) to (batch, tokens, states), or (batch, states)."""
+        x, _ = self.inner(x if self.first else x.transpose(0, 1))
+        x = x if self.first else x.transpose(0, 1)
+        return x[:, -1] if self.last else x
 
 
 class Stretch(nn.Module):
@@ -131,6 +160,7 @@ class Builder:
             Flatten: self._flatten,
             Embedding: self._embedding,
             SelfAttention: self._attention,
+            Recurrent: self._recurrent,
         }
         return makers[type(layer)](layer)
 
@@ -150,6 +180,12 @@ class Builder:
         if len(self.shape) != 2 or self.shape[1] % layer.num_heads:
             raise UserError(f"model.layers: attention of {layer.num_heads} heads does not go with {self.shape}")
         return Attention(self.shape[1], layer.num_heads, bias=layer.bias, causal=layer.causal, eager=self._eager)
+
+    def _recurrent(self, layer: Recurrent) -> nn.Module:
+        tokens, width = self.shape
+        out = (2 if layer.bidirectional else 1) * (layer.proj_size or layer.hidden_size)
+        self.shape = (out,) if layer.output == "last" else (tokens, out)
+        return Recurring(width, layer)
 
     def _conv(self, layer: Conv2d) -> nn.Module:
         channels = self._image()[0]
