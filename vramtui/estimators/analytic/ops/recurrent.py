@@ -1,7 +1,8 @@
 """Recurrent layers on a tape: cuDNN's one call, and PyTorch's own steps where cuDNN is off.
 
-PyTorch 2.13, aten/src/ATen/native/cudnn/RNN.cpp and aten/src/ATen/native/RNN.cpp. Shapes: sequence (b, t, i), states
-(layers x directions, b, h), answer (b, t, directions x o), where o is the state's width or the projection's.
+PyTorch 2.13, aten/src/ATen/native/cudnn/RNN.cpp and aten/src/ATen/native/RNN.cpp.
+Shapes: sequence (b, t, i), states (layers x directions, b, h), answer (b, t, directions x o), where o is the state's
+width or the projection's.
 """
 
 from vramtui.core.base.errors import UserError
