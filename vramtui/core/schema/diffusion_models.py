@@ -24,7 +24,7 @@ class PipelineEncoder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
         intermediate_size: width of the MLP.
         tokens: of one prompt.
         gated_mlp: a gate beside the up projection.
-        spelled_scores: the attention's scores are spelled out, with a bias for each head (T5).
+        position_bias: scores get a bias of their own for each pair of tokens (T5).
         keeps_states: every block's output is kept to the end, as the pipeline asks for one from the middle.
         output_size: rows of an output layer over all tokens, where there is one (a whole language model).
         fp32_in_fp16: tensors that stay in fp32 in a pipeline of fp16 (T5's `wo`).
@@ -38,7 +38,7 @@ class PipelineEncoder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     intermediate_size: Count
     tokens: Tokens = 77
     gated_mlp: bool = False
-    spelled_scores: bool = False
+    position_bias: bool = False
     keeps_states: bool = False
     output_size: Count | None = None
     fp32_in_fp16: tuple[str, ...] = ()

@@ -107,6 +107,19 @@ CHOICE_HELPS: Mapping[str, Mapping[str, str]] = {
         "sglang": "weights and pool take a share of the card",
         "tensorrt-llm": "the pool takes a share of what is free",
     },
+    "offload": {
+        "none": "all parts of a pipeline stay on the card",
+        "model": "one part at a time (enable_model_cpu_offload); in training encoders and VAE are off the card",
+        "sequential": "one layer at a time (enable_sequential_cpu_offload): slow, and the least memory",
+    },
+    "design": {
+        "flux": "blocks of two streams, then of one",
+        "sd3": "blocks of two streams, positions from a table",
+        "qwen-image": "blocks of two streams, rotary positions",
+        "wan": "self-attention over a video, cross-attention to the text",
+        "images": "2D convolutions: AutoencoderKL",
+        "video": "causal 3D convolutions, a frame of latents at a time",
+    },
     "strategy": {
         "ddp": "every GPU holds everything; gradients are averaged",
         "zero": "DeepSpeed: shares what zero_stage says",

@@ -1,7 +1,9 @@
 """What a pipeline's VAE holds while it makes pixels of latents, beside its weights; nothing of it is kept.
 
-Source: diffusers 0.42, autoencoders/vae.py, resnet.py and autoencoder_kl_wan.py, followed line by line. cuDNN's
-workspaces are not counted.
+Source: diffusers 0.42, autoencoders/vae.py, resnet.py and autoencoder_kl_wan.py, followed line by line. cuDNN 9.20's
+own choice for each convolution copies what it reads and what it makes into channels-last workspaces.
+
+Shapes: images (b, c, y, x), videos (b, c, f, y, x); b batch, c channels, f frames of a chunk.
 """
 
 from collections.abc import Iterator
@@ -61,14 +63,16 @@ def _image(vae: PipelineVae, size: tuple[int, int], batch: int, itemsize: int) -
             most = max(most, held + _resnet(inner, outer) * pixels)
             inner = outer
         if level < len(channels) - 1:
-            most = max(most, given + (inner + 2 * 4 * inner) * pixels)
+            most = max(most, given + (inner + 4 * 4 * inner) * pixels)
             pixels *= 4
     return most * itemsize
 
 
 def _resnet(inner: int, outer: int) -> int:
-    """Numbers for each pixel: norm and activation before the first convolution, or the sum and what divides it."""
-    return max(3 * inner, inner + 4 * outer if inner != outer else 4 * outer)
+    """Numbers for each pixel of a block's fullest convolution, what cuDNN copies included."""
+    if inner == outer:
+        return 5 * inner
+    return max(3 * inner + 2 * outer, 2 * inner + 3 * outer, inner + 4 * outer)
 
 
 def _levels(vae: PipelineVae, size: tuple[int, int], frames: int) -> Iterator[tuple[int, int, int, int, bool, bool]]:
@@ -106,7 +110,8 @@ def _video(vae: PipelineVae, size: tuple[int, int], frames: int, batch: int, ite
             half = outer if vae.residual else outer // 2
             raised = FP32 // itemsize if itemsize < FP32 else 0
             most = max(most, shortcut + given + (2 + 4 * (1 + raised)) * outer * wide)
-            most = max(most, shortcut + given + (2 + 4) * outer * wide + 4 * half * wide)
+            most = max(most, shortcut + given + (2 + 4 + 4) * outer * wide + 2 * 4 * half * wide)
+    kept += vae.block_out_channels[0] * (SEEN if frames > 1 else 1) * pixels
     return batch * (most + kept) * itemsize
 
 
@@ -126,7 +131,7 @@ def _causal(widths: tuple[int, int], frames: tuple[int, int], pixels: int, items
     x = inner * chunk * pixels
     normed = x + shortcut + (3 * x if itemsize == FP32 else 2 * (FP32 // itemsize) * x + x)
     read = x + shortcut + x + inner * pixels * (seen + 2 * padded)
-    made = x + shortcut + x + inner * pixels * (seen + padded) + outer * chunk * pixels
+    made = x + shortcut + x + inner * pixels * (seen + 2 * padded) + 2 * outer * chunk * pixels
     return max(normed, read, made)
 
 

@@ -92,7 +92,7 @@ def _encoders(index: Path, values: dict[str, object], usual: PipelineHabits, dec
         except Damaged as error:
             raise UserError(f"{shown(path)} {error}") from None
         tokens = usual.tokens[min(len(found), len(usual.tokens) - 1)]
-        states = encoder.get("keeps_states", False) or (usual.states and not encoder.get("spelled_scores", False))
+        states = encoder.get("keeps_states", False) or (usual.states and not encoder.get("position_bias", False))
         found.append({"name": name, "tokens": tokens, **encoder, "keeps_states": states})
     return found
 

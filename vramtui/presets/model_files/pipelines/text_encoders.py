@@ -75,7 +75,7 @@ def _t5(config: Fields, *, every_layer: bool) -> Table:
         "num_attention_heads": heads,
         "intermediate_size": wide,
         "gated_mlp": gated,
-        "spelled_scores": True,
+        "position_bias": True,
         "fp32_in_fp16": list(IN_FP32),
         "tensors": _tables(tensors),
     }
