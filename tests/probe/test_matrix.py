@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.probe.conftest import Start
+from tests.probe.conftest import JOBS, Start
 
 POOL = """import multiprocessing as m
 def f(x): return x * x
@@ -73,6 +73,17 @@ def test_the_same_with_and_without(name: str, start: Start, tmp_path: Path, monk
     heard, alone = start("job.py"), _alone(["job.py"], tmp_path)
     assert (heard.code, heard.stdout, heard.stderr) == (alone.returncode, alone.stdout, alone.stderr)
     assert heard.jobs == ()
+
+
+@pytest.mark.torch
+def test_the_same_with_a_data_loaders_workers(start: Start, tmp_path: Path) -> None:
+    """Forked and spawned, one that fails, one that dies: the losses are the same to a bit, and only the job tells."""
+    job = str(JOBS / "loaders.py")
+    heard, alone = start(job), _alone([job], tmp_path)
+    assert (heard.code, heard.stdout, heard.stderr) == (alone.returncode, alone.stdout, alone.stderr)
+    assert alone.stdout.count("0x1.") == 8
+    assert "raises LookupError\ndies RuntimeError" in alone.stdout
+    assert heard.job.hello is not None
 
 
 @pytest.mark.parametrize("flags", FLAGS, ids=" ".join)

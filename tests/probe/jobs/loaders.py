@@ -1,0 +1,61 @@
+"""Trains on what workers of every make load; one of them dies, another fails. What it prints does not change."""
+
+import os
+import sys
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Numbers(Dataset[torch.Tensor]):
+    """Rows that follow from their places; a place beyond `last` fails in the way that is asked for."""
+
+    def __init__(self, last: int = 99, how: str = "") -> None:
+        self.last, self.how = last, how
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return 8
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        """One row."""
+        if index > self.last and self.how == "raises":
+            raise LookupError(index)
+        if index > self.last:
+            os._exit(5)
+        return torch.full((4,), float(index))
+
+
+def train(loader: DataLoader[torch.Tensor]) -> list[str]:
+    """The losses, every bit of them."""
+    torch.manual_seed(0)
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.AdamW(model.parameters())
+    losses = []
+    for batch in loader:
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item().hex())
+    return losses
+
+
+def failing(how: str) -> str:
+    """What the job meets where a worker fails."""
+    try:
+        train(DataLoader(Numbers(2, how), batch_size=2, num_workers=1, multiprocessing_context="fork"))
+    except (LookupError, RuntimeError) as error:
+        return f"{how} {type(error).__name__}"
+    return "nothing"
+
+
+def main() -> None:
+    """Each kind of worker once."""
+    forked = train(DataLoader(Numbers(), batch_size=2, num_workers=2, multiprocessing_context="fork"))
+    spawned = train(DataLoader(Numbers(), batch_size=2, num_workers=1, multiprocessing_context="spawn"))
+    sys.stdout.write(f"{forked}\n{spawned}\n{failing('raises')}\n{failing('dies')}\n")
+
+
+if __name__ == "__main__":
+    main()
