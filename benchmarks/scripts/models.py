@@ -111,12 +111,14 @@ def question_answers(folder: Path) -> None:
 
 
 def translations(folder: Path) -> None:
-    """made/t5 (60 M parameters) and made/translations/train.json."""
+    """made/t5 (60 M parameters) and made/translations/train.json, padded in each batch."""
     model(folder / "made" / "t5", "t5", "T5ForConditionalGeneration", decoder_start_token_id=0)
     metrics(folder, "sacrebleu")
     words, made = random.Random(0), folder / "made" / "translations"
     made.mkdir(parents=True, exist_ok=True)
-    rows = [{"translation": {"en": sentence(words, 60), "ro": sentence(words, 60)}} for _ in range(256)]
+    # of many lengths, so that batches are padded: the stub reads a mask without padding as one with
+    lengths = [words.randint(20, 60) for _ in range(256)]
+    rows = [{"translation": {"en": sentence(words, length), "ro": sentence(words, length)}} for length in lengths]
     (made / "train.json").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
 
 

@@ -313,6 +313,26 @@ assert torch.ops.mine_too.scale_(plain, 2.0) is plain
 assert torch.ops.mine_too.store(plain, out=plain) is None
 """
 
+SHARDED = """
+import os, torch
+from torch.distributed.fsdp import fully_shard
+torch.distributed.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
+with torch.device("meta"):
+    net = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(4)))
+for layer in net:
+    fully_shard(layer)
+fully_shard(net)
+net.to_empty(device="cuda")
+torch.nn.init.normal_(net[0].weight)
+optimizer = torch.optim.AdamW(net.parameters())
+for _ in range(2):
+    net(torch.randn(512, 1024, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+# The real PyTorch 2.13 CUDA build on a stubbed driver, H200, rank 0 of 8 over torch's fake process group.
+SHARDED_PEAKS = (101_211_648, 144_703_488)
+
 CONVOLUTION = """
 import torch
 net = torch.nn.Conv2d(3, 8, 3).cuda()
@@ -339,6 +359,7 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "views": ("", VIEWS, {"ranks": 4}),
     "threads": ("", THREADS, {}),
     "kernel": ("", KERNEL, {}),
+    "sharded": ("", SHARDED, {"ranks": 8}),
     "rank": ("", DATA_PARALLEL.replace("AS_VIEW", "False"), {"ranks": 8}),
     "rank, views": ("", DATA_PARALLEL.replace("AS_VIEW", "True"), {"ranks": 8}),
 }
@@ -449,6 +470,12 @@ def test_views_are_torchs_own_and_what_was_saved_is_read_again(answers: dict[str
 @pytest.mark.parametrize("name", ["rank", "rank, views"])
 def test_a_rank_of_eight_keeps_its_buckets_of_gradients(answers: dict[str, ChildLine], name: str) -> None:
     assert any(sentence.startswith("rank 0 of 8") for sentence in result_of(answers, name).warnings)
+
+
+def test_a_model_sharded_on_the_meta_device_gets_its_memory_afterwards(answers: dict[str, ChildLine]) -> None:
+    """FSDP2 frees the weights that it gathers by emptying their storages; states of the optimizer are DTensors too."""
+    result = result_of(answers, "sharded")
+    assert (result.peak_allocated, result.peak_reserved) == SHARDED_PEAKS
 
 
 def test_no_module_comes_from_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

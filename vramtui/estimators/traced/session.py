@@ -103,6 +103,7 @@ class TraceSession:
         escape = Escape()
         escape.install(self._patches)
         self._mode = MemoryMode(self.memory, self.where, Accumulation(measure_sole_owner()), escape)
+        distributed.follow_shards(self._patches, self._mode.shapes_only)
         self.where.install()
         self.phases.install(self._patches)
         self.where.warn = self.memory.warn

@@ -171,6 +171,19 @@ class SimulatedMemory:
         self._alive.pop(entry.birth, None)
         self._note("f", entry)
 
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """The code gave a storage another size, as FSDP does to free gathered weights (`storage.resize_(0)`)."""
+        held = self.book.entries.get(storage._cdata)
+        nbytes = storage.nbytes()
+        if held is None or not held.birth or (held.block is not None and held.nbytes == nbytes):
+            return  # not the card's, or as large as before
+        self.release(held)
+        if nbytes:
+            entry = StorageEntry(nbytes)
+            entry.ref, entry.category = held.ref, held.category
+            self.book.entries[storage._cdata] = entry
+            self._born(entry)
+
     def _note(self, kind: str, entry: StorageEntry) -> None:
         stats = self.allocator.stats
         self.changes.append((stats.allocated, stats.reserved))

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
 SIM = "simcuda"
@@ -133,6 +134,15 @@ def move_in_place(target: torch.Tensor, source: torch.Tensor) -> None:
         target._fake_device, source._fake_device = source._fake_device, target._fake_device
     elif isinstance(target, FakeTensor) is not isinstance(source, FakeTensor):
         _exchange_kinds(target, source)
+    elif is_traceable_wrapper_subclass(target) and type(target) is type(source):
+        _take_parts(target, source)
+
+
+def _take_parts(target: torch.Tensor, source: torch.Tensor) -> None:
+    """A tensor made of others (a DTensor) keeps them beside its implementation, in slots or attributes."""
+    for name in (*getattr(type(source), "__slots__", ()), *vars(source)):
+        if hasattr(source, name) and name != "_is_param":
+            setattr(target, name, getattr(source, name))
 
 
 def _exchange_kinds(target: torch.Tensor, source: torch.Tensor) -> None:

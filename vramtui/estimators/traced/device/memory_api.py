@@ -42,6 +42,19 @@ def install(patches: Patches, memory: SimulatedMemory) -> None:
         patches.set(torch.cuda.memory, name, value)
         if hasattr(torch.cuda, name):
             patches.set(torch.cuda, name, value)
+    _resizes(patches, memory)
+
+
+def _resizes(patches: Patches, memory: SimulatedMemory) -> None:
+    """A storage that the code makes larger or smaller, or empties."""
+    plain: Any = torch.UntypedStorage.resize_
+
+    def resize_(storage: torch.UntypedStorage, size: int) -> Any:
+        resized = plain(storage, size)
+        memory.resized(storage)
+        return resized
+
+    patches.set(torch.UntypedStorage, "resize_", resize_)
 
 
 def _free_and_total(memory: SimulatedMemory) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     UnsupportedOperatorException,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
@@ -122,6 +122,18 @@ class Call:
 _Mode: Any = TorchDispatchMode
 
 
+class _Handing(threading.local):
+    """What this thread is at with a tensor made of others.
+
+    Attributes:
+        on: the next operator is to be left to the kind of its tensors.
+        shapes_only: operators only tell the shape of a result, on tensors of the whole, and take no memory.
+    """
+
+    on = False
+    shapes_only = False
+
+
 class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     """Stands above the fake mode."""
 
@@ -132,6 +144,7 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
         self._where = where
         self._accumulation = accumulation
         self._one_at_a_time = threading.RLock()
+        self._handing = _Handing()
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -141,6 +154,11 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and isinstance(args[0], FakeTensor) and not args[0].fake_mode.in_kernel_invocation:
             return args[0]._fake_device  # C++ asks several times an operator
+        if self._handing.shapes_only:
+            with inside():
+                return func(*args, **_on_sim(kwargs))
+        if _made_of_others(types):
+            return self._handed_on(func, args, _on_sim(kwargs))
         old = self._accumulation.into(func, args, depth=1)
         if old is not None:
             entry = self.memory.book.find(old)
@@ -159,6 +177,27 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             except BaseException as error:
                 self._escape.error = error
                 raise
+
+    @contextlib.contextmanager
+    def shapes_only(self) -> Iterator[None]:
+        """While held, this thread's operators take no memory."""
+        before, self._handing.shapes_only = self._handing.shapes_only, True
+        try:
+            yield
+        finally:
+            self._handing.shapes_only = before
+
+    def _handed_on(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """An operator on a tensor made of others, as a DTensor is: it runs on its parts, which come here again."""
+        if self._handing.on:
+            self._handing.on = False
+            return NotImplemented
+        with self:
+            self._handing.on = True
+            try:
+                return func(*args, **kwargs)
+            finally:
+                self._handing.on = False
 
     def _dispatch(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         kwargs.pop("pin_memory", None)  # pinned memory is the host's
@@ -193,6 +232,18 @@ def _maker(func: Any) -> Any:
         return None
     keys = torch._C.DispatchKey
     return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
+
+
+def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:
+    """The keywords with the stand-in for a device that they name."""
+    given = dict(kwargs) if kwargs else {}
+    return given | {"device": to_sim(given["device"])} if given.get("device") is not None else given
+
+
+@functools.cache
+def _made_of_others(types: tuple[Any, ...]) -> bool:
+    """Whether a type among them wraps other tensors, as DTensor does."""
+    return any(is_traceable_wrapper_subclass_type(kind) for kind in types)
 
 
 @contextlib.contextmanager

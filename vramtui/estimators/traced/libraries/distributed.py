@@ -21,6 +21,11 @@ _SILENT = (
     "scatter", "reduce_scatter", "reduce_scatter_tensor", "_reduce_scatter_base", "all_to_all", "all_to_all_single",
     "send", "recv", "isend", "irecv", "barrier", "monitored_barrier", "all_reduce_coalesced", "all_gather_coalesced",
 )  # fmt: skip
+# What torchrun tells rank 0 of a job on one host; "" is the number of ranks.
+_TORCHRUN = {
+    "RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0", "WORLD_SIZE": "", "LOCAL_WORLD_SIZE": "",
+    "MASTER_ADDR": "localhost", "MASTER_PORT": "29500",
+}  # fmt: skip
 _IN_FLIGHT = 2  # of the coalesced broadcasts at once (broadcast_coalesced in comm.cpp)
 
 
@@ -41,6 +46,9 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
     """Let process groups of `ranks` ranks be made; 0 is as many as the environment or the code says."""
     if not dist.is_available():
         return
+    if ranks:
+        for name, value in _TORCHRUN.items():
+            os.environ.setdefault(name, value or str(ranks))
     from torch.distributed import distributed_c10d  # noqa: PLC0415 - it is not built everywhere
     from torch.nn.parallel import distributed as ddp  # noqa: PLC0415 - as above
 
@@ -74,6 +82,27 @@ def install(patches: Patches, memory: SimulatedMemory, ranks: int) -> None:
     patches.set(dist, "_register_comm_hook", lambda *_args: None)
     patches.set(dist, "_register_builtin_comm_hook", lambda *_args: None)
     patches.set(ddp, "_verify_param_shape_across_processes", lambda *_args, **_kwargs: None)
+
+
+def follow_shards(patches: Patches, shapes_only: Callable[[], Any]) -> None:
+    """DTensor tells the shape of a result by fake tensors of the whole: those take no memory, `shapes_only` says.
+
+    It keeps ranks' random numbers in step by an operator that only compilers follow; values are not computed here.
+    """
+    try:
+        from torch.distributed.tensor import _dispatch, _random  # noqa: PLC0415 - not built everywhere
+        from torch.distributed.tensor._sharding_prop import ShardingPropagator  # noqa: PLC0415 - not built everywhere
+    except ImportError:
+        return
+    plain = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def propagate(*args: Any, **kwargs: Any) -> Any:
+        with shapes_only():
+            return plain(*args, **kwargs)
+
+    for module in (_dispatch, _random):
+        patches.set(module, "is_rng_supported_mesh", lambda _mesh: False)
+    patches.set(ShardingPropagator, "_propagate_tensor_meta_non_cached", propagate)
 
 
 def cards_of_host(ranks: int) -> int:
