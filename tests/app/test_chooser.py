@@ -3,9 +3,13 @@
 from textual.pilot import Pilot
 from textual.widgets import OptionList
 
-from tests.app.driving import climbing, dashboard
+from tests.app import moments
+from tests.app.driving import climbing, dashboard, screen_text
 from tests.app.stand_ins import MODEL, FixedPresets, RoundEstimator
 from vramtui.app.app import Dashboard
+from vramtui.core.base.units import GIB
+from vramtui.core.estimate.devices import CARDS
+from vramtui.core.observation.readings import Memory
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
 
@@ -59,6 +63,26 @@ async def test_only_what_is_seen_is_estimated() -> None:
         await pilot.press("escape", "p")
         assert "GiB" in (await told(app, pilot))[0]
         assert estimator.asked == kept
+
+
+async def test_whether_each_fits_stands_beside_it() -> None:
+    """For the one kind of card in a word; for several by a sign before each name, which a line below explains."""
+    async with dashboard(climbing(), presets=presets()) as (app, pilot):
+        await pilot.press("p")
+        shown = await told(app, pilot)
+        await pilot.press(*["down"] * (MANY - 1))
+        last = (await told(app, pilot))[-1]
+        assert "✓ fits" in shown[0]
+        assert "✗ no" in last
+    small = moments.gpu(1, name="NVIDIA GeForce RTX 3070", memory=Memory(total=8 * GIB, used=0, free=8 * GIB))
+    async with dashboard([moments.sample(moments.gpu(0), small)], size=(160, 40), presets=presets()) as (app, pilot):
+        app.state.planned = CARDS["B200"]
+        await pilot.press("p")
+        shown = await told(app, pilot)
+        assert "✓ A100-SXM4" in shown[0]
+        assert "✓ B200" in shown[0]
+        assert "✗ RTX 3070" in shown[10]
+        assert "✓ fits · ! tight · ✗ does not fit" in screen_text(app)
 
 
 async def test_the_filter_shows_totals_of_what_is_left() -> None:

@@ -133,7 +133,7 @@ class Predictor:
         self._answers: OrderedDict[tuple[Workload, Device], EstimateResult] = OrderedDict()
         self._correct: Correct | None = None
         self._corrected: OrderedDict[tuple[Workload, Device], EstimateResult] = OrderedDict()
-        self._totals: OrderedDict[tuple[Workload, Device], int | None] = OrderedDict()
+        self._totals: OrderedDict[tuple[Workload, Device], Fit | None] = OrderedDict()
         self._batches: OrderedDict[tuple[Workload, Device], MaxBatchSearch] = OrderedDict()
 
     def answer_by(self, estimator: Estimator) -> None:
@@ -198,16 +198,22 @@ class Predictor:
 
     def total(self, workload: Workload, device: Device) -> int | None:
         """The process total of `ask` in bytes; None where there is no estimate. Only the number is kept."""
+        found = self.fit(workload, device)
+        return found.needs if found is not None else None
+
+    def fit(self, workload: Workload, device: Device) -> Fit | None:
+        """Whether the process fits the empty card; None where there is no estimate. No more than that is kept."""
         wanted = (workload, device)
         if wanted not in self._totals:
             known = wanted in self._answers
             estimate = self.ask(workload, device).estimate if known else self._fresh(workload, device)
-            self._totals[wanted] = estimate.process if estimate is not None else None
+            has = device.total_memory
+            self._totals[wanted] = Fit(needs=estimate.process, has=has, error=estimate.error) if estimate else None
             _trim(self._totals, KEPT_NUMBERS)
         return self._totals[wanted]
 
     def knows_total(self, workload: Workload, device: Device) -> bool:
-        """Whether `total` costs nothing."""
+        """Whether `total` and `fit` cost nothing."""
         return (workload, device) in self._totals
 
     def largest_batch(self, workload: Workload, device: Device) -> MaxBatchSearch | None:

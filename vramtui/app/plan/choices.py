@@ -58,6 +58,7 @@ class PlanChoices:
             if key is not None:
                 row = by_key[key]
                 model.where, model.card = ("", None) if key == USUAL else (row.name, row.device)
+                self._state.planned = model.card
             self._redraw()
 
         named = (row.key for row in rows if model.card is not None and row.name == model.where)

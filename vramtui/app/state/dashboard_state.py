@@ -38,8 +38,8 @@ class DashboardState:
         self.session = session
         self.paused, self.hint = False, hint
         self.panel_key: str | None = None
-        self.span = SPANS[0]
-        self.reverse, self.filter = False, ""
+        self.planned: Device | None = None  # the card that Plan is about, where one was chosen
+        self.span, self.reverse, self.filter = SPANS[0], False, ""
         self.sort: SortColumn = "gpu"
         self._settings = columns or ColumnSettings()
         self.columns: tuple[SortColumn, ...] = self._settings.processes or ()

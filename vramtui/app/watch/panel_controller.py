@@ -25,7 +25,7 @@ class PanelController:
                 self._shared.redraw.now()
 
         recent = self._shared.recent_presets
-        self._app.push_screen(PresetChooser(self._state, "Choose a preset", self._state.device(), recent), chosen)
+        self._app.push_screen(PresetChooser(self._state, "Choose a preset", recent), chosen)
 
     def step(self, what: str, direction: int) -> None:
         """Step the `batch size` or the `sequence length` up (1) or down (-1)."""

@@ -14,11 +14,13 @@ from vramtui.app.choosers.chooser import Chooser
 from vramtui.app.choosers.ranking import ranked
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.terminal.delayed_calls import call_after
+from vramtui.app.ui.columns import short_name
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.core.base.units import format_bytes
+from vramtui.core.base.units import format_gib
 from vramtui.core.estimate.devices import CARDS, Device
-from vramtui.core.estimate.fits import fits_in
+from vramtui.core.estimate.fits import Fit, FitVerdict, fits_in
+from vramtui.core.observation.snapshot import device_of
 from vramtui.core.schema.preset import PresetFile
 
 # No preset's key: keys are stems of files.
@@ -45,6 +47,12 @@ SIZES = {
     )
 }
 MOST_MODELS = 100
+# The kinds of cards that a line has room for, the columns of a name, and of the word where there is one kind.
+MOST_CARDS, CARD_MOST, ALONE = 4, 12, 8
+WIDEST, ROOMY = 124, 90
+LEGEND = "✓ fits · ! tight · ✗ does not fit"
+WORDS: dict[FitVerdict, str] = {"fits": "fits", "tight": "tight", "does not fit": "no"}
+COLOURS: dict[FitVerdict, str] = {"fits": "$success", "tight": "$warning", "does not fit": "$error"}
 # Seconds of work that estimates may take of one turn, and that keys and drawing have between two.
 BUDGET, BETWEEN = 0.01, 0.01
 
@@ -56,21 +64,27 @@ class PresetChooser(Chooser):
     Args:
         desk: knows the presets and their estimates.
         title: what is asked.
-        device: the card that the totals are for.
         recent: the keys of those that were chosen lately, the latest first.
         matching: offer also no preset, and the automatic match.
     """
 
     DEFAULT_CSS = """
-    PresetChooser > #window { width: 116; }
+    PresetChooser > #window { width: 124; }
     """
 
     def __init__(
-        self, desk: DashboardState, title: str, device: Device, recent: Sequence[str] = (), *, matching: bool = False
+        self,
+        desk: DashboardState,
+        title: str,
+        recent: Sequence[str] = (),
+        *,
+        matching: bool = False,
     ) -> None:
         super().__init__(title)
         self._desk = desk
-        self._device = device
+        self._devices = kinds_of_cards(desk)[:MOST_CARDS]
+        if len(self._devices) > 1:
+            self._hint = f"{LEGEND} · {self._hint}"
         self._recent = recent
         self._matching = matching
         self._waiting: set[str] = set()
@@ -143,7 +157,8 @@ class PresetChooser(Chooser):
         super().take(chosen)
 
     def _is_known(self, found: PresetFile) -> bool:
-        return self._desk.predictor.knows_total(self._desk.workload(found), self._device)
+        workload = self._desk.workload(found)
+        return all(self._desk.predictor.knows_total(workload, device) for device in self._devices)
 
     def _fill(self) -> None:
         """Put totals into the lines that are seen, for a moment; then again, until all of them have theirs."""
@@ -165,9 +180,9 @@ class PresetChooser(Chooser):
     def _line(self, found: PresetFile) -> Content:
         """The preset's line; with dots for its total where that is not known yet and somebody else has to ask."""
         workload, waits = self._desk.workload(found), found.key in self._waiting
-        process = None if waits else self._desk.predictor.total(workload, self._device)
-        total = "…" if waits else format_bytes(process) if process is not None else "no estimate"
-        fits = process is None or fits_in(process, self._device.total_memory)
+        fits = [None if waits else self._desk.predictor.fit(workload, device) for device in self._devices]
+        process = fits[0].needs if fits[0] is not None else None
+        total = "…" if waits else f"{format_gib(process)} GiB" if process is not None else "no estimate"
         key = printable(found.key)[:NAME_MOST]
         mine = "" if found.bundled else " (yours)"
         own = printable(
@@ -177,11 +192,30 @@ class PresetChooser(Chooser):
         return Content.assemble(
             (key, "bold"),
             pad,
-            (f"{total:>12}", "$prediction" if fits else "$error"),
-            "  " if fits else " ✗",
-            (f" {_smallest_card(process):<11}", "$muted"),
+            (f"{total:>12}  ", "$prediction"),
+            *(_mark(fit, device, alone=len(fits) == 1) for fit, device in zip(fits, self._devices, strict=True)),
+            (f"{_smallest_card(process):<11}", "$muted") if len(fits) == 1 and self.room(WIDEST) >= ROOMY else "",
             f"  {own}",
         )
+
+
+def kinds_of_cards(state: DashboardState) -> tuple[Device, ...]:
+    """The kinds of cards that a preset may run on: that of the chosen row, the planned one, and all of the machine."""
+    cards = [state.device(), *([state.planned] if state.planned is not None else [])]
+    cards += [device_of(gpu) for gpu in state.sample.gpus] if state.sample is not None else []
+    kinds: dict[tuple[str, int], Device] = {}
+    for card in cards:
+        kinds.setdefault((card.name, card.total_memory), card)
+    return tuple(kinds.values())
+
+
+def _mark(fit: Fit | None, device: Device, *, alone: bool) -> tuple[str, str]:
+    """Whether it fits one kind of card: in a word where there is only that one, else by a sign before its name."""
+    width = ALONE if alone else 2 + min(CARD_MOST, len(short_name(device.name))) + 2
+    if fit is None:
+        return " " * width, "$muted"
+    words = WORDS[fit.verdict] if alone else printable(short_name(device.name))[:CARD_MOST]
+    return f"{fit.sign} {words}".ljust(width), COLOURS[fit.verdict]
 
 
 def _text(found: PresetFile) -> tuple[str, str]:

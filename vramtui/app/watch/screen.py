@@ -191,7 +191,7 @@ class Watch(ViewScreen):
                 self._shared.redraw.now()
 
         title, recent = f"Which preset does pid {row.process.pid} run?", self._shared.recent_presets
-        self.app.push_screen(PresetChooser(state, title, state.device(), recent, matching=True), chosen)
+        self.app.push_screen(PresetChooser(state, title, recent, matching=True), chosen)
 
     def action_signal(self) -> None:
         """Ask which signal to send to the chosen process, if any."""
