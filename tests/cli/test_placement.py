@@ -5,7 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from vramtui.cli.run.placement import Claims, Need, candidates, claimed, need_of, visible_devices, wait_for_room
+from vramtui.cli.run.device_variables import own_index, placing, runtime_uuid
+from vramtui.cli.run.placement import Claims, Need, candidates, claimed, need_of, wait_for_room
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.observation.readings import Gpu, Host, Memory, Sample
 from vramtui.presets import PresetLibrary
@@ -47,7 +48,8 @@ class Source:
 
 @pytest.fixture(autouse=True)
 def all_visible(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for variable in ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"):
+        monkeypatch.delenv(variable, raising=False)
 
 
 def test_the_one_with_most_room_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,6 +59,32 @@ def test_the_one_with_most_room_comes_first(monkeypatch: pytest.MonkeyPatch) -> 
     assert [gpu.index for gpu, _ in candidates(sample, need)] == [3]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-1")
     assert [gpu.index for gpu, _ in candidates(sample, need)] == [1]
+
+
+def test_cards_of_amd_are_named_as_rocm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """ROCm's GPU isolation: ROCr's variable takes indices or uuids, and HIP's counts what that leaves."""
+    uuids = {0: "AMD-0xabc", 1: "AMD-0000:83:00.0", 2: "AMD-0xdef"}
+    cards = tuple(
+        msgspec.structs.replace(gpu, vendor="AMD", uuid=uuids[gpu.index])
+        for gpu in host(60 * GIB, 70 * GIB, 50 * GIB).gpus
+    )
+    sample = msgspec.structs.replace(host(), gpus=cards)
+    need = Need(38 * GIB)
+    assert [gpu.index for gpu, _ in candidates(sample, need)] == [1, 0, 2]
+    assert placing(cards, cards) == {"ROCR_VISIBLE_DEVICES": "GPU-abc,1,GPU-def", "HIP_VISIBLE_DEVICES": "0,1,2"}
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "GPU-ABC,2")
+    assert [gpu.index for gpu, _ in candidates(sample, need)] == [0, 2]
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "1")
+    assert [gpu.index for gpu, _ in candidates(sample, need)] == [2]
+    # Beside a card of NVIDIA's, which comes first, they are counted by themselves, and a job is for the one vendor.
+    beside = msgspec.structs.replace(sample, gpus=(*host(40 * GIB).gpus, *_further(cards)))
+    assert [gpu.uuid for gpu, _ in candidates(beside, need)] == ["GPU-0"]
+    assert [own_index(gpu, beside.gpus) for gpu in beside.gpus] == [0, 0, 1, 2]
+    assert runtime_uuid(beside.gpus[2], beside.gpus) == "1"
+
+
+def _further(gpus: tuple[Gpu, ...]) -> list[Gpu]:
+    return [msgspec.structs.replace(gpu, index=gpu.index + 1) for gpu in gpus]
 
 
 def test_a_preset_needs_what_it_is_estimated_to(tmp_path: Path) -> None:
@@ -77,13 +105,14 @@ def test_two_that_wait_do_not_take_the_same(tmp_path: Path) -> None:
     second.release()
     assert claimed(sample, Need(38 * GIB, count=2), Claims(tmp_path)) == []
     first.release()
-    assert visible_devices(claimed(sample, Need(38 * GIB, count=2), Claims(tmp_path))) == "GPU-0,GPU-1"
+    both = [gpu for gpu, _ in claimed(sample, Need(38 * GIB, count=2), Claims(tmp_path))]
+    assert placing(both, sample.gpus) == {"CUDA_VISIBLE_DEVICES": "GPU-0,GPU-1"}
 
 
 def test_it_says_what_it_waits_for_and_goes_on_after_a_failed_read(tmp_path: Path) -> None:
     said: list[str] = []
     source = Source(host(10 * GIB), SourceFailed("gone"), host(10 * GIB), host(60 * GIB))
-    (found,) = wait_for_room(source, Need(38 * GIB), Claims(tmp_path), say=said.append, sleep=lambda _: None)
+    _, (found,) = wait_for_room(source, Need(38 * GIB), Claims(tmp_path), say=said.append, sleep=lambda _: None)
     assert found[0].index == 0
     assert said == ["waiting for 1 GPU; GPU 0 needs 38.0 GiB, has 10.0 GiB: 28.0 GiB short"]
 

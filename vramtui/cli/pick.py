@@ -16,21 +16,23 @@ def pick(
 ) -> None:
     """Print the index of the GPU with most room for a job, for scripts. Exit code 1 when none has enough.
 
-    Indices are nvidia-smi's: set CUDA_DEVICE_ORDER=PCI_BUS_ID beside them, or use --uuid. The GPU is not claimed:
-    `vramtui run --when-fits` does that.
+    Indices are nvidia-smi's: set CUDA_DEVICE_ORDER=PCI_BUS_ID beside them, or use --uuid. Of AMD's cards they are for
+    ROCR_VISIBLE_DEVICES; where a machine has both, NVIDIA's are looked at. The GPU is not claimed: `vramtui run
+    --when-fits` does that.
 
     Example: CUDA_VISIBLE_DEVICES=$(vramtui pick --needs 38GiB --uuid) python train.py
     """
     with exit_on_user_error():
         from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - `--help` would wait for it
         from vramtui.cli.estimate.command import changed_preset  # noqa: PLC0415 - as above
+        from vramtui.cli.run.device_variables import own_index, runtime_uuid, usable  # noqa: PLC0415 - as above
         from vramtui.cli.run.placement import candidates, need_of  # noqa: PLC0415 - as above
 
         need = need_of(needs, None if preset is None else changed_preset(preset, []), gpus)
         sample = open_source(demo=False, replay=None).source.read()
         chosen = candidates(sample, need)[: need.count]
         if len(chosen) < need.count:
-            fail(NO, f"{len(chosen)} of {len(sample.gpus)} GPUs have room, {need.count} needed")
+            fail(NO, f"{len(chosen)} of {len(usable(sample.gpus))} GPUs have room, {need.count} needed")
         if json:
             from vramtui.cli.common.console import print_json  # noqa: PLC0415 - only where it is asked for
 
@@ -40,4 +42,5 @@ def pick(
             ]
             print_json({"schema": 1, "gpus": gpus_chosen})
         else:
-            print(",".join(gpu.uuid if uuid else str(gpu.index) for gpu, _ in chosen))
+            named = runtime_uuid if uuid else own_index
+            print(",".join(str(named(gpu, sample.gpus)) for gpu, _ in chosen))

@@ -93,13 +93,14 @@ def _placed(preset: "PresetFile | None", needs: str | None, gpus: int | None) ->
     """
     from vramtui.cli.common.open_source import open_source  # noqa: PLC0415 - only here
     from vramtui.cli.run import placement  # noqa: PLC0415 - only here
+    from vramtui.cli.run.device_variables import placing  # noqa: PLC0415 - only here
 
     need = placement.need_of(needs, preset, gpus)
     source = open_source(demo=False, replay=None).source
-    chosen = placement.wait_for_room(source, need, placement.Claims(), say=placement.say_waiting)
+    sample, chosen = placement.wait_for_room(source, need, placement.Claims(), say=placement.say_waiting)
     for gpu, fit in chosen:
         placement.say_waiting(f"on GPU {gpu.index}: {fit.sentence}")
-    return {"CUDA_VISIBLE_DEVICES": placement.visible_devices(chosen)}
+    return placing([gpu for gpu, _ in chosen], sample.gpus)
 
 
 def _run(

@@ -5,12 +5,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from vramtui.cli.run.device_variables import usable
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_bytes, parse_size
@@ -117,25 +118,16 @@ def _opened(path: Path) -> int:
 
 
 def candidates(sample: Sample, need: Need) -> list[tuple[Gpu, Fit]]:
-    """The GPUs with room, the one with most first; those that CUDA_VISIBLE_DEVICES hides are left out.
+    """The GPUs with room, the one with most first; those that CUDA_VISIBLE_DEVICES hides, or ROCm's variables for
+    AMD's, are left out.
 
     Raises:
         UserError: the preset cannot be estimated.
     """
-    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = [
-        (gpu, fit)
-        for gpu in sample.gpus
-        if _is_visible(gpu, shown) and (fit := need.fit(gpu)) is not None and fit.is_enough
-    ]
-    return sorted(found, key=lambda pair: -pair[1].spare)
-
-
-def _is_visible(gpu: Gpu, shown: str | None) -> bool:
-    if shown is None:
-        return True
-    names = [name.strip() for name in shown.split(",") if name.strip()]
-    return any(name == str(gpu.index) or (len(name) > 4 and gpu.uuid.startswith(name)) for name in names)
+    fits = ((gpu, need.fit(gpu)) for gpu in usable(sample.gpus))
+    return sorted(
+        ((gpu, fit) for gpu, fit in fits if fit is not None and fit.is_enough), key=lambda pair: -pair[1].spare
+    )
 
 
 def claimed(sample: Sample, need: Need, claims: Claims) -> list[tuple[Gpu, Fit]]:
@@ -162,8 +154,9 @@ def wait_for_room(
     say: Callable[[str], None],
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
-) -> list[tuple[Gpu, Fit]]:
-    """Look again and again until there is room; what is waited for is said at once, and every minute.
+) -> tuple[Sample, list[tuple[Gpu, Fit]]]:
+    """Look again and again until there is room; what is waited for is said at once, and every minute. The sample in
+    which there was, and the GPUs.
 
     Raises:
         SourceFailed: the GPUs cannot be read at the first look.
@@ -181,7 +174,7 @@ def wait_for_room(
                 _check_possible(sample, need)
             found = claimed(sample, need, claims)
             if found:
-                return found
+                return sample, found
             if clock() - said_at >= SAY_EVERY:
                 said_at = clock()
                 say("; ".join(_waiting(sample, need)))
@@ -190,22 +183,23 @@ def wait_for_room(
 
 
 def _check_possible(sample: Sample, need: Need) -> None:
+    gpus = usable(sample.gpus)
     large_enough = [
-        gpu for gpu in sample.gpus if (fit := need.fit(gpu)) is None or fit.needs <= (gpu.memory.total or fit.needs)
+        gpu for gpu in gpus if (fit := need.fit(gpu)) is None or fit.needs <= (gpu.memory.total or fit.needs)
     ]
     if len(large_enough) < need.count:
-        fits = [fit for gpu in sample.gpus if (fit := need.fit(gpu)) is not None]
+        fits = [fit for gpu in gpus if (fit := need.fit(gpu)) is not None]
         needs = format_bytes(min((fit.needs for fit in fits), default=None))
         raise UserError(
             f"the job needs {needs} on each of {need.count} GPU{'s' if need.count > 1 else ''}, and"
-            f" {len(large_enough)} of the {len(sample.gpus)} here have that much even when empty"
+            f" {len(large_enough)} of the {len(gpus)} here have that much even when empty"
         )
 
 
 def _waiting(sample: Sample, need: Need) -> Iterator[str]:
     """What is waited for, GPU by GPU."""
     yield f"waiting for {need.count} GPU{'s' if need.count > 1 else ''}"
-    for gpu in sample.gpus:
+    for gpu in usable(sample.gpus):
         fit = need.fit(gpu)
         if fit is None:
             yield f"GPU {gpu.index} {printable(gpu.reason or 'does not report its free memory')}"
@@ -213,11 +207,6 @@ def _waiting(sample: Sample, need: Need) -> Iterator[str]:
             yield f"GPU {gpu.index} has room and is claimed by another `vramtui run`"
         else:
             yield f"GPU {gpu.index} {fit.sentence}"
-
-
-def visible_devices(chosen: Sequence[tuple[Gpu, Fit]]) -> str:
-    """What CUDA_VISIBLE_DEVICES has to be for these GPUs: uuids, which no order of devices changes."""
-    return ",".join(gpu.uuid for gpu, _ in chosen)
 
 
 def say_waiting(sentence: str) -> None:
