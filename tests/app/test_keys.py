@@ -322,6 +322,21 @@ async def test_leaving(key: str, code: int) -> None:
     assert app.return_code == code
 
 
+async def test_q_closes_what_is_open_and_then_quits() -> None:
+    async with dashboard(climbing()) as driver:
+        app, pilot = driver
+        for key in ("i", "question_mark", "exclamation_mark", "p", "m"):
+            await pilot.press(key)
+            await settle(*driver)
+            assert len(app.screen_stack) == 2, key
+            # What can be typed into takes a q for the letter: Escape closes that.
+            await pilot.press("escape" if isinstance(app.focused, Input) else "q")
+            await settle(*driver)
+            assert len(app.screen_stack) == 1, key
+        await pilot.press("q")
+    assert app.return_code == 0
+
+
 def saver(taken: list[tuple[Snapshot, str]], problem: str = "") -> Callable[[Snapshot, str], list[str]]:
     def save(snapshot: Snapshot, svg: str) -> list[str]:
         if problem:

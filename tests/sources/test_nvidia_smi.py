@@ -187,6 +187,7 @@ def test_mig_is_said(smi: Say) -> None:
         ("Failed to initialize NVML: Insufficient Permissions", 4, "no permission"),
         ("Segmentation fault\x1b[2J", 139, "was killed by signal 11: Segmentation fault␛[2J"),
         ("", 1, "failed with status 1: it said nothing"),
+        ("Failed to initialize NVML: Unknown Error", 255, "cannot reach the driver: Failed to initialize NVML"),
         ("<html>garbage</html>", 0, "garbage"),
     ],
 )

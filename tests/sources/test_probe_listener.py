@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.probe_messages import ObservedJob
+from vramtui.probe import place
 from vramtui.sources import probe_listener
 from vramtui.sources.probe_listener import ProbeListener
 
@@ -56,6 +57,18 @@ def test_a_folder_that_others_can_enter_is_refused(folder: Path) -> None:
     with pytest.raises(SourceFailed, match="is not this user's alone") as refused:
         ProbeListener("test", folder)
     assert f"chmod 700 {folder}" in refused.value.hint
+
+
+def test_a_folder_that_somebody_else_made_first_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a runtime folder, as over ssh: anybody may make the one in /tmp, and its owner alone could remove it."""
+    theirs = tmp_path / "made by another"
+    theirs.mkdir(mode=0o777)
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setattr(place, "_shared", lambda: str(theirs))
+    assert place.listeners_folder() == "/home/somebody/.vramtui-probes"
+    theirs.chmod(0o700)
+    assert place.listeners_folder() == str(theirs)
 
 
 def test_a_path_too_long_for_a_socket_is_a_sentence(folder: Path) -> None:
