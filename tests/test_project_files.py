@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 IGNORING = """
@@ -52,3 +54,25 @@ def test_an_audit_of_nothing_is_none() -> None:
         command = [sys.executable, str(ROOT / "packaging" / "audit.py")]
         done = subprocess.run(command, input=found, capture_output=True, text=True, check=False)
         assert (done.returncode, said in done.stdout) == (code, True)
+
+
+ADVISORY = """id: PYSEC-1
+affected:
+- package: {name: %s, ecosystem: PyPI}
+  ranges:
+  - type: ECOSYSTEM
+    events: [{introduced: "0"}, {fixed: "%s"}]
+modified: "2026-01-02T00:00:00Z"
+"""
+
+
+@pytest.mark.parametrize(("fixed", "code"), [("0.0.1", 0), ("999", 1)])
+def test_an_audit_without_a_network(tmp_path: Path, fixed: str, code: int) -> None:
+    folder = tmp_path / "vulns" / "psutil"
+    folder.mkdir(parents=True)
+    (folder / "PYSEC-1.yaml").write_text(ADVISORY % ("psutil", fixed))
+    command = [sys.executable, str(ROOT / "packaging" / "audit.py"), "--advisories", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert ("PYSEC-1 (mended in: 999)" in done.stdout) == bool(code)
+    assert "by advisories up to 2026-01-02" in done.stdout
