@@ -64,9 +64,9 @@ def test_a_folder_that_somebody_else_made_first_is_left_alone(tmp_path: Path, mo
     theirs = tmp_path / "made by another"
     theirs.mkdir(mode=0o777)
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("HOME", "/own")
     monkeypatch.setattr(place, "_shared", lambda: str(theirs))
-    assert place.listeners_folder() == "/home/somebody/.vramtui-probes"
+    assert place.listeners_folder() == "/own/.vramtui-probes"
     theirs.chmod(0o700)
     assert place.listeners_folder() == str(theirs)
 
