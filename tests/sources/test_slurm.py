@@ -1,7 +1,10 @@
 """Slurm: the hosts of a job, steps of it that carry samples, and peaks that sacct tells of finished jobs.
 
 What Slurm's commands answer is written here as squeue(1), scontrol(1), sacct(1) and gres.conf(5) have it, for 20.11 (no
-SubmitLine), 22.05 and 24.05. The live half was tried with slurmctld, slurmd and munge 22.05 on one node.
+SubmitLine), 22.05 and 24.05. REAL is what sacct 22.05.8 printed of a slurmdbd with MariaDB, where one step's peak was put
+into the database by hand; PUBLIC are lines that sites with newer versions have published. The live half, and the
+allocation that `fit --sbatch` prints (`sbatch --test-only`), were tried with slurmctld, slurmd and munge 22.05 on one
+node.
 """
 
 import stat
@@ -144,6 +147,51 @@ def test_an_older_sacct_has_no_command_and_its_own_times() -> None:
     (step,) = steps(job, batch, fields=fields)
     assert (step.card, step.command, step.is_of_one_gpu) == ("a100", "", True)
     assert step.started_at > 1.7e9
+
+
+REAL = """\
+5|one|root|hostname|CANCELLED|None|1795371683||None assigned|||srun --gres=gpu:1 -n1 hostname
+1|one|root|hostname|COMPLETED|1795371686|1795371686||vm|billing=1,cpu=1,gres/gpu:h100=1,gres/gpu=1,node=1||srun hostname
+1.0|one||hostname|COMPLETED|1795371686|1795371686|1|vm|cpu=1,gres/gpu:h100=1,gres/gpu=1,mem=0,node=1|\
+cpu=00:00:00,energy=0,fs/disk=0,mem=2637824,pages=0,vmem=146300928|srun --gres=gpu:1 -n1 hostname
+3|one|root|w.sh|COMPLETED|1795371708|1795371714||vm|billing=1,cpu=1,gres/gpu:h100=1,gres/gpu=1,node=1||sbatch w.sh
+3.batch|one||batch|COMPLETED|1795371708|1795371714|1|vm|cpu=1,gres/gpu:h100=1,gres/gpu=1,mem=0,node=1|\
+cpu=00:00:00,energy=0,fs/disk=0,mem=1093632,pages=0,vmem=78327808|
+3.0|one||python|COMPLETED|1795371708|1795371711|1|vm|cpu=1,gres/gpu:h100=1,gres/gpu=1,mem=0,node=1|\
+cpu=00:00:00,energy=0,fs/disk=0,gres/gpumem=88700000000,gres/gpuutil=93,mem=696320,pages=0,vmem=146300928|\
+srun python train.py --model meta-llama/Llama-3.1-8B --lora --method lora
+"""
+
+
+def test_what_a_real_slurmdbd_answers() -> None:
+    (step,) = steps(REAL.replace("|", SEPARATOR))
+    assert (step.id, step.card, step.gpu_memory, step.is_of_one_gpu) == ("3.0", "h100", 88_700_000_000, True)
+    ((run,), reasons) = runs_of([step], "", None)
+    assert (run.preset, run.gpu_name, run.ending, reasons) == ("llama-3.1-8b-lora", card("H100").name, "exited", {})
+
+
+# Of ResearchComputing/Documentation (pull request 498), neilmunday/slurm-mail (issue 142), Open XDMoD's GPU metrics.
+PUBLIC = (
+    (
+        "cpu=00:56:24,energy=0,fs/disk=350130624578,gres/gpumem=40777023488,gres/gpuutil=100,mem=10621726720",
+        40777023488,
+    ),
+    ("cpu=00:56:24,energy=0,fs/disk=350130624578,gres/gpumem=38888M,gres/gpuutil=100,mem=10372780K", 38888 << 20),
+)
+ALLOCATED = (
+    ("billing=192,cpu=16,gres/cpu=16,gres/gpu:h100=1,gres/gpu=1,mem=180G,node=1", "h100", 1),
+    ("billing=64,cpu=9,gres/cpu=9,gres/gpu:a100_3g.20gb=1,gres/gpu=1,mem=60G,node=1", "a100_3g.20gb", 1),
+    ("cpu=4,mem=32G,node=1,gres/gpu=4", "", 4),
+)
+
+
+def test_lines_that_sites_have_published() -> None:
+    for said, size in PUBLIC:
+        assert steps(row(TRESUsageInMax=said))[0].gpu_memory == size
+    for said, kind, count in ALLOCATED:
+        (step,) = steps(row(AllocTRES=said))
+        assert (step.card, step.gpus) == (kind, count)
+    assert not steps(row(JobID="18194943.extern", TRESUsageInMax="cpu=00:00:00,gres/gpumem=0,gres/gpuutil=0,mem=256K"))
 
 
 def test_what_is_no_peak_is_passed_over() -> None:
