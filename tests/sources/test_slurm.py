@@ -1,8 +1,8 @@
 """Slurm: the hosts of a job, steps of it that carry samples, and peaks that sacct tells of finished jobs.
 
 What Slurm's commands answer is written here as squeue(1), scontrol(1), sacct(1) and gres.conf(5) have it, for 20.11 (no
-SubmitLine), 22.05 and 24.05. REAL is what sacct 22.05.8 printed of a slurmdbd with MariaDB, where one step's peak was put
-into the database by hand; PUBLIC are lines that sites with newer versions have published. The live half, and the
+SubmitLine), 22.05 and 24.05. REAL is what sacct 22.05.8 printed of a slurmdbd with MariaDB, where one step's peak was
+put into the database by hand; PUBLIC are lines that sites with newer versions have published. The live half, and the
 allocation that `fit --sbatch` prints (`sbatch --test-only`), were tried with slurmctld, slurmd and munge 22.05 on one
 node.
 """
