@@ -1,6 +1,7 @@
 """The memory graph: what a bucket holds, how high it is drawn, and that it stands still."""
 
 from array import array
+from itertools import pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,6 +37,15 @@ def test_the_picture_stands_still_between_steps() -> None:
     """Half a second later the same stretches of time lie in the same buckets."""
     points = [(float(at), at % 7) for at in range(0, 120, 3)]
     assert buckets(series(points, 0.1, 120.1), 30) == buckets(series(points, 0.9, 120.9), 30)
+
+
+def test_short_stretches_move_together_and_what_is_new_is_seen_at_once() -> None:
+    """Every move sends the edges of the picture again: over ssh that is most of what a quiet screen costs."""
+    points = [(float(at), 10 + at) for at in range(200)]
+    seen = [buckets(series(points[: at + 1], at - 120.0, float(at)), 180) for at in range(130, 190)]
+    assert [picture[-1] for picture in seen] == [points[at][1] for at in range(130, 190)]
+    moved = sum(one[:90] != other[:90] for one, other in pairwise(seen))
+    assert 0 < moved <= 60 / 6 + 1
 
 
 def test_braille_is_filled_from_below() -> None:

@@ -11,6 +11,7 @@ from vramtui.app.state.view import Series
 _LEFT = (0x40, 0x04, 0x02, 0x01)
 _RIGHT = (0x80, 0x20, 0x10, 0x08)
 DOTS = 4
+MOVES_EVERY = 6.0  # seconds
 
 
 def buckets(series: Series, count: int) -> list[int | None]:
@@ -20,14 +21,22 @@ def buckets(series: Series, count: int) -> list[int | None]:
     return [None if place is None else values[place] for place in places]
 
 
+def last_stretch(start: float, end: float, count: int) -> tuple[int, float]:
+    """Which multiple of its length the last of `count` stretches from `start` to `end` begins at, and that length."""
+    length = (end - start) / count
+    # A picture that moves sends its edges anew: the whole of it every few seconds, what is new in it at once.
+    together = max(1, min(round(MOVES_EVERY / length), count // 8))
+    return math.ceil(end / length / together) * together - 1, length
+
+
 def fullest(times: Sequence[float], values: Sequence[int], start: float, end: float, count: int) -> list[int | None]:
     """Which of the points has the largest value in each of `count` equal stretches from `start` to `end` (seconds
     since the epoch); None before the first point.
 
-    Stretches lie on whole multiples of their length, so that the picture moves in steps and never trembles.
+    Stretches lie on whole multiples of their length, so that the picture moves in steps and never trembles. It moves by
+    several of them at once where they are short: until then the last ones go on with the latest value.
     """
-    length = (end - start) / count
-    last = math.ceil(end / length) - 1
+    last, length = last_stretch(start, end, count)
     found: list[int | None] = []
     points = len(times)
     # The latest point at or before the stretch: in most stretches nothing is added to what that says.
@@ -39,7 +48,7 @@ def fullest(times: Sequence[float], values: Sequence[int], start: float, end: fl
             found.append(held if held >= 0 else None)
             continue
         stop = bisect_right(times, stop_at, later)
-        inside = range(max(held, 0), stop if k == last else bisect_left(times, stop_at, later))
+        inside = range(max(held, 0), stop if stop_at == end else bisect_left(times, stop_at, later))
         found.append(max(inside, key=values.__getitem__, default=None))
         held = stop - 1
     return found

@@ -11,7 +11,7 @@ from vramtui.app.state.view import Layers, Series, View
 from vramtui.app.themes import Palette
 from vramtui.app.ui.bars import LETTERS, colour_of
 from vramtui.app.ui.graph.area import AreaCell, column, middle, tops
-from vramtui.app.ui.graph.braille import buckets, fullest
+from vramtui.app.ui.graph.braille import buckets, fullest, last_stretch
 from vramtui.app.ui.lines import Framed, Piece, paragraph, right, strip
 from vramtui.core.base.units import GIB, KIB, MIB, format_bytes, format_duration
 from vramtui.core.estimate.ledger import TITLES
@@ -131,8 +131,8 @@ def _lines(series: Series, width: int, height: int) -> tuple[Line, ...]:
 def expected(series: Series, width: int) -> list[int | None]:
     """What was predicted to be held in each column; None before the process was there."""
     times = [at for at, _ in series.expected]
-    each = (series.end - series.start) / width
-    places = (bisect_right(times, series.start + (x + 1) * each) - 1 for x in range(width))
+    last, each = last_stretch(series.start, series.end, width)
+    places = (bisect_right(times, min((last - width + x + 2) * each, series.end)) - 1 for x in range(width))
     return [series.expected[place][1] if place >= 0 else None for place in places]
 
 
