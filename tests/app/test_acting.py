@@ -19,6 +19,7 @@ from vramtui.app.signals.dialog import SignalWindow
 from vramtui.core.base.units import GIB
 from vramtui.core.observation.readings import Sample
 from vramtui.core.observation.signals import Outcome, Sent, SignalName
+from vramtui.sources.host.pid_namespace import PidNamespace
 from vramtui.sources.host.signals import Signals
 
 
@@ -261,9 +262,10 @@ def child() -> Iterator[subprocess.Popen[bytes]]:
 async def test_a_real_process_really_ends(child: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     started = round(psutil.Process(child.pid).create_time(), 2)
     sample = moments.sample(moments.gpu(0, moments.process(child.pid, GIB, "python", started_at=started)))
+    namespace = PidNamespace()
+    namespace.private = False
     async with dashboard([sample]) as (app, pilot):
-        app.parts.signals.signaller, said = Signals(), listen(app, monkeypatch)
-        monkeypatch.setattr(app.parts.signals.signaller._namespace, "private", False)
+        app.parts.signals.signaller, said = Signals(namespace), listen(app, monkeypatch)
         await press(app, pilot, "X", "y")
         assert said[0] == f"SIGTERM sent to pid {child.pid}."
         assert child.wait() == -signal.SIGTERM

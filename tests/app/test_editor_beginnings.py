@@ -96,7 +96,7 @@ async def test_from_a_process_what_is_offered_is_ticked_or_not(tmp_path: Path) -
         shown = screen_text(app)
         assert "run.batch_size = 6" in shown
         assert "from --per_device_train_batch_size 6" in shown
-        offers = [offer.key for offer in window._offers]
+        offers = [offer.key for offer in window.offers]
         await pilot.press(*(["down"] * offers.index("run.batch_size")), "space", "ctrl+s")
         await settle(app, pilot)
         assert app.screen is screen

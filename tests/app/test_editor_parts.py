@@ -11,7 +11,7 @@ from vramtui.app.editor.form.line_edit import TypingLine
 from vramtui.app.editor.form.outline import UNSET, Outline, key_of_entry
 from vramtui.app.editor.form.stepper import stepped
 from vramtui.app.editor.toml_highlight import open_fences, stretches
-from vramtui.app.editor.toml_text import _same
+from vramtui.app.editor.toml_text import same_ends
 from vramtui.presets.form.choice_helps import CHOICE_HELPS
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, Kind
@@ -95,7 +95,7 @@ def test_any_text_has_colours_in_order(text: str) -> None:
 
 @given(st.lists(st.sampled_from("ab"), max_size=6), st.lists(st.sampled_from("ab"), max_size=6))
 def test_lines_that_stay(before: list[str], after: list[str]) -> None:
-    top, below = _same(before, after)
+    top, below = same_ends(before, after)
     assert top + below <= min(len(before), len(after))
     assert before[:top] == after[:top]
     assert below == 0 or before[-below:] == after[-below:]

@@ -289,9 +289,10 @@ async def test_every_card_is_answered() -> None:
         await driver[1].press("g")
         window = driver[0].screen
         assert isinstance(window, CardChooser)
-        while any(not answers.is_whole for _, answers in window._tables):
+        assert driver[0].parts.plan.model.is_asking_cards
+        while not window.is_whole:
             await driver[1].pause(0.05)
-        window._fill_in()
+        window.fill_in()
         text = screen_text(driver[0])
         assert text.index("this machine") < text.index("data centre") < text.index("A100-40GB")
         assert "max batch" in text
@@ -299,7 +300,7 @@ async def test_every_card_is_answered() -> None:
         assert "✓ " in text
         await driver[1].press("escape")
         await planned(driver)
-        assert not driver[0].parts.plan.model._card_tables
+        assert not driver[0].parts.plan.model.is_asking_cards
 
 
 async def test_two_maps_turn_pages_where_there_is_no_room() -> None:

@@ -300,8 +300,8 @@ def test_few_maps_and_advices_are_kept() -> None:
         for _ in range(12):
             plan.view(desk)
             plan.move(1, 1)
-    assert len(plan._sheets) <= SHEETS
-    assert len(plan._advice) <= ADVICE
+    assert 1 < plan.maps_held <= SHEETS
+    assert 1 < plan.advices_held <= ADVICE
 
 
 class Slow:
@@ -340,8 +340,8 @@ def test_a_job_that_is_not_wanted_any_more_ends_within_an_estimate() -> None:
     while worker.is_busy:
         assert told.wait(timeout=60)
         told.clear()
+    worker.join(timeout=60)
     assert steps == ["first", "second", "second"]
-    assert worker._thread is None or not worker._jobs
 
 
 def test_a_fault_of_ours_is_said_and_the_others_go_on() -> None:
@@ -401,9 +401,7 @@ def test_while_it_works_others_get_their_turn_sooner_and_estimates_set_off_no_se
         yield
 
     worker.want({"one": job}, RoundEstimator(), None)
-    thread = worker._thread
-    if thread is not None:
-        thread.join(timeout=60)
+    worker.join(timeout=60)
     ((turn, young),) = seen
     assert turn < before[0]
     assert young > before[1][0]

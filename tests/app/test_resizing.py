@@ -45,7 +45,7 @@ async def test_two_sizes_on_their_way_end_in_one_layout(key: str, monkeypatch: p
 async def test_the_same_size_again_sends_everything_again() -> None:
     """In between it may have been another one, at which the terminal cut what it showed."""
     async with dashboard([moments.usual()]) as (app, pilot):
-        app.painter.frame._size = (1, 1)
+        app.painter.frame.size = (1, 1)
         drawn = 0
         whole = app.screen._compositor.render_full_update
 
@@ -59,4 +59,4 @@ async def test_the_same_size_again_sends_everything_again() -> None:
         await pilot.pause()
         await pilot.pause()
         assert drawn == 1
-        assert app.painter.frame._size == (0, 0)
+        assert app.painter.frame.size == (0, 0)

@@ -335,14 +335,15 @@ def test_traces_are_kept_in_a_folder_by_what_made_them(tmp_path: Path) -> None:
     tracer, device = ChildTracer(tmp_path), card("H100")
     workload = Workload(model=MODEL, run=TrainRun(batch_size=2))
     assert tracer.cached(workload, device) is None
-    tracer._keep(tracer._path(workload, device), msgspec.json.encode(kept()))
+    tracer.store(workload, device, kept())
     found = tracer.cached(workload, device)
     assert found is not None
     assert found.result == kept()
     assert tracer.cached(workload, card("T4")) is None
     assert tracer.cached(Workload(model=MODEL, run=TrainRun(batch_size=3)), device) is None
     own = Workload(model=TorchModel(file="x.py"), run=TrainRun())
-    assert tracer._path(own, device) is None
+    tracer.store(own, device, kept())
+    assert tracer.cached(own, device) is None
     for path in tmp_path.iterdir():
         path.write_text("no trace")
     assert tracer.cached(workload, device) is None

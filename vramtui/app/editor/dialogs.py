@@ -217,16 +217,16 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
     ) -> None:
         super().__init__(title, "Space toggle · Tab next · Ctrl+S create the preset · Esc cancel")
         self._name = name
-        self._offers = tuple(offers)
+        self.offers = tuple(offers)
         self._check = check
         self._notes = tuple(notes)
 
     def inside(self) -> ComposeResult:
         """The offers, the name, and room for what is wrong."""
         yield Static(Content("Values found; select those to use:"))
-        wide = min(52, max((len(_said(offer)) for offer in self._offers), default=0))
+        wide = min(52, max((len(_said(offer)) for offer in self.offers), default=0))
         yield CheckList[int](
-            *(Selection(_line(offer, wide), at, initial_state=True) for at, offer in enumerate(self._offers))
+            *(Selection(_line(offer, wide), at, initial_state=True) for at, offer in enumerate(self.offers))
         )
         if self._notes:
             yield Static(Content(printable(" ".join(self._notes))), id="notes")
@@ -246,7 +246,7 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
     def action_take(self) -> None:
         """Make the draft of what is ticked."""
         ticked = set(self.query_one(SelectionList).selected)
-        taken = tuple(offer for at, offer in enumerate(self._offers) if at in ticked)
+        taken = tuple(offer for at, offer in enumerate(self.offers) if at in ticked)
         name = self.query_one(Input).value.strip()
         wrong = self._check(name, taken)
         if wrong:

@@ -76,7 +76,7 @@ class TomlText(TextArea):
         before, after = self.document.lines, text.splitlines() + ([""] if text.endswith("\n") or not text else [])
         if list(before) == after:
             return
-        top, below = _same(before, after)
+        top, below = same_ends(before, after)
         old, new = len(before) - below, len(after) - below
         # Whole lines, with the line end before or after them: one of the two is there unless all lines differ.
         if below:
@@ -135,7 +135,7 @@ def _theme(palette: Palette, name: str) -> TextAreaTheme:
     )
 
 
-def _same(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+def same_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
     """How many lines are the same at the top, and how many of the others at the bottom."""
     most = min(len(before), len(after))
     top = next((i for i in range(most) if before[i] != after[i]), most)

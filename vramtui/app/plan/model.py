@@ -120,6 +120,16 @@ class PlanModel:
             return self._cursor or (0, 0)
         return self.sheet.start
 
+    @property
+    def maps_held(self) -> int:
+        """How many maps are held, shown now or before."""
+        return len(self._sheets)
+
+    @property
+    def advices_held(self) -> int:
+        """As `maps_held`, of advices."""
+        return len(self._advice)
+
     def ask_cards(self, desk: DashboardState, cards: Sequence[Device]) -> list[tuple[str, CardAnswers]]:
         """The cell's variant, and what it is set beside, on each of `cards`, as far as it is known; the rest is worked
         at until `forget_cards`.
@@ -133,6 +143,11 @@ class PlanModel:
         ]
         self._card_tables = [answers for _, answers in asked]
         return asked
+
+    @property
+    def is_asking_cards(self) -> bool:
+        """Whether somebody looks at them, so that they are worked at."""
+        return bool(self._card_tables)
 
     def forget_cards(self) -> None:
         """Nobody looks at the cards any more."""

@@ -66,6 +66,12 @@ class GridWorker:
                 self._thread = threading.Thread(target=self._run, name="plan", daemon=True)
                 self._thread.start()
 
+    def join(self, timeout: float) -> None:
+        """Wait until everything asked for is done, or for `timeout` seconds."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout)
+
     def stop(self) -> None:
         """Leave everything."""
         with self._lock:

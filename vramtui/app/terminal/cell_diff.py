@@ -29,21 +29,25 @@ BLOCKS = "".join(map(chr, range(0x2580, 0x25A0)))
 
 
 class Frame:
-    """The cells on the terminal. One per terminal, whatever screens are stacked on it."""
+    """The cells on the terminal. One per terminal, whatever screens are stacked on it.
+
+    Attributes:
+        size: columns and rows of the last update; (0, 0) where nothing is taken for granted.
+    """
 
     def __init__(self) -> None:
         self._lines: list[list[Cell]] = []
-        self._size = (0, 0)
+        self.size = (0, 0)
 
     def forget(self) -> None:
         """Take nothing for granted: the next update is sent whole."""
         self._lines = []
-        self._size = (0, 0)
+        self.size = (0, 0)
 
     def update(self, update: CompositorUpdate, size: tuple[int, int], console: Console) -> CompositorUpdate | None:
         """What has to be sent so that a terminal of `size` (columns, rows) shows `update`; None when nothing has."""
-        if size != self._size:
-            self._size = size
+        if size != self.size:
+            self.size = size
             self._lines = [[NOTHING] * size[0] for _ in range(size[1])]
         if isinstance(update, LayoutUpdate):
             pieces = _layout_pieces(update)

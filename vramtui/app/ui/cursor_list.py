@@ -136,6 +136,11 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         if self.virtual_size != (self.size.width, height):
             self.virtual_size = Size(self.size.width, height)
 
+    @property
+    def lines_drawn(self) -> int:
+        """How many lines are drawn: no more than are visible."""
+        return len(self._drawn)
+
     def redraw(self) -> None:
         """Draw the lines that are not as they were."""
         former, self._drawn = self._drawn, {}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from vramtui.app.timeline.tracer import FinishedTrace
     from vramtui.estimators.lab.catalogue import Experiment
     from vramtui.estimators.lab.runner import Outcome
-    from vramtui.estimators.traced.process.results import Progress
+    from vramtui.estimators.traced.process.results import Progress, TraceResult
 
 KEPT = 200
 
@@ -78,7 +78,7 @@ class ChildTracer:
             result = run(msgspec.structs.replace(request, steps=STEPS), progress=progress, cancel=cancel)
         except TraceCancelled:
             return None
-        self._keep(self._path(workload, device), msgspec.json.encode(result))
+        self.store(workload, device, result)
         return FinishedTrace(estimate_of(result, workload), result)
 
     def _path(self, workload: Workload, device: Device) -> Path | None:
@@ -91,14 +91,17 @@ class ChildTracer:
         told = msgspec.json.encode((workload, device.name, device.capability, versions), order="deterministic")
         return self._folder / f"{hashlib.sha256(told).hexdigest()[:32]}.json"
 
-    def _keep(self, path: Path | None, answer: bytes) -> None:
-        """Write whole or not at all; a full disk loses only the keeping. The oldest make room."""
+    def store(self, workload: Workload, device: Device, result: "TraceResult") -> None:
+        """Write a trace for `cached`, whole or not at all; a full disk loses only that, and the oldest make room.
+        None of code in files is stored, for files change.
+        """
+        path = self._path(workload, device)
         if path is None:
             return
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             draft = path.with_suffix(f".{os.getpid()}")
-            draft.write_bytes(answer)
+            draft.write_bytes(msgspec.json.encode(result))
             draft.replace(path)
             kept = sorted(self._folder.glob("*.json"), key=lambda found: found.stat().st_mtime)
             for old in kept[:-KEPT]:

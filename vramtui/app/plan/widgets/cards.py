@@ -60,7 +60,7 @@ class CardChooser(Chooser):
 
     def on_mount(self) -> None:
         """Fill in answers as they come."""
-        self.set_interval(REFRESH, self._fill_in)
+        self.set_interval(REFRESH, self.fill_in)
 
     def fill(self, wanted: str) -> None:
         """List what holds every word, under the groups' names until one is typed."""
@@ -76,7 +76,13 @@ class CardChooser(Chooser):
                 options.append(Option(self._line(row, self._columns[row.key]), row.key))
         self.list_options(options, "nothing matches", None if wanted.strip() else self._present)
 
-    def _fill_in(self) -> None:
+    @property
+    def is_whole(self) -> bool:
+        """Whether every job has its answer on every card."""
+        return all(answers.is_whole for _, answers in self._tables)
+
+    def fill_in(self) -> None:
+        """Show the answers that have come since."""
         shown = self.query_one(OptionList)
         for row in self._rows:
             now = self._answers(row)
