@@ -173,6 +173,13 @@ CHOICE_HELPS: Mapping[str, Mapping[str, str]] = {
         "silu": "SiLU (Swish), as in Llama",
     },
     "block": {"basic": "two 3x3 convolutions", "bottleneck": "1x1, 3x3 and 1x1 with four times the channels"},
+    "cell": {
+        "lstm": "four gates, and a cell beside the state",
+        "gru": "three gates",
+        "rnn_tanh": "one product and tanh",
+        "rnn_relu": "one product and ReLU",
+    },
+    "output": {"sequence": "the states of all steps go on", "last": "the last step's state alone goes on"},
     "head": {"mlm": "predicts words, as BERT", "classes": "num_labels outputs", "none": "ends with the last block"},
     "place": {"layers": "in the layers", "outside": "beside the layers", "tower": "in a tower for images or sound"},
     "formula": {"documented": "what DeepSpeed's pages print", "current": "what its code says since"},
