@@ -17,6 +17,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -36,6 +37,8 @@ KINDS = {
 # buffers in the code.
 ROUTER_BUFFERS = ("correction_bias", "expert_bias", "layer_scalar")
 TOKENS, WINDOW, SECONDS = 80, 32, 90
+# Where models of several parts have the one that reads words.
+WORDS = ("language_model", "text_decoder", "decoder", "text_model")
 
 
 def architectures(kind: str) -> Iterator[tuple[str, str]]:
@@ -93,8 +96,8 @@ def cache_of(built: Any, config: Any) -> dict[str, Any]:  # noqa: ANN401 - as in
             model = built(config).eval()
         torch.set_default_dtype(torch.float32)
         model.set_experts_implementation("batched_mm")
-        with torch.no_grad():
-            answer = model(input_ids=torch.zeros(1, TOKENS, dtype=torch.long, device="meta"), use_cache=True)
+        with torch.no_grad(), _read_as_zero():
+            answer = _answer(model)
     except Exception as error:  # noqa: BLE001 - whatever a model refuses on the meta device
         return {"cache_error": f"{type(error).__name__}: {error}".partition("\n")[0][:120]}
     finally:
@@ -102,6 +105,35 @@ def cache_of(built: Any, config: Any) -> dict[str, Any]:  # noqa: ANN401 - as in
     kept = getattr(answer, "past_key_values", None) or getattr(answer, "cache_params", None)
     sizes = {id(tensor): tensor.numel() * tensor.element_size() for tensor in _tensors(kept, set()) if tensor.dim()}
     return {"cache_bytes": sum(sizes.values())} if sizes else {}
+
+
+def _answer(model: Any) -> Any:  # noqa: ANN401 - a module and its output
+    """What it answers to TOKENS words; where the whole of it wants an image as well, its part that reads words."""
+    given = {"input_ids": torch.zeros(1, TOKENS, dtype=torch.long, device="meta"), "use_cache": True}
+    try:
+        return model(**given)
+    except (TypeError, ValueError) as error:
+        inner = getattr(model, "model", None)
+        parts = [getattr(base, name, None) for name in WORDS for base in (model, inner)]
+        words = next((part for part in parts if isinstance(part, torch.nn.Module)), None)
+        if words is None:
+            raise
+        try:
+            return words(**given)
+        except (TypeError, ValueError):
+            raise error from None
+
+
+@contextmanager
+def _read_as_zero() -> Iterator[None]:
+    """Values that a model reads back from the meta device, which has none, are zeros and False."""
+    read, truth = torch.Tensor.item, torch.Tensor.__bool__
+    torch.Tensor.item = lambda self: 0 if self.is_meta else read(self)  # type: ignore[method-assign]
+    torch.Tensor.__bool__ = lambda self: not self.is_meta and truth(self)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        torch.Tensor.item, torch.Tensor.__bool__ = read, truth  # type: ignore[method-assign]
 
 
 def _tensors(value: Any, seen: set[int]) -> Iterator[Any]:  # noqa: ANN401 - whatever a cache holds
