@@ -127,13 +127,14 @@ def _answer(model: Any) -> Any:  # noqa: ANN401 - a module and its output
 @contextmanager
 def _read_as_zero() -> Iterator[None]:
     """Values that a model reads back from the meta device, which has none, are zeros and False."""
-    read, truth = torch.Tensor.item, torch.Tensor.__bool__
-    torch.Tensor.item = lambda self: 0 if self.is_meta else read(self)  # type: ignore[method-assign]
-    torch.Tensor.__bool__ = lambda self: not self.is_meta and truth(self)  # type: ignore[method-assign]
+    tensor: Any = torch.Tensor
+    read, truth = tensor.item, tensor.__bool__
+    tensor.item = lambda self: 0 if self.is_meta else read(self)
+    tensor.__bool__ = lambda self: not self.is_meta and truth(self)
     try:
         yield
     finally:
-        torch.Tensor.item, torch.Tensor.__bool__ = read, truth  # type: ignore[method-assign]
+        tensor.item, tensor.__bool__ = read, truth
 
 
 def _tensors(value: Any, seen: set[int]) -> Iterator[Any]:  # noqa: ANN401 - whatever a cache holds

@@ -107,8 +107,15 @@ def _estimate_model(model: Model, run: Run, device: Device, parallel: Parallel |
     return estimate_forward(program_of(model, run, device), run, device)
 
 
+def _has_experts(model: TransformerModel) -> bool:
+    """Whether its layers have experts that MXFP4 can be of."""
+    return bool(model.num_experts) or any("experts_" in group.name for group in model.tensors)
+
+
 def _refuse_unknown(model: Model, run: Run) -> None:
     """Say what is not modelled rather than leave it out of the sum."""
+    if run.quantization == "mxfp4" and isinstance(model, TransformerModel) and not _has_experts(model):
+        raise UserError("run.quantization = 'mxfp4' is of experts alone, and this model has none")
     asked: dict[str, object] = {}
     if isinstance(run, TrainRun) and not isinstance(model, TransformerModel):
         asked |= {
