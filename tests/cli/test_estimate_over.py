@@ -41,6 +41,8 @@ def test_every_quantisation_is_a_row_and_each_is_what_set_gives() -> None:
     assert found["none"]["process"] == process("llama-3.1-8b-infer")
     assert found["nf4"]["process"] == process("llama-3.1-8b-infer", "--set", "run.quantization=nf4")
     assert found["q4_k_m"]["weights"] < found["q8_0"]["weights"] < found["none"]["weights"]
+    refused = found.pop("mxfp4")  # is of experts, which this model has none of
+    assert "this model has none" in refused["refused"]
     for row in found.values():
         assert row["weights"] + row["kv_cache"] + row["rest"] == row["process"]
 

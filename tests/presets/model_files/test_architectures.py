@@ -86,6 +86,7 @@ def test_no_refusal_names_another_architecture() -> None:
 # Caches that are off, each with why.
 CACHE_REST = {
     "cpmant": "its prompt's tokens are kept as well",
+    "florence2": "its decoder begins with a token of its own beside those of the prompt",
     "xlstm": "its states' type follows what torch makes by default",
 }
 
@@ -115,18 +116,19 @@ def cache_of(config: dict[str, Any]) -> int:
     return total
 
 
-@pytest.mark.parametrize(("kind", "least"), [("causal", 130), ("image-text", 52)])
+@pytest.mark.parametrize(("kind", "least"), [("causal", 153), ("image-text", 63)])
 def test_caches_of_known_families_are_those_of_transformers(kind: str, least: int) -> None:
     """The bytes that transformers' own cache holds after a forward pass of the default config on the meta device."""
-    unequal, equal = set(), 0
+    unequal, equal, recorded_types = set(), 0, set()
     for row in recorded(kind):
         if "cache_bytes" not in row or row["type"] in REASONS[kind]:
             continue
+        recorded_types.add(row["type"])
         if cache_of(row["config"]) == row["cache_bytes"]:
             equal += 1
         else:
             unequal.add(row["type"])
-    assert unequal == (set(CACHE_REST) if kind == "causal" else set())
+    assert unequal == set(CACHE_REST) & recorded_types
     assert equal >= least
 
 

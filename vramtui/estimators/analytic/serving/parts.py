@@ -16,6 +16,8 @@ from vramtui.estimators.torch_facts.allocator_sizes import SEGMENT_ROUNDING
 from vramtui.estimators.torch_facts.context import cuda_context_bytes, cuda_context_spread
 
 ALWAYS = "from start to end"
+# Of engines whose own layers no run was measured of.
+UNMEASURED = "activations are those of vLLM's layers of the same shapes; how far off they are here was never measured"
 
 
 class TooLarge(UserError):

@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.serving.parts import ServingPart, TooLarge, context_length, served
+from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLarge, context_length, served
 from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
@@ -204,7 +204,7 @@ class SglangServer:
         notes = [taken, rank.pool.room(self.length, f"at once, of at most {self.requests:,} requests")]
         if has_tower(rank.share.model) and self.run.mem_fraction_static is None:
             notes.append("with a tower for images SGLang takes less, by its size: 0.95 of it here, 0.76 at the least")
-        notes += rank.pool.notes
+        notes += [*rank.pool.notes, UNMEASURED]
         if self.parallel.ranks > 1:
             notes.append(f"bytes of one card of {self.parallel.ranks}; the tightest: {place_of(rank.share)}")
         return tuple(notes)

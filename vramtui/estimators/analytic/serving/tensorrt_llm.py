@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun
-from vramtui.estimators.analytic.serving.parts import ServingPart, TooLarge, context_length, served
+from vramtui.estimators.analytic.serving.parts import UNMEASURED, ServingPart, TooLarge, context_length, served
 from vramtui.estimators.analytic.serving.pool import TokenPool, pool_of, refuse_others
 from vramtui.estimators.analytic.serving.vllm_profiling import Profiled, ProfiledPass, profiled_batch
 from vramtui.estimators.analytic.serving.weights import ServedWeights, weight_pieces, weights_of
@@ -134,6 +134,7 @@ class TrtServer:
             rank.pool.room(self.length, "at once"),
             unknown,
             *rank.pool.notes,
+            UNMEASURED,
         ]
         if self.parallel.ranks > 1:
             notes.append(f"bytes of one card of {self.parallel.ranks}; the tightest: {place_of(rank.share)}")
