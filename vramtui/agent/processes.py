@@ -9,10 +9,10 @@ from typing import Any
 
 from . import ancestors, containers
 from .nvml import plain
-from .ranks import LONGEST, rank_of
+from .ranks import LONGEST, module_loading_of, rank_of
 
 LONGEST_COMMAND = 4096
-LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors")
+LASTING = ("name", "started_at", "user", "command", "rank", "container", "ancestors", "module_loading")
 HOST_NAMESPACE = "pid:[4026531836]"
 
 
@@ -80,9 +80,12 @@ class Processes:
             row["user"] = str(uid)
         words = [plain(word) for word in read_file(f"/proc/{pid}/cmdline").rstrip(b"\0").split(b"\0")]
         row["command"] = " ".join(words)[:LONGEST_COMMAND] or name
-        rank = rank_of(read_file(f"/proc/{pid}/environ", LONGEST), os.uname().nodename)
+        environment = read_file(f"/proc/{pid}/environ", LONGEST)
+        rank, loading = rank_of(environment, os.uname().nodename), module_loading_of(environment)
         if rank is not None:
             row["rank"] = rank
+        if loading is not None:
+            row["module_loading"] = loading
         container = containers.container_of(read_file(f"/proc/{pid}/cgroup", containers.LONGEST))
         if container is not None:
             row["container"] = container

@@ -58,7 +58,12 @@ class DerivedPresets:
                 keys = {ProcessKey(host, gpu.uuid, job[0], job[1]): job for job in jobs if job[2]}
                 wanted = {key: job for key, job in keys.items() if key not in settled}
                 unknown = sum(not self._is_known(job) for job in wanted.values())
-                answers = {key: preset for key, job in wanted.items() if (preset := self._known.get(job)) is not None}
+                loading = {process.pid: process.module_loading for process in gpu.processes}
+                answers = {
+                    key: preset.as_loaded(loading[key.pid])
+                    for key, job in wanted.items()
+                    if (preset := self._known.get(job)) is not None
+                }
                 seen = (jobs, answers)
                 if not unknown:
                     self._seen[host, gpu.uuid] = seen

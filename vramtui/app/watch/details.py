@@ -125,6 +125,8 @@ def process_facts(row: ProcessRow, process: Process, taken_at: float) -> Facts:
     above = process.ancestors
     if above is not None and above.pids:
         facts.append(("started by", f"pid {above.pids[-1]}: {above.command}"))
+    if process.module_loading == "eager":
+        facts.append(("kernels", "all loaded at the start (CUDA_MODULE_LOADING=EAGER)"))
     if process.sm_percent is not None:
         facts.append(("GPU", f"{process.sm_percent} % of the time"))
     facts.append(("CPU", _value(process, "cpu_percent", "{:.1f} % of a core")))

@@ -8,13 +8,14 @@ import msgspec
 from vramtui.core.observation.linear_regex import searcher
 from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.observation.regex_prefilter import required_words
+from vramtui.core.schema.common_types import ModuleLoading
 from vramtui.core.schema.preset import Match, PresetFile
 
 SEARCHED = 4096
 _Rules = tuple[tuple[int, tuple[str, ...], str], ...]
 _Texts = tuple[tuple[str, str | None], ...]
-_Facts = tuple[int, float | None, str | None, str | None, str | None]
-_facts: Callable[[Process], _Facts] = attrgetter("pid", "started_at", "command", "name", "user")
+_Facts = tuple[int, float | None, str | None, str | None, str | None, ModuleLoading | None]
+_facts: Callable[[Process], _Facts] = attrgetter("pid", "started_at", "command", "name", "user", "module_loading")
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -65,7 +66,7 @@ class Matcher:
         ordered = sorted(candidates, key=lambda one: (one.bundled, one.key))
         self._get = get
         self._rules = [(one.key, _rules(one.match)) for one in ordered]
-        self._answers: dict[tuple[str | None, str | None, str | None, str], PresetFile | None] = {}
+        self._answers: dict[tuple[str | None, ...], PresetFile | None] = {}
         self._seen: dict[tuple[str, str], tuple[list[_Facts], dict[ProcessKey, PresetFile]]] = {}
 
     def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> dict[ProcessKey, PresetFile]:
@@ -97,13 +98,14 @@ class Matcher:
 
     def _search(self, gpu: Gpu, process: Process) -> PresetFile | None:
         """The first preset whose own rules hold. Jobs are started in hundreds: each distinct text is searched once."""
-        text = (process.command, process.name, process.user, gpu.name)
+        text = (process.command, process.name, process.user, gpu.name, process.module_loading)
         if text not in self._answers:
             if len(self._answers) > 1 << 16:
                 self._answers.clear()
             texts = _texts(gpu, process)
             answer = next((found for found in self._found(texts) if found is not None), None)
-            self._answers[text] = answer and self._adapt(answer, (process.command or "")[:SEARCHED])
+            answer = answer and self._adapt(answer, (process.command or "")[:SEARCHED])
+            self._answers[text] = answer and answer.as_loaded(process.module_loading)
         return self._answers[text]
 
     def _found(self, texts: _Texts) -> Iterable[PresetFile | None]:

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 
 import msgspec
 
+from vramtui.core.schema.common_types import ModuleLoading
+
 SCHEMA = 1
 
 
@@ -81,7 +83,8 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     `rank` where its environment may be read and says that it is one of several. `sm_percent` is the share of time in
     which it had kernels on the GPU, by the driver's last samples; `container` is what it runs in, a container or a
     Slurm job: `docker 3f2a9c0d1e2f`, `slurm 4711`. `ancestors` are those that it had when it was first seen; None where
-    they are not known.
+    they are not known. `module_loading` is what its environment has CUDA do with kernels, where that may be read and
+    says so: load them when first used, or all at the start.
     """
 
     pid: Count
@@ -99,6 +102,7 @@ class Process(Reading, frozen=True, kw_only=True, gc=False):  # thousands a seco
     sm_percent: Count | None = None
     container: str | None = None
     ancestors: Ancestors | None = None
+    module_loading: ModuleLoading | None = None
 
     @property
     def command_or_name(self) -> str | None:

@@ -13,3 +13,4 @@ Activation = Literal["gelu", "gelu_new", "gelu_pytorch_tanh", "quick_gelu", "rel
 Norm = Literal["layernorm", "rmsnorm", "gemma_rmsnorm"]
 Position = Literal["learned", "rope", "none"]
 Implementation = Literal["huggingface", "plain"]
+ModuleLoading = Literal["lazy", "eager"]

@@ -3,14 +3,15 @@
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, structs
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.schema.common_types import ModuleLoading
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
-from vramtui.core.schema.workload import Run, ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
 
 DERIVED = "derived:"  # what the key of a preset begins with that was made from a running process
 Peak = Annotated[int, Meta(extra={"unit": "bytes"})]
@@ -90,6 +91,15 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     said: tuple[tuple[str, str], ...] = ()
     assumed: bool = False
     derived: str = ""
+
+    def as_loaded(self, loading: ModuleLoading | None) -> "PresetFile":
+        """The same for a process whose environment says when CUDA loads kernels; as it is where it says nothing new."""
+        run = self.preset.run
+        if loading is None or not isinstance(run, (TrainRun, InferRun)) or run.module_loading == loading:
+            return self
+        preset = structs.replace(self.preset, run=structs.replace(run, module_loading=loading))
+        said = (*self.said, ("run.module_loading", f"CUDA_MODULE_LOADING={loading.upper()}"))
+        return structs.replace(self, preset=preset, said=said)
 
     @property
     def title(self) -> str:

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.common_types import Tokens
+from vramtui.core.schema.common_types import ModuleLoading, Tokens
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
@@ -95,6 +95,8 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         lora: adapters.
         offload: of a pipeline, whether its text encoders and VAE stay on the card while the denoiser is trained, as
             when absent; with `model` they are off it, or their answers were worked out before.
+        module_loading: kernels come to the card when first used, or all at the start: CUDA_MODULE_LOADING=EAGER, CUDA
+            before 11.7, PyTorch before 1.13.
     """
 
     batch_size: Positive = 1
@@ -113,6 +115,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     quantization: Quantization | None = None
     lora: Lora | None = None
     offload: Offload | None = None
+    module_loading: ModuleLoading = "lazy"
 
     @property
     def stepping(self) -> OptimizerImplementation:
@@ -140,6 +143,8 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             (`enable_model_cpu_offload`), or one layer at a time (`enable_sequential_cpu_offload`).
         vae_tiling: images are decoded in tiles.
         vae_slicing: images of a batch are decoded one after another.
+        module_loading: kernels come to the card when first used, or all at the start: CUDA_MODULE_LOADING=EAGER, CUDA
+            before 11.7, PyTorch before 1.13.
     """
 
     batch_size: Positive = 1
@@ -155,6 +160,7 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     offload: Offload | None = None
     vae_tiling: bool | None = None
     vae_slicing: bool | None = None
+    module_loading: ModuleLoading = "lazy"
 
 
 class ServeRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="serve"):

@@ -19,6 +19,7 @@ from vramtui.estimators.analytic.generation.decoder import estimate_inference
 from vramtui.estimators.analytic.generation.encoder_decoder import estimate_generation
 from vramtui.estimators.analytic.generation.parts import estimate_forward
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of
+from vramtui.estimators.analytic.module_loading import with_module_loading
 from vramtui.estimators.analytic.parallel.estimate import estimate_sharded
 from vramtui.estimators.analytic.pipelines.estimate import estimate_pipeline, estimate_pipeline_training
 from vramtui.estimators.analytic.serving.engine import estimate_serving
@@ -43,6 +44,7 @@ class Analytic:
         """
         workload = with_own_names(workload)
         found = _estimate(workload, device)
+        found = with_module_loading(found, workload.run, device)
         found = _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
         return with_stated_error(found, workload, device)
 

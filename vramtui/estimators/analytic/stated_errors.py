@@ -13,6 +13,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import ConvNetModel, EncoderDecoderModel, TransformerModel, UNetModel
 from vramtui.core.schema.encoder_models import EncoderModel
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic.module_loading import loading_of
 from vramtui.estimators.torch_facts.context import cuda_context_spread
 
 Kind = Literal[
@@ -100,7 +101,7 @@ def with_stated_error(estimate: Estimate, workload: Workload, device: Device) ->
         return estimate
     share, simulated = found
     spread = simulated or share if estimate.method == "simulated" else share
-    context = cuda_context_spread(device.capability)
+    context = cuda_context_spread(device.capability, loading_of(workload.run))
     return msgspec.structs.replace(
         estimate,
         error=(spread.above * estimate.reserved + context) / estimate.process,

@@ -1,6 +1,9 @@
 """What a process holds on a card before and beside PyTorch's allocator: the CUDA context and loaded kernels."""
 
+import msgspec
+
 from vramtui.core.base.units import MIB
+from vramtui.core.schema.common_types import ModuleLoading
 
 # NVML's figure for the process less torch's reserved, after the first kernels, with lazy loading (the default since
 # CUDA 11.7). Read from public runs: A100 0.47 GiB (torch 2.1), H100 0.51 GiB before and 0.75 after a forward pass
@@ -17,15 +20,55 @@ _MIB_BY_CAPABILITY: tuple[tuple[tuple[int, int], int, int], ...] = (
     ((12, 0), 610, 150),
 )
 
+LAZY_SOURCE = "NVML's process memory less torch's reserved, public measurements"
+# With every kernel of every library loaded at the start: CUDA_MODULE_LOADING=EAGER, CUDA before 11.7, and PyTorch
+# before 1.13, which sets LAZY itself since (torch/cuda/__init__.py, pull request 86509). How much that is depends on
+# the libraries' versions as well as on the card, so that each row reaches over those that were seen.
+_EAGER_BY_CAPABILITY: dict[tuple[int, int], tuple[int, int, str]] = {
+    (7, 0): (1180, 180, "Titan V with torch 1.3, V100 with torch of 2021 (pytorch#28394, transformers' documentation)"),
+    (7, 5): (880, 220, "one reading: RTX 2080 Ti with torch 1.6 (pytorch#49877)"),
+    (8, 0): (
+        1370,
+        460,
+        "torch 2.1, 1.13, 1.10: 0.92, 0.90, 1.78 GiB (stas00/ml-engineering); GPUMemNet's MLPs: 1,430 MiB, any net",
+    ),
+    (8, 6): (1485, 370, "one reading: RTX 3090 with torch 1.7.1 (pytorch#49877)"),
+}
+# What eager loading takes beside lazy loading where both were measured: 2.3 times for an otherwise empty process
+# (pytorch#86509: 666,632,192 B and 287,047,680 B), 1.9 to 3.8 times on the A100.
+_EAGER_TIMES = (1.9, 3.8)
+_EAGER_ELSEWHERE = "not measured on such a card; 1.9 to 3.8 times what lazy loading takes there, as on the A100"
+
+
+class CudaContext(msgspec.Struct, frozen=True):
+    """The context of a process on a card: its usual bytes, by how many it differs, and where that was seen."""
+
+    bytes: int
+    spread: int
+    source: str
+
+
+def cuda_context(capability: tuple[int, int], loading: ModuleLoading = "lazy") -> CudaContext:
+    """The context on a card of this compute capability, with kernels loaded when first used, or all at the start."""
+    usual, spread = _entry(capability)[1:]
+    if loading == "lazy":
+        return CudaContext(usual * MIB, spread * MIB, LAZY_SOURCE)
+    measured = _EAGER_BY_CAPABILITY.get(capability)
+    if measured is not None:
+        usual, spread, source = measured
+        return CudaContext(usual * MIB, spread * MIB, source)
+    least, most = (int(usual * times) for times in _EAGER_TIMES)
+    return CudaContext((least + most) // 2 * MIB, (most - least + 1) // 2 * MIB, _EAGER_ELSEWHERE)
+
 
 def cuda_context_bytes(capability: tuple[int, int]) -> int:
     """The usual size of the context on a card of this compute capability, in bytes."""
-    return _entry(capability)[1] * MIB
+    return cuda_context(capability).bytes
 
 
-def cuda_context_spread(capability: tuple[int, int]) -> int:
+def cuda_context_spread(capability: tuple[int, int], loading: ModuleLoading = "lazy") -> int:
     """By how much, up or down, the context was seen to differ from that, in bytes."""
-    return _entry(capability)[2] * MIB
+    return cuda_context(capability, loading).spread
 
 
 def _entry(capability: tuple[int, int]) -> tuple[tuple[int, int], int, int]:

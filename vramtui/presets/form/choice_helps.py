@@ -87,6 +87,10 @@ CHOICE_HELPS: Mapping[str, Mapping[str, str]] = {
         "efficient": "memory-efficient kernel of xformers: no scores; also fp32 and older cards",
         "cudnn": "cuDNN's fused kernel: no scores",
     },
+    "module_loading": {
+        "lazy": "when first used: the default since CUDA 11.7 and PyTorch 1.13",
+        "eager": "all at the start (CUDA_MODULE_LOADING=EAGER, older CUDA): a context two to four times as large",
+    },
     "checkpointing": _RECOMPUTED,
     "recompute": _RECOMPUTED,
     "cross_entropy": {

@@ -13,10 +13,11 @@ import psutil
 
 from vramtui.agent import containers
 from vramtui.agent.ancestors import ancestors_of
-from vramtui.agent.ranks import LONGEST, rank_of
+from vramtui.agent.ranks import LONGEST, module_loading_of, rank_of
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Ancestors, JobRank, Process, ProcessState, ProcessType
 from vramtui.core.runs.run_identity import CLOCKS_APART
+from vramtui.core.schema.common_types import ModuleLoading
 from vramtui.sources.host import pid_namespace
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ class ProcessFacts(msgspec.Struct, frozen=True, kw_only=True):
     rank: JobRank | None = None
     container: str | None = None
     ancestors: Ancestors | None = None
+    module_loading: ModuleLoading | None = None
     state: ProcessState = "unknown"
     absent: dict[str, Absence] = {}
 
@@ -155,6 +157,7 @@ class ProcessReader:
             rank=facts.rank,
             container=facts.container,
             ancestors=facts.ancestors,
+            module_loading=facts.module_loading,
             state=facts.state,
             absent=facts.absent if absent is None else {**facts.absent, "used_memory": absent},
         )
@@ -212,14 +215,16 @@ class ProcessReader:
             return facts  # it ended between the two looks; the next one says so
         if command is None:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
+        environment = _environment(pid)
         # a zombie has no command line any more, and a thread of the kernel's never had one
         return msgspec.structs.replace(
             facts,
             user=user,
             command=printable(command) or facts.name,
-            rank=_rank(pid),
+            rank=_rank(environment),
             container=_container(pid),
             ancestors=_ancestors(pid),
+            module_loading=_module_loading(environment),
             absent={},
         )
 
@@ -241,14 +246,25 @@ class ProcessReader:
             made.pop(pid, None)
 
 
-def _rank(pid: int) -> JobRank | None:
-    """Its place in a job of several; None where it has none, or its environment may not be read."""
+def _environment(pid: int) -> bytes:
+    """What it was started with; nothing where that may not be read."""
     try:
         with Path(f"/proc/{pid}/environ").open("rb") as file:
-            found = rank_of(file.read(LONGEST), platform.node())
+            return file.read(LONGEST)
     except OSError:
-        return None
+        return b""
+
+
+def _rank(environment: bytes) -> JobRank | None:
+    """Its place in a job of several; None where it has none."""
+    found = rank_of(environment, platform.node())
     return None if found is None else JobRank(**found)
+
+
+def _module_loading(environment: bytes) -> ModuleLoading | None:
+    """When CUDA loads its kernels, where its environment says so."""
+    found = module_loading_of(environment)
+    return None if found is None else "eager" if found == "eager" else "lazy"
 
 
 def _container(pid: int) -> str | None:

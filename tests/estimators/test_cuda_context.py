@@ -1,0 +1,114 @@
+"""The CUDA context, with kernels loaded when first used and all at the start, beside public measurements."""
+
+from subprocess import Popen
+
+import msgspec
+import pytest
+
+from tests.core.test_matching import key, preset, process, sample
+from vramtui.agent.processes import Processes
+from vramtui.agent.ranks import module_loading_of
+from vramtui.core.base.units import MIB
+from vramtui.core.estimate.devices import CARDS, card
+from vramtui.core.observation.matching import Matcher
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic.simulated import SIMULATED
+from vramtui.estimators.torch_facts.context import cuda_context
+from vramtui.sources.host.processes import ProcessReader
+
+# GPUMemNet's MLPs on A100s of 40 GB (itu-rad/GPUMemNet, Datasets/MLP/mlp_data_step1.csv): inputs, batch, nvidia-smi's
+# MiB, and the width of each linear layer; ReLU stands between them. Adam, fp32.
+MLPS = (
+    (6, 1018, 1443, (3, 1, 1, 1, 1, 1, 1, 1, 1)),
+    (645, 499, 1481, (559, 473, 387, 301, 215, 129, 127)),
+    (1520, 651, 1515, (760, 380, 353, 353, 353, 353, 353, 353, 353, 353)),
+    (3227, 329, 1599, (1613, 806, 403, 302, 302)),
+    (3868, 645, 2113, (3868, 3868, 549)),
+    (3840, 775, 4599, (*[3840] * 10, 725)),
+)
+MODEL = TransformerModel(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000)
+
+
+@pytest.mark.parametrize(("inputs", "batch", "seen", "widths"), MLPS)
+def test_published_mlps_are_in_the_range_of_eager_loading(
+    inputs: int, batch: int, seen: int, widths: tuple[int, ...]
+) -> None:
+    layers: list[dict[str, object]] = []
+    for width in widths:
+        layers += [{"type": "linear", "out_features": width}, {"type": "activation", "act": "relu"}]
+    model = {"kind": "sequential", "input_shape": [inputs], "layers": layers[:-1]}
+    run = {"kind": "train", "batch_size": batch, "precision": "fp32", "optimizer": "adam"}
+    device = card("A100-40GB")
+    eager, lazy = (
+        SIMULATED.estimate(msgspec.convert({"model": model, "run": {**run, **more}}, Workload), device)
+        for more in ({"module_loading": "eager"}, {})
+    )
+    context = cuda_context(device.capability, "eager")
+    assert eager.reserved == lazy.reserved
+    assert abs(seen * MIB - eager.process) < context.spread
+    assert abs(seen * MIB - eager.process) < 0.1 * eager.process
+    assert seen * MIB - lazy.process > 800 * MIB
+
+
+@pytest.mark.parametrize(
+    ("capability", "gib"),
+    [((8, 0), 0.90), ((8, 0), 0.92), ((8, 0), 1.78), ((7, 0), 0.98), ((7, 0), 1.31), ((7, 5), 0.86), ((8, 6), 1.45)],
+)
+def test_readings_of_eager_loading_are_inside(capability: tuple[int, int], gib: float) -> None:
+    context = cuda_context(capability, "eager")
+    assert abs(gib * 2**30 - context.bytes) <= context.spread
+
+
+def test_eager_is_never_less_and_says_where_nothing_was_measured() -> None:
+    for device in CARDS.values():
+        lazy, eager = cuda_context(device.capability), cuda_context(device.capability, "eager")
+        assert eager.bytes - eager.spread >= lazy.bytes
+        measured = device.capability in {(7, 0), (7, 5), (8, 0), (8, 6)}
+        assert ("not measured" in eager.source) != measured
+    # One process measured both ways (pytorch#86509).
+    assert 1.9 < 666_632_192 / 287_047_680 < 3.8
+
+
+@pytest.mark.parametrize("run", [TrainRun(sequence_length=64), InferRun(sequence_length=64)])
+def test_an_estimate_counts_the_context_that_the_job_has(run: TrainRun | InferRun) -> None:
+    device = card("H200")
+    lazy = ANALYTIC.estimate(Workload(model=MODEL, run=run), device)
+    eager = ANALYTIC.estimate(Workload(model=MODEL, run=msgspec.structs.replace(run, module_loading="eager")), device)
+    context = cuda_context(device.capability, "eager")
+    assert eager.ledger.context == context.bytes
+    assert eager.process - lazy.process == context.bytes - cuda_context(device.capability).bytes
+    assert (eager.allocated, eager.reserved) == (lazy.allocated, lazy.reserved)
+    part = next(part for part in eager.parts if part.line == "context")
+    assert "run.module_loading = eager" in part.formula
+    assert part.source == context.source
+    assert (eager.error or 0) * eager.process >= context.spread
+
+
+def test_a_matched_process_is_taken_as_its_environment_says() -> None:
+    matcher = Matcher([preset("a", command="train")])
+    eager = msgspec.structs.replace(process(1, "train"), module_loading="eager")
+    found = matcher.match(sample(eager, process(2, "train")), {})
+    taken, other = found[key(1)], found[key(2)]
+    assert isinstance(taken.preset.run, TrainRun)
+    assert taken.preset.run.module_loading == "eager"
+    assert taken.said == (("run.module_loading", "CUDA_MODULE_LOADING=EAGER"),)
+    assert other.said == ()
+    assert other.as_loaded("lazy") is other
+    server = msgspec.structs.replace(other, preset=msgspec.structs.replace(other.preset, run=ServeRun()))
+    assert server.as_loaded("eager") is server
+
+
+def test_the_environment_is_read_here_and_by_the_agent() -> None:
+    with Popen(["sleep", "30"], env={"CUDA_MODULE_LOADING": "EAGER", "PATH": "/usr/bin:/bin"}) as job:
+        try:
+            reader, agent = ProcessReader(), Processes()
+            reader.update({job.pid})
+            assert reader.row(job.pid, "G", "C", 1, None).module_loading == "eager"
+            agent.private = False  # no device is open in it
+            assert agent.row(job.pid)["module_loading"] == "eager"
+        finally:
+            job.kill()
+    assert module_loading_of(b"A=1\0CUDA_MODULE_LOADING=lazy\0") == "lazy"
+    assert module_loading_of(b"CUDA_MODULE_LOADING=DEFAULT\0") is None
