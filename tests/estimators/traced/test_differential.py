@@ -25,7 +25,7 @@ def test_traced_allocated_is_equal_to_the_byte() -> None:
     """A sample of them in forks of one process, which loads torch once."""
     sound = [case for case in CASES if not case["off"]]
     assert len(CASES) >= 300
-    assert len(sound) >= 0.9 * len(CASES)
+    assert len(sound) >= 0.97 * len(CASES)
     sample = sound[:: len(sound) // SAMPLE]
     found = traced([(case["device"], case["script"]) for case in sample])
     wrong = [

@@ -1,9 +1,10 @@
-"""Operators that are one kernel on CUDA but would fall apart into several on a device torch does not know."""
+"""Operators that CUDA makes of other kernels than a device that torch does not know would."""
 
 from typing import Any
 
 import torch
 
+_OPS: Any = torch.ops.aten
 _WHOLE_ON_CUDA = ("silu_backward", "mish_backward", "native_channel_shuffle", "_fused_rms_norm")
 
 
@@ -15,7 +16,26 @@ def install() -> "torch.library.Library":
     library = torch.library.Library("aten", "IMPL")
     for name in _WHOLE_ON_CUDA:
         library.impl(name, _never, "PrivateUse1")
+    for key in ("PrivateUse1", "AutogradPrivateUse1"):
+        library.impl("softmax.int", _softmax, key)
+        library.impl("log_softmax.int", _log_softmax, key)
     return library
+
+
+def _softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+    """The kernel reads half precision and writes fp32 where that is asked for (ATen/native/SoftMax.cpp, softmax)."""
+    return _OPS._softmax(*_read_as(tensor, dim, dtype))
+
+
+def _log_softmax(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> Any:
+    """As softmax (ATen/native/SoftMax.cpp, log_softmax)."""
+    return _OPS._log_softmax(*_read_as(tensor, dim, dtype))
+
+
+def _read_as(tensor: torch.Tensor, dim: int, dtype: torch.dtype | None) -> tuple[torch.Tensor, int, bool]:
+    if tensor.dtype is torch.float16 and dtype is torch.float32:
+        return tensor, dim, True
+    return (tensor if dtype is None else tensor.to(dtype)), dim, False
 
 
 def _never(*_args: Any, **_kwargs: Any) -> Any:

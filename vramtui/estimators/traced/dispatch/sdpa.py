@@ -88,9 +88,8 @@ def _additive(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | N
     """A boolean mask as one of zeros and minus infinity, as `convert_boolean_attn_mask` makes it."""
     if mask is None or mask.dtype is not torch.bool:
         return mask
-    bias = torch.zeros_like(mask, dtype=dtype)
-    bias.masked_fill_(mask.logical_not(), -math.inf)
-    return bias
+    taken, left_out = (torch.full((), value, dtype=dtype, device=mask.device) for value in (0.0, -math.inf))
+    return torch.where(mask, taken, left_out)
 
 
 def _additive_for_cudnn(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
@@ -107,19 +106,23 @@ def _run_math(call: SdpaCall, mask: torch.Tensor | None) -> Any:
         query, key, value = query.float(), key.float(), value.float()
     scale = call.scale if call.scale is not None else 1 / math.sqrt(query.shape[-1])
     root = math.sqrt(abs(scale))
-    query = query * (root if scale >= 0 else -root)
+    scaled = query * (root if scale >= 0 else -root)  # beside the query, which C++ holds to the end
     if call.causal:
-        ones = torch.ones(query.shape[-2], key.shape[-2], dtype=torch.bool, device=query.device)
-        mask = _additive(ones.tril(), query.dtype)
+        sizes = query.shape[-2], key.shape[-2]
+        mask = _additive(torch.ones(sizes, dtype=torch.bool, device=query.device).tril(), scaled.dtype)
     if call.grouped and key.shape[-3] != query.shape[-3]:
         key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
-    scores = torch.matmul(query, key.transpose(-2, -1) * root)
+    weights = torch.matmul(scaled, key.transpose(-2, -1) * root)  # the scores first, gone when the weights are there
     if mask is not None:
-        scores.add_(mask)
-    weights = _OPS._safe_softmax.default(scores, -1)
+        weights.add_(mask)
+    weights = _OPS._safe_softmax.default(weights, -1)
     if call.dropout:
         weights = torch.dropout(weights, call.dropout, train=True)
-    return torch.matmul(weights, value).to(call.query.dtype)
+    # The weights are a second result (`_scaled_dot_product_attention_math`), which C++ makes before the first.
+    second = weights.to(call.query.dtype)
+    out = torch.matmul(weights, value).to(call.query.dtype)
+    del second
+    return out
 
 
 def _run_cudnn(call: SdpaCall, mask: torch.Tensor | None) -> Any:

@@ -1,4 +1,4 @@
-"""Losses whose result keeps the storage of the whole unreduced loss, shrunk to one number, for as long as it lives."""
+"""Losses: what they make whole before they take its mean, and which keep that storage while the result lives."""
 
 from math import prod
 from typing import Any
@@ -12,7 +12,8 @@ _NUMBER = 8  # bytes enough for a scalar of any type; a block is 512
 
 
 def _reduced(call: Any) -> bool:
-    position = {"binary_cross_entropy": 3}.get(call.func.overloadpacket.__name__, 2)
+    name = call.func.overloadpacket.__name__
+    position = {"binary_cross_entropy": 3, "binary_cross_entropy_with_logits": 4}.get(name, 2)
     given = call.args[position] if len(call.args) > position else call.kwargs.get("reduction", 1)
     return bool(given)
 
@@ -49,6 +50,36 @@ def copied_back(call: Any) -> Any:
     out.untyped_storage().resize_(_whole(call, out))
     call.take(out)
     call.scratch(_NUMBER)
+    partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
+    return out
+
+
+@kernel("huber_loss")
+def huber(call: Any) -> Any:
+    """The unreduced loss is a tensor of its own until its mean is taken (ATen/native/Loss.cpp, huber_loss)."""
+    out = call.untracked()
+    return _mean_of_whole(call, out) if _reduced(call) else call.take(out)
+
+
+@kernel("binary_cross_entropy_with_logits")
+def with_logits(call: Any) -> Any:
+    """args: input, target, weight, pos_weight, reduction; the logarithm of the sigmoid stands beside the loss, and the
+    target's weights beside it while it is weighted (ATen/native/Loss.cpp, binary_cross_entropy_with_logits).
+    """
+    out = call.untracked()
+    whole = _whole(call, out)
+    call.scratch(whole)
+    weights = call.args[3] if len(call.args) > 3 else call.kwargs.get("pos_weight")
+    if weights is not None:
+        less_one, of_target = call.scratch(weights.nbytes), call.scratch(whole)
+        call.drop(less_one, of_target)
+    return _mean_of_whole(call, out) if _reduced(call) else call.take(out)
+
+
+def _mean_of_whole(call: Any, out: torch.Tensor) -> torch.Tensor:
+    """`out`, the mean or sum of an unreduced loss that goes when it is taken."""
+    call.scratch(_whole(call, out))
+    call.take(out)
     partial(call, call.args[0], None, out, accumulator=accumulator_bytes(out.dtype))
     return out
 

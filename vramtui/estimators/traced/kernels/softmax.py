@@ -28,12 +28,13 @@ def log_softmax_backward(call: Any) -> Any:
 
 @kernel("_safe_softmax")
 def safe_softmax(call: Any) -> Any:
-    """Rows that are masked throughout come out as zeros: softmax, a mask of them, and a choice between."""
+    """Rows that are masked throughout come out as zeros: what is masked, which rows are, and a zero."""
     tensor, dim = call.args[:2]
-    call.scratch(tensor.numel() * tensor.element_size())
+    out = call.run()
     call.scratch(tensor.numel())
     call.scratch(tensor.numel() // max(tensor.shape[dim], 1))
-    return call.run()
+    call.scratch(tensor.element_size())
+    return out
 
 
 @kernel("_softmax", "_log_softmax")
