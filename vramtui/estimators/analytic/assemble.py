@@ -63,6 +63,7 @@ def assemble(
     other: int = 0,
     *,
     share: float = CACHED_SHARE,
+    aside: int = 0,
 ) -> Estimate:
     """Put the estimate together.
 
@@ -73,6 +74,7 @@ def assemble(
         assumptions: what was taken for granted, in sentences.
         other: bytes outside the allocator.
         share: of what comes and goes, how much stays cached beyond the peak of allocated.
+        aside: bytes cached beside that, on streams that share nothing with the others.
     """
     phase, step, held = moments.fullest()
     most = moments.largest()
@@ -84,10 +86,10 @@ def assemble(
     allocated = sum(leaves.values())
     timeline = _timeline(moments, facts, share)
     # Segments stay when a moment that needed more of them is over, even if it was not the fullest.
-    reserved = max(moment.peak_reserved or 0 for moment in timeline)
+    reserved = max(moment.peak_reserved or 0 for moment in timeline) + aside
     context = cuda_context_bytes(device.capability)
     parts = [_part(name, fact, held.get(name, 0), most.get(name, 0)) for name, fact in facts.items() if most.get(name)]
-    parts += _outer_parts(allocated, reserved, context, device, share)
+    parts += _outer_parts(allocated, reserved, context, device, share, aside)
     return Estimate(
         method="analytic",
         parts=tuple(parts),
@@ -123,16 +125,19 @@ def _part(name: str, fact: Fact, at_peak: int, most: int) -> Part:
     )
 
 
-def _outer_parts(allocated: int, reserved: int, context: int, device: Device, share: float) -> list[Part]:
+def _outer_parts(  # noqa: PLR0917 - as they stand in the ledger
+    allocated: int, reserved: int, context: int, device: Device, share: float, aside: int
+) -> list[Part]:
     cached = reserved - allocated
     major, minor = device.capability
+    beside = f"; {aside:,} B of copies between ranks, on streams of their own" if aside else ""
     return [
         Part(
             name="cached",
             line="cached",
             bytes=cached,
             at_peak=cached,
-            formula=f"{share:.0%} of what comes and goes, in segments of 2 MiB",
+            formula=f"{share:.0%} of what comes and goes, in segments of 2 MiB{beside}",
             source="median over recorded PyTorch runs; the caching allocator keeps freed blocks",
             lifetime="from the first peak on",
         ),

@@ -21,7 +21,12 @@ DDP_SOURCE = "PyTorch, torch/nn/parallel/distributed.py and csrc/distributed/c10
 
 
 class Buffer(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes that sharing holds: from build on (`always`), within a pass, and `between` forward and backward."""
+    """Bytes that sharing holds: from build on (`always`), within a pass, and `between` forward and backward.
+
+    `loss`, `last` and `first` are those within the backward pass of the loss, the output layer and the embeddings; as
+    `backward` when None. `aside` bytes of copies are made on a stream of their own, whose cached memory no other stream
+    can use.
+    """
 
     name: str
     line: Category = "temporaries"
@@ -29,6 +34,10 @@ class Buffer(msgspec.Struct, frozen=True, kw_only=True):
     forward: int = 0
     between: int = 0
     backward: int = 0
+    loss: int | None = None
+    last: int | None = None
+    first: int | None = None
+    aside: int = 0
     formula: str
     source: str
     lifetime: str
@@ -86,7 +95,7 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
     gathered_recipe = msgspec.structs.replace(recipe, weights=recipe.compute, frozen=recipe.compute)
     whole = msgspec.structs.replace(program, recipe=gathered_recipe) if policy else program
     block, root = _whole(whole, layers)
-    fresh, reduced = _gradients(whole, layers), _gradients(program, layers)
+    fresh, reduced, head = _gradients(whole, layers), _gradients(program, layers), _head_gradient(whole)
     within = "forward and backward"
     gathered = min(2, layers) if parallel.reshard_after_forward else layers
     kept = root if parallel.reshard_after_forward else root + layers * block
@@ -97,14 +106,23 @@ def _fully_sharded(program: Program, parallel: Parallel, layers: int, *, policy:
             forward=root + gathered * block,
             between=kept,
             backward=root + gathered * block,
+            loss=root + (block if parallel.reshard_after_forward else layers * block),
+            last=root + (block if parallel.reshard_after_forward else layers * block),
+            first=kept,
+            aside=root,
             formula=f"{words}, of {block:,} B each, and {root:,} B outside the blocks, whole",
             source=FSDP_SOURCE,
             lifetime=within,
         ),
         Buffer(
             name="unsharded gradients",
-            backward=fresh + reduced,
-            formula=f"{fresh:,} B of a block's gradients whole, and {reduced:,} B on their way to reduce-scatter",
+            backward=head + fresh[0] + reduced[0],
+            loss=0,
+            last=head,
+            first=fresh[1] + reduced[1],
+            aside=reduced[1],
+            formula=f"{fresh[0]:,} B of a block's gradients whole and {reduced[0]:,} B on their way to reduce-scatter, "
+            f"beside {head:,} B of the output layer's; {fresh[1]:,} and {reduced[1]:,} B of those outside the blocks",
             source=FSDP_SOURCE,
             lifetime="within the backward pass",
         ),
@@ -158,11 +176,17 @@ def _whole(program: Program, layers: int) -> tuple[int, int]:
     return block, root
 
 
-def _gradients(program: Program, layers: int) -> int:
-    """Bytes of the gradients of the largest group that is reduced at once."""
+def _gradients(program: Program, layers: int) -> tuple[int, int]:
+    """Bytes of the gradients of a block, and of what is outside the blocks, each of which is reduced at once."""
     itemsize = program.recipe.weights
     outer = [tensor for tensor in program.trained if not tensor.layer]
-    return max(held(_of_block(program.trained, layers), itemsize).bytes, held(outer, itemsize).bytes)
+    return held(_of_block(program.trained, layers), itemsize).bytes, held(outer, itemsize).bytes
+
+
+def _head_gradient(program: Program) -> int:
+    """The gradient of the largest tensor outside the blocks, which waits from the loss on for the rest of its group."""
+    sizes = [tensor.numel for tensor in program.trained if not tensor.layer]
+    return rounded(max(sizes) * program.recipe.weights) if sizes else 0
 
 
 def _of_block(tensors: Iterable[Parameter], layers: int) -> list[Parameter]:

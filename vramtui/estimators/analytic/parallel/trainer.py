@@ -72,7 +72,8 @@ class ShardedTrainer:
         facts[RECEIVED] = _received()
         ranks = self.parallel.ranks
         other, share = trainer.states.paged + nccl_bytes(ranks), cached_share(trainer.run)
-        estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, share=share)
+        aside = sum(buffer.aside for buffer in self.buffers)
+        estimate = assemble(trainer.follow(), facts, trainer.device, trainer.notes, other, share=share, aside=aside)
         outside = (*trainer.outside, *((nccl_part(ranks),) if ranks > 1 else ()))
         return msgspec.structs.replace(estimate, parts=(*estimate.parts, *outside))
 
@@ -84,6 +85,9 @@ def _beside(buffers: Sequence[Buffer], waiting: BytesByGroup) -> BesideTraining:
         forward=summed(waiting, {buffer.name: buffer.forward for buffer in buffers}),
         between=summed(waiting, {buffer.name: buffer.between for buffer in buffers}),
         backward=summed(waiting, {buffer.name: buffer.backward for buffer in buffers}),
+        loss=summed(waiting, {b.name: b.backward if b.loss is None else b.loss for b in buffers}),
+        last=summed(waiting, {b.name: b.backward if b.last is None else b.last for b in buffers}),
+        first=summed(waiting, {b.name: b.backward if b.first is None else b.first for b in buffers}),
     )
 
 

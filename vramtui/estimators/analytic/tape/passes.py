@@ -23,10 +23,14 @@ class Pass(msgspec.Struct, frozen=True):
 
 
 class Passes(msgspec.Struct, frozen=True):
-    """Forward and backward of one micro-batch."""
+    """Forward and backward of one micro-batch.
+
+    `regions` are the fullest moments of backward in the last stage, those between and the first, in this order.
+    """
 
     forward: Pass
     backward: Pass
+    regions: tuple[BytesByGroup, BytesByGroup, BytesByGroup]
 
 
 def replayed(stages: Sequence[TapeStage], *, accumulate: bool = False) -> Passes:
@@ -35,8 +39,14 @@ def replayed(stages: Sequence[TapeStage], *, accumulate: bool = False) -> Passes
     forward(stages, meter, training=True)
     first = Pass(meter.early[1], meter.late[1], meter.held.copy())
     meter.begin()
-    backward(stages, meter, accumulate=accumulate)
-    return Passes(first, Pass(meter.early[1], meter.late[1], meter.held.copy()))
+    regions, incoming = [], 0
+    for part in (stages[-1:], stages[1:-1], stages[: len(stages) > 1]):
+        meter.late = (0, {})
+        incoming = backward(part, meter, accumulate=accumulate, incoming=incoming) if part else incoming
+        regions.append(meter.late)
+    fullest = max(regions, key=lambda moment: moment[0])[1]
+    last, between, start = (moment[1] for moment in regions)
+    return Passes(first, Pass(meter.early[1], fullest, meter.held.copy()), (last, between, start))
 
 
 def prefilled(stages: Sequence[TapeStage]) -> Pass:

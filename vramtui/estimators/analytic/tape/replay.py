@@ -81,12 +81,11 @@ def _drop(storage: Storage, meter: ReplayListener) -> None:
         meter.free(storage.group, storage.size)
 
 
-def backward(
-    stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: bool = False, incoming: int = 0
-) -> None:
+def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: bool = False, incoming: int = 0) -> int:
     """Run every stage's backward, last first; gradients of parameters stay, added to older ones if `accumulate`.
 
-    `incoming` bytes are the gradient of what the last stage hands on; the caller has counted them.
+    `incoming` bytes are the gradient of what the last stage hands on; the caller has counted them. Returned are those
+    of the gradient that is handed on to what came before the first stage.
     """
     for stage in reversed(stages):
         tape = stage.tape
@@ -99,6 +98,7 @@ def backward(
 
         meter.repeat(once, stage.count)
         incoming = _size(tape.input) if tape.input is not None and tape.input.tracked else 0
+    return incoming
 
 
 def _again(tape: Tape, end: int, meter: ReplayListener) -> None:

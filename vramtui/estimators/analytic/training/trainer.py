@@ -33,12 +33,18 @@ class BesideTraining(msgspec.Struct, frozen=True):
         forward: within the forward pass.
         between: from the end of forward to backward.
         backward: within the backward pass.
+        loss, last, first: within the backward pass of the last stage, before its first product (the loss) and from
+            then on (the output layer), and of the first stage (the embeddings), where that is not the same as within
+            the others.
     """
 
     always: BytesByGroup = {}
     forward: BytesByGroup = {}
     between: BytesByGroup = {}
     backward: BytesByGroup = {}
+    loss: BytesByGroup | None = None
+    last: BytesByGroup | None = None
+    first: BytesByGroup | None = None
 
 
 class Trainer:
@@ -139,7 +145,7 @@ class Trainer:
         one = self._workspaces(2 if autograd else 1)
         self._pass(moments, "forward", step, passes.forward, early=summed(start, before), late=summed(start, one))
         two = summed(start, self._workspaces(2))
-        self._pass(moments, "backward", step, passes.backward, early=summed(start, one), late=two)
+        self._pass_back(moments, step, passes, early=summed(start, one), late=two)
         return self._seen_backward(moments, step, summed(two, passes.backward.end))
 
     def _seen(self, moments: MomentLog, step: int, fed: BytesByGroup) -> BytesByGroup:
@@ -163,12 +169,25 @@ class Trainer:
     def _pass(
         self, moments: MomentLog, phase: Phase, step: int, done: Pass, *, early: BytesByGroup, late: BytesByGroup
     ) -> None:
-        """A pass with what is beside it at this moment."""
-        forward = phase == "forward"
-        within, after = (self.beside.forward, self.beside.between) if forward else (self.beside.backward, {})
-        moments.note(phase, step, summed(early, within, done.early), end=False)
-        moments.note(phase, step, summed(late, within, done.late), end=False)
-        moments.note(phase, step, summed(late, after, done.end))
+        """A forward pass with what is beside it at this moment."""
+        moments.note(phase, step, summed(early, self.beside.forward, done.early), end=False)
+        moments.note(phase, step, summed(late, self.beside.forward, done.late), end=False)
+        moments.note(phase, step, summed(late, self.beside.between, done.end))
+
+    def _pass_back(
+        self, moments: MomentLog, step: int, passes: Passes, *, early: BytesByGroup, late: BytesByGroup
+    ) -> None:
+        """A backward pass with what is beside each region of it."""
+        beside, done = self.beside, passes.backward
+        last = beside.backward if beside.last is None else beside.last
+        first = beside.backward if beside.first is None else beside.first
+        moments.note(
+            "backward", step, summed(early, last if beside.loss is None else beside.loss, done.early), end=False
+        )
+        for within, fullest in zip((last, beside.backward, first), passes.regions, strict=True):
+            if fullest:
+                moments.note("backward", step, summed(late, within, fullest), end=False)
+        moments.note("backward", step, summed(late, done.end))
 
     def _resting(self, step: int) -> BytesByGroup:
         """What is there when a step begins."""
