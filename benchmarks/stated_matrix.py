@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
+from benchmarks.compiled_jobs import compiled_jobs
 from benchmarks.stated_jobs import (
     ASKED,
     DECODERS,
@@ -52,12 +53,17 @@ def _all() -> Iterator[Job]:
         for precision, batch in (("fp32", 16), ("bf16-mixed", 32)):
             run = {"kind": "train", "precision": precision, "optimizer": "momentum", "batch_size": batch}
             yield {"kind": "conv net", "family": family, "device": DEVICES[at % 4], "run": run}
+    yield from _others()
+
+
+def _others() -> Iterator[Job]:
     for at, (family, config) in enumerate(UNETS.items()):
         for precision in ("bf16", "bf16-mixed"):
             run = {"kind": "train", "precision": precision, "optimizer": "adamw", "batch_size": 2}
             yield {"kind": "unet", "family": family, "config": config, "device": DEVICES[at % 2], "run": run}
         run = {"kind": "infer", "precision": "bf16", "batch_size": 2}
         yield {"kind": "unet", "family": family, "config": config, "device": DEVICES[at % 2], "run": run}
+    yield from compiled_jobs()
 
 
 def _decoders() -> Iterator[Job]:

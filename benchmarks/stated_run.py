@@ -183,6 +183,8 @@ def train(job: Job) -> None:
     model.train()
     if job.get("parallel"):
         model = sharded(job, model)
+    if run.get("compile"):
+        model = torch.compile(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     momentum = run["optimizer"] == "momentum"
     optimizer = torch.optim.SGD(trained, 0.1, momentum=0.9) if momentum else torch.optim.AdamW(trained)

@@ -1,10 +1,12 @@
 """The stated errors: measured on public models, and held by those that they were not made of."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from benchmarks.stated_errors import METHODS, inside, kinds, markdown, measured, of_kind, spread_of, table
+from benchmarks.compiled_jobs import compiled_jobs
+from benchmarks.stated_errors import GOLDEN, METHODS, inside, kinds, markdown, measured, of_kind, spread_of, table
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
@@ -12,9 +14,11 @@ from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.analytic.stated_errors import SPREADS, kind_of
+from vramtui.estimators.torch_facts.compiled import RUNS, measured_difference
 from vramtui.estimators.torch_facts.context import cuda_context_spread
 
 ROOT = Path(__file__).parents[3]
+COMPILED = [job["run"] for job in compiled_jobs()]
 MODEL = TransformerModel(hidden_size=2048, num_hidden_layers=8, num_attention_heads=16, vocab_size=32000)
 
 
@@ -48,6 +52,28 @@ def test_an_estimate_states_the_error_of_its_kind_both_ways() -> None:
         context = cuda_context_spread(device.capability)
         assert found.error * found.process == pytest.approx(spread.above * (found.reserved or 0) + context)
         assert found.error_below * found.process == pytest.approx(spread.below * (found.reserved or 0) + context)
+
+
+def test_compiled_jobs_say_how_far_they_were_from_eager_ones() -> None:
+    """The figures are those of the runs; `benchmarks/compiled_jobs.py` has the jobs."""
+    peaks = {
+        (row["family"], row["run"]["precision"], row["run"]["compile"]): (row["allocated"], row["reserved"])
+        for row in (row | {"run": {"compile": False} | row["run"]} for row in json.loads(GOLDEN.read_text("utf-8")))
+        if (row["run"] | {"compile": True}) in COMPILED and row["device"] == "H200"
+    }
+    for run in RUNS:
+        eager, compiled = (peaks[run.model, run.precision, way] for way in (False, True))
+        assert run.allocated == pytest.approx(compiled[0] / eager[0] - 1, abs=0.0006)
+        assert run.reserved == pytest.approx(compiled[1] / eager[1] - 1, abs=0.0006)
+    job = Workload(model=MODEL, run=TrainRun(sequence_length=512, compile=True))
+    eager_job = Workload(model=MODEL, run=TrainRun(sequence_length=512))
+    found, plain = SIMULATED.estimate(job, card("H200")), SIMULATED.estimate(eager_job, card("H200"))
+    assert kind_of(job) == "compiled"
+    assert found.process == plain.process
+    assert measured_difference() in found.assumptions[0]
+    assert (found.error_below or 0) > (plain.error_below or 0)
+    shared = Workload(model=MODEL, run=job.run, parallel=Parallel(data=2, strategy="fsdp", zero_stage=3))
+    assert kind_of(shared) is None
 
 
 def test_what_was_never_run_states_nothing_new() -> None:

@@ -95,6 +95,8 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         lora: adapters.
         offload: of a pipeline, whether its text encoders and VAE stay on the card while the denoiser is trained, as
             when absent; with `model` they are off it, or their answers were worked out before.
+        compile: the model runs through torch.compile: the parts are those of eager code, and by how much compiled jobs
+            were seen to differ is said with the estimate.
         module_loading: kernels come to the card when first used, or all at the start: CUDA_MODULE_LOADING=EAGER, CUDA
             before 11.7, PyTorch before 1.13.
     """
@@ -115,6 +117,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     quantization: Quantization | None = None
     lora: Lora | None = None
     offload: Offload | None = None
+    compile: bool = False
     module_loading: ModuleLoading = "lazy"
 
     @property

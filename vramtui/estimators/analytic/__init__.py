@@ -27,6 +27,7 @@ from vramtui.estimators.analytic.sizes.parameters import own_names
 from vramtui.estimators.analytic.sizes.partition import ALONE, check_parallel
 from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.estimators.analytic.training.trainer import estimate_training
+from vramtui.estimators.torch_facts.compiled import measured_difference
 
 __all__ = ["ANALYTIC", "Analytic", "parameter_count", "with_own_names"]
 
@@ -44,7 +45,7 @@ class Analytic:
         """
         workload = with_own_names(workload)
         found = _estimate(workload, device)
-        found = with_module_loading(found, workload.run, device)
+        found = _as_compiled(with_module_loading(found, workload.run, device), workload.run)
         found = _with_basis(workload.model, found) if isinstance(workload.model, TransformerModel) else found
         return with_stated_error(found, workload, device)
 
@@ -56,6 +57,14 @@ def with_own_names(workload: Workload) -> Workload:
         return workload
     named = msgspec.structs.replace(run, lora=own_names(model, run.lora))
     return msgspec.structs.replace(workload, run=named)
+
+
+def _as_compiled(found: Estimate, run: Run) -> Estimate:
+    """Say by how much compiled jobs were seen to differ from the eager code that is estimated."""
+    if not isinstance(run, TrainRun) or not run.compile:
+        return found
+    note = f"run.compile: counted as eager code; {measured_difference()}"
+    return msgspec.structs.replace(found, assumptions=(note, *found.assumptions))
 
 
 # The parameters of 147 families of transformers 5.23, read without their family's rules, are off by 0.03 % in the

@@ -28,6 +28,7 @@ Kind = Literal[
     "conv net",
     "unet",
     "generic",
+    "compiled",
 ]
 # Tensors that only encoders have, where a model is a list of tensors.
 _ENCODERS_TENSORS = frozenset({"head_dense", "embed_token_types"})
@@ -50,6 +51,7 @@ class ErrorRange(msgspec.Struct, frozen=True):
 
 # (share, simulated) of each kind; None where no run was measured by that method.
 SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
+    "compiled": (ErrorRange(0.49, 0.2), ErrorRange(0.52, 0.19)),
     "conv net": (ErrorRange(0.05, 0.43), ErrorRange(0.05, 0.15)),
     "decoder infer": (ErrorRange(0.01, 0.19), ErrorRange(0.05, 0.17)),
     "decoder train": (ErrorRange(0.11, 0.25), ErrorRange(0.06, 0.21)),
@@ -58,7 +60,7 @@ SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "encoder-decoder": (ErrorRange(0.05, 0.27), ErrorRange(0.07, 0.18)),
     "generic": (ErrorRange(0.4, 0.45), ErrorRange(0.38, 0.34)),
     "lora": (ErrorRange(0.11, 0.36), ErrorRange(0.04, 0.16)),
-    "multi-gpu": (ErrorRange(0.2, 0.14), None),
+    "multi-gpu": (ErrorRange(0.13, 0.17), None),
     "qlora": (ErrorRange(0.01, 0.21), ErrorRange(0.04, 0.03)),
     "unet": (ErrorRange(0.07, 0.14), ErrorRange(0.05, 0.1)),
 }
@@ -69,6 +71,8 @@ def kind_of(workload: Workload) -> Kind | None:
     model, run = workload.model, workload.run
     if isinstance(run, ServeRun):
         return None
+    if isinstance(run, TrainRun) and run.compile:
+        return "compiled" if workload.parallel is None else None
     if workload.parallel is not None and workload.parallel.ranks > 1:
         data = workload.parallel.data == workload.parallel.ranks
         shared = data and workload.parallel.strategy == "fsdp" and workload.parallel.zero_stage == 3

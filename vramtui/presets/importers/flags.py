@@ -132,6 +132,7 @@ SHARED: dict[str, tuple[str, Spelling]] = {
         ("run.checkpointing", when_on("full")),
     ),
     **dict.fromkeys(("attn_implementation", "flash_attn"), ("run.attention", either(_ATTENTIONS))),
+    "torch_compile": ("run.compile", when_on("true")),
     "use_liger_kernel": ("run.cross_entropy", when_on("fused")),
 }  # fmt: skip
 

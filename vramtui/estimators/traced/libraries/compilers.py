@@ -6,6 +6,7 @@ import torch
 import torch.utils.cpp_extension
 
 from vramtui.core.base.errors import UserError
+from vramtui.estimators.torch_facts.compiled import measured_difference
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
@@ -31,8 +32,8 @@ def _compile_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabou
 
     def tell() -> None:
         memory.warn(
-            f"torch.compile at {where.user_line()} is run as eager code; what compiled code keeps and makes differs, "
-            "and by how much is not known here"
+            f"torch.compile at {where.user_line()} is run as eager code; what compiled code keeps and makes differs: "
+            f"{measured_difference()}"
         )
 
     def eager(model: Any) -> Any:
