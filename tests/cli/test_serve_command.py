@@ -1,6 +1,6 @@
 """The dashboard in a browser: who gets in, what a tab may do, and that one collector serves all tabs.
 
-Tried by hand in Chromium as well: typing, clicking and resizing.
+`python benchmarks/serve_browser.py` types, clicks and resizes in a real Chromium.
 """
 
 import asyncio
