@@ -68,12 +68,9 @@ class Page:
         """Open another page, and wait until it is there."""
         await self.call("Page.navigate", url=address)
         place = address.partition("?")[0]
-        while (
-            await self.value(  # noqa: ASYNC110 - the browser tells nobody
-                "document.readyState + ' ' + location.href.split('?')[0]"
-            )
-            != f"complete {place}"
-        ):
+        for _ in range(400):
+            if await self.value("document.readyState + ' ' + location.href.split('?')[0]") == f"complete {place}":
+                break
             await asyncio.sleep(0.1)
         await asyncio.sleep(0.5)
 
