@@ -17,12 +17,15 @@ from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.models.registry import parameter_count
+from vramtui.presets import PresetLibrary
+from vramtui.presets.library import bundled_folder
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_files.fields import Fields
 from vramtui.presets.model_files.pipelines.text_encoders import read_encoder
 from vramtui.presets.model_files.pipelines.vae import read_vae
 
 H100 = Device(name="H100", capability=(9, 0), total_memory=80 * 2**30)
+LIBRARY = PresetLibrary(bundled_folder() / "nothing-of-a-user")
 CLIP: dict[str, Any] = {
     "model_type": "clip_text_model",
     "hidden_size": 768,
@@ -205,6 +208,43 @@ def test_training_keeps_the_encoders_or_not(at: Folder) -> None:
     assert off.allocated == alone.allocated
     others = 2 * (123_060_480 + 4_762_310_656) + 4 * 83_819_683
     assert (kept.ledger.weights or 0) - (off.ledger.weights or 0) == pytest.approx(others, rel=0.001)
+
+
+# Peaks of allocated and reserved of whole pipelines at their true sizes: the real PyTorch 2.13 CUDA build on a stubbed
+# driver, diffusers 0.42, random weights.
+MEASURED: list[tuple[str, dict[str, Any], dict[str, Any], int, int]] = [
+    ("flux-dev-pipeline", {}, {}, 36_347_650_048, 38_971_375_616),
+    ("sdxl-pipeline", {}, {}, 12_359_246_848, 16_601_055_232),
+    ("sdxl-pipeline", {"precision": "bf16"}, {}, 9_639_976_448, 12_140_412_928),
+    ("sdxl-pipeline", {"precision": "bf16", "offload": "model"}, {}, 5_618_140_672, 6_018_826_240),
+    ("sdxl-pipeline", {"precision": "bf16", "offload": "sequential"}, {}, 2_588_845_568, 2_860_515_328),
+    ("sd-3.5-large-pipeline", {}, {}, 30_581_258_752, 32_853_983_232),
+    ("qwen-image-pipeline", {}, {"sample_size": 1024}, 62_244_085_248, 63_321_407_488),
+    ("wan-2.1-1.3b-pipeline", {}, {"frames": 17}, 19_053_652_992, 21_330_132_992),
+    ("wan-2.1-1.3b-pipeline", {}, {"frames": 5}, 18_856_359_936, 20_730_347_520),
+]
+
+
+@pytest.mark.parametrize(
+    ("key", "run", "denoiser", "allocated", "reserved"),
+    MEASURED,
+    ids=[f"{row[0]}-{'-'.join(map(str, [*row[1].values(), *row[2].values()]))}" for row in MEASURED],
+)
+def test_whole_pipelines_hold_what_they_hold_on_the_cuda_build(
+    key: str, run: dict[str, Any], denoiser: dict[str, Any], allocated: int, reserved: int
+) -> None:
+    preset = LIBRARY.get(key).preset
+    model = preset.model
+    assert isinstance(model, PipelineModel)
+    model = msgspec.structs.replace(
+        model,
+        parameters=None,
+        denoiser=msgspec.structs.replace(model.denoiser, parameters=None, **denoiser),
+        vae=msgspec.structs.replace(model.vae, fp32=False),
+    )
+    found = ANALYTIC.estimate(Workload(model=model, run=msgspec.structs.replace(preset.run, **run)), H100)
+    assert found.allocated == pytest.approx(allocated, rel=0.01)
+    assert found.reserved == pytest.approx(reserved, rel=0.04)
 
 
 def test_what_is_missing_is_told(at: Folder) -> None:

@@ -36,6 +36,8 @@ FP32 = 4
 # Share of a VAE's tensors that stays cached beyond the peak of allocated, fitted on the runs of six pipelines on the
 # CUDA build (0.83 to 1.03 of SDXL, SD 3.5 and FLUX; 0.24 and 0.5 of Qwen-Image and Wan), which the stated error is of.
 CACHED_SHARES = {"images": 0.9, "video": 0.4}
+# The same where layers come one by one, of one run of SDXL.
+SEQUENTIAL_SHARE = 0.11
 STATED_ERROR = 0.1
 
 
@@ -116,7 +118,8 @@ def estimate_pipeline(model: PipelineModel, run: InferRun, device: Device) -> Es
         moments.note(turn.phase, 0, weights)
     notes = (NOTE_CUDNN, *(note for note in job.program.notes if "not counted" not in note), *_choices(run))
     facts = _facts(job, turns, run, workspace["workspaces"])
-    found = assemble(moments, facts, device, notes, share=CACHED_SHARES[model.vae.design])
+    share = SEQUENTIAL_SHARE if run.offload == "sequential" else CACHED_SHARES[model.vae.design]
+    found = assemble(moments, facts, device, notes, share=share)
     return msgspec.structs.replace(found, error=STATED_ERROR)
 
 
