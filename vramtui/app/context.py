@@ -12,7 +12,12 @@ from vramtui.app.ui.notice_line import NoticeLine
 from vramtui.core.base.errors import UserError
 
 MOST_RECENT = 5
-CHOOSE_PRESET = "Choose a preset first: p"
+CHOOSE_PRESET, NOT_READ = "Choose a preset first: p", "The presets are still being read: try again in a moment."
+
+
+def why_no_preset(state: DashboardState) -> str:
+    """Why nothing can be done with a preset now; at the start they have not been read yet."""
+    return CHOOSE_PRESET if state.presets else NOT_READ
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from textual.app import SuspendNotSupported
 
-from vramtui.app.context import CHOOSE_PRESET, AppContext
+from vramtui.app.context import AppContext, why_no_preset
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import ProcessKey
@@ -138,7 +138,7 @@ class EditorController:
     def _panel_preset(self) -> PresetFile | None:
         found = self._state.panel_preset()
         if found is None:
-            self._app.notify(CHOOSE_PRESET, markup=False)
+            self._app.notify(why_no_preset(self._state), markup=False)
         return found
 
     def _estimator(self) -> "DraftEstimator":

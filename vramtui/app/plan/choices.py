@@ -1,6 +1,6 @@
 """The windows in which a person chooses what the Plan screen varies, for which card, and what it is set beside."""
 
-from vramtui.app.context import CHOOSE_PRESET, AppContext
+from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.plan.model import AS_IN_FILE, PlanModel
 from vramtui.app.plan.widgets.cards import CardChooser, CardRow
 from vramtui.app.plan.widgets.chooser import PlanChooser
@@ -26,7 +26,7 @@ class PlanChoices:
         """Ask what is to be varied along the columns or the rows."""
         model = self._model
         if not model.axes:
-            self._app.notify(CHOOSE_PRESET, markup=False)
+            self._app.notify(why_no_preset(self._state), markup=False)
             return
         choices = [(axis.name, axis.name, f"{axis.title}: {_range(axis.labels)}") for axis in model.axes]
 
@@ -69,7 +69,7 @@ class PlanChoices:
         """Ask what the preset is to be set beside."""
         model = self._model
         if not model.axes:
-            self._app.notify(CHOOSE_PRESET, markup=False)
+            self._app.notify(why_no_preset(self._state), markup=False)
             return
         choices = [
             (NOTHING, "nothing", "no comparison"),

@@ -2,7 +2,7 @@
 
 import threading
 
-from vramtui.app.context import CHOOSE_PRESET, AppContext
+from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.plan.model import PlanModel
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
@@ -62,7 +62,7 @@ class PlanVariants:
         """The workload under the cursor and its name; says why where there is none."""
         side = self._model.view(self._state).side
         if side is None:
-            self._app.notify(CHOOSE_PRESET, markup=False)
+            self._app.notify(why_no_preset(self._state), markup=False)
         elif side.workload is None or side.estimate is None:
             reason = side.answer.reason if side.answer is not None else ""
             self._app.notify(f"{side.how} is not possible: {printable(reason)}", severity="warning", markup=False)

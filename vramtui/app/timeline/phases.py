@@ -10,7 +10,7 @@ from vramtui.app.ui.lines import Piece, Wheeled, fit, paragraph, right, strip
 from vramtui.core.base.units import format_in, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
 
-NAME, BY, FIGURE = 17, 9, 8
+NAME, BY, FIGURE = 17, 10, 8
 RESERVED_FROM = 110
 NOTHING = "No preset selected. Press p to choose one: what it should hold at the end of each phase appears here."
 Lane = tuple[str, tuple[Moment, ...]]

@@ -3,7 +3,7 @@
 from textual.app import ComposeResult
 from textual.containers import Container
 
-from vramtui.app.context import CHOOSE_PRESET, AppContext
+from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.keys import FIRST, TIMELINE_BINDINGS
 from vramtui.app.state.view import View
 from vramtui.app.timeline.allocations import Largest
@@ -74,7 +74,7 @@ class TimelineScreen(ViewScreen):
         """Trace the panel's workload; code that a preset names is asked about first."""
         panel = self._shared.state.view().panel
         if panel is None:
-            self.notify(CHOOSE_PRESET, markup=False)
+            self.notify(why_no_preset(self._shared.state), markup=False)
             return
         job = (panel.workload, panel.device)
         if self._traces.running is not None:

@@ -1,6 +1,6 @@
 """The preset of the estimate panel, which all screens share: chosen, and stepped."""
 
-from vramtui.app.context import CHOOSE_PRESET, AppContext
+from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.state.run_fields import LENGTHS, SIZES
 
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
@@ -30,7 +30,7 @@ class PanelController:
     def step(self, what: str, direction: int) -> None:
         """Step the `batch size` or the `sequence length` up (1) or down (-1)."""
         if self._state.panel_key is None:
-            self._app.notify(CHOOSE_PRESET, markup=False)
+            self._app.notify(why_no_preset(self._state), markup=False)
             return
         if not self._state.step(FIELDS[what], direction):
             sentence = f"This preset's run has no {what} to step; Tab and arrows step its other fields."

@@ -6,7 +6,7 @@ from typing import Protocol
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
-from vramtui.app.context import CHOOSE_PRESET, AppContext
+from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.keys import WATCH_BINDINGS
 from vramtui.app.messages import FieldStepped, GpuChosen, RowChosen, SortChosen
 from vramtui.app.state.view import View
@@ -258,7 +258,7 @@ class Watch(ViewScreen):
 
         panel = self._state.view().panel
         if panel is None:
-            self.notify(CHOOSE_PRESET, markup=False)
+            self.notify(why_no_preset(self._state), markup=False)
         else:
             self.app.push_screen(Explain(panel))
 

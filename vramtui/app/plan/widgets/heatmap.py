@@ -63,7 +63,7 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
         beyond = [
             f"{axis.name} beyond {axis.own:,}: longer than the model's own" for axis in (shown.x, shown.y) if axis.own
         ]
-        return f"{shown.title}{star} · process in GiB on {card}{told}", " · ".join(beyond)
+        return f"{shown.title}{star} · process in GiB on {card}{told}", " · ".join([*beyond, *_nearer(plan)])
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """The columns' values, the cells, and a line that says how it is read."""
@@ -99,6 +99,12 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
     def wheel(self, direction: int) -> None:
         """A row up or down."""
         self.action_move(0, direction)
+
+
+def _nearer(plan: PlanView) -> list[str]:
+    """What is said where the sentence below goes by a simulation, which hundreds of cells cannot wait for."""
+    estimate = plan.side.estimate if plan.side is not None else None
+    return ["quick estimates; simulated below"] if estimate is not None and estimate.method == "simulated" else []
 
 
 def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int, int]:
