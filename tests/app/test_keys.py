@@ -507,3 +507,11 @@ async def test_a_step_of_a_run_without_that_number_says_so() -> None:
         await press(driver, "}")
         assert "no sequence length to step" in " ".join(screen_text(driver[0]).split())
         assert batch(await press(driver, "]")) == before + 1
+
+
+async def test_before_presets_are_read_a_key_says_so() -> None:
+    async with dashboard([climbing()[0]], presets=FixedPresets(()), notifications=True) as driver:
+        driver[0].state.session.is_matching = False
+        await driver[1].press("x")
+        await driver[1].pause()
+        assert "still being read" in screen_text(driver[0])

@@ -17,7 +17,7 @@ CHOOSE_PRESET, NOT_READ = "Choose a preset first: p", "The presets are still bei
 
 def why_no_preset(state: DashboardState) -> str:
     """Why nothing can be done with a preset now; at the start they have not been read yet."""
-    return CHOOSE_PRESET if state.presets else NOT_READ
+    return CHOOSE_PRESET if state.session.is_matching else NOT_READ
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ class MonitorSession:
         recorded_peaks: the peaks that a recording noted at a time, beside its samples.
         variants: workloads that are tried out, by the preset's key. They stand beside what runs: no process, alert,
             export or run is compared with one.
+        is_matching: whether presets, or what matches processes with them, have been given.
         new_alerts: what `sample` is the first to show.
     """
 
@@ -135,7 +136,7 @@ class MonitorSession:
         self._derived = derived
         self._past: EarlierSamples | None = None
         self._job_presets = JobPresets()
-        self._is_matching = False
+        self.is_matching = False
         self._sampler = sampler
         self._targets = targets
         self._selected: ProcessKey | None = None
@@ -155,11 +156,11 @@ class MonitorSession:
         self.note_recorded_peaks(self.history, sample.taken_at)
         self.sample = sample
         self.rematch()
-        if self._is_matching:  # the demo's jobs cost it the analytic estimator, which the first paint does without
+        if self.is_matching:  # the demo's jobs cost it the analytic estimator, which the first paint does without
             self.job_memory.take(sample.taken_at, self.jobs())
         self.sample_fast()
         if self._alerts is not None:
-            failed = oom_alerts(sample, self.jobs()) if self._is_matching else ()
+            failed = oom_alerts(sample, self.jobs()) if self.is_matching else ()
             found = self._alerts.update(sample, self.history, self.stated_estimates(), failed)
             self.new_alerts = () if self._is_quiet else tuple(found)
             self._is_quiet = False
@@ -197,7 +198,7 @@ class MonitorSession:
 
     def match_by(self, matcher: ProcessMatcher) -> None:
         """Match processes with this from now on."""
-        self._matcher, self._is_matching = matcher, True
+        self._matcher, self.is_matching = matcher, True
         self.rematch()
         self.sample_fast()
 
@@ -229,14 +230,14 @@ class MonitorSession:
 
     def match(self, sample: Sample) -> Mapping[ProcessKey, PresetFile]:
         """The preset of each process in `sample` that has one."""
-        told = self._job_presets.of(sample, self.jobs()) if self._is_matching else {}
+        told = self._job_presets.of(sample, self.jobs()) if self.is_matching else {}
         for found in told.values():
             self.presets.setdefault(found.key, found)
         matched = self._matcher.match(sample, {**self.recorded, **self.by_hand})
         if told:
             # What somebody gave to `vramtui run` goes before a pattern, and what was said by hand before that.
             matched = {**matched, **{key: found for key, found in told.items() if key not in self.by_hand}}
-        if self._derived is None or not self._is_matching:
+        if self._derived is None or not self.is_matching:
             return matched
         derived = self._derived.of(sample, {*matched, *self.by_hand})
         return {**derived, **matched} if derived else matched
