@@ -7,16 +7,22 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
+from vramtui.core.schema.workload import TrainRun
+from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic.sizes.parameters import linear_shapes
 from vramtui.presets import PresetLibrary
 from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.file_keys import KEYS, MODEL_KEYS
 from vramtui.presets.importers.file_offers import files_of, not_read, offers_of_file
 from vramtui.presets.importers.job_files import LARGEST, JobFile, files_named, read_job_file
+from vramtui.presets.importers.job_presets import preset_of_job_file
 from vramtui.presets.importers.process_files import finder_of
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
 
@@ -97,6 +103,7 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
             "run.lora.dropout": "0.05",
             "run.lora.target_modules": '["q_proj", "v_proj"]',
             "run.optimizer": "paged_adamw_8bit",
+            "run.precision": "bf16",
             "run.checkpointing": "full",
             "run.attention": "flash",
             "run.quantization": "nf4",
@@ -113,6 +120,7 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
         {
             "preset": "qwen-2.5-14b-lora",
             "run.lora.rank": "8",
+            "run.lora.target_modules": '["all-linear"]',
             "run.sequence_length": "2048",
             "run.batch_size": "1",
             "run.precision": "bf16-mixed",
@@ -123,21 +131,24 @@ FILES: dict[str, tuple[str, str, str, dict[str, str], list[str]]] = {
         "8B_lora.yaml",
         "torchtune",
         (
-            "model:\n  _component_: torchtune.models.llama3_1.lora_llama3_1_8b\n  lora_rank: 64\n"
-            "  lora_attn_modules: ['q_proj', 'output_proj']\ntokenizer:\n  max_seq_len: 8192\n"
+            "model:\n  _component_: torchtune.models.llama3_1.qlora_llama3_1_8b\n  lora_rank: 64\n"
+            "  lora_attn_modules: ['q_proj', 'output_proj']\n  apply_lora_to_mlp: True\n"
+            "loss:\n  _component_: torchtune.modules.loss.CEWithChunkedOutputLoss\ntokenizer:\n  max_seq_len: 8192\n"
             "batch_size: 2\ndtype: bf16\n"
             "optimizer:\n  _component_: torch.optim.AdamW\n  lr: 3e-4\nenable_activation_checkpointing: True\n"
         ),
         {
             "run.lora.rank": "64",
-            "run.lora.target_modules": '["q_proj", "output_proj"]',
+            "run.lora.target_modules": '["q_proj", "output_proj", "w1", "w2", "w3"]',
+            "run.quantization": "nf4",
+            "run.cross_entropy": "chunked",
             "run.sequence_length": "8192",
             "run.batch_size": "2",
             "run.precision": "bf16",
             "run.optimizer": "adamw",
             "run.checkpointing": "full",
         },
-        ["model._component_", "optimizer.lr"],
+        ["optimizer.lr"],
     ),
     "Trainer": (
         "args.json",
@@ -166,7 +177,7 @@ def test_what_files_say(name: str, tmp_path: Path) -> None:
     assert note.startswith(f"Of {file_name} not read: ")
     assert [key for key in unread if key not in note] == []
     assert not any(key in note for key in ("auto", "fp16.enabled", "lora_target_modules"))
-    assert ("lora_target = all" in note) == (name == "LLaMA-Factory")
+    assert "lora_target" not in note
 
 
 def _read(tmp_path: Path, text: str | bytes, name: str = "x.yaml") -> JobFile:
@@ -318,3 +329,40 @@ def test_any_values_are_offered_or_not_read(values: dict[str, object], kind: str
         assert offer.flag.startswith("x: ")
     draft = start_from(draft_from_file(file, LIBRARY), LIBRARY, "mine")
     assert {problem.key for problem in draft.problems} <= {"model", "run", "run.lora", "parallel", "model.num_experts"}
+
+
+def test_an_example_that_names_no_layers_and_a_mirror_of_the_model(tmp_path: Path) -> None:
+    """As axolotl's own examples are written."""
+    file = tmp_path / "qlora.yml"
+    file.write_text(
+        "base_model: NousResearch/Meta-Llama-3-8B\nload_in_4bit: true\nadapter: qlora\nsequence_len: 4096\nlora_r: 32\n"
+        "lora_target_modules:\nlora_target_linear: true\nmicro_batch_size: 2\noptimizer: adamw_torch\nbf16: auto\n"
+        "gradient_checkpointing: true\nflash_attention: true\ndeepspeed:\nfsdp:\n"
+    )
+    found = preset_of_job_file(file, LIBRARY)
+    run = found.preset.run
+    assert isinstance(run, TrainRun)
+    assert run.lora is not None
+    assert (run.lora.target_modules, run.precision, run.quantization) == (("all-linear",), "bf16", "nf4")
+    names = tuple(linear_shapes(found.preset.model))  # type: ignore[arg-type] # a decoder
+    named = msgspec.structs.replace(run, lora=msgspec.structs.replace(run.lora, target_modules=names))
+    workload = msgspec.structs.replace(found.preset.workload, run=named)
+    assert ANALYTIC.estimate(found.preset.workload, CARDS[DEFAULT_CARD]).parts == (
+        ANALYTIC.estimate(workload, CARDS[DEFAULT_CARD]).parts
+    )
+
+
+def test_a_model_that_is_not_known_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "sft.yaml"
+    file.write_text("model_name_or_path: some/model-9b\nfinetuning_type: lora\ncutoff_len: 2048\n")
+    with pytest.raises(UserError, match="names some/model-9b, which is not known here: give its config"):
+        preset_of_job_file(file, LIBRARY)
+    file.write_text("model_name_or_path: gpt2\nfinetuning_type: full\nbf16: true\n")
+    assert "no sequence length: the model's longest" in preset_of_job_file(file, LIBRARY).preset.notes
+
+
+def test_deepspeeds_own_file_is_no_model(tmp_path: Path) -> None:
+    file = tmp_path / "ds.json"
+    file.write_text(json.dumps(DEEPSPEED))
+    with pytest.raises(UserError, match="is DeepSpeed's and names no model: give the model, and this file with"):
+        LIBRARY.get(str(file))

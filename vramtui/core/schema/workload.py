@@ -56,7 +56,8 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     Attributes:
         rank: width of the adapters' inner dimension.
-        target_modules: linear layers that get one, by the last part of their names.
+        target_modules: linear layers that get one, by the last part of their names; `all-linear` is peft's word for
+            all of a decoder's blocks.
         dropout: dropout on the adapters' input.
         use_dora: weights split into magnitude and direction (Liu et al. 2024).
         autocast_adapter_dtype: adapters beside fp16 or bf16 weights are kept in fp32, peft's default; when off, or when

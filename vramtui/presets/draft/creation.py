@@ -49,8 +49,11 @@ def checked_name(name: str) -> str:
 
 
 def is_written(found: PresetFile) -> bool:
-    """Whether somebody wrote its file; else it was made from a running job, a model's own file, or a model's name."""
-    return not (found.derived or found.path.startswith(("http://", "https://")) or is_model_file(found.path))
+    """Whether somebody wrote its file; else it was made from a running job, the file of a training program, a model's
+    own file, or a model's name.
+    """
+    made = found.path.startswith(("http://", "https://")) or found.path.endswith((".yaml", ".yml"))
+    return not (found.derived or made or is_model_file(found.path))
 
 
 def text_of(found: PresetFile) -> str:

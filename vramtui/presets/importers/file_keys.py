@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 from vramtui.presets.importers.flags import (
+    ALL_LINEAR,
     DTYPES,
     FLAGS,
     OPTIMIZERS,
@@ -91,6 +92,7 @@ KEYS: dict[str, Keys] = {
         "bf16": (("run.precision", when_on("bf16")),),
         "bfloat16": (("run.precision", when_on("bf16")),),
         "adapter": (("run.quantization", one_of({"qlora": "nf4"})),),
+        "lora_target_linear": (("run.lora.target_modules", when_on(ALL_LINEAR)),),
         "peft_use_dora": (("run.lora.use_dora", when_on("true")),),
         "flash_attention": (("run.attention", when_on("flash")),),
         "sdp_attention": (("run.attention", when_on("flash")),),
@@ -109,7 +111,11 @@ KEYS: dict[str, Keys] = {
         "flash_attn": (("run.attention", one_of({"fa2": "flash", "sdpa": "flash", "disabled": "eager"})),),
         "enable_liger_kernel": (("run.cross_entropy", when_on("fused")),),
     },
-    "torchtune": _flat(FLAGS["torchtune"]),
+    "torchtune": {
+        **_flat(FLAGS["torchtune"]),
+        "model._component_": (("run.quantization", lambda value: "nf4" if ".qlora_" in value else None),),
+        "loss._component_": (("run.cross_entropy", lambda value: "chunked" if "Chunked" in value else None),),
+    },
     "trainer": {
         **_flat(FLAGS["trainer"]),
         "fsdp_config.reshard_after_forward": _SHARED_BY_FSDP,

@@ -12,6 +12,7 @@ from vramtui.presets.importers.file_keys import FILE_KEYS, KEYS, MODEL_KEYS
 from vramtui.presets.importers.job_files import MOST_FILES, JobFile, files_named, read_job_file
 
 NAMED = 12  # keys that are not read, before the others are counted
+ADAPTED_MLP = "model.apply_lora_to_mlp"
 AUTO = "auto"  # the program that reads the file decides
 _SAYS_NOTHING = {"", AUTO, "false", "none", "no", "0", "0.0", "off"}
 
@@ -34,13 +35,29 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 def offers_of_file(file: JobFile) -> tuple[Offer, ...]:
     """What the file says of a preset's run, each with the key it was read from; a later one of a key holds."""
     known = KEYS[file.kind]
-    return tuple(
+    offers = tuple(
         Offer(key=key, value=value, flag=_flag(file, name))
         for name in known
-        if file.values.get(name, AUTO) != AUTO
+        if (said := _said(file, name)) != AUTO
         for key, spell in known[name]
-        if (value := spell(file.values[name])) is not None
+        if (value := spell(said)) is not None
     )
+    return tuple(_with_mlp(offer) for offer in offers) if file.values.get(ADAPTED_MLP, "").lower() == "true" else offers
+
+
+def _said(file: JobFile, name: str) -> str:
+    """What is said under a key; `auto` where the program decides, but what it decides where that is known: axolotl
+    takes bf16 on every card that has it.
+    """
+    value = file.values.get(name, AUTO)
+    return "true" if value == AUTO and file.kind == "axolotl" and name == "bf16" and name in file.values else value
+
+
+def _with_mlp(offer: Offer) -> Offer:
+    """Torchtune names the attention's layers that get adapters in a list, and the MLP's by a switch."""
+    if offer.key != "run.lora.target_modules":
+        return offer
+    return msgspec.structs.replace(offer, value=offer.value.removesuffix("]") + ', "w1", "w2", "w3"]')
 
 
 def not_read(file: JobFile) -> str:
@@ -48,7 +65,7 @@ def not_read(file: JobFile) -> str:
     left to the program (`auto`) say nothing, read or not.
     """
     known = KEYS[file.kind]
-    others = [name for name in file.values if name not in known and name not in (*MODEL_KEYS, *FILE_KEYS)]
+    others = [name for name in file.values if name not in known and name not in (*MODEL_KEYS, *FILE_KEYS, ADAPTED_MLP)]
     odd = [
         f"{name} = {file.values[name][:30]}"
         for name in known

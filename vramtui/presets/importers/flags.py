@@ -89,13 +89,16 @@ def when_on(spelt: str) -> Spelling:
     return lambda value: spelt if switched(value) else None
 
 
+ALL_LINEAR = '["all-linear"]'
+
+
 def modules(value: str) -> str | None:
-    """Names of layers, separated by commas, as a list; `all` and `all-linear` are no lists."""
+    """Names of layers, separated by commas, as a list; `all` and `all-linear` are every linear layer."""
     names = [name.strip("[] '\"") for name in value.split(",")]
+    if {"all", "all-linear", "all_linear"} & {*names}:
+        return ALL_LINEAR
     known = [name for name in names if name.replace("_", "").replace(".", "").isalnum()]
-    return (
-        "[" + ", ".join(f'"{name}"' for name in known) + "]" if known and not {"all", "all_linear"} & {*known} else None
-    )
+    return "[" + ", ".join(f'"{name}"' for name in known) + "]" if known else None
 
 
 def llama_cpp_layers(value: str) -> str | None:

@@ -6,10 +6,12 @@ from pathlib import Path
 import msgspec
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
+from vramtui.presets.importers.file_keys import MODEL_KEYS
 from vramtui.presets.importers.file_offers import Offer
-from vramtui.presets.importers.job_files import read_job_file
+from vramtui.presets.importers.job_files import JobFile, read_job_file
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_files.bounded import shown
@@ -22,17 +24,29 @@ def preset_of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
     Raises:
         UserError: it cannot be read, or names no model that is known here.
     """
-    offers = draft_from_file(read_job_file(path), library)
+    file = read_job_file(path)
+    offers = draft_from_file(file, library)
     said = {offer.key: offer.value for offer in offers}
     if MODEL_FILE in said:
         found = library.get(said[MODEL_FILE])
     elif PRESET in said:
         found = library.get(said[PRESET])
     else:
-        raise UserError(f"{shown(path)} names no model that is known here: give the model, and this file as job file")
+        raise UserError(f"{shown(path)} {_unknown(file)}")
     notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
+    if "run.sequence_length" not in said:
+        notes += " It says no sequence length: the model's longest is taken."
     preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=TrainRun(sequence_length=None))
     return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), path, offers)
+
+
+def _unknown(file: JobFile) -> str:
+    """Why there is no model, and what to do."""
+    named = next((file.values[key] for key in MODEL_KEYS if key in file.values), None)
+    if named is None:
+        return "names no model that is known here: give the model, and this file as job file"
+    name = printable(named[:100])
+    return f"names {name}, which is not known here: give its config.json, or the name and --hub, and this as --job-file"
 
 
 def with_job_file(found: PresetFile, path: Path, library: PresetLibrary) -> PresetFile:

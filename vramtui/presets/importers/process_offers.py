@@ -28,6 +28,8 @@ _TORCHTUNE = re.compile(r"(^|[/\s])tune run\b")
 _RUN_WORDS = {"lora", "qlora", "full", "fsdp", "infer", "serve", "server", "train", "llama-server", "mlm", "classify"}
 _PARTS = re.compile(r"\d+(?:\.\d+)?(?:[bm](?![a-z]))?|[a-z]+")
 _ALIASES = {
+    # Their shapes are those of the 3.1 models, which only take longer texts.
+    **{f"llama-3-{size}{kind}": f"llama-3.1-{size}" for size in ("8b", "70b") for kind in ("", "-instruct")},
     "gpt2": "gpt2-124m",
     "gpt2-medium": "gpt2-355m",
     "gpt2-large": "gpt2-774m",

@@ -257,6 +257,8 @@ def _architecture(config: Fields) -> str:
     kind = config.text("model_type", "")
     if named or (kind and kind not in BY_TYPE):
         return named[0] if named else kind
+    if not kind and "zero_optimization" in config.values:
+        raise Damaged("is DeepSpeed's and names no model: give the model, and this file with --job-file")
     if not kind:
         raise Damaged("is no config.json of a model: it has neither architectures nor model_type")
     return BY_TYPE[kind]

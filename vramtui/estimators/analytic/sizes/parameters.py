@@ -228,14 +228,25 @@ _NAMES_ELSEWHERE: dict[str, tuple[tuple[str, ...], ...]] = {
     "fc2": (("down_proj",),),
     "fc_in": (("up_proj",),),
     "fc_out": (("down_proj",),),
+    # torchtune's.
+    "output_proj": (("o_proj",),),
+    "w1": (("gate_proj",),),
+    "w2": (("down_proj",),),
+    "w3": (("up_proj",),),
 }
+ALL_LINEAR = "all-linear"  # peft's word for every linear layer but the head
 
 
 def own_names(model: TransformerModel, lora: Lora) -> Lora:
-    """The adapters with their layers named as here, where the model's family calls them otherwise."""
+    """The adapters with their layers named as here, where the model's family calls them otherwise; `all-linear` is
+    every linear layer of its blocks. Experts, whose weights are one tensor, have none.
+    """
     shapes = linear_shapes(model)
     found: list[str] = []
     for target in lora.target_modules:
+        if target == ALL_LINEAR:
+            found += shapes if model.num_experts is None or model.first_k_dense_replace else attention_shapes(model)
+            continue
         known = () if target in shapes else _NAMES_ELSEWHERE.get(target, ())
         found += next((names for names in known if shapes.keys() >= set(names)), (target,))
     return msgspec.structs.replace(lora, target_modules=tuple(dict.fromkeys(found)))
