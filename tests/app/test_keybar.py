@@ -61,6 +61,7 @@ async def test_a_dashboard_that_is_only_looked_at_offers_nothing_that_it_refuses
             assert not [one.description for one in shown if is_refused(one.action)], place
             assert not {"Edit preset", "Take a snapshot"} & {one.title for one in commands(app, screen)}
             assert {"help", "quit"} <= {one.description for one in shown}
+            assert "w save" not in screen_text(app)
         await pilot.press("1", "s")
         await settle(app, pilot)
         assert "view-only" in line_of((app, pilot))

@@ -1,5 +1,6 @@
 """The Plan screen: a map of what fits a card, the parts of one cell of it, and the planner's words."""
 
+import msgspec
 from textual.app import ComposeResult
 from textual.containers import Container
 
@@ -79,6 +80,8 @@ class PlanScreen(ViewScreen):
     def panels_view(self, view: View) -> PlanView:
         """The maps as they are now; there is made room for a second one where there is one."""
         self.shown = self._plan.view()
+        if view.view_only:
+            self.shown = msgspec.structs.replace(self.shown, view_only=True)
         beside = len(self.shown.maps) > 1
         if beside != self.has_class("-beside"):
             self.set_class(beside, "-beside")

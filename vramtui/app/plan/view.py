@@ -66,6 +66,7 @@ class PlanView(msgspec.Struct, frozen=True, eq=False):
         change: which of the advice's changes is chosen.
         tried: how many cards the advice looks at.
         changed: whether the preset's values are not its file's.
+        view_only: nothing may be written.
     """
 
     problem: str = ""
@@ -80,3 +81,4 @@ class PlanView(msgspec.Struct, frozen=True, eq=False):
     change: int = 0
     tried: int = 0
     changed: bool = False
+    view_only: bool = False

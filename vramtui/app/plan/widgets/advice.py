@@ -54,11 +54,13 @@ class PlanWords(Lines[PlanView], can_focus=True):
             return "Planner", ""
         title = f"Planner · {plan.side.how}"
         if self.has_focus:
-            return title, "Enter apply the change · w save the cell · Esc map"
+            save = "" if plan.view_only else "w save the cell · "
+            return title, f"Enter apply the change · {save}Esc map"
         if plan.side.workload is None:
             return title, ""
         changes = "t changes · " if plan.advice.changes else ""
-        return title, f"{changes}Enter apply the cell · w save"
+        save = "" if plan.view_only else " · w save"
+        return title, f"{changes}Enter apply the cell{save}"
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """A sentence after the other, with what is most important first; then the changes."""
