@@ -111,6 +111,7 @@ def truth(script: dict[str, Any], checkouts: Path, command_of_truth: list[str], 
     root = checkout(script, checkouts)
     command = [
         *command_of_truth,
+        *([str(HERE / "one_rank.py")] if script.get("fake_ranks") else []),
         str(root / script["file"]),
         *script.get("truth_arguments", script.get("arguments", [])),
     ]

@@ -8,7 +8,11 @@ import pytest
 
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
-from vramtui.estimators.torch_facts.convolution_workspaces import convolution_workspace, convolved_of
+from vramtui.estimators.torch_facts.convolution_workspaces import (
+    convolution_workspace,
+    convolved_of,
+    measured_workspace,
+)
 from vramtui.estimators.traced.process.results import TraceRequest
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "convolutions.json"
@@ -108,6 +112,24 @@ def test_a_triton_kernel_writes_into_what_it_is_given(tmp_path: Path, tune: str,
     result = WARM.trace(TraceRequest(path=str(script), device=card("H200")))
     assert abs(result.peak_allocated - (peak << 20)) < 1 << 16
     assert any(note.startswith("Triton kernels are not run") for note in result.warnings)
+
+
+@pytest.mark.parametrize(
+    ("images", "inputs", "outputs", "side", "asked"),
+    [
+        (64, 32, 64, 26, (5_611_536, True)),  # the second of PyTorch's example for MNIST, as measured
+        (72, 32, 64, 26, (6_303_760, False)),  # 72 images: the same copies of input and weight
+        (64, 32, 64, 512, None),  # none like it was measured
+    ],
+)
+def test_a_convolution_asks_for_what_was_measured_for_it_or_one_near(
+    images: int, inputs: int, outputs: int, side: int, asked: tuple[int, bool] | None
+) -> None:
+    shapes = (images, inputs, side, side), (outputs, inputs, 3, 3), (images, outputs, side - 2, side - 2)
+    convolved = convolved_of(*shapes, 4, 1, transposed=False, stride=(1, 1), padding=(0, 0))
+    assert measured_workspace(convolved, "forward") == asked
+    unknown = convolved_of(*shapes, 4, 1, transposed=False)
+    assert measured_workspace(unknown, "forward") is None
 
 
 def test_convolutions_ask_for_what_cudnn_asked_for() -> None:

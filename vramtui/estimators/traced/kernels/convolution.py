@@ -1,4 +1,4 @@
-"""Convolutions: the native ones unfold the image into columns; what cuDNN asks for follows a fitted rule."""
+"""Convolutions: the native ones unfold the image into columns; cuDNN's workspaces are measured or fitted."""
 
 from typing import Any
 
@@ -9,18 +9,21 @@ from vramtui.estimators.torch_facts.convolution_workspaces import (
     Direction,
     convolution_workspace,
     convolved_of,
+    measured_workspace,
 )
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
 
 _DOUBLE = 8
+_MEASURED_ON = 9  # the capability of the H200; on others cuDNN takes other kernels for half of the convolutions
 # The largest shortfall measured beside the real CUDA build before any workspace was counted: PyTorch-GAN's acgan.py
-# reserves 28 % more. With the rule, ResNets, VGG, DenseNet, MobileNet and UNets are within 1.4 % of allocated and 3.5 %
-# of reserved, but small nets still miss most of it.
+# reserves 28 % more. By the thresholds ResNets, VGG, DenseNet, MobileNet and UNets are within 1.4 % of allocated and
+# 3.5 % of reserved, but small nets miss most of it. Nets of measured convolutions alone have no such note.
 CUDNN_SHARE = 0.3
 CUDNN_NOTE = (
-    "cuDNN chooses its convolution algorithms on the card itself; workspaces follow a fitted rule: nets of usual size "
-    "were within 1.4 % of allocated and 3.5 % of reserved, but small ones reserved up to 28 % more"
+    "cuDNN chooses its convolution algorithms on the card itself; workspaces of those not measured follow a fitted "
+    "rule: nets of usual size were within 1.4 % of allocated and 3.5 % of reserved, but small ones reserved up to 28 % "
+    "more"
 )
 
 
@@ -33,22 +36,49 @@ def _uses_cudnn(tensor: torch.Tensor) -> bool:
     )
 
 
-def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], groups: int, *, transposed: bool, at: Direction) -> None:
-    """Take and give back what cuDNN is likely to ask for; `shapes` are of the input and the weight."""
+def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...], at: Direction) -> None:
+    """Take and give back what cuDNN is likely to ask for.
+
+    Args:
+        call: the operator.
+        out: its output, or that output's gradient.
+        shapes: the input and the weight.
+        how: stride, padding, dilation, whether it is transposed, output padding, groups.
+        at: which of the three products.
+    """
     memory = call.memory
-    memory.warn(CUDNN_NOTE)
-    memory.unseen_share = CUDNN_SHARE
     tensor, weight = shapes
-    if _channels_last(tensor) or _channels_last(weight) or tensor.element_size() == _DOUBLE:
-        return
-    if tensor.element_size() == FLOAT and not (_has_tf32(memory.device) and torch.backends.cudnn.allow_tf32):
-        return
-    form = convolved_of(tensor.shape, weight.shape, out.shape, tensor.element_size(), groups, transposed=transposed)
+    stride, padding, dilation, transposed, _, groups = how
+    plain = set(dilation) == {1}
+    form = convolved_of(
+        tensor.shape,
+        weight.shape,
+        out.shape,
+        tensor.element_size(),
+        groups,
+        transposed=transposed,
+        stride=stride if plain else (),
+        padding=padding if plain else (),
+    )
     if transposed and at != "weight":
         at = "input" if at == "forward" else "forward"
-    nbytes = convolution_workspace(form, at)
+    contiguous = not (_channels_last(tensor) or _channels_last(weight))
+    measured = None
+    if contiguous and memory.device.capability[0] == _MEASURED_ON and _copies_in_tf32(tensor, memory.device):
+        measured = measured_workspace(form, at)
+    if measured is None or not measured[1]:
+        memory.warn(CUDNN_NOTE)
+        memory.unseen_share = CUDNN_SHARE
+    if not contiguous or tensor.element_size() == _DOUBLE or not _copies_in_tf32(tensor, memory.device):
+        return
+    nbytes = convolution_workspace(form, at) if measured is None else measured[0]
     if nbytes:
         call.drop(call.scratch(nbytes))
+
+
+def _copies_in_tf32(tensor: torch.Tensor, device: Any) -> bool:
+    """Whether tensor cores take these numbers: halves, or fp32 as TF32."""
+    return tensor.element_size() != FLOAT or (_has_tf32(device) and torch.backends.cudnn.allow_tf32)
 
 
 def _has_tf32(device: Any) -> bool:
@@ -88,7 +118,7 @@ def convolution(call: Any) -> Any:
     tensor, weight, _, stride, padding, dilation, transposed, _, groups = call.args
     out = call.run()
     if _uses_cudnn(tensor):
-        _workspace(call, out, (tensor, weight), groups, transposed=transposed, at="forward")
+        _workspace(call, out, (tensor, weight), call.args[3:9], "forward")
         return out
     if _depthwise(tensor, weight, groups):
         return out
@@ -112,7 +142,7 @@ def convolution_backward(call: Any) -> Any:
             if isinstance(value, torch.Tensor):
                 call.take(value)
                 if at and _uses_cudnn(tensor):
-                    _workspace(call, grad, (tensor, weight), groups, transposed=transposed, at=at)
+                    _workspace(call, grad, (tensor, weight), call.args[4:10], at)
         return out
     if not grad.is_contiguous():
         call.scratch(grad.numel() * grad.element_size())
