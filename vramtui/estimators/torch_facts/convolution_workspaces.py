@@ -77,7 +77,7 @@ _TAKEN: dict[tuple[bool, Direction], Callable[[Convolved], bool]] = {
 }
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasuredConvolution(msgspec.Struct, frozen=True):
     """A convolution and the bytes of its three workspaces: forward, of the input's gradient, of the weight's."""
 
     convolved: Convolved
@@ -85,9 +85,9 @@ class Measured(msgspec.Struct, frozen=True):
 
 
 @cache
-def _measured() -> dict[tuple[int, int, int], list[Measured]]:
+def _measured() -> dict[tuple[int, int, int], list[MeasuredConvolution]]:
     """Those of `convolutions_h200.json` by bytes of a number, kernel elements and stride."""
-    found: dict[tuple[int, int, int], list[Measured]] = defaultdict(list)
+    found: dict[tuple[int, int, int], list[MeasuredConvolution]] = defaultdict(list)
     rows = msgspec.json.decode((Path(__file__).parent / "convolutions_h200.json").read_bytes(), type=list[list[int]])
     for itemsize, window, stride, images, inputs, outputs, side, padding, *asked in rows:
         after = (side + 2 * padding - window) // stride + 1
@@ -104,7 +104,9 @@ def _measured() -> dict[tuple[int, int, int], list[Measured]]:
             padding=padding,
         )
         directions: tuple[Direction, ...] = ("forward", "input", "weight")
-        found[itemsize, window * window, stride].append(Measured(convolved, dict(zip(directions, asked, strict=True))))
+        found[itemsize, window * window, stride].append(
+            MeasuredConvolution(convolved, dict(zip(directions, asked, strict=True)))
+        )
     return found
 
 
