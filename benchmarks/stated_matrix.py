@@ -28,6 +28,14 @@ QUANTIZED = (
     {"quantization": "nf4", "batch_size": 2, "sequence_length": 512, "checkpointing": "full"},
     {"quantization": "nf4-double", "batch_size": 1, "sequence_length": 512},
 )
+SMALL_STATES: dict[str, Any] = {
+    "kind": "train",
+    "precision": "bf16",
+    "optimizer": "adamw_8bit",
+    "attention": "flash",
+    "batch_size": 2,
+    "sequence_length": 512,
+}
 SHARDED: tuple[dict[str, Any], ...] = (
     {"data": 8, "strategy": "fsdp", "zero_stage": 3},
     {"data": 4, "strategy": "ddp"},
@@ -64,6 +72,8 @@ def _others() -> Iterator[Job]:
         run = {"kind": "infer", "precision": "bf16", "batch_size": 2}
         yield {"kind": "unet", "family": family, "config": config, "device": DEVICES[at % 2], "run": run}
     yield from compiled_jobs()
+    for family in ("smollm2-135m", "pythia-410m", "opt-125m", "qwen2.5-0.5b"):
+        yield _base("decoder train", family, DECODERS[family], 0) | {"run": SMALL_STATES}
 
 
 def _decoders() -> Iterator[Job]:

@@ -164,6 +164,15 @@ def sharded(job: Job, model: Any) -> Any:  # noqa: ANN401 - many classes
     return fully_shard(model)
 
 
+def stepping(name: str, trained: list[Any]) -> Any:  # noqa: ANN401 - optimizers of two libraries
+    """The optimizer called so."""
+    if name == "momentum":
+        return torch.optim.SGD(trained, 0.1, momentum=0.9)
+    if name == "adamw":
+        return torch.optim.AdamW(trained)
+    return import_module("bitsandbytes").optim.AdamW8bit(trained)  # the paged ones need managed memory of a real driver
+
+
 def train(job: Job) -> None:
     """Two steps."""
     run = job["run"]
@@ -186,8 +195,7 @@ def train(job: Job) -> None:
     if run.get("compile"):
         model = torch.compile(model)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    momentum = run["optimizer"] == "momentum"
-    optimizer = torch.optim.SGD(trained, 0.1, momentum=0.9) if momentum else torch.optim.AdamW(trained)
+    optimizer = stepping(run["optimizer"], trained)
     cast = torch.autocast("cuda", DTYPES[kind]) if autocast else contextlib.nullcontext()
     for _ in range(STEPS):
         for _ in range(run.get("gradient_accumulation_steps", 1)):

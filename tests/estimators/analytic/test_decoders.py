@@ -100,7 +100,7 @@ def test_lion_and_the_loss_in_chunks(name: str, most: float) -> None:
     [
         ({"cross_entropy": "fused"}, "run.cross_entropy = 'fused'"),
         ({"checkpointing": "selective"}, "run.checkpointing = 'selective'"),
-        ({"optimizer": "adamw_8bit"}, "run.optimizer = 'adamw_8bit'"),
+        ({"optimizer": "paged_adamw_8bit"}, "run.optimizer = 'paged_adamw_8bit'"),
         ({"optimizer": "paged_adamw_32bit"}, "run.optimizer = 'paged_adamw_32bit'"),
         ({"precision": "fp8-mixed"}, "run.precision = 'fp8-mixed'"),
     ],

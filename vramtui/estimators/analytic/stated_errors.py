@@ -29,6 +29,7 @@ Kind = Literal[
     "unet",
     "generic",
     "compiled",
+    "8-bit optimizer",
 ]
 # Tensors that only encoders have, where a model is a list of tensors.
 _ENCODERS_TENSORS = frozenset({"head_dense", "embed_token_types"})
@@ -51,6 +52,7 @@ class ErrorRange(msgspec.Struct, frozen=True):
 
 # (share, simulated) of each kind; None where no run was measured by that method.
 SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
+    "8-bit optimizer": (ErrorRange(0.05, 0.17), ErrorRange(0.15, 0.08)),
     "compiled": (ErrorRange(0.49, 0.2), ErrorRange(0.52, 0.19)),
     "conv net": (ErrorRange(0.05, 0.43), ErrorRange(0.05, 0.15)),
     "decoder infer": (ErrorRange(0.01, 0.19), ErrorRange(0.05, 0.17)),
@@ -90,7 +92,7 @@ def _kind_of_decoder(model: TransformerModel, run: TrainRun | None) -> Kind:
     if run is None:
         return "decoder infer"
     if run.lora is None:
-        return "decoder train"
+        return "8-bit optimizer" if run.optimizer == "adamw_8bit" else "decoder train"
     return "lora" if run.quantization is None else "qlora"
 
 

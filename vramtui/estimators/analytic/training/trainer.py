@@ -21,8 +21,8 @@ from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
-# bitsandbytes' kernels run on a card alone.
-NEVER_RUN = frozenset({"adamw_8bit", "paged_adamw_8bit", "paged_adamw_32bit"})
+# They need managed memory of a real driver.
+NEVER_RUN = frozenset({"paged_adamw_8bit", "paged_adamw_32bit"})
 
 
 class BesideTraining(msgspec.Struct, frozen=True):
