@@ -5,10 +5,12 @@ from typing import Any
 import pytest
 
 from benchmarks.architectures import preset_from, recorded
+from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.analytic.sizes.parameters import model_tensors
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
@@ -78,7 +80,6 @@ def test_towers_that_are_left_keep_sixteen_bits(left: list[str], whole: bool) ->
 @pytest.mark.parametrize(
     ("said", "method"),
     [
-        ({"quant_method": "exl3", "version": "0.0.1", "bits": 4.0, "head_bits": 6}, "exl3"),
         ({"quant_method": "spqr"}, "spqr"),
         ({"quant_method": "fp8"}, ""),
         ({"quant_method": "bitsandbytes", "load_in_4bit": False}, ""),
@@ -96,3 +97,31 @@ def test_text_of_kimi_k2_5_keeps_its_own_quantisation() -> None:
     preset = preset_from(config | {"text_config": config["text_config"] | {"quantization_config": packed}})
     assert isinstance(preset.run, InferRun)
     assert preset.run.quantization == "int4"
+
+
+@pytest.mark.parametrize(("bits", "head"), [(4.0, 6), (3.5, 6), (2.25, 8)])
+def test_exl3_is_counted_by_its_bits(bits: float, head: int) -> None:
+    """Trellises of so many bits, two fp16 vectors for each linear layer, the embedding and norms in fp16."""
+    said = {"quant_method": "exl3", "version": "0.0.6", "bits": bits, "head_bits": head}
+    config = LLAMA | {"quantization_config": said}
+    preset, plain = preset_from(config), preset_from(LLAMA)
+    assert isinstance(preset.model, TransformerModel)
+    assert isinstance(plain.model, TransformerModel)
+    assert isinstance(preset.run, InferRun)
+    assert preset.run.quantization is None
+    assert "is not known" not in preset.notes
+    kept = sum(group.numel * group.count * (group.bits or 16) for group in preset.model.tensors)
+    sizes = {tensor.module: tensor for tensor in model_tensors(plain.model)}
+    whole = {name: tensor.numel * tensor.count for name, tensor in sizes.items()}
+    linear = [tensor for tensor in sizes.values() if tensor.layer and len(tensor.shape) == 2]
+    wanted = sum(tensor.numel * tensor.count for tensor in linear) * bits + whole["lm_head"] * head
+    wanted += sum(16 * sum(tensor.shape) * tensor.count for tensor in [*linear, sizes["lm_head"]])
+    wanted += 16 * sum(whole[name] for name in ("embed_tokens", "norm", "layer_norm"))
+    assert kept == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize("bits", [None, 0.5, 9])
+def test_exl3_without_bits_is_one_sentence(bits: float | None) -> None:
+    said = {"quant_method": "exl3"} | ({} if bits is None else {"bits": bits})
+    with pytest.raises(UserError, match=r"quantization_config\.bits"):
+        preset_from(LLAMA | {"quantization_config": said})

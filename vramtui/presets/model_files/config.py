@@ -4,13 +4,14 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 
 import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.presets.model_files import decoders, diffusers, encoders
+from vramtui.presets.model_files import decoders, diffusers, encoders, exl3
 from vramtui.presets.model_files import moe as mixtures
 from vramtui.presets.model_files.architectures.reading import TEXT_PARTS, read_any
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown
@@ -195,6 +196,8 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     if config.has("_class_name"):
         name, table = diffusers.read_class(config)
         return ConfigFile(architecture=name, model=table)
+    if config.table("quantization_config").text("quant_method", "") == exl3.METHOD:
+        return _in_exl3(config)
     name, inner, model, partial, basis = _described(config)
     said = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
     stored = next(filter(None, said), None)
@@ -213,6 +216,20 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         unread=printable(unread[:40]),
         partial=partial,
         basis=basis,
+    )
+
+
+def _in_exl3(config: Fields) -> ConfigFile:
+    """A config of EXL3: every tensor by its bits. Its own family's rules say which there are."""
+    found = read_any(dict(config.values))
+    tensors = exl3.exl3_tensors(map(msgspec.to_builtins, found.tensors), config.table("quantization_config"))
+    numbers = sum(prod(group["shape"]) * group.get("count", 1) for group in tensors)
+    return ConfigFile(
+        architecture=_architecture(config),
+        model=found.table | {"tensors": tensors, "parameters": numbers},
+        precision="fp16",
+        partial=LANGUAGE if found.partial else "",
+        basis=found.basis,
     )
 
 
