@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.ggml import GGML_TYPES
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.presets.model_files.as_preset import preset_of
@@ -249,3 +250,20 @@ def test_any_bytes_are_a_model_or_a_sentence(
     path.write_bytes(bytes(whole))
     with suppress(UserError):
         preset_of(path)
+
+
+# GGML_QUANT_SIZES of the gguf package (0.19.0): numbers and bytes of a block, by the type's number.
+GGUF_SIZES = {
+    0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 40), 10: (256, 84),
+    11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 16: (256, 66), 17: (256, 74),
+    18: (256, 98), 19: (256, 50), 20: (32, 18), 21: (256, 110), 22: (256, 82), 23: (256, 136), 24: (1, 1), 25: (1, 2),
+    26: (1, 4), 27: (1, 8), 28: (1, 8), 29: (256, 56), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17),
+    40: (64, 36), 41: (128, 18),
+}  # fmt: skip
+
+
+def test_every_type_of_gguf_has_the_size_that_the_gguf_package_says() -> None:
+    """But for q8_1, which no file holds: ggml-common.h has two fp16 numbers in it, the package counts two of fp32."""
+    ours = {number: (kind.elements, kind.size) for number, kind in GGML_TYPES.items()}
+    assert {number: size for number, size in ours.items() if size != GGUF_SIZES[number]} == {9: (32, 36)}
+    assert set(ours) == set(GGUF_SIZES)

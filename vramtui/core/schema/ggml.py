@@ -53,5 +53,7 @@ GGML_TYPES: dict[int, GgmlType] = {
     34: GgmlType("tq1_0", 256, 54),
     35: GgmlType("tq2_0", 256, 66),
     39: GgmlType("mxfp4", 32, 17),
+    40: GgmlType("nvfp4", 64, 36),
+    41: GgmlType("q1_0", 128, 18),
 }
 BY_NAME: dict[str, GgmlType] = {kind.name: kind for kind in GGML_TYPES.values()}

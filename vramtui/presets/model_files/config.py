@@ -11,11 +11,12 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.presets.model_files import decoders, diffusers, encoders, exl3
+from vramtui.presets.model_files import decoders, encoders, exl3
 from vramtui.presets.model_files import moe as mixtures
 from vramtui.presets.model_files.architectures.reading import TEXT_PARTS, read_any
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
+from vramtui.presets.model_files.pipelines import denoisers
 from vramtui.presets.model_files.pipelines.index import read_pipeline
 from vramtui.presets.model_stores.folders import WEIGHTS
 
@@ -142,7 +143,7 @@ def read_config(path: Path) -> ConfigFile:
     """
     values = _decoded(path)
     try:
-        if path.name == diffusers.INDEX:
+        if path.name == denoisers.INDEX:
             return _pipeline(path, values)
         return parse_config(values)
     except Damaged as error:
@@ -194,7 +195,7 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     """
     config = Fields(values)
     if config.has("_class_name"):
-        name, table = diffusers.read_class(config)
+        name, table = denoisers.read_class(config)
         return ConfigFile(architecture=name, model=table)
     if config.table("quantization_config").text("quant_method", "") == exl3.METHOD:
         return _in_exl3(config)

@@ -6,9 +6,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.presets.model_files.architectures.from_weights import decoder_of_weights, listed_weights
 from vramtui.presets.model_files.bounded import Damaged, shown
 from vramtui.presets.model_files.config import ConfigFile, read_config
-from vramtui.presets.model_files.diffusers import INDEX as PIPELINE
 from vramtui.presets.model_files.gguf import read_gguf
 from vramtui.presets.model_files.gguf_model import GgufHeader
+from vramtui.presets.model_files.pipelines.denoisers import INDEX as PIPELINE
 from vramtui.presets.model_files.safetensors import CheckpointWeights, MissingShard, read_index, read_safetensors
 from vramtui.presets.model_stores.folders import INDEX, WEIGHTS
 

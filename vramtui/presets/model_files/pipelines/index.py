@@ -8,8 +8,8 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.presets.model_files.bounded import Damaged, shown
-from vramtui.presets.model_files.diffusers import PARTS, read_class
 from vramtui.presets.model_files.fields import Fields, Table
+from vramtui.presets.model_files.pipelines.denoisers import PARTS, read_class
 from vramtui.presets.model_files.pipelines.text_encoders import read_encoder
 from vramtui.presets.model_files.pipelines.vae import read_vae
 
