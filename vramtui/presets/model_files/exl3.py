@@ -35,11 +35,11 @@ def exl3_tensors(groups: Iterable[Table], config: Fields) -> list[Table]:
             raise Damaged(f"has quantization_config.bits or head_bits other than {LEAST:g} to {MOST:g}")
     made: list[Table] = []
     for group in groups:
-        made += _kept(group, head if group["name"] == "lm_head" else bits)
+        made += _stored(group, head if group["name"] == "lm_head" else bits)
     return made
 
 
-def _kept(group: Table, bits: float) -> Iterator[Table]:
+def _stored(group: Table, bits: float) -> Iterator[Table]:
     shape: tuple[Any, ...] = tuple(group["shape"])
     linear = group.get("place", "layers") == "layers" or group["name"] == "lm_head"
     if len(shape) < 2 or not linear or group["name"].rpartition(".")[2].startswith(KEPT):
