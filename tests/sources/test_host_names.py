@@ -67,3 +67,10 @@ def test_no_name_is_ever_an_option(asked: str) -> None:
         assert arguments[-3:-1] == ("--", name)
         assert not name.startswith("-")
         assert not set(name) & set(" ;&|$`'\"\\\n")
+
+
+@pytest.mark.parametrize("asked", ["-x" + "a" * 9000, "r[1-" + "9" * 5 + "x" * 9000 + "]", "a," * 3000 + "-"])
+def test_a_sentence_is_never_endless(asked: str) -> None:
+    with pytest.raises(UserError) as raised:
+        host_names([asked], {})
+    assert len(str(raised.value)) < 1000
