@@ -66,7 +66,7 @@ def _numbers(ranges: str, text: str) -> list[str]:
     for part in ranges.split(","):
         matched = _RANGE.fullmatch(part.strip())
         if matched is None:
-            raise UserError(f"--host {_shown(text)}: [{printable(ranges)}] is no range; write gpu[01-08] or gpu[1,4]")
+            raise UserError(f"--host {_shown(text)}: [{_shown(ranges)}] is no range; write gpu[01-08] or gpu[1,4]")
         first, last = matched[1], matched[2] or matched[1]
         if int(last) < int(first) or int(last) - int(first) >= MOST_HOSTS:
             raise UserError(f"--host {_shown(text)}: {_shown(part)} is not a range of at most {MOST_HOSTS} hosts")
