@@ -15,6 +15,7 @@ from vramtui.core.schema.preset import Match, Preset, PresetFile
 
 # How Hugging Face's ids and Ollama's names are written, where nothing is at that path.
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(?<!\.toml)(?:[@:][\w.-]+)*|[A-Za-z0-9][\w.-]*:[\w.-]+")
+_NET_NAME = re.compile(r"(?:timm/)?[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)?")
 LONGEST_NAME = 400
 _MATCH = re.compile(r"^\[match\][^\S\n]*$(.*?)(?=^\[|\Z)", re.MULTILINE | re.DOTALL)
 
@@ -97,9 +98,13 @@ class PresetLibrary:
         return read
 
     def known(self, name: str) -> PresetFile | None:
-        """What `name` on the Hub amounts to by a bundled preset of this very model; None where none describes it."""
-        if "/" not in name or len(name) > LONGEST_NAME or Path(name).exists():
+        """What `name` on the Hub amounts to by a bundled preset of this very model, or a net of torchvision's or
+        timm's of that name; None where none describes it.
+        """
+        if len(name) > LONGEST_NAME or Path(name).exists():
             return None
+        if "/" not in name or name.startswith("timm/"):
+            return _vision_net(name)
         from vramtui.presets.model_stores.hub_ids import known_on_hub  # noqa: PLC0415 - as in `_preset`
 
         name, key = known_on_hub(name)
@@ -285,6 +290,23 @@ def _match_of(path: Path) -> Match | None:
     from vramtui.presets.toml import reader as toml  # noqa: PLC0415 - as in `_preset`
 
     return msgspec.convert(toml.loads(table[1]), Match)
+
+
+def _vision_net(name: str) -> PresetFile | None:
+    """The net for images that torchvision or timm calls so, answering a batch in fp32; None where none is known."""
+    if not _NET_NAME.fullmatch(name):
+        return None
+    from vramtui.presets.model_files.vision import vision_table  # noqa: PLC0415 - as in `_preset`
+
+    table = vision_table(name)
+    if table is None:
+        return None
+    from vramtui.presets.model_files.as_preset import checked_preset  # noqa: PLC0415 - as above
+
+    notes = "A net of torchvision's or timm's, by its name; no file of it was read."
+    run = {"kind": "infer", "precision": "fp32"}
+    preset = checked_preset(name, {"name": name, "notes": notes, "model": table, "run": run})
+    return PresetFile(key=name, path=name, bundled=False, preset=preset)
 
 
 def _of_model_file(name: str) -> PresetFile | None:

@@ -30,30 +30,103 @@ class Conv2d(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bias: bool = True
 
 
+class Permute(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="permute"):
+    """Channels moved behind (height, width), or back before them; no memory is copied."""
+
+    channels: Literal["last", "first"] = "last"
+
+
+class Scale(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="scale"):
+    """A trained factor for each channel of (channels, height, width), or for each number of the last dimension."""
+
+
+class DropPath(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="drop-path"
+):
+    """Stochastic depth: the whole of a sample is dropped in training; nothing happens when the probability is 0."""
+
+    probability: Probability = 0.1
+
+
+class Upsample(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="upsample"):
+    """(channels, height, width) made `scale` times as high and wide by interpolation, as on a UNet's way up."""
+
+    scale: Count = 2
+
+
+class Mark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="mark"):
+    """Gives what is here a name, for a `take` or `join` further on; a name may be given anew."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=40)]
+
+
+class Take(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="take"):
+    """Goes on from what was marked so: another branch."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=40)]
+
+
+class Join(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="join"):
+    """What is here with what was marked: added, multiplied (a smaller one is broadcast), or its channels joined.
+
+    Attributes:
+        names: what was marked, in order; channels joined stand before those that are here.
+        how: `add`, `multiply` or `concat`.
+        inplace: add into what is here.
+    """
+
+    names: Annotated[tuple[str, ...], Meta(min_length=1, max_length=1000)]
+    how: Literal["add", "multiply", "concat"] = "add"
+    inplace: bool = False
+
+
+class WindowAttention(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="window-attention"
+):
+    """Swin's self-attention within windows of (height, width, channels), with a table of relative positions."""
+
+    num_heads: Count
+    window_size: Count = 7
+    shifted: bool = False
+
+
+class PatchMerging(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="patch-merging"
+):
+    """Swin's halving of (height, width, channels): four neighbours side by side, a norm, half of their channels."""
+
+
 class Norm(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="norm"):
     """A norm: over the batch for each channel, over groups of channels, or over the last dimension.
 
-    `manual` is a layer norm written in single operators: mean, variance, quotient, scale and shift.
+    `layer2d` is a layer norm over the channels of (channels, height, width). `manual` is a layer norm written in single
+    operators: mean, variance, quotient, scale and shift.
     """
 
-    norm: Literal["batch", "layer", "group", "rms", "manual"] = "layer"
+    norm: Literal["batch", "layer", "layer2d", "group", "rms", "manual"] = "layer"
     groups: Count = 32
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="activation"):
     """An activation function; `inplace` writes its result over its input."""
 
-    act: Literal["relu", "gelu", "silu", "sigmoid", "tanh", "leaky_relu", "softmax"] = "relu"
+    act: Literal[
+        "relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "leaky_relu", "hardswish", "hardsigmoid", "softmax"
+    ] = "relu"
     inplace: bool = False
 
 
 class Pool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="pooling"):
-    """Pooling over (height, width); `global` averages everything to one number for each channel."""
+    """Pooling over (height, width); `global` averages everything to one number for each channel.
 
-    pool: Literal["max", "avg", "global"] = "max"
+    `adaptive` averages to `kernel_size` rows and columns; `ceil_mode` keeps a last window that is not full.
+    """
+
+    pool: Literal["max", "avg", "global", "adaptive"] = "max"
     kernel_size: Count = 2
     stride: Count | None = None
     padding: Padding = 0
+    ceil_mode: bool = False
 
 
 class Dropout(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="dropout"):
@@ -111,7 +184,27 @@ class Recurrent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     output: Literal["sequence", "last"] = "sequence"
 
 
-Layer = Linear | Conv2d | Norm | Act | Pool | Dropout | Embedding | SelfAttention | Recurrent | Flatten
+Layer = (
+    Linear
+    | Conv2d
+    | Norm
+    | Act
+    | Pool
+    | Dropout
+    | Embedding
+    | SelfAttention
+    | Recurrent
+    | Flatten
+    | Permute
+    | Scale
+    | DropPath
+    | Upsample
+    | Mark
+    | Take
+    | Join
+    | WindowAttention
+    | PatchMerging
+)
 
 
 class Repeat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type", tag="repeat"):

@@ -18,6 +18,7 @@ from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled
 from vramtui.presets.model_files.fields import Fields, Table
 from vramtui.presets.model_files.pipelines import denoisers
 from vramtui.presets.model_files.pipelines.index import read_pipeline
+from vramtui.presets.model_files.vision import timm_table
 from vramtui.presets.model_stores.folders import WEIGHTS
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
@@ -199,6 +200,9 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         return ConfigFile(architecture=name, model=table)
     if config.table("quantization_config").text("quant_method", "") == exl3.METHOD:
         return _in_exl3(config)
+    if config.has("architecture") and not config.has("architectures"):
+        name, table = timm_table(config)
+        return ConfigFile(architecture=name, model=table, precision="fp32")
     name, inner, model, partial, basis = _described(config)
     said = (part.values.get(key) for part in (inner, config, _words_of(config)) for key in ("dtype", "torch_dtype"))
     stored = next(filter(None, said), None)

@@ -6,26 +6,36 @@ Shapes: each layer gives those of the next, from `input_shape` on: (b, i) for li
 
 from math import prod
 
-from vramtui.core.base.errors import UserError
+from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.layer_models import (
     Act,
     Conv2d,
     Dropout,
+    DropPath,
     Embedding,
     Flatten,
+    Join,
     Layer,
     Linear,
+    Mark,
     Norm,
+    PatchMerging,
+    Permute,
     Pool,
     Recurrent,
     Repeat,
+    Scale,
     SelfAttention,
     SequentialModel,
+    Take,
+    Upsample,
+    WindowAttention,
 )
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
 from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
+from vramtui.estimators.analytic.ops.graph import GraphOps
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.ops.recurrent import RecurrentStack
@@ -39,6 +49,7 @@ from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.torch_facts.recurrent import RECURRENT_NOTE
 
 GROUP = "activations"
+RESIDUAL = "what goes in"
 WORKSPACES_NOTE = (
     "cuDNN's workspaces are not counted: which algorithm it picks, and what that takes, is known only to it"
 )
@@ -61,6 +72,7 @@ class LayerList:
         self.buffers = 0
         self.shape: Shape = ()
         self.strided = False
+        self.marked: dict[str, tuple[Tensor, Shape]] = {}
 
     def operators(self, tape: Tape) -> Operators:
         """Operators that write on `tape`."""
@@ -97,6 +109,7 @@ class LayerList:
         before = self.shape
         writer = LayerOps(ops, self.batch, self.parameters, cudnn=self.cudnn, times=times)
         y = x
+        self.marked = {}
         for layer in layers:
             y = self._layer(writer, y, layer)
         if (residual or times > 1) and self.shape != before:
@@ -127,9 +140,49 @@ class LayerList:
                 x = ops.dropout(x, layer.probability, "dropout")
             case Flatten():
                 self.shape = (prod(shape),)
-            case _:
+            case Embedding() | SelfAttention() | Recurrent():
                 x = self._tokens(writer, x, layer)
+            case _:
+                x = self._branched(GraphOps(writer), x, layer)
         return x
+
+    def _branched(
+        self,
+        graph: GraphOps,
+        x: Tensor,
+        layer: Permute | Scale | DropPath | Upsample | Mark | Take | Join | WindowAttention | PatchMerging,
+    ) -> Tensor:
+        """The layers of nets with branches."""
+        shape = self.shape
+        match layer:
+            case Permute():
+                _need_image(shape, "permute")
+                self.shape = (*shape[1:], shape[0]) if layer.channels == "last" else (shape[-1], *shape[:-1])
+            case Scale():
+                x = graph.scale(x, shape)
+            case DropPath():
+                x = graph.drop_path(x, layer.probability if self.training else 0)
+            case Upsample():
+                _need_image(shape, "upsampling")
+                self.shape = (shape[0], shape[1] * layer.scale, shape[2] * layer.scale)
+                x = graph.moved(x, self.batch * prod(self.shape), "upsampled")
+            case Mark():
+                self.marked[layer.name] = x, shape
+            case Take():
+                x, self.shape = self._found(layer.name)
+            case Join():
+                x, self.shape = graph.join(x, shape, [self._found(name) for name in layer.names], layer)
+            case WindowAttention():
+                x = graph.windows(x, shape, layer)
+            case PatchMerging():
+                _need_image(shape, "patch merging")
+                x, self.shape = graph.merge(x, shape)
+        return x
+
+    def _found(self, name: str) -> tuple[Tensor, Shape]:
+        if name not in self.marked:
+            raise UserError(f"model.layers: nothing before it is marked {name!r}{nearest(name, self.marked)}")
+        return self.marked[name]
 
     def _tokens(self, writer: LayerOps, x: Tensor, layer: Embedding | SelfAttention | Recurrent) -> Tensor:
         """The layers that know a sequence."""
@@ -199,7 +252,7 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
     writer.shape = model.input_shape
     checkpointed = isinstance(run, TrainRun) and run.checkpointing == "full"
     loose: list[Layer] = []
-    for layer in model.layers:
+    for layer in _stretches(model, checkpointed=checkpointed):
         if not isinstance(layer, Repeat):
             loose.append(layer)
             continue
@@ -226,6 +279,53 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         notes=cudnn_notes(cudnn=model.cudnn, parameters=parameters),
         measured=not model.cudnn or all(parameter.module != "rnn" for parameter in parameters),
     )
+
+
+def _stretches(model: SequentialModel, *, checkpointed: bool) -> tuple[Layer | Repeat, ...]:
+    """The layers; one after another without repeats where a branch reaches over the border of one.
+
+    Raises:
+        UserError: such a one is to be checkpointed.
+    """
+    repeats = [layer.layers for layer in model.layers if isinstance(layer, Repeat)]
+    if not any(_reaches_out(layers) for layers in (model.layers, *repeats)):
+        return model.layers
+    if checkpointed:
+        raise UserError(
+            "run.checkpointing = 'full' recomputes each repeat of model.layers, and here a branch reaches over the "
+            "border of one"
+        )
+    return tuple(one for layer in model.layers for one in _unrolled(layer))
+
+
+def _unrolled(layer: Layer | Repeat) -> tuple[Layer, ...]:
+    if not isinstance(layer, Repeat):
+        return (layer,)
+    around: tuple[tuple[Layer, ...], tuple[Layer, ...]] = ((), ())
+    if layer.residual:
+        around = (Mark(name=RESIDUAL),), (Join(names=(RESIDUAL,)),)
+    return (*around[0], *layer.layers, *around[1]) * layer.times
+
+
+def _reaches_out(layers: tuple[Layer | Repeat, ...]) -> bool:
+    """Whether something is taken up in `layers` that was marked outside of them, or on the other side of a repeat."""
+    marked: set[str] = set()
+    for layer in layers:
+        match layer:
+            case Repeat():
+                marked = set()
+            case Mark():
+                marked.add(layer.name)
+            case Take() | Join():
+                names = {layer.name} if isinstance(layer, Take) else set(layer.names)
+                if not names <= marked:
+                    return True
+    return False
+
+
+def _need_image(shape: Shape, what: str) -> None:
+    if len(shape) != 3:
+        raise UserError(f"model.layers: {what} needs three dimensions, and here the shape is {shape}")
 
 
 def cudnn_notes(*, cudnn: bool, parameters: tuple[Parameter, ...]) -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
 Shape = tuple[int, ...]
 SAVES_OUTPUT = {"relu", "sigmoid", "tanh", "softmax"}
+# In place they keep what they write over as a copy, since their backward needs it.
+SAVES_COPY = {"relu6", "silu", "gelu", "hardswish", "hardsigmoid"}
 
 
 class LayerOps:
@@ -57,20 +59,22 @@ class LayerOps:
                 f"model.layers: conv groups = {layer.groups} does not divide {channels} or {layer.out_channels}"
             )
         out_shape = (layer.out_channels, *(_slid(side, layer, "conv") for side in (height, width)))
-        grad_bytes = self.own(
-            "conv", layer.out_channels, channels // layer.groups, layer.kernel_size, layer.kernel_size
-        )
+        weight = layer.out_channels, channels // layer.groups, layer.kernel_size, layer.kernel_size
+        grad_bytes = self.own("conv", *weight)
         grad_bytes += self.own("conv", layer.out_channels) if layer.bias else 0
         x = self.ops.lowered(x, "conv input, cast")
+        casts = [self.ops.weight_copy(prod(weight), "conv weight", trained=True)]
+        casts += [self.ops.weight_copy(layer.out_channels, "conv bias", trained=True)] if layer.bias else []
+        copies = [copy for copy in casts if copy is not None]
         out = self.ops.tape.new(self.batch * prod(out_shape), x.itemsize, "conv output", tracked=True)
         patches = rounded(channels * layer.kernel_size**2 * prod(out_shape[1:]) * x.itemsize)
         plain = layer.kernel_size == 1 and layer.stride == 1 and layer.padding == 0
         self.ops.tape.op(
-            [x],
+            [x, *copies],
             [out],
-            saves=[x],
-            flows=[(x, True)],
-            grad_bytes=grad_bytes,
+            saves=[x, *copies[:1]],
+            flows=[(x, True), *((copy, True) for copy in copies)],
+            grad_bytes=0 if copies else grad_bytes,
             workspace=0 if self.cudnn or plain else patches,
             backward_workspace=0 if self.cudnn else patches,
             gemm=not self.cudnn,
@@ -80,8 +84,9 @@ class LayerOps:
     def pool(self, x: Tensor, shape: Shape, layer: Pool) -> tuple[Tensor, Shape]:
         """Pooling: a maximum saves its input and where it was found; an average only its input."""
         channels, height, width = _image(shape, "pooling")
-        if layer.pool == "global":
-            out_shape: Shape = (channels, 1, 1)
+        if layer.pool in {"global", "adaptive"}:
+            side = 1 if layer.pool == "global" else layer.kernel_size
+            out_shape: Shape = (channels, side, side)
         else:
             out_shape = (channels, *(_slid(side, layer, "pooling") for side in (height, width)))
         out = self.ops.tape.new(self.batch * prod(out_shape), x.itemsize, f"{layer.pool} pooling", tracked=x.tracked)
@@ -97,9 +102,9 @@ class LayerOps:
 
     def norm(self, x: Tensor, shape: Shape, layer: Norm) -> Tensor:
         """The norms of torch.nn, and a layer norm written by hand."""
-        size = shape[0] if layer.norm in {"batch", "group"} else shape[-1]
+        size = shape[0] if layer.norm in {"batch", "group", "layer2d"} else shape[-1]
         grad_bytes = self.own("norm", size) + (0 if layer.norm == "rms" else self.own("norm", size))
-        if layer.norm == "layer":
+        if layer.norm in {"layer", "layer2d"}:
             return self.ops.layer_norm(x, size, "layer norm")
         if layer.norm == "rms":
             return self.ops.fused_rms_norm(x, size, "RMS norm")
@@ -153,7 +158,7 @@ class LayerOps:
     def activation(self, x: Tensor, layer: Act) -> Tensor:
         """An activation function, over its input or into a new tensor."""
         tape = self.ops.tape
-        if layer.inplace:
+        if layer.inplace and layer.act not in SAVES_COPY:
             out = tape.view(x)
             tape.op([x], [out], saves=[out], flows=[(x, True)])
             return out
@@ -170,7 +175,8 @@ def _image(shape: Shape, what: str) -> tuple[int, int, int]:
 
 def _slid(side: int, layer: Conv2d | Pool, what: str) -> int:
     stride = layer.stride or layer.kernel_size
-    out = (side + 2 * layer.padding - layer.kernel_size) // stride + 1
+    room = side + 2 * layer.padding - layer.kernel_size
+    out = (-(-room // stride) if isinstance(layer, Pool) and layer.ceil_mode else room // stride) + 1
     if out < 1:
         raise UserError(f"model.layers: {what} of size {layer.kernel_size} is larger than the {side} that come in")
     return out

@@ -214,7 +214,8 @@ def _arrive(tensor: Tensor, buffer: list[int], meter: ReplayListener) -> None:
         _release(waiting, meter)
         tensor.gradient = buffer
     else:
-        size = buffer[0]
+        # A part of a larger gradient, as of joined channels, is summed into a tensor of its own size.
+        size = min(buffer[0], _size(tensor))
         meter.take(BACKWARD, size)
         meter.look(0)
         _release(buffer, meter)

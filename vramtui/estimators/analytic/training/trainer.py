@@ -64,7 +64,8 @@ class Trainer:
         self.later = self.first
         if run.gradient_accumulation_steps > 1:
             self.later = replayed(program.stages, accumulate=True)
-        self.workspace = workspace_bytes(device.capability)
+        multiplies = any(node.gemm for stage in program.stages for node in stage.tape.nodes)
+        self.workspace = workspace_bytes(device.capability) if multiplies else 0
         self.beside = BesideTraining()
         # What frozen models hold while they prepare a batch, before the forward pass, and the words for it.
         self.before: BytesByGroup = {}

@@ -2,12 +2,27 @@
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import HuggingFaceModel, Model, TorchModel, TransformerModel
-from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
+from vramtui.core.schema.layer_models import (
+    ConvNetModel,
+    DropPath,
+    Join,
+    Layer,
+    Mark,
+    PatchMerging,
+    Permute,
+    Repeat,
+    Scale,
+    SequentialModel,
+    Take,
+    Upsample,
+    WindowAttention,
+)
 from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Workload
 from vramtui.estimators.traced.workloads.configs import config_of
 
 PRECISIONS = ("fp32", "tf32", "bf16-mixed", "fp16-mixed", "bf16", "fp16")
 OPTIMIZERS = ("sgd", "momentum", "adam", "adamw", "amsgrad", "rmsprop", "adagrad")
+BRANCHED = (DropPath, Join, Mark, PatchMerging, Permute, Scale, Take, Upsample, WindowAttention)
 INSTEAD = "trace your own script instead: vramtui trace FILE.py"
 
 
@@ -30,7 +45,18 @@ def check(workload: Workload) -> None:
             raise UserError(f"{key} is not built from a preset by the tracer; {INSTEAD}")
 
 
+def _check_layers(layers: tuple[Layer | Repeat, ...]) -> None:
+    for layer in layers:
+        if isinstance(layer, Repeat):
+            _check_layers(layer.layers)
+        elif isinstance(layer, BRANCHED):
+            kind = type(layer).__struct_config__.tag
+            raise UserError(f"model.layers: {kind!r} is not built from a preset by the tracer; {INSTEAD}")
+
+
 def _check_model(model: Model) -> None:
+    if isinstance(model, SequentialModel):
+        _check_layers(model.layers)
     if isinstance(model, (SequentialModel, ConvNetModel, HuggingFaceModel)):
         return
     if not isinstance(model, TransformerModel):

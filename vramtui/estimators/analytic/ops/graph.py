@@ -1,0 +1,138 @@
+"""What nets of branches are made of: sums, products and joined channels, factors, dropped paths, windows.
+
+As torchvision 0.28 has them.
+Shapes: image (b, c, y, x) or, with channels last, (b, y, x, c).
+"""
+
+from collections.abc import Sequence
+from math import prod
+
+from vramtui.core.base.errors import UserError
+from vramtui.core.schema.layer_models import Join, Norm, WindowAttention
+from vramtui.estimators.analytic.ops.conv import LayerOps, Shape
+from vramtui.estimators.analytic.tape.tape import Tensor
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+
+
+class GraphOps:
+    """Writes such layers with the operators of one stretch; shapes are one sample's, without the batch."""
+
+    def __init__(self, writer: LayerOps) -> None:
+        self.writer, self.ops, self.tape = writer, writer.ops, writer.ops.tape
+
+    def join(
+        self, x: Tensor, shape: Shape, marked: Sequence[tuple[Tensor, Shape]], layer: Join
+    ) -> tuple[Tensor, Shape]:
+        """What is here with what was marked.
+
+        Raises:
+            UserError: their shapes do not go together.
+        """
+        if layer.how == "concat":
+            return self._concat([*marked, (x, shape)])
+        for other, size in marked:
+            larger = max(shape, size, key=prod)
+            if any(here not in (1, full) for one in (shape, size) for here, full in zip(one, larger, strict=True)):
+                raise UserError(f"model.layers: what comes in as {shape} does not go with {size}")
+            if layer.how == "multiply":
+                x = self.ops.multiply(other, x, "product")
+            elif layer.inplace and shape == larger:
+                total = self.tape.view(x)
+                self.tape.op([x, other], [total], flows=[(x, False), (other, False)])
+                x = total
+            else:
+                x = self.ops.add(x, other, "sum")
+            shape = larger
+        return x, shape
+
+    def _concat(self, parts: Sequence[tuple[Tensor, Shape]]) -> tuple[Tensor, Shape]:
+        first = parts[0][1]
+        if any(shape[1:] != first[1:] for _, shape in parts):
+            raise UserError(f"model.layers: channels of {', '.join(str(shape) for _, shape in parts)} cannot be joined")
+        shape = (sum(shape[0] for _, shape in parts), *first[1:])
+        itemsize = max(part.itemsize for part, _ in parts)
+        out = self.tape.new(
+            self.writer.batch * prod(shape), itemsize, "joined", tracked=any(part.tracked for part, _ in parts)
+        )
+        self.tape.op([part for part, _ in parts], [out], flows=[(part, False) for part, _ in parts])
+        return out, shape
+
+    def scale(self, x: Tensor, shape: Shape) -> Tensor:
+        """A factor for each channel."""
+        size = shape[0] if len(shape) == 3 else shape[-1]
+        self.writer.own("scale", size)
+        return self.ops.scale(x, size, "scaled")
+
+    def drop_path(self, x: Tensor, probability: float) -> Tensor:
+        """A product with one number a sample, which is all that is kept."""
+        if probability == 0:
+            return x
+        kept = self.tape.new(self.writer.batch, x.itemsize, "which paths are kept", tracked=False)
+        out = self.tape.new(x.numel, x.itemsize, "path", tracked=x.tracked)
+        self.tape.op([x], [out], beside=[kept], flows=[(x, True)])
+        return out
+
+    def windows(self, x: Tensor, shape: Shape, layer: WindowAttention) -> Tensor:
+        """Swin's shifted_window_attention: rolled, cut into windows, every score written out, and put back."""
+        if len(shape) != 3 or shape[2] % layer.num_heads:
+            raise UserError(
+                f"model.layers: window attention of {layer.num_heads} heads needs (height, width, channels) that they "
+                f"divide, and here the shape is {shape}"
+            )
+        writer, ops, tape = self.writer, self.ops, self.tape
+        height, width, channels = shape
+        side, heads = layer.window_size, layer.num_heads
+        padded = tuple(-(-size // side) * side for size in (height, width))
+        tokens = side * side
+        count = writer.batch * padded[0] * padded[1] // tokens
+        numel = count * tokens * channels
+        shifts = layer.shifted and max(padded) > side
+        for _ in range(int(padded != (height, width)) + int(shifts) + 1):
+            x = self.moved(x, numel, "windows")
+        positions = writer.own("position", (2 * side - 1) ** 2, heads)
+        joined, _ = writer.linear(x, (tokens, channels), 3 * channels, bias=True)
+        q, k, v = (tape.view(joined, numel) for _ in range(3))
+        tape.op([joined], [q, k, v], flows=[(joined, True)])
+        q = ops.pointwise(q, "q, scaled", saves="nothing")
+        q, k, v = (ops.lowered(part, "q, k or v, cast") for part in (q, k, v))
+        q, k = (self.moved(part, numel, "rows of q or k") for part in (q, k))
+        scores = self._product(q, k, count * heads * tokens * tokens, "scores")
+        bias = rounded(heads * tokens * tokens * 4)
+        biased = tape.new(scores.numel, max(scores.itemsize, ops.parameter), "scores, biased", tracked=True)
+        tape.op(
+            [scores],
+            [biased],
+            flows=[(scores, scores.itemsize != biased.itemsize)],
+            workspace=bias,
+            grad_bytes=positions,
+            backward_workspace=2 * bias,
+        )
+        if shifts:
+            biased = ops.pointwise(biased, "scores, masked", saves="nothing")
+        softmax = ops.pointwise(biased, "softmax", saves="output")
+        softmax = ops.lowered(softmax, "softmax, cast")
+        v = self.moved(v, numel, "rows of v")
+        mixed = self.moved(self._product(softmax, v, numel, "mixed"), numel, "mixed, in rows")
+        out, _ = writer.linear(mixed, (tokens, channels), channels, bias=True)
+        for _ in range(int(shifts) + 1):
+            out = self.moved(out, numel, "windows put back")
+        return tape.view(out, writer.batch * height * width * channels) if padded != (height, width) else out
+
+    def merge(self, x: Tensor, shape: Shape) -> tuple[Tensor, Shape]:
+        """Swin's PatchMerging."""
+        height, width, channels = shape
+        after = (-(-height // 2), -(-width // 2), 4 * channels)
+        x = self.moved(x, self.writer.batch * prod(after), "four neighbours")
+        x = self.writer.norm(x, after, Norm())
+        return self.writer.linear(x, after, 2 * channels, bias=False)
+
+    def moved(self, x: Tensor, numel: int, label: str) -> Tensor:
+        """A copy in another order or size, of which nothing is kept."""
+        out = self.tape.new(numel, x.itemsize, label, tracked=x.tracked)
+        self.tape.op([x], [out], flows=[(x, True)])
+        return out
+
+    def _product(self, a: Tensor, b: Tensor, numel: int, label: str) -> Tensor:
+        out = self.tape.new(numel, a.itemsize, label, tracked=True)
+        self.tape.op([a, b], [out], saves=[a, b], flows=[(a, True), (b, True)], gemm=True)
+        return out
