@@ -296,7 +296,7 @@ def _vision_net(name: str) -> PresetFile | None:
     """The net for images that torchvision or timm calls so, answering a batch in fp32; None where none is known."""
     if not _NET_NAME.fullmatch(name):
         return None
-    from vramtui.presets.model_files.vision import vision_table  # noqa: PLC0415 - as in `_preset`
+    from vramtui.presets.model_files.blueprints.vision import vision_table  # noqa: PLC0415 - as in `_preset`
 
     table = vision_table(name)
     if table is None:

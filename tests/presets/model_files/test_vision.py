@@ -14,8 +14,8 @@ from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.traced.workloads.limits import check
 from vramtui.presets.library import PresetLibrary
+from vramtui.presets.model_files.blueprints.vision import vision_table
 from vramtui.presets.model_files.config import parse_config
-from vramtui.presets.model_files.vision import vision_table
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "vision.json"
 RUNS: list[dict[str, Any]] = json.loads(GOLDEN.read_text(encoding="utf-8"))

@@ -14,11 +14,11 @@ from vramtui.core.base.text import printable
 from vramtui.presets.model_files import decoders, encoders, exl3
 from vramtui.presets.model_files import moe as mixtures
 from vramtui.presets.model_files.architectures.reading import TEXT_PARTS, read_any
+from vramtui.presets.model_files.blueprints.vision import timm_table
 from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled, open_plain, shown
 from vramtui.presets.model_files.fields import Fields, Table
 from vramtui.presets.model_files.pipelines import denoisers
 from vramtui.presets.model_files.pipelines.index import read_pipeline
-from vramtui.presets.model_files.vision import timm_table
 from vramtui.presets.model_stores.folders import WEIGHTS
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {

@@ -58,7 +58,7 @@ SIZES_OF_CLASSES = {"out_features", "out_channels"}
 
 @lru_cache(1)
 def _nets() -> dict[str, dict[str, Any]]:
-    text = files("vramtui.presets.model_files").joinpath("vision_nets.json").read_text(encoding="utf-8")
+    text = files("vramtui.presets.model_files.blueprints").joinpath("vision_nets.json").read_text(encoding="utf-8")
     nets: dict[str, dict[str, Any]] = json.loads(text)
     return nets
 
