@@ -45,7 +45,7 @@ class _Leaves(fx.Tracer):
         return type(m).__name__ in LEAVES or super().is_leaf_module(m, module_qualified_name)
 
 
-def _side(value: int | tuple[int, ...]) -> int:
+def _side(value: Any) -> int:  # noqa: ANN401 - torch has several types of it
     sides = (value, value) if isinstance(value, int) else tuple(value)
     if sides[0] != sides[1]:
         raise ValueError(f"not square: {sides}")
