@@ -1,6 +1,8 @@
 """AMD's cards by a made-up tree of sysfs and procfs, in the kernel's documented forms."""
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ from vramtui.app.app import Dashboard
 from vramtui.cli.doctor import amd
 from vramtui.cli.doctor.check import Check, Finding
 from vramtui.core.base.errors import SourceFailed
-from vramtui.core.observation.readings import Absence, decode_sample, encode_sample
+from vramtui.core.observation.readings import Absence, Sample, decode_sample, encode_sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.sources.amdgpu.source import AmdgpuSource
 from vramtui.sources.demo.source import DemoSource
@@ -159,8 +161,75 @@ def test_cards_of_both_vendors_are_one_machines(machine: Machine) -> None:
     for card in machine.sys.glob("class/drm/card?/device/vendor"):
         card.unlink()
     sample = source.read()
-    assert len(sample.gpus) == len(nvidia)
+    assert [gpu.state for gpu in sample.gpus] == ["ok"] * len(nvidia) + ["lost"] * 2
+    assert sample.gpus[-1].absent["memory"] == Absence.LOST
     assert sample.problems[-1].message == "amdgpu shows no card any more."
+    source.close()
+
+
+class Held(DemoSource):
+    """Cards whose driver hangs while `opens` is not set, and breaks where it is `broken`."""
+
+    def __init__(self) -> None:
+        super().__init__(clock=lambda: 5.0)
+        self.opens = threading.Event()
+        self.opens.set()
+        self.broken = False
+
+    def read(self, before: float = 0.0) -> Sample:
+        self.opens.wait()
+        if self.broken:
+            raise ZeroDivisionError
+        return super().read(before)
+
+
+def test_a_driver_that_hangs_holds_up_no_card_of_the_other_vendor(machine: Machine) -> None:
+    nvidia = Held()
+    source = MergedSource(nvidia, machine.source(), timeout=0.8)
+    before = source.read()
+    cards = len(before.gpus) - 2
+    nvidia.opens.clear()
+    for _ in range(2):
+        began = time.monotonic()
+        sample = source.read()
+        assert time.monotonic() - began < 5.0
+        assert [gpu.uuid for gpu in sample.gpus] == [gpu.uuid for gpu in before.gpus]
+        assert [gpu.index for gpu in sample.gpus] == [gpu.index for gpu in before.gpus]
+        assert {gpu.state for gpu in sample.gpus[:cards]} == {"failed"}
+        assert {gpu.memory.used for gpu in sample.gpus[:cards]} == {None}
+        assert sample.gpus[0].reason.startswith("demo: no answer for ")
+        assert sample.gpus[cards:] == before.gpus[cards:]
+        assert sample.problems[0].where == "demo"
+        assert sample.host.cuda_version == before.host.cuda_version
+    nvidia.opens.set()
+    for _ in range(100):
+        if source.read().gpus[0].state == "ok":
+            break
+        time.sleep(0.02)
+    assert source.read().gpus == before.gpus
+    nvidia.broken = True
+    sample = source.read()
+    assert (sample.gpus[0].state, sample.gpus[-1].state) == ("failed", "ok")
+    assert "ZeroDivisionError" in sample.gpus[0].reason
+    source.close()
+
+
+def integrate(machine: Machine, number: int, total: int) -> None:
+    """Make a card the graphics of the processor, with so much memory set aside."""
+    write(machine.device(number) / "hwmon/hwmon9/in1_label", "vddnb")
+    write(machine.device(number) / "mem_info_vram_total", str(total))
+
+
+def test_a_processors_graphics_are_no_card_beside_one(machine: Machine) -> None:
+    integrate(machine, 2, 512 << 20)
+    assert [gpu.name for gpu in machine.source().read().gpus] == ["AMD Instinct MI300X"]
+    integrate(machine, 2, 96 * GIB)  # set by hand, to compute there
+    assert len(machine.source().read().gpus) == 2
+    for number in (0, 2):
+        integrate(machine, number, 2 * GIB)
+    assert len(machine.source().read().gpus) == 2  # nothing else is there to be shown
+    with pytest.raises(SourceFailed):
+        AmdgpuSource(machine.sys, machine.proc, beside=True).read()
 
 
 def test_the_doctor_asks_nothing_of_nvidias_driver_where_all_cards_are_amds(

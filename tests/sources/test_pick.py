@@ -26,6 +26,9 @@ class Module(SimpleNamespace):
             raise self.error
         return DemoSource()
 
+    def open_beside(self) -> Source:
+        return self.open_here()
+
 
 def pick(monkeypatch: pytest.MonkeyPatch, modules: list[Module], programs: tuple[str, ...] = ()) -> Source:
     ways = []

@@ -31,7 +31,8 @@ class SourceCandidate(NamedTuple):
         title: how a sentence calls it.
         module: its module in `vramtui.sources`, loaded when it is asked.
         program: what it runs. One that is there and fails knows more than that another's library is missing.
-        beside: it shows cards that no other does, which stand beside those of whichever answered before it.
+        beside: it shows cards that no other does, which stand beside those of whichever answered before it: its
+            module has a function `open_beside` for that.
     """
 
     title: str
@@ -73,9 +74,8 @@ def _with_others(source: Source, later: tuple[SourceCandidate, ...]) -> Source:
     """The source, merged with every later one whose cards it does not show."""
     for way in later:
         if way.beside:
-            opening: Opening = import_module(f"vramtui.sources.{way.module}").open_here
             with contextlib.suppress(SourceFailed):
-                source = MergedSource(source, opening())
+                source = MergedSource(source, import_module(f"vramtui.sources.{way.module}").open_beside())
     return source
 
 

@@ -3,6 +3,11 @@
 Files and units are those of the kernel's documentation: "GPU Power/Thermal Controls and Monitoring" and "GPU Memory
 usage information" (Documentation/gpu/amdgpu), "DRM client usage stats" (drm-usage-stats.rst) for fdinfo, and the KFD's
 `proc/PID/vram_GPU` (kernel 5.10 and newer) for compute. Written by these; no such card was at hand.
+
+The graphics unit inside a processor is no card beside one: it is left out where there is another GPU, unless the
+firmware has set aside memory of note for it. The driver gives such a unit a voltage called `vddnb`, and no card
+(`hwmon_attributes_visible` in amdgpu_pm.c of Linux 6.12: "only APUs other than gc 9,4,3 have vddnb", so that the MI300A
+counts as a card). PCI's class and `boot_vga` cannot tell it: they say which GPU draws the screen.
 """
 
 import os
@@ -19,6 +24,8 @@ from vramtui.sources.host.processes import ProcessReader
 
 VENDOR = "0x1002"
 MOST = 1 << 16  # characters of a file
+# Bytes. Firmware sets aside 64 MiB to 2 GiB for a processor's graphics by itself; who computes there sets more by hand.
+INTEGRATED_MEMORY = 4 << 30
 # What each file holds, and by what its figure is divided.
 _FILES = (
     ("utilization", "gpu_busy_percent", 1),
@@ -42,6 +49,7 @@ class AmdgpuSource:
         proc: where procfs is.
         processes: what the system knows of pids.
         clock: seconds since the epoch.
+        beside: its cards stand beside another vendor's.
     """
 
     name = "amdgpu"
@@ -52,8 +60,11 @@ class AmdgpuSource:
         proc: Path = Path("/proc"),
         processes: ProcessReader | None = None,
         clock: Callable[[], float] = time.time,
+        *,
+        beside: bool = False,
     ) -> None:
         self._sys = sys
+        self._beside = beside
         self._proc = proc
         self._processes = processes or ProcessReader()
         self._clock = clock
@@ -65,7 +76,7 @@ class AmdgpuSource:
         Raises:
             SourceFailed: there is no card of AMD's.
         """
-        cards = list(self._cards())
+        cards = self.cards()
         if not cards:
             raise SourceFailed("")  # what was asked before it has said what is missing
         held, unseen = self._held()
@@ -89,8 +100,16 @@ class AmdgpuSource:
     def _named(self, version: str) -> Host:
         return self._host.read(printable(f"amdgpu {version}"), None)
 
-    def _cards(self) -> Iterator[Path]:
-        """The devices of AMD's cards, in the order of their numbers."""
+    def cards(self) -> list[Path]:
+        """The devices that are shown, in the order of their numbers: a processor's graphics only where nothing else is
+        there, or where it has memory of note.
+        """
+        found = list(self._devices())
+        cards = [device for device in found if not _is_integrated(device)]
+        return cards if cards or self._beside else found
+
+    def _devices(self) -> Iterator[Path]:
+        """All that the driver drives, in the order of their numbers."""
         found = self._sys.glob("class/drm/card[0-9]*")
         for path in sorted((path for path in found if path.name[4:].isdigit()), key=lambda path: int(path.name[4:])):
             device = path / "device"
@@ -183,6 +202,14 @@ def _clients(folder: Path) -> Iterator[tuple[tuple[str, str], int]]:
             yield (fields.get("drm-pdev", ""), fields.get("drm-client-id", file.name)), size
 
 
+def _is_integrated(device: Path) -> bool:
+    """Whether it is a processor's graphics with no more memory than what they draw with."""
+    total = _bytes(device / "mem_info_vram_total")
+    if total is None or total >= INTEGRATED_MEMORY:
+        return False
+    return any(_read(path) == "vddnb" for path in device.glob("hwmon/hwmon*/in1_label"))
+
+
 def _metrics(device: Path) -> dict[str, float | int]:
     hwmon = next(iter(sorted(device.glob("hwmon/hwmon*"))), device / "hwmon/none")
     known: dict[str, float | int] = {}
@@ -237,7 +264,19 @@ def open_here(because: Problem | None = None) -> AmdgpuSource:
         SourceFailed: there is no card of AMD's.
     """
     del because
-    source = AmdgpuSource()
-    if next(source._cards(), None) is None:  # noqa: SLF001 - the source's own module
+    return _opened(AmdgpuSource())
+
+
+def open_beside() -> AmdgpuSource:
+    """This machine's cards beside another vendor's.
+
+    Raises:
+        SourceFailed: there is none, or only the processor's own graphics.
+    """
+    return _opened(AmdgpuSource(beside=True))
+
+
+def _opened(source: AmdgpuSource) -> AmdgpuSource:
+    if not source.cards():
         raise SourceFailed("")
     return source
