@@ -199,7 +199,7 @@ def test_a_job_that_fits_is_reported_and_kept(environment: dict[str, str]) -> No
     assert any(line.startswith("allocated peaked in backward of step 1 at 1.07 GiB; predicted in") for line in lines)
     (kept,) = history(environment)
     assert (kept["source"], kept["preset"], kept["ending"], kept["exit_code"]) == ("run", "gpt2-124m", "exited", 0)
-    assert (kept["gpu_uuid"], kept["peak_how"], kept["method"]) == (UUID, "probe", "analytic")
+    assert (kept["gpu_uuid"], kept["peak_how"], kept["method"]) == (UUID, "probe", "simulated")
     assert kept["observed"]["process"] == 1700 * MIB
     assert kept["observed"]["reserved"] == 1200 * MIB
     assert kept["predicted"]["process"] > 10 << 30

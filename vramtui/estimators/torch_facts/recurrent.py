@@ -1,9 +1,10 @@
 """What cuDNN's recurrent layers ask for beside their outputs: the reserve kept for backward, and the workspace.
 
 cuDNN publishes neither size. The rules below meet four sizes that a maintainer of PyTorch printed for a net of four
-layers (pytorch/pytorch issue 2895: cuDNN 7 on a P100, fp32; input 123, hidden 320, 25,000 rows of batch x steps) to the
-byte: reserve 736,000,000 B of an LSTM and 864,000,000 B of a GRU, workspace 17,730,560 B and 13,169,920 B at a batch
-of 100. A plain RNN's follows that issue's readings of the whole card. They were **not** measured on today's cuDNN.
+layers (pytorch/pytorch issue 2895: cuDNN 7 on a P100, fp32; input 123, hidden 320, batch 100) to the byte: reserve
+736,000,000 B of an LSTM and 864,000,000 B of a GRU, workspace 17,730,560 B and 13,169,920 B. They are **fitted** to
+these: the issue does not print the number of steps, and 250 is the one that they meet. A plain RNN's follows that
+issue's readings of the whole card. They were **not** measured on today's cuDNN.
 """
 
 from typing import Literal
@@ -20,7 +21,7 @@ _WORKED: dict[Cell, int] = {"lstm": 11, "gru": 8, "rnn_tanh": 4, "rnn_relu": 4}
 # How far the sizes may be off on another cuDNN: an LSTM that keeps no gates but its states, or every number twice.
 RECURRENT_NOTE = (
     "cuDNN does not say what a recurrent layer keeps for its backward pass and works in: both follow sizes published "
-    "for cuDNN 7 (pytorch/pytorch issue 2895), which they meet to the byte; on today's cuDNN they were not measured"
+    "for cuDNN 7 (pytorch/pytorch issue 2895), to which they were fitted; on today's cuDNN they were not measured"
 )
 
 
