@@ -10,6 +10,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,7 @@ class WarmTraces:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._turn = threading.Lock()
 
     def trace(self, request: TraceRequest, **_how: object) -> TraceResult:
         """What the trace answers.
@@ -40,6 +42,10 @@ class WarmTraces:
 
     def answer(self, request: TraceRequest, before: str = "") -> ChildLine:
         """The trace's last line, after `before` has run."""
+        with self._turn:
+            return self._asked(request, before)
+
+    def _asked(self, request: TraceRequest, before: str) -> ChildLine:
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, str(Path(__file__).resolve())],

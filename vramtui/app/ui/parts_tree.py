@@ -1,6 +1,5 @@
 """The tree of parts: one line each, every method's figure beside the observed one."""
 
-import msgspec
 from rich.style import Style
 from textual.strip import Strip
 
@@ -11,8 +10,7 @@ from vramtui.app.ui.lines import Piece, fit, right, strip
 from vramtui.core.base.units import GIB, MIB, UNKNOWN, format_column, format_gib, format_percent, format_short, unit_of
 from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import Estimate
-from vramtui.core.estimate.ledger import CATEGORIES, LINES, TOTALS, Line
-from vramtui.core.observation.readings import NVIDIA
+from vramtui.core.estimate.ledger import CATEGORIES, CUDA, LINES, TOTALS, Line
 
 NAME, SIDE, DELTA = 15, 9, 8
 EIGHTHS = " ▏▎▍▌▋▊▉█"
@@ -26,7 +24,8 @@ def tree(panel: Panel, comparison: Comparison, palette: Palette, width: int, hei
     prediction's, the trace only where there is room; Δ is always between what was predicted and what is observed.
     """
     more = _columns(panel, width)
-    rows = _fitting(_in_words_of(panel, shown_rows(_with_lines_of(comparison.rows, panel))), height - 1)
+    vendor = CUDA if panel.gpu is None else panel.gpu.vendor
+    rows = _fitting(shown_rows(_with_lines_of(comparison.rows, panel), vendor), height - 1)
     largest = max((row.predicted or 0 for row in rows if _is_leaf(row)), default=0)
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
     lines = [_row(row, largest, unit, more, palette, width) for row in rows]
@@ -54,15 +53,6 @@ def _with_lines_of(rows: tuple[ComparisonRow, ...], panel: Panel) -> tuple[Compa
             predicted = panel.matched.ledger.bytes_of(line)
             known[line] = ComparisonRow(line=line, predicted=predicted, observed=None, difference=None, fraction=None)
     return tuple(known[line] for line in LINES if line in known)
-
-
-def _in_words_of(panel: Panel, rows: tuple[ShownRow, ...]) -> tuple[ShownRow, ...]:
-    """The rows, with what a process holds before its first tensor called as the card's vendor does."""
-    vendor = NVIDIA if panel.gpu is None else panel.gpu.vendor
-    if vendor == NVIDIA:
-        return rows
-    title = "HIP context" if vendor == "AMD" else "context"
-    return tuple(msgspec.structs.replace(row, title=title) if row.line == "context" else row for row in rows)
 
 
 def _bar_width(more: Columns, width: int) -> int:

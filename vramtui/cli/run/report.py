@@ -12,7 +12,7 @@ from vramtui.cli.run.results import CompletedRun, RankResult
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_duration, format_percent, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment, Phase
-from vramtui.core.estimate.ledger import Ledger, Line
+from vramtui.core.estimate.ledger import CUDA, Line, title_of
 from vramtui.core.observation.probe_messages import FIRST_STEPS
 
 PHASES: tuple[Phase, ...] = ("build", "input", "forward", "backward", "step")
@@ -21,12 +21,7 @@ STATES: tuple[tuple[str, tuple[Line, ...]], ...] = (
     ("gradients", ("gradients",)),
     ("optimizer", ("optimizer", "master_weights")),
 )
-TOTALS: tuple[tuple[str, Line], ...] = (
-    ("allocated", "allocated"),
-    ("reserved", "reserved"),
-    ("CUDA context", "context"),
-    ("process", "process"),
-)
+TOTALS: tuple[Line, ...] = ("allocated", "reserved", "context", "process")
 NOTHING = "no process of it used CUDA through PyTorch, so there is nothing to report"
 
 
@@ -114,7 +109,7 @@ def _print_one(one: RankResult, finished: CompletedRun) -> None:
     )
     unit, name = unit_of(next((size for size in most if size), 0))
     headings: tuple[str, ...] = (f"PEAK IN {name}", "PREDICTED", "OBSERVED", "Δ")
-    _print_known(headings, list(_parts(one.ledger, estimate, unit)), (1, 2, 3))
+    _print_known(headings, list(_parts(one, unit)), (1, 2, 3))
     rows = list(_phases(one, estimate, unit))
     if rows:
         headings = (
@@ -136,8 +131,9 @@ def _print_one(one: RankResult, finished: CompletedRun) -> None:
         print(f"note: the cache had to be emptied for room {f'{times:,} times' if times > 1 else 'once'}")
 
 
-def _parts(observed: Ledger, estimate: Estimate | None, unit: int) -> Iterator[tuple[str, ...]]:
+def _parts(one: RankResult, unit: int) -> Iterator[tuple[str, ...]]:
     """Each part at its own largest; the rest is what allocated peaks at beyond them, on both sides."""
+    observed, estimate = one.ledger, one.estimate
     predicted_states = observed_states = 0
     for title, lines in STATES:
         predicted = None if estimate is None else sum(part.bytes for part in estimate.parts if part.line in lines)
@@ -149,9 +145,11 @@ def _parts(observed: Ledger, estimate: Estimate | None, unit: int) -> Iterator[t
     known = observed.allocated is not None and observed.weights is not None
     seen_rest = max(0, (observed.allocated or 0) - observed_states) if known else None
     yield _compared("activations and the rest", rest, seen_rest, unit)
-    for title, line in TOTALS:
+    for line in TOTALS:
         predicted = None if estimate is None else estimate.ledger.bytes_of(line)
-        yield _compared(title, predicted, observed.bytes_of(line), unit)
+        yield _compared(
+            title_of(line, CUDA if one.gpu is None else one.gpu.vendor), predicted, observed.bytes_of(line), unit
+        )
 
 
 def _compared(title: str, predicted: int | None, observed: int | None, unit: int) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import msgspec
 from vramtui.core.base.units import format_bytes
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import USUAL_ERROR
-from vramtui.core.estimate.ledger import CATEGORIES, LINES, TITLES, Ledger, Line
+from vramtui.core.estimate.ledger import CATEGORIES, CUDA, LINES, TITLES, Ledger, Line, title_of
 
 Verdict = Literal["unknown", "below", "as predicted", "over"]
 
@@ -109,8 +109,10 @@ class ShownRow(msgspec.Struct, frozen=True, kw_only=True):
     is_subtotal: bool = False
 
 
-def shown_rows(rows: Iterable[ComparisonRow]) -> tuple[ShownRow, ...]:
-    """The lines for a table: those that are observed together have one subtotal, with the only Δ that there is."""
+def shown_rows(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> tuple[ShownRow, ...]:
+    """The lines for a table, in the words of the card's vendor: those that are observed together have one subtotal,
+    with the only Δ that there is.
+    """
     every = tuple(rows)
     groups: dict[Line, list[ComparisonRow]] = {}
     for row in every:
@@ -123,9 +125,9 @@ def shown_rows(rows: Iterable[ComparisonRow]) -> tuple[ShownRow, ...]:
     for at, row in enumerate(every):
         outer = group_of.get(row.line)
         if outer is None:
-            shown.append(ShownRow(title=TITLES[row.line], **{name: getattr(row, name) for name in _SAME}))
+            shown.append(ShownRow(title=title_of(row.line, vendor), **{name: getattr(row, name) for name in _SAME}))
             continue
-        shown.append(ShownRow(line=row.line, title=TITLES[row.line], predicted=row.predicted, is_part=True))
+        shown.append(ShownRow(line=row.line, title=title_of(row.line, vendor), predicted=row.predicted, is_part=True))
         if not any(group_of.get(later.line) == outer for later in every[at + 1 :]):
             shown.append(_subtotal([one for one in every if group_of.get(one.line) == outer], outer))
     return tuple(shown)

@@ -43,6 +43,13 @@ TITLES: dict[Line, str] = {
     "other": "other libraries",
     "process": "process",
 }
+CUDA = "NVIDIA"
+_CONTEXTS = {CUDA: "CUDA context", "AMD": "HIP context"}
+
+
+def title_of(line: Line, vendor: str = CUDA) -> str:
+    """A line's name; what a process holds before its first tensor is called as the card's vendor does."""
+    return _CONTEXTS.get(vendor, "context") if line == "context" else TITLES[line]
 
 
 class Ledger(msgspec.Struct, frozen=True, kw_only=True):

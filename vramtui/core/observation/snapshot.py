@@ -10,7 +10,7 @@ from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD, Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.history import History, Peak
-from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample, process_key
+from vramtui.core.observation.readings import NVIDIA, Gpu, Process, ProcessKey, Sample, process_key
 from vramtui.core.schema.preset import PresetFile
 
 EstimateFor = Callable[[PresetFile, Device], Estimate | None]
@@ -41,6 +41,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     sample: Sample
     holdings: tuple[Holding, ...]
     versions: dict[str, str]
+
+    def vendor_of(self, holding: Holding) -> str:
+        """Of the GPU that it is on."""
+        return next((gpu.vendor for gpu in self.sample.gpus if gpu.index == holding.gpu_index), NVIDIA)
 
 
 def device_of(gpu: Gpu) -> Device:

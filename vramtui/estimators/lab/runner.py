@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +29,7 @@ _RUN_MODULE = (
 )
 _ENDLESS = 1 << 30
 _PATIENCE = 300.0
+AT_ONCE = 2  # runs that are predicted at the same time, each in a process of its own that loads torch
 _CARD_FILES = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/dxg")
 
 
@@ -184,21 +186,29 @@ def perform(
         UserError: torch is missing, or a run failed.
         TraceCancelled: `cancel` was set.
     """
+    seen = [measurer(experiment, run) if measurer else None for run in experiment.runs]
+    card = next((one.facts.card for one in seen if one is not None), None)
+    if card is not None and not named:
+        device = card.device
+    if card is None or card.capability != device.capability:
+        seen = [None] * len(seen)
+
+    def asked(run: ExperimentRun) -> PredictedRun:
+        return predict(experiment, run, device, separate_lt_workspace=separate_lt_workspace, cancel=cancel)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        predicted = list(pool.map(asked, experiment.runs))
     rows: list[LabRow] = []
-    phases: dict[str, tuple[TraceRow, ...]] = {}
-    facts, torch = None, ""
-    for run in experiment.runs:
-        measured = measurer(experiment, run) if measurer else None
-        card = measured.facts.card if measured else None
-        if card is not None and not named:
-            device = card.device
-        if card is None or card.capability != device.capability:
-            measured = None
-        predicted = predict(experiment, run, device, separate_lt_workspace=separate_lt_workspace, cancel=cancel)
-        torch, phases[run.title] = predicted.torch, predicted.phases
-        facts = measured.facts if measured else facts
-        rows += _side_by_side(run, predicted, measured, formulas.predicted(experiment, run, device))
-    return Outcome(experiment=experiment, device=device, torch=torch, facts=facts, rows=tuple(rows), phases=phases)
+    for run, prediction, measured in zip(experiment.runs, predicted, seen, strict=True):
+        rows += _side_by_side(run, prediction, measured, formulas.predicted(experiment, run, device))
+    return Outcome(
+        experiment=experiment,
+        device=device,
+        torch=predicted[-1].torch,
+        facts=next((one.facts for one in seen if one is not None), None),
+        rows=tuple(rows),
+        phases={run.title: one.phases for run, one in zip(experiment.runs, predicted, strict=True)},
+    )
 
 
 def _side_by_side(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_gib, format_percent, unit_of
 from vramtui.core.estimate.comparison import Comparison, ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
-from vramtui.core.estimate.ledger import TOTALS
+from vramtui.core.estimate.ledger import CUDA, TOTALS
 from vramtui.core.observation.readings import Gpu, Host, Sample
 from vramtui.core.observation.snapshot import Holding, Snapshot
 from vramtui.records.export.markdown import code, prose, table
@@ -24,7 +24,8 @@ def markdown_report(snapshot: Snapshot) -> str:
     ]
     for holding in snapshot.holdings:
         if holding.comparison and holding.estimate:
-            lines += _section(_heading(holding), _comparison_lines(holding.comparison, holding.estimate), level=3)
+            compared = _comparison_lines(holding.comparison, holding.estimate, snapshot.vendor_of(holding))
+            lines += _section(_heading(holding), compared, level=3)
     lines += _section("Problems", _problem_lines(sample))
     lines += _section("Versions", [f"- {prose(name)} {prose(known)}" for name, known in snapshot.versions.items()])
     return "\n".join(lines) + "\n"
@@ -123,10 +124,10 @@ def _heading(holding: Holding) -> str:
     return f"Pid {holding.process.pid} on GPU {holding.gpu_index} against {code(holding.preset)}"
 
 
-def _comparison_lines(comparison: Comparison, estimate: Estimate) -> Iterator[str]:
+def _comparison_lines(comparison: Comparison, estimate: Estimate, vendor: str) -> Iterator[str]:
     yield f"By {code(comparison.method)}, peaking in {PHASE_TITLES[estimate.peak_phase]}: {prose(comparison.sentence)}."
     yield ""
-    yield from ledger_table(comparison.rows)
+    yield from ledger_table(comparison.rows, vendor)
     if estimate.assumptions:
         yield ""
         yield "Assumed:"
@@ -134,9 +135,9 @@ def _comparison_lines(comparison: Comparison, estimate: Estimate) -> Iterator[st
         yield from (f"- {prose(sentence)}" for sentence in estimate.assumptions)
 
 
-def ledger_table(rows: Iterable[ComparisonRow]) -> list[str]:
-    """The lines of a table with both sides of a comparison."""
-    shown = shown_rows(rows)
+def ledger_table(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> list[str]:
+    """The lines of a table with both sides of a comparison, in the words of the card's vendor."""
+    shown = shown_rows(rows, vendor)
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
     headings = ("Part", f"Predicted ({name})", "Predicted (bytes)", "Observed (bytes)", "Δ (bytes)", "Δ")
     return table(headings, (_ledger_row(row, unit) for row in shown), numbers=range(1, 6))

@@ -24,7 +24,11 @@ def html_page(snapshot: Snapshot) -> str:
         *_gpus(snapshot),
         tag("h2", "Processes"),
         _processes(snapshot),
-        *(tag("section", *_predicted(holding)) for holding in snapshot.holdings if holding.comparison),
+        *(
+            tag("section", *_predicted(holding, snapshot.vendor_of(holding)))
+            for holding in snapshot.holdings
+            if holding.comparison
+        ),
         *listed("Problems", (f"{p.where}: {p.message} {p.hint}" for p in sample.problems)),
         *listed("Versions", (f"{name} {known}" for name, known in snapshot.versions.items())),
     ]
@@ -98,7 +102,7 @@ def _process_row(holding: Holding) -> tuple[str, ...]:
     )
 
 
-def _predicted(holding: Holding) -> Iterator[str]:
+def _predicted(holding: Holding, vendor: str) -> Iterator[str]:
     comparison, estimate = holding.comparison, holding.estimate
     if comparison is None or estimate is None:
         return
@@ -107,7 +111,7 @@ def _predicted(holding: Holding) -> Iterator[str]:
     yield tag("p", f"{text(comparison.sentence)}. By {text(comparison.method)}.", class_=mood)
     yield sides(estimate.ledger, comparison.rows, comparison.peak)
     yield legend(categories(estimate.ledger))
-    yield two_sides(comparison.rows)
+    yield two_sides(comparison.rows, vendor)
     if holding.times and holding.times[-1] > holding.times[0]:
         yield tag("h3", "Memory over time")
         yield over_time(holding.times, holding.values, estimate.process)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
 from vramtui.core.estimate.comparison import ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
-from vramtui.core.estimate.ledger import CATEGORIES, TITLES, TOTALS, Ledger, Line
+from vramtui.core.estimate.ledger import CATEGORIES, CUDA, TITLES, TOTALS, Ledger, Line
 from vramtui.records.export.html.drawings import BarDrawing, BarPiece, stacked
 from vramtui.records.export.html.style import style
 from vramtui.records.export.html.text import table, tag, text
@@ -88,9 +88,11 @@ def legend(entries: Iterable[tuple[str, str]]) -> str:
     return tag("p", *keys, class_="dim keys")
 
 
-def two_sides(rows: Iterable[ComparisonRow]) -> str:
-    """The lines of the tree on both sides, all in one unit; the exact bytes are each figure's title."""
-    shown = shown_rows(rows)
+def two_sides(rows: Iterable[ComparisonRow], vendor: str = CUDA) -> str:
+    """The lines of the tree on both sides, all in one unit and in the words of the card's vendor; the exact bytes are
+    each figure's title.
+    """
+    shown = shown_rows(rows, vendor)
     unit, name = unit_of(max((row.predicted or row.observed or 0 for row in shown), default=0))
     headings = ("Part", f"Predicted ({name})", f"Observed ({name})", f"Δ ({name})", "Δ")
     return table(headings, _ledger_rows(shown, unit), range(1, 5))
