@@ -8,6 +8,7 @@ from vramtui.core.base.units import GIB, UNKNOWN, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit
+from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.planner.grid import answer_for
@@ -104,8 +105,10 @@ def card_fits(estimator: Estimator, workload: Workload, cards: Iterable[Device])
 
 
 def can_share(workload: Workload) -> bool:
-    """Whether FSDP is a question: a training job that is not spread in another way already."""
+    """Whether FSDP is a question: a training job that is not spread in another way already, nor a pipeline's."""
     parallel = workload.parallel or Parallel()
+    if isinstance(workload.model, PipelineModel):
+        return False
     return isinstance(workload.run, TrainRun) and parallel.ranks == parallel.data
 
 

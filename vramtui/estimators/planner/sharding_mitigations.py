@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.planner.mitigation import FREE, SLOWER, Mitigation, make_mitigation
@@ -13,7 +14,12 @@ ONE_MACHINE = 8
 
 
 def sharding_mitigations_for(workload: Workload, gpus: int) -> Iterator[Mitigation]:
-    """The ways to share `workload` over at most `gpus` cards; none where it is shared already."""
+    """The ways to share `workload` over at most `gpus` cards; none where it is shared already, or is a pipeline.
+
+    A pipeline's estimate is that of one card (`run.parallel` is refused): its parts are placed by `run.offload`.
+    """
+    if isinstance(workload.model, PipelineModel):
+        return
     shared = workload.parallel or Parallel()
     if isinstance(workload.run, ServeRun) and workload.run.engine == "llama.cpp":
         return  # it shares a model in its own way, which is described by run.gpu_layers

@@ -145,6 +145,7 @@ CHOICE_HELPS: Mapping[str, Mapping[str, str]] = {
         "batch": "over the batch, for each channel",
         "group": "over groups of channels",
         "layer": "over the last dimension",
+        "layer2d": "a layer norm over the channels of (channels, height, width), as in ConvNeXt",
         "rms": "over the last dimension, without a mean",
         "manual": "a layer norm in single operators: mean, variance, quotient, scale, shift",
     },
@@ -156,11 +157,24 @@ CHOICE_HELPS: Mapping[str, Mapping[str, str]] = {
         "tanh": "keeps its output",
         "leaky_relu": "keeps its input",
         "softmax": "keeps its output",
+        "relu6": "keeps its input; in place, a copy of it",
+        "hardswish": "keeps its input; in place, a copy of it",
+        "hardsigmoid": "keeps its input; in place, a copy of it",
+    },
+    "how": {
+        "add": "keeps nothing",
+        "multiply": "keeps both",
+        "concat": "their channels, one after the other: a new tensor",
+    },
+    "channels": {
+        "first": "(channels, height, width)",
+        "last": "(height, width, channels)",
     },
     "pool": {
         "max": "keeps its input and the places of the maxima, 8 bytes each",
         "avg": "keeps its input",
         "global": "one number for each channel",
+        "adaptive": "averages to as many rows and columns as kernel_size says",
     },
     "loss": {
         "cross_entropy": "over classes in the last dimension",
