@@ -50,6 +50,17 @@ def test_the_whole_text(kind: str, snapshot: SnapshotAssertion) -> None:
     assert _export(kind, moment()) == snapshot(extension_class=extension)
 
 
+@pytest.mark.parametrize("kind", ["md", "html"])
+@pytest.mark.parametrize(("vendor", "other"), [("AMD", "NVIDIA"), ("NVIDIA", "AMD")])
+def test_a_context_is_called_as_the_cards_vendor_calls_it(kind: str, vendor: str, other: str) -> None:
+    taken = moment()
+    gpus = tuple(msgspec.structs.replace(gpu, vendor=vendor) for gpu in taken.sample.gpus)
+    text = _export(kind, msgspec.structs.replace(taken, sample=msgspec.structs.replace(taken.sample, gpus=gpus)))
+    titles = {"AMD": "HIP context", "NVIDIA": "CUDA context"}
+    assert titles[vendor] in text
+    assert titles[other] not in text
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_hostile_name_is_text(kind: str) -> None:
     text = _export(kind, _with_command(HOSTILE))

@@ -109,8 +109,8 @@ def _predicted(holding: Holding, vendor: str) -> Iterator[str]:
     yield tag("h2", f"Pid {holding.process.pid} against {text(holding.preset)}")
     mood = {"over": "over", "as predicted": "good"}.get(comparison.verdict)
     yield tag("p", f"{text(comparison.sentence)}. By {text(comparison.method)}.", class_=mood)
-    yield sides(estimate.ledger, comparison.rows, comparison.peak)
-    yield legend(categories(estimate.ledger))
+    yield sides(estimate.ledger, comparison.rows, comparison.peak, vendor)
+    yield legend(categories(estimate.ledger, vendor))
     yield two_sides(comparison.rows, vendor)
     if holding.times and holding.times[-1] > holding.times[0]:
         yield tag("h3", "Memory over time")

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from vramtui.core.base.units import UNKNOWN, format_bytes, format_column, format_percent, unit_of
 from vramtui.core.estimate.comparison import ComparisonRow, ShownRow, shown_rows
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate, Moment
-from vramtui.core.estimate.ledger import CATEGORIES, CUDA, TITLES, TOTALS, Ledger, Line
+from vramtui.core.estimate.ledger import CATEGORIES, CUDA, TITLES, TOTALS, Ledger, Line, title_of
 from vramtui.records.export.html.drawings import BarDrawing, BarPiece, stacked
 from vramtui.records.export.html.style import style
 from vramtui.records.export.html.text import table, tag, text
@@ -26,16 +26,19 @@ def document(title: str, body: Iterable[str]) -> str:
     return f"<!doctype html>\n{tag('html', tag('head', *head), tag('body', *body), lang='en')}\n"
 
 
-def sides(predicted: Ledger, rows: Iterable[ComparisonRow], observed: int | None) -> str:
+def sides(predicted: Ledger, rows: Iterable[ComparisonRow], observed: int | None, vendor: str = CUDA) -> str:
     """The predicted parts as one bar, the observed process as another, on one scale in bytes.
 
     Args:
         predicted: what was predicted.
         rows: both sides line by line; where they tell what the observed process consists of, its bar shows that.
         observed: the most the process was seen to hold.
+        vendor: of the card, in whose words parts are named.
     """
-    pieces = tuple(BarPiece(TITLES[line], colour(line), size) for line in LINES if (size := predicted.bytes_of(line)))
-    seen = tuple(BarPiece(TITLES[row.line], colour(row.line), row.observed or 0) for row in rows if row.line in LINES)
+    known = ((line, predicted.bytes_of(line)) for line in LINES)
+    pieces = tuple(BarPiece(title_of(line, vendor), colour(line), size) for line, size in known if size)
+    told = ((row.line, row.observed or 0) for row in rows if row.line in LINES)
+    seen = tuple(BarPiece(title_of(line, vendor), colour(line), size) for line, size in told)
     if sum(piece.bytes for piece in seen) != observed:
         seen = (BarPiece("observed", "used", observed),) if observed else ()
     bars = (
@@ -77,9 +80,9 @@ def phase_title(moment: Moment) -> str:
     return title if moment.phase == "build" or moment.step < 0 else f"{title} {moment.step + 1}"
 
 
-def categories(predicted: Ledger) -> list[tuple[str, str]]:
-    """Titles and colours of the parts that there are."""
-    return [(TITLES[line], colour(line)) for line in LINES if predicted.bytes_of(line)]
+def categories(predicted: Ledger, vendor: str = CUDA) -> list[tuple[str, str]]:
+    """Titles, in the words of the card's vendor, and colours of the parts that there are."""
+    return [(title_of(line, vendor), colour(line)) for line in LINES if predicted.bytes_of(line)]
 
 
 def legend(entries: Iterable[tuple[str, str]]) -> str:
