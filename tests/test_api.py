@@ -65,7 +65,8 @@ def test_a_preset_is_what_the_command_line_makes_of_it() -> None:
 def test_the_same_config_in_every_form(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
     config = SimpleNamespace(model_type="llama", to_dict=lambda: CONFIG)
-    forms = [CONFIG, tmp_path, str(tmp_path / "config.json"), config, SimpleNamespace(config=config)]
+    module = SimpleNamespace(config=config)
+    forms = [CONFIG, tmp_path, str(tmp_path / "config.json"), config, module, SimpleNamespace(module=module)]
     assert len({vramtui.estimate(form, **TRAIN).process for form in forms}) == 1
 
 
@@ -124,7 +125,8 @@ def test_how_much_fits_is_exact() -> None:
         (lambda: vramtui.estimate("gpt2-124m", gpu="A101"), "A10"),
         (lambda: vramtui.estimate("gpt2-124m", memory=0), "no memory"),
         (lambda: vramtui.estimate("gpt2-124m", method="guess"), "method guess"),
-        (lambda: vramtui.estimate(3), "no model"),
+        (lambda: vramtui.estimate(3), "^a value of type int is no model"),
+        (lambda: vramtui.estimate(None), "^None is no model"),
         (lambda: vramtui.estimate(SimpleNamespace(named_parameters=list)), "vramtui.trace"),
         (lambda: vramtui.fit("gpt2-124m"), "say what it has to fit"),
         (lambda: vramtui.schema("presets"), "did you mean preset"),

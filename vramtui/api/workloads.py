@@ -33,7 +33,8 @@ def preset_for(model: object, settings: Mapping[str, object], job_file: object =
 
     Args:
         model: a preset's name; the path of a preset, of a model's file or folder, or of a training program's YAML; a
-            Hugging Face id; a preset's or a config.json's tables; a transformers config, or a model that has one.
+            Hugging Face id; a preset's or a config.json's tables; a transformers config, or a model that has one
+            (also inside of DataParallel or DistributedDataParallel).
         settings: values by the keys of `[run]`; `model`, `parallel` and `rule` are tables of their own, and a dotted
             key names any value.
         job_file: a further file of accelerate, DeepSpeed or another training program, whose settings go first.
@@ -53,13 +54,15 @@ def _begin(model: object) -> PresetFile:
         return _named(os.fspath(model))
     if isinstance(model, (Preset, PresetFile)):
         return PresetFile(key=model.name, path="", bundled=False, preset=model) if isinstance(model, Preset) else model
-    config = model if hasattr(model, "model_type") else getattr(model, "config", model)
+    inner = getattr(model, "module", model)  # what DataParallel and DistributedDataParallel wrap
+    config = inner if hasattr(inner, "model_type") else getattr(inner, "config", inner)
     if hasattr(config, "to_dict"):
         config = config.to_dict()
     if not isinstance(config, Mapping):
         if hasattr(model, "named_parameters"):
             raise UserError(OWN_CODE)
-        raise UserError(f"a {type(model).__name__} is no model: give a name, a path, an id, a table or a config")
+        kind = "None" if model is None else f"a value of type {type(model).__name__}"
+        raise UserError(f"{kind} is no model: give a name, a path, an id, a table or a config")
     return _of_tables(config)
 
 
