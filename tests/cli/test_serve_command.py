@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import a_run
 from vramtui.app.app import Dashboard
 from vramtui.app.history.run_window import RunWindow
 from vramtui.app.history.screen import HistoryScreen
@@ -26,9 +27,14 @@ from vramtui.app.plan.screen import PlanScreen
 from vramtui.app.timeline.screen import TimelineScreen
 from vramtui.app.view_only import REFUSED, is_refused
 from vramtui.app.watch.screen import Watch
+from vramtui.cli.dashboard.past_runs import DEMO_HOST, PastRuns, ViewedRuns, viewed_runs
+from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.serve.access import Access
+from vramtui.core.observation.probe_messages import Hello, ObservedJob
 from vramtui.core.observation.readings import Host, Sample
+from vramtui.core.schema.settings import SnapshotSettings
 from vramtui.records.recording.live import LiveRecording
+from vramtui.records.run_history import RunHistory
 
 if importlib.util.find_spec("textual_serve") is None:
     pytest.skip("the extra `serve` is not installed (textual-serve)", allow_module_level=True)
@@ -37,6 +43,7 @@ import aiohttp
 
 from vramtui.cli.serve import command
 from vramtui.cli.serve.broadcast import Broadcast
+from vramtui.cli.serve.earlier import EarlierMoments
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.records.recording.recording import RecordingHeader
 from vramtui.sources.feed.served import ServedFeed, ServedHeader
@@ -85,11 +92,11 @@ async def browser(served: Served, *, enters: bool = True) -> AsyncIterator[aioht
         yield session
 
 
-async def drawn(socket: "aiohttp.ClientWebSocketResponse[bool]", words: bytes) -> bytes:
-    """What a tab draws until these words have come."""
+async def drawn(socket: "aiohttp.ClientWebSocketResponse[bool]", *words: bytes) -> bytes:
+    """What a tab draws until all of these words have come, in whichever order."""
     text = b""
     until = time.monotonic() + PATIENCE
-    while words not in text:
+    while not all(word in text for word in words):
         message = await asyncio.wait_for(socket.receive(), until - time.monotonic())
         assert message.type in (aiohttp.WSMsgType.BINARY, aiohttp.WSMsgType.TEXT), message
         text += message.data if isinstance(message.data, bytes) else b""
@@ -152,7 +159,7 @@ async def test_tabs_are_view_only_dashboards_of_one_collector(served: Served) ->
     async with browser(served) as session:
         own = {"Origin": served.base}
         async with session.ws_connect(f"{served.base}/ws?width=100&height=30", headers=own) as first:
-            assert b"its GPUs are not real" in await drawn(first, b"train.py")
+            await drawn(first, b"train.py", b"its GPUs are not real")
             async with session.ws_connect(f"{served.base}/ws?width=90&height=30", headers=own) as second:
                 await drawn(second, b"train.py")
                 assert len(served.tabs) == 2
@@ -223,9 +230,58 @@ def test_a_host_that_is_down_says_why_in_every_tab_and_comes_back() -> None:
                 time.sleep(0.01)
 
 
+def test_a_tab_begins_with_what_was_seen_before_it_was_opened() -> None:
+    job = ObservedJob(pid=7, hello=Hello(v=1, pid=7, at=1.0))
+    broadcast = Broadcast(ServedHeader(hosts=("gpu01", "gpu02"), interval=1.0))
+    broadcast.earlier(1).fill(HEADER, [_sample(at, "gpu02") for at in (1.0, 5.0)])
+    with broadcast.host(0).begin(HEADER) as host, broadcast.host(1).begin(HEADER) as other:
+        for at in range(10, 40):
+            host.write(_sample(float(at)), (job,) if at > 20 else (), {}, {})
+        other.write(_sample(39.0, "gpu02"), (), {}, {})
+    feed = ServedFeed(broadcast.add_reader(), LiveRecording)
+    first, second = feed.hosts
+    assert [sample.taken_at for sample in first.past.samples()] == [float(at) for at in range(10, 39, 3)]
+    assert [(at, jobs[0].pid) for at, jobs in first.past.jobs()] == [(float(at), 7) for at in range(22, 39, 3)]
+    assert [sample.taken_at for sample in second.past.samples()] == [1.0, 5.0]
+    assert (first.read().taken_at, second.read().taken_at) == (39.0, 39.0)
+
+
+def test_of_many_hosts_less_is_kept_and_a_clock_set_back_begins_anew() -> None:
+    kept = EarlierMoments(256)
+    for at in range(2000):
+        kept.add(HEADER, _sample(float(at)))
+    times = [sample.taken_at for line in kept.lines() if (sample := LiveRecording().take(line)) is not None]
+    assert (len(times), times[-1] - times[0]) == (16, 15 * 57.0)  # seconds: the first whole ones past 900 / 16
+    kept.add(HEADER, _sample(5.0))
+    assert len(kept.lines()) == 2  # a header and a sample
+
+
+def test_past_runs_are_those_of_the_hosts_that_are_served_and_nothing_is_changed(tmp_path: Path) -> None:
+    history = RunHistory(tmp_path / "runs.db")
+    for host in ("gpu01.cluster.org", "gpu02", "elsewhere"):
+        history.keep(a_run(key=host, host=host))
+    saver = SnapshotSaver(SnapshotSettings(), tmp_path / "config.toml")
+    seen = ViewedRuns(PastRuns(lambda: history, saver), frozenset(("gpu01", "gpu02")))
+    assert {stored.run.host for stored in seen.runs()} == {"gpu01.cluster.org", "gpu02"}
+    for refused in (lambda: seen.forget(1), lambda: seen.report(seen.runs()[0])):
+        with pytest.raises(UserError, match="looked at"):
+            refused()
+    assert len(history.runs()) == 3
+    assert viewed_runs(saver, (DEMO_HOST,)).host == DEMO_HOST
+
+
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"{}\n", b"\xff\n", b'{"hosts":["a"],"interval":1}\n9:{}\n', b'{"hosts":["a"],"interval":1}\nx\n'],
+    [
+        b"",
+        b"{}\n",
+        b"\xff\n",
+        b'{"hosts":["a"],"interval":1}\n9:{}\n',
+        b'{"hosts":["a"],"interval":1}\nx\n',
+        b'{"hosts":["a"],"interval":1,"earlier":1}\nx<{}\n',
+        b'{"hosts":["a"],"interval":1,"earlier":1}\n9<{"vramtui_recording":1}\n',
+        b'{"hosts":["a"],"interval":1,"earlier":2}\n0<{"vramtui_recording":1}\n',
+    ],
 )
 def test_what_no_server_sends_is_a_sentence(sent: bytes) -> None:
     reading, writing = os.pipe()

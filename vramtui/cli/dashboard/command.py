@@ -13,7 +13,7 @@ from vramtui.cli.common.open_source import OpenedSource, open_source
 from vramtui.cli.common.paths import config_dir, data_dir, read_config, run_history
 from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.dashboard.first_frame import FirstFrame
-from vramtui.cli.dashboard.past_runs import past_runs
+from vramtui.cli.dashboard.past_runs import past_runs, viewed_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
 from vramtui.cli.dashboard.signals import signaller_for
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
@@ -31,6 +31,7 @@ from vramtui.monitor.run_writer import HistoryRunWriter
 if TYPE_CHECKING:
     from vramtui.app.services import Services
     from vramtui.monitor.fleet import Fleet
+    from vramtui.sources.feed.served import ServedHeader
 
 WELCOMED = "welcomed"
 FEED = "feed"  # whoever writes one keeps its runs
@@ -81,15 +82,14 @@ def _open(
     remote: Elsewhere | None = None,
 ) -> None:
     _check_terminal(feed)
-    gc.disable()  # What is loaded until the first paint is there to stay: going through it again and again takes 15 ms.
-    for name in ("COLUMNS", "LINES"):
-        # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
-        os.environ.pop(name, None)
+    _prepare_process()
     settings = read_config()
     preset = preset or settings.dashboard.preset
     pace = interval or settings.dashboard.interval
+    runs_of: tuple[str, ...] = ()
     if served is not None:
-        opened, fleet, pace = _served(served)
+        opened, fleet, header = _served(served)
+        pace, runs_of = header.interval, header.runs_of
     elif hosts := open_hosts(remote or Elsewhere(), pace, demo or replay or feed):
         opened, fleet = _source_of(hosts, pace)
     else:
@@ -105,7 +105,11 @@ def _open(
         from vramtui.app import Dashboard, run_dashboard  # noqa: PLC0415 - Textual takes 150 ms to load
 
         _check_keys(settings)
-        services = _looking(opened) if view_only else _services(opened, settings, demo=demo, read_only=read_only)
+        services = (
+            _looking(opened, settings, runs_of)
+            if view_only
+            else _services(opened, settings, demo=demo, read_only=read_only)
+        )
         app = Dashboard(
             source=opened.source,
             presets=library,
@@ -125,6 +129,13 @@ def _open(
     gc.enable()
     frame.hand_over()
     sys.exit(run_dashboard(app, in_alternate_screen=frame.is_shown))
+
+
+def _prepare_process() -> None:
+    gc.disable()  # What is loaded until the first paint is there to stay: going through it again and again takes 15 ms.
+    for name in ("COLUMNS", "LINES"):
+        # Left over from a shell or a build tool they would outrank the terminal's own size and its changes.
+        os.environ.pop(name, None)
 
 
 def _begun_poller(opened: OpenedSource, interval: float, frame: FirstFrame) -> Poller | None:
@@ -172,35 +183,28 @@ def _source_of(hosts: dict[str, OpenedSource], interval: float) -> "tuple[Opened
     return OpenedSource(fleet, banner, elsewhere=True), fleet
 
 
-def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, float]":
-    """What a server's tab shows: the one host, or all that there are; seconds between samples."""
+def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedHeader]":
+    """What a server's tab shows: the one host, or all that there are; what the server says of them."""
     from vramtui.records.recording.live import LiveRecording  # noqa: PLC0415 - only in a tab
     from vramtui.sources.feed.served import ServedFeed  # noqa: PLC0415 - as above
 
-    recordings: list[LiveRecording] = []
-
-    def begin() -> LiveRecording:
-        recordings.append(LiveRecording())
-        return recordings[-1]
-
-    feed = ServedFeed(descriptor, begin)
-    banner, interval = feed.header.banner, feed.header.interval
-    opened, fleet = _source_of(
-        {
-            host: OpenedSource(source, banner, jobs=told.jobs, peaks=told.peaks, elsewhere=True)
-            for host, source, told in zip(feed.header.hosts, feed.hosts, recordings, strict=True)
-        },
-        interval,
-    )
-    return opened, fleet, interval
+    feed = ServedFeed(descriptor, LiveRecording)
+    header = feed.header
+    hosts = {
+        name: OpenedSource(one, header.banner, jobs=one.jobs, peaks=one.peaks, elsewhere=True, past=one.past)
+        for name, one in zip(header.hosts, feed.hosts, strict=True)
+    }
+    opened, fleet = _source_of(hosts, header.interval)
+    return opened, fleet, header
 
 
-def _looking(opened: OpenedSource) -> "Services":
-    """What a dashboard is handed that is only looked at: nothing of this machine."""
+def _looking(opened: OpenedSource, settings: Settings, runs_of: tuple[str, ...]) -> "Services":
+    """What a dashboard is handed that is only looked at: of this machine the past runs of those hosts alone."""
     from vramtui.app.services import Services  # noqa: PLC0415 - as above
     from vramtui.app.view_only import NOTICE  # noqa: PLC0415 - as above
 
-    return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True)
+    runs = viewed_runs(SnapshotSaver(settings.snapshot, config_dir() / CONFIG), runs_of) if runs_of else None
+    return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True, runs=runs)
 
 
 def _services(opened: OpenedSource, settings: Settings, *, demo: bool, read_only: bool) -> "Services":

@@ -39,6 +39,17 @@ def past_runs(saver: Saver, *, demo: bool, made_up: bool) -> "PastRuns | DemoPas
     return PastRuns(run_history, saver)
 
 
+def viewed_runs(saver: Saver, hosts: tuple[str, ...]) -> "ViewedRuns":
+    """Those of these hosts, as people name them, to look at; the demo's are made up."""
+    demo = DEMO_HOST in hosts
+    return ViewedRuns(past_runs(saver, demo=demo, made_up=demo), frozenset(map(_machine, hosts)))
+
+
+def _machine(name: str) -> str:
+    """A host without its user and domain."""
+    return name.rpartition("@")[2].partition(".")[0].casefold()
+
+
 def _report(kept: "StoredRun", settings: SnapshotSettings) -> list[str]:
     """Write one where snapshots go, in those of their formats that a past run can have."""
     from vramtui.cli.history.run_estimates import report_of  # noqa: PLC0415 - when the first report is asked for
@@ -97,6 +108,37 @@ class PastRuns:
     def report(self, kept: "StoredRun") -> list[str]:
         """Write one to files."""
         return _report(kept, self._saver.settings)
+
+
+class ViewedRuns:
+    """Those of some hosts, for a dashboard that changes nothing.
+
+    Args:
+        runs: all that there are.
+        hosts: whose are shown.
+    """
+
+    def __init__(self, runs: "PastRuns | DemoPast", hosts: frozenset[str]) -> None:
+        self._runs = runs
+        self._hosts = hosts
+        self.note = runs.note
+        self.host = runs.host
+
+    def stamp(self) -> object:
+        """As that of all."""
+        return self._runs.stamp()
+
+    def runs(self) -> "tuple[StoredRun, ...]":
+        """The latest of them."""
+        return tuple(stored for stored in self._runs.runs() if _machine(stored.run.host) in self._hosts)
+
+    def forget(self, number: int) -> None:
+        """Refuse it."""
+        raise UserError(f"run {number} is only looked at here")
+
+    def report(self, kept: "StoredRun") -> list[str]:
+        """Refuse it."""
+        raise UserError(f"run {kept.id} is only looked at here")
 
 
 class DemoPast:

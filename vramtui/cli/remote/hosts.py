@@ -87,6 +87,9 @@ def open_hosts(asked: Elsewhere, interval: float, other: object = None) -> "dict
         raise UserError("--token-file is for --prometheus")
     if not any(asked):
         return {}
+    from vramtui.cli.common.open_source import use_one_heap  # noqa: PLC0415 - only where hosts are asked for
+
+    use_one_heap()
     if other:
         raise UserError("--host and --demo, --replay or --feed show different things; give one of them")
     if asked.prometheus is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from vramtui.cli.record.follow import OVERDUE
+from vramtui.cli.serve.earlier import EarlierMoments
 from vramtui.core.observation.readings import Sample
 from vramtui.records.recording.encoder import RecordingEncoder
 from vramtui.sources.feed.served import ServedFailure, ServedHeader
@@ -51,25 +52,34 @@ class Broadcast:
         self._header = header
         self._readers: list[TabWriter] = []
         self._latest: dict[int, HostNews] = {}
+        self._earlier = tuple(EarlierMoments(len(header.hosts)) for _ in header.hosts)
         self._lock = threading.Lock()
 
     def host(self, number: int) -> "HostBroadcast":
         """Takes what comes of the host of that number."""
         return HostBroadcast(self, number)
 
+    def earlier(self, number: int) -> EarlierMoments:
+        """What was seen of a host before its latest moment."""
+        return self._earlier[number]
+
     def put(self, number: int, moment: BroadcastTick | None = None, failure: str = "") -> None:
         """Take one moment of a host, or why there is none; never waits."""
         with self._lock:
             former = self._latest.get(number, HostNews())
+            if moment is not None and former.moment is not None:
+                self._earlier[number].add(former.moment.header, former.moment.sample, former.moment.jobs)
             self._latest[number] = HostNews(moment or former.moment, failure)
             self._readers = [reader for reader in self._readers if reader.is_alive()]
             for reader in self._readers:
                 reader.put(number, HostNews(moment, failure))
 
     def add_reader(self) -> int:
-        """The reading end of a pipe through which all comes from now on, beginning with each host's latest moment."""
+        """The reading end of a pipe through which all comes from now on, beginning with what was seen before and each
+        host's latest moment.
+        """
         reading, writing = os.pipe()
-        reader = TabWriter(writing, self._header)
+        reader = TabWriter(writing, self._header, self._earlier)
         with self._lock:
             for number, news in self._latest.items():
                 reader.put(number, news)
@@ -115,10 +125,11 @@ class HostBroadcast:
 class TabWriter(threading.Thread):
     """Writes into one pipe, which it closes once nobody reads there any more."""
 
-    def __init__(self, writing: int, header: ServedHeader) -> None:
+    def __init__(self, writing: int, header: ServedHeader, earlier: Sequence[EarlierMoments] = ()) -> None:
         super().__init__(name="write to tab", daemon=True)
         self._writing = writing
         self._header = header
+        self._earlier = earlier
         self._waiting: dict[int, HostNews] = {}
         self._encoders: dict[int, RecordingEncoder] = {}
         self._changed = threading.Condition()
@@ -136,7 +147,12 @@ class TabWriter(threading.Thread):
     def run(self) -> None:
         """Write on, until nobody reads."""
         try:
-            self._write(msgspec.json.encode(self._header) + b"\n")
+            earlier = [(number, one.lines()) for number, one in enumerate(self._earlier)]
+            count = sum(len(lines) for _, lines in earlier)
+            self._write(msgspec.json.encode(msgspec.structs.replace(self._header, earlier=count)) + b"\n")
+            for number, lines in earlier:
+                self._write(b"".join(b"%d<" % number + line for line in lines))
+            del earlier
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: self._waiting)

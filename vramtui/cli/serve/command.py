@@ -1,6 +1,7 @@
 """`vramtui serve`: the dashboard in a browser."""
 
 import asyncio
+import platform
 import signal
 import socket
 import sys
@@ -82,8 +83,8 @@ def serve(
             static_folder()
         except ImportError:
             raise UserError("serve needs textual-serve: pip install 'vramtui[serve]'") from None
-        remote = Elsewhere(host, slurm, prometheus, token_file)
-        _serve(place, tabs, interval, open_hosts(remote, interval, demo or feed) or {"": _open_here(feed, demo=demo)})
+        hosts = open_hosts(Elsewhere(host, slurm, prometheus, token_file), interval, demo or feed)
+        _serve(place, tabs, interval, hosts or {"": _open_here(feed, demo=demo)})
 
 
 def _open_here(feed: str | None, *, demo: bool) -> "OpenedSource":
@@ -111,10 +112,15 @@ def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, Opene
     from vramtui.cli.record.follow import preset_matchers  # noqa: PLC0415 - as above
     from vramtui.cli.record.host_follower import HostFollower  # noqa: PLC0415 - as above
     from vramtui.cli.serve.broadcast import Broadcast  # noqa: PLC0415 - as above
+    from vramtui.records.recording.recording import RecordingHeader  # noqa: PLC0415 - as above
     from vramtui.sources.feed.served import ServedHeader  # noqa: PLC0415 - as above
 
     banner = next((one.banner for one in opened.values() if one.banner), None)
-    broadcast = Broadcast(ServedHeader(hosts=tuple(opened), interval=interval, banner=banner))
+    header = ServedHeader(hosts=tuple(opened), interval=interval, banner=banner, runs_of=_recorded(opened))
+    broadcast = Broadcast(header)
+    for at, one in enumerate(opened.values()):
+        if one.past is not None:
+            broadcast.earlier(at).fill(RecordingHeader(interval=interval), one.past.samples())
     presets = preset_matchers()
     with closing(ProbeClient("serve")) as probes:
         followers = []
@@ -135,6 +141,16 @@ def _serve(place: Place, tabs: int, interval: float, opened: "Mapping[str, Opene
             for one in opened.values():
                 one.source.close()
             followers[0].join(1.0)
+
+
+def _recorded(opened: "Mapping[str, OpenedSource]") -> tuple[str, ...]:
+    """The hosts of which the history may have runs: a feed's jobs are kept by whoever sends it."""
+    from vramtui.cli.dashboard.past_runs import DEMO_HOST  # noqa: PLC0415 - `--help` would wait for it
+
+    names = {"": platform.node()}
+    if any(one.banner for one in opened.values()):
+        return (DEMO_HOST,)
+    return tuple(names.get(name, name) for name, one in opened.items() if one.elsewhere == bool(name))
 
 
 def _begin(host: "HostBroadcast", interval: float, first: "Sample") -> AbstractContextManager["HostBroadcast"]:

@@ -1,13 +1,14 @@
 """What `vramtui serve` sends to a tab: the recordings of any number of hosts, side by side in one pipe.
 
 The first line is a ServedHeader. Every other begins with the number of a host among its `hosts`; after that comes `:`
-and a line of that host's recording, or `!` and a ServedFailure.
+and a line of that host's recording, or `!` and a ServedFailure. Right after the header come as many lines as its
+`earlier` says with `<`: recordings of one moment each, the oldest first, of the time before.
 """
 
 import os
 import threading
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -18,19 +19,28 @@ from vramtui.core.observation.source import silence_limit
 from vramtui.sources.feed.latest import LatestSample
 from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
 
+if TYPE_CHECKING:
+    from vramtui.core.observation.history import Peak
+    from vramtui.core.observation.probe_messages import ObservedJob
+    from vramtui.core.observation.readings import ProcessKey
+
 PIECE = 1 << 16
+BEGINNING = b'{"vramtui_recording"'  # of a recording's first line
 FIRST = 60.0  # seconds in which a host's first sample comes: it may have to be reached first
 
 
 class ServedHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """The first line: the hosts' names (empty of what nobody named: the server's own), seconds between samples, and the
-    sentence to show above them.
+    """The first line: the hosts' names (empty of what nobody named: the server's own), seconds between samples, the
+    sentence to show above them, how many lines tell of the time before, and the names of the hosts whose past runs may
+    be shown, as the server's history has them.
     """
 
     vramtui_served: int = 1
     hosts: tuple[str, ...]
     interval: float
     banner: str | None = None
+    earlier: int = 0
+    runs_of: tuple[str, ...] = ()
 
 
 class ServedFailure(msgspec.Struct, frozen=True):
@@ -50,13 +60,51 @@ class SampleDecoder(Protocol):
         """
         ...
 
+    def jobs(self) -> "tuple[ObservedJob, ...]":
+        """What each job has told by now."""
+        ...
+
+    def peaks(self, when: float) -> "Sequence[tuple[ProcessKey, Peak]]":
+        """The peaks up to the sample of `when` that no sample shows; each is given once."""
+        ...
+
+
+class ServedPast:
+    """What was seen of a host before the first sample that it sends."""
+
+    def __init__(self) -> None:
+        self._samples: list[Sample] = []
+        self._jobs: list[tuple[float, tuple[ObservedJob, ...]]] = []
+
+    def add(self, sample: Sample, jobs: "tuple[ObservedJob, ...]") -> None:
+        """The next moment."""
+        self._samples.append(sample)
+        if jobs:
+            self._jobs.append((sample.taken_at, jobs))
+
+    def samples(self) -> Iterator[Sample]:
+        """The oldest first."""
+        return iter(self._samples)
+
+    def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
+        """What jobs had told by the times of the samples."""
+        return iter(self._jobs)
+
 
 class ServedHost:
-    """One host of it, as a source."""
+    """One host of it, as a source.
+
+    Attributes:
+        past: what was seen of it before.
+        jobs: what each of its jobs has told by now.
+        peaks: as SampleDecoder's.
+    """
 
     name = "feed"
 
     def __init__(self, host: str, interval: float, decoder: SampleDecoder) -> None:
+        self.past = ServedPast()
+        self.jobs, self.peaks = decoder.jobs, decoder.peaks
         self._interval = interval
         self._decoder = decoder
         self._latest = LatestSample(host or "the server")
@@ -88,11 +136,12 @@ class ServedHost:
 
 
 class ServedFeed:
-    """Reads a descriptor, which it closes; the first line at once, all else on a thread.
+    """Reads a descriptor, which it closes; the first line and what was seen before at once, all else on a thread.
 
     Args:
         descriptor: open for reading.
-        decoder: makes what reads one host's recording; called once for each, in their order.
+        decoder: makes what reads one recording; called once for each host, in their order, and then for each
+            moment before.
 
     Attributes:
         header: the first line.
@@ -105,19 +154,44 @@ class ServedFeed:
     def __init__(self, descriptor: int, decoder: Callable[[], SampleDecoder]) -> None:
         self._descriptor = descriptor
         self._lines = LineSplitter()
-        lines: list[bytes] = []
-        while not lines:
-            piece = os.read(descriptor, PIECE)
-            if not piece:
-                raise UserError("nothing is served there any more")
-            lines = self._lines.add(piece)
+        lines = self._more()
+        if not lines:
+            raise UserError("nothing is served there any more")
         try:
             self.header = msgspec.json.decode(lines[0], type=ServedHeader)
         except msgspec.DecodeError as error:
             raise UserError(f"that is nothing that vramtui serve sends: {error}") from None
         interval = self.header.interval
         self.hosts = tuple(ServedHost(name, interval, decoder()) for name in self.header.hosts)
-        threading.Thread(target=self._read_on, args=(lines[1:],), name="read hosts", daemon=True).start()
+        try:
+            lines = self._read_earlier(lines[1:], decoder)
+        except (UserError, ValueError, IndexError, LineTooLarge) as error:
+            raise UserError(f"that is nothing that vramtui serve sends: {error}") from None
+        threading.Thread(target=self._read_on, args=(lines,), name="read hosts", daemon=True).start()
+
+    def _read_earlier(self, lines: list[bytes], decoder: Callable[[], SampleDecoder]) -> list[bytes]:
+        """Take the lines of the time before; those after them, as far as they have come."""
+        left = self.header.earlier
+        reader, sample, host = decoder(), None, self.hosts[0]
+        while left and (lines or (lines := self._more())):
+            for line in lines[:left]:
+                number, _, text = line.partition(b"<")
+                if text.startswith(BEGINNING):
+                    if sample is not None:
+                        host.past.add(sample, reader.jobs())
+                    reader, sample, host = decoder(), None, self.hosts[int(number)]
+                sample = reader.take(text) or sample
+            left, lines = left - len(lines[:left]), lines[left:]
+        if sample is not None:
+            host.past.add(sample, reader.jobs())
+        return lines
+
+    def _more(self) -> list[bytes]:
+        """Lines that come next; none once nothing comes any more."""
+        while piece := os.read(self._descriptor, PIECE):
+            if lines := self._lines.add(piece):
+                return lines
+        return []
 
     def _read_on(self, lines: list[bytes]) -> None:
         ended = "vramtui serve has ended."
@@ -125,10 +199,9 @@ class ServedFeed:
             while True:
                 for line in lines:
                     self._take(line)
-                piece = os.read(self._descriptor, PIECE)
-                if not piece:
+                lines = self._more()
+                if not lines:
                     break
-                lines = self._lines.add(piece)
         except (OSError, UserError, ValueError, IndexError, LineTooLarge) as error:
             ended = f"What vramtui serve sends cannot be read: {error}."
         finally:
