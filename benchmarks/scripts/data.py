@@ -70,6 +70,8 @@ def mnist(folder: Path) -> None:
         folder / "data" / "mnist",
         folder / "Datasets",
         folder.parent / "data",
+        folder / "examples" / "data",
+        folder / "TCN" / "mnist_pixel" / "data" / "mnist",
         *(child / "data" for child in folder.iterdir()),
     ):
         if root.parent.is_dir() and not root.parent.name.startswith("."):
@@ -177,6 +179,83 @@ def cora(folder: Path) -> None:
     (made / "ind.cora.test.index").write_text(lines, encoding="utf-8")
 
 
+def cora_text(folder: Path) -> None:
+    """Cora's `cora.content`: a paper, its 1,433 words, its kind; the quotations come with the repository."""
+    made = folder / "data" / "cora"
+    if (made / "cora.content").exists():
+        return
+    quoted = [line.split() for line in (made / "cora.cites").read_text(encoding="utf-8").splitlines()]
+    numbers = np.random.default_rng(0)
+    words = numbers.random((2708, 1433)) < 0.0127
+    papers = sorted({paper for pair in quoted for paper in pair})
+    lines = [
+        f"{paper}\t" + "\t".join("1" if one else "0" for one in row) + f"\tKind_{number % 7}"
+        for number, (paper, row) in enumerate(zip(papers, words, strict=True))
+    ]
+    (made / "cora.content").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def minimind(folder: Path) -> None:
+    """Minimind's dataset/pretrain_t2t_mini.jsonl: 1,000 texts of 400 words."""
+    words = random.Random(0)
+    lines = [json.dumps({"text": models.sentence(words, 400)}) for _ in range(1000)]
+    (folder / "dataset" / "pretrain_t2t_mini.jsonl").write_text("\n".join(lines), encoding="utf-8")
+
+
+def modelnet(folder: Path) -> None:
+    """ModelNet40's points: 96 shapes of 1,024 points with their normals, and the lists of their names."""
+    made = folder / "data" / "modelnet40_normal_resampled"
+    if made.exists():
+        return
+    numbers, names = np.random.default_rng(0), [f"kind{number}" for number in range(40)]
+    shapes = [f"{names[number % 40]}_{number:04d}" for number in range(96)]
+    for shape in shapes:
+        place = made / shape.partition("_")[0]
+        place.mkdir(parents=True, exist_ok=True)
+        np.savetxt(place / f"{shape}.txt", numbers.random((1024, 6)), delimiter=",", fmt="%.4f")
+    for name, listed in (("shape_names", names), ("train", shapes), ("test", shapes[:48])):
+        (made / f"modelnet40_{name}.txt").write_text("\n".join(listed) + "\n", encoding="utf-8")
+
+
+def fashion_mnist(folder: Path) -> None:
+    """FashionMNIST, whose files are those of MNIST, under the home folder that the list gives."""
+    _mnist_at(folder / "data" / "fashion_mnist" / "FashionMNIST" / "raw", np.random.default_rng(0))
+
+
+def windows_images(folder: Path) -> None:
+    """Two folders of pictures under the Windows paths that Diffusion-Models-pytorch has in its code."""
+    image_folder(folder)
+    for name in (r"landscape_img_folder", r"cifar10\cifar10-64\train"):
+        made = folder / rf"C:\Users\dome\datasets\{name}"
+        if not made.exists():
+            made.symlink_to("made/train")
+
+
+def celeba(folder: Path) -> None:
+    """CelebA's list of attributes and its pictures: 2,100 lines, as the first 2,000 are for tests, of 16 pictures."""
+    image, made = importlib.import_module("PIL.Image"), folder / "data" / "celeba"
+    if made.exists():
+        return
+    (made / "images").mkdir(parents=True)
+    pixels, names = np.random.default_rng(0), ["Black_Hair", "Blond_Hair", "Brown_Hair", "Male", "Young"]
+    for number in range(16):
+        picture = image.fromarray(pixels.integers(0, 255, (218, 178, 3), dtype=np.uint8))
+        picture.save(made / "images" / f"{number}.jpg")
+    signs = np.where(pixels.random((2100, len(names))) < 0.5, "1", "-1")
+    lines = [f"{number % 16}.jpg {' '.join(row)}" for number, row in enumerate(signs)]
+    (made / "list_attr_celeba.txt").write_text("\n".join(["2100", " ".join(names), *lines]), encoding="utf-8")
+
+
+def enwik8_text(folder: Path) -> None:
+    """Transformer-XL's made/enwik8: 400,000 numbers of letters as text, for each of three splits."""
+    made = folder / "made" / "enwik8"
+    made.mkdir(parents=True, exist_ok=True)
+    letters = random.Random(0)
+    for name in ("train", "valid", "test"):
+        text = " ".join(str(letters.randrange(32, 200)) for _ in range(400_000))
+        (made / f"{name}.txt").write_text(text + "\n", encoding="utf-8")
+
+
 def nothing(_folder: Path) -> None:
     """The script makes its own data."""
 
@@ -200,5 +279,12 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "image_classifier": image_classifier,
     "latent_images": latent_images,
     "diffusion_images": diffusion_images,
+    "cora_text": cora_text,
+    "minimind": minimind,
+    "modelnet": modelnet,
+    "fashion_mnist": fashion_mnist,
+    "windows_images": windows_images,
+    "celeba": celeba,
+    "enwik8_text": enwik8_text,
     "": nothing,
 }

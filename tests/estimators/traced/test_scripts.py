@@ -78,6 +78,22 @@ while True:
     assert max(row.step for row in result.timeline) == 1
 
 
+def test_an_optimizers_next_step_counts_also_where_forward_is_called_by_its_name(tmp_path: Path) -> None:
+    """As layers do that each train themselves, with an optimizer of their own."""
+    result = traced(
+        tmp_path,
+        STEP
+        + """
+while True:
+    optimizer.zero_grad()
+    net.forward(torch.randn(4, 8, device="cuda")).sum().backward()
+    optimizer.step()
+""",
+        steps=2,
+    )
+    assert max(row.step for row in result.timeline) == 1
+
+
 @pytest.mark.parametrize(("ending", "said"), [("3", "exit code 3"), ("'no data'", "the code ended itself: no data")])
 def test_a_script_that_gives_up_is_told(tmp_path: Path, ending: str, said: str) -> None:
     with pytest.raises(TraceFailed, match=said):

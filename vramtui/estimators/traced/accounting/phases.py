@@ -48,7 +48,8 @@ class PhaseTracker:
         self._steps = steps
         self._ended = ended
         self._busy = 0
-        self._stepped = False
+        # Those that have stepped since the last forward pass: a GAN's two or one for each parameter are one step.
+        self._stepped: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
         self._handles: list[Any] = []
         # What no longer changes once passes are alike, and who is told of it; the session says both.
         self.highest: Callable[[], object] = object
@@ -138,11 +139,13 @@ class PhaseTracker:
         self.now = "step"
         self._busy += 1
 
-    def _step_done(self, _optimizer: Any, _args: Any, _kwargs: Any) -> None:
+    def _step_done(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         self._busy -= 1
+        if optimizer in self._stepped:  # its second one begins a step also where no forward pass was seen
+            self._stepped.clear()
         if not self._stepped:
             self.steps_done += 1
-        self._stepped = True
+        self._stepped.add(optimizer)
         self._end("step", self.steps_done - 1)
         self.now = "zero_grad"
 
@@ -169,7 +172,7 @@ class PhaseTracker:
                 raise TraceFinished
             self._end("input")
         self.now = "forward"
-        self._stepped = False
+        self._stepped.clear()
 
     def _module_returned(self, module: torch.nn.Module, _args: Any, _out: Any) -> None:
         """Without gradients there is no backward to end the forward phase: the model's return does."""
