@@ -20,6 +20,7 @@ def test_each_line_fits_whatever_the_processes_are_called() -> None:
         assert 0 < len(lines) < height
         assert all("\x1b" not in line and "\x07" not in line for line in lines)
         assert all(_columns(line) <= width for line in lines)
+        assert all(line.endswith("…") for line in lines if "\u6f22" in line)
 
 
 def test_unknown_figures_and_lost_cards_are_said() -> None:

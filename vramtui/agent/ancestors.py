@@ -24,25 +24,35 @@ STARTERS = frozenset(
 SHELLS = frozenset(("sh", "bash", "zsh", "fish", "dash", "ksh", "tcsh", "csh", "ash", "nu", "xonsh", "elvish", "pwsh"))
 
 
-def ancestors_of(pid: int, proc: str = "/proc") -> dict[str, Any] | None:
+def ancestors_of(
+    pid: int, proc: str = "/proc", seen: dict[int, dict[str, Any]] | None = None
+) -> dict[str, Any] | None:
     """`pids` of the processes above one in its tree, the nearest first, and the `command` of the last of them; no pids
     where it is the first of its tree itself, None where its parent is not known.
 
     Args:
         pid: the process.
         proc: where the system tells of processes.
+        seen: what was read for other processes a moment ago; the processes of a job have the same above them.
     """
     owner, above = _owner(pid, proc), _parent(pid, proc)
     if owner is None or above is None:
         return None
+    seen = {} if seen is None else seen
     pids: list[int] = []
-    while len(pids) < MOST and above > 0 and above not in pids and _owner(above, proc) == owner:
-        next_above = _parent(above, proc, within=True)
-        if next_above is None:
+    while len(pids) < MOST and above > 0 and above not in pids:
+        if above not in seen:
+            seen[above] = {"owner": _owner(above, proc), "parent": _parent(above, proc, within=True)}
+        if seen[above]["owner"] != owner or seen[above]["parent"] is None:
             break
         pids.append(above)
-        above = next_above
-    return {"pids": pids, "command": _command(pids[-1], proc) if pids else ""}
+        above = seen[above]["parent"]
+    if not pids:
+        return {"pids": pids, "command": ""}
+    last = seen[pids[-1]]
+    if "command" not in last:
+        last["command"] = _command(pids[-1], proc)
+    return {"pids": pids, "command": last["command"]}
 
 
 def _owner(pid: int, proc: str) -> int | None:

@@ -156,6 +156,11 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self._drawn, self._made, self._sought = {}, {}, True
         self._stretch()
 
+    def watch_show_vertical_scrollbar(self, _shown: bool) -> None:  # noqa: FBT001 - as Textual calls it
+        """Its scroll bar makes a list narrower without a word."""
+        self._drawn = {}
+        self.refresh()
+
     def on_focus(self) -> None:
         """Show the cursor."""
         self.redraw()
@@ -189,7 +194,6 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         """The strip of row `at`, the same as last time where it looks the same."""
         cursor = self._cursor_style(at)
         former = self._made.get(at)
-        # Its scroll bar makes a list narrower without a word.
         if former is not None and former[1:3] == (cursor, width) and self.alike(former[0], row):
             return former[3]
         made = self.line_of(row, palette, width, cursor)

@@ -25,6 +25,7 @@ CLOSE = "\x1b[0m\x1b[H\x1b[2J\x1b[?1049l\x1b[?25h"
 KEYS_WAIT = termios.ECHO | termios.ICANON | termios.ISIG
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 TRUE_COLOUR = {"truecolor", "24bit"}
+PLAIN = {ord("…"): "~", ord("–"): "-"}  # as the dashboard writes them where there is no Unicode
 
 
 class FirstFrame:
@@ -88,7 +89,11 @@ class FirstFrame:
         return f"\x1b[38;2;{ink};48;2;{ground}m"
 
     def _write(self, text: str) -> None:
-        os.write(sys.stderr.fileno(), text.encode(sys.stderr.encoding, "replace"))
+        plain = os.environ.get("VRAMTUI_ASCII", "0") not in ("", "0")
+        encoding = "ascii" if plain else sys.stderr.encoding
+        if not encoding.lower().startswith("utf"):
+            text = text.translate(PLAIN)
+        os.write(sys.stderr.fileno(), text.encode(encoding, "replace"))
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.close()
@@ -111,12 +116,14 @@ def frame_lines(sample: Sample, banner: str | None, width: int, height: int) -> 
 
 
 def _cut(line: str, width: int) -> str:
-    """The beginning of `line` that takes at most `width` columns."""
-    taken = 0
+    """`line` in at most `width` columns; with a mark at its end where some of it is left out."""
+    taken, room = 0, 0
     for place, character in enumerate(line):
         taken += 2 if unicodedata.east_asian_width(character) in "WF" else 1
         if taken > width:
-            return line[:place]
+            return f"{line[:room]}…"
+        if taken < width:
+            room = place + 1
     return line
 
 

@@ -6,7 +6,7 @@ import pwd
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import psutil
@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 REFRESH_EVERY = 0.9  # seconds; CPU time is counted in hundredths, so a shorter span says little
 REFRESH_AT_ONCE = 128  # processes looked at again in one go; of more, each has its turn
-INTRODUCE_FOR = 0.05  # seconds in one go for users and commands; the rest follow in the next
+# Users and commands are asked for in one go until so much work is done or so long is waited for, in seconds; the rest
+# follow in the next. A busy machine makes a go longer before it makes it poorer.
+INTRODUCE_WORK, INTRODUCE_WAIT = 0.05, 0.3
+INTRODUCE_AT_ONCE = 8  # so many between two looks at the work done, which take long on some systems
 LONGEST_COMMAND = 4096
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -84,8 +87,8 @@ class ProcessReader:
         self._users: dict[int, str] = {}
 
     def update(self, pids: Collection[int]) -> None:
-        """Learn of these pids, and forget all others. Call once per tick, before `row`."""
-        wanted = pids if isinstance(pids, set | frozenset) else set(pids)
+        """Learn of these pids, those that come first first, and forget all others. Call once per tick, before `row`."""
+        wanted = pids if isinstance(pids, set | frozenset | dict) else dict.fromkeys(pids)
         for pid in [pid for pid in self._entries if pid not in wanted]:
             del self._entries[pid]
             self._forget_rows(pid)
@@ -97,7 +100,7 @@ class ProcessReader:
             entry = self._entries[pid]
             if now - entry.refreshed >= REFRESH_EVERY:
                 self._refresh(pid, entry, now)
-        self._introduce(now + INTRODUCE_FOR)
+        self._introduce(now + INTRODUCE_WAIT)
 
     def row(self, pid: int, device: str, kind: ProcessType, used: int | None, absent: Absence | None) -> Process:
         """The process as one row of a device's list; while nothing of it changes, the very same one.
@@ -196,15 +199,19 @@ class ProcessReader:
         entry.refreshed = now
 
     def _introduce(self, until: float) -> None:
+        over = time.thread_time() + INTRODUCE_WORK
+        above: dict[int, dict[str, Any]] = {}
+        introduced = 0
         for pid, entry in self._entries.items():
             if entry.introduced or entry.facts.state not in ("running", "zombie"):
                 continue
-            self._note(pid, entry, self._with_owner(pid, entry.facts))
+            self._note(pid, entry, self._with_owner(pid, entry.facts, above))
             entry.introduced = True
-            if self._clock() > until:
+            introduced += 1
+            if self._clock() > until or (introduced % INTRODUCE_AT_ONCE == 0 and time.thread_time() > over):
                 return
 
-    def _with_owner(self, pid: int, facts: ProcessFacts) -> ProcessFacts:
+    def _with_owner(self, pid: int, facts: ProcessFacts, above: dict[int, dict[str, Any]]) -> ProcessFacts:
         try:
             process = psutil.Process(pid)
             user = self._user(process.uids().real)
@@ -223,7 +230,7 @@ class ProcessReader:
             command=printable(command) or facts.name,
             rank=_rank(environment),
             container=_container(pid),
-            ancestors=_ancestors(pid),
+            ancestors=_ancestors(pid, above),
             module_loading=_module_loading(environment),
             absent={},
         )
@@ -276,9 +283,9 @@ def _container(pid: int) -> str | None:
         return None
 
 
-def _ancestors(pid: int) -> Ancestors | None:
+def _ancestors(pid: int, seen: dict[int, dict[str, Any]]) -> Ancestors | None:
     """The processes above it in its tree, when it was first seen; None where they are not known."""
-    found = ancestors_of(pid)
+    found = ancestors_of(pid, seen=seen)
     return None if found is None else Ancestors(pids=tuple(found["pids"]), command=printable(found["command"]))
 
 

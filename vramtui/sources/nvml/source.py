@@ -96,7 +96,7 @@ class NvmlSource:
         parts = [part for card in self._cards for part in self._parts_of(card, seen[card.index], problems)]
         parts += self._removed.rows([part.gpu for part in parts])
         self._totals = {part.gpu.uuid: part.gpu.memory.total for part in parts if part.gpu.state == "ok"}
-        self._processes.update({pid for part in parts for pid in part.listing.held})
+        self._processes.update(dict.fromkeys(pid for part in parts for pid in part.listing.held))
         host = self._host.read(*self._versions)
         if not self._cards:
             hint = "In a container, start it with --gpus all; see also NVIDIA_VISIBLE_DEVICES."
