@@ -6,6 +6,7 @@ from textual.widgets import Input
 
 from tests.app import moments
 from tests.app.driving import Driver, dashboard, settle
+from vramtui.app.terminal.key_queue import EscapeParser
 
 NAMES = {"/": "slash", ":": "colon", "\x10": "ctrl+p"}
 
@@ -66,3 +67,18 @@ async def test_pasted_text_outside_an_input_is_passed_over() -> None:
         await at_once(driver, "!")
         assert isinstance(app.focused, Input)
         assert app.focused.value == "anna!"
+
+
+@pytest.mark.parametrize(
+    ("read", "keys"),
+    [
+        ("\x1bpq", ["escape", "p", "q"]),
+        ("\x1b/user:a", ["escape", "slash", "u", "s", "e", "r", "colon", "a"]),
+        ("\x1b[A\x1bx", ["up", "escape", "x"]),
+        ("\x1b[112;3u", ["alt+p"]),  # a terminal that tells Alt and Esc apart
+    ],
+)
+def test_escape_and_a_key_in_one_read_are_two_keys(read: str, keys: list[str]) -> None:
+    parser = EscapeParser()
+    made = [*parser.feed(read), *parser.feed("")]
+    assert [event.key for event in made if isinstance(event, events.Key)] == keys

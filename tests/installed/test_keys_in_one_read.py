@@ -23,6 +23,10 @@ def test_every_opening_key_with_text_behind_it(open_terminal: Open, tmp_path: Pa
         assert terminal.process.poll() is None, burst
         terminal.send(ESCAPE)
         terminal.wait(_lacks(shown), f"{burst!r} to be closed")
+    terminal.send(f"/qq{ESCAPE}pgpt")  # Esc and the key behind it, too
+    terminal.wait(lambda screen: "│ gpt" in screen, "Esc and p to arrive")
+    terminal.send(ESCAPE)
+    terminal.wait(_lacks("│ gpt"), "the list to be closed")
     assert list(folder.iterdir()) == []
     terminal.send("q")
     assert terminal.ended() == 0

@@ -24,9 +24,7 @@ STARTERS = frozenset(
 SHELLS = frozenset(("sh", "bash", "zsh", "fish", "dash", "ksh", "tcsh", "csh", "ash", "nu", "xonsh", "elvish", "pwsh"))
 
 
-def ancestors_of(
-    pid: int, proc: str = "/proc", seen: dict[int, dict[str, Any]] | None = None
-) -> dict[str, Any] | None:
+def ancestors_of(pid: int, proc: str = "/proc", seen: dict[int, dict[str, Any]] | None = None) -> dict[str, Any] | None:
     """`pids` of the processes above one in its tree, the nearest first, and the `command` of the last of them; no pids
     where it is the first of its tree itself, None where its parent is not known.
 

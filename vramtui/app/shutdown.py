@@ -10,9 +10,11 @@ import threading
 from types import FrameType
 from typing import Any
 
+from textual.drivers import linux_driver
 from textual.drivers.linux_driver import LinuxDriver
 
 from vramtui.app.app import Dashboard
+from vramtui.app.terminal.key_queue import EscapeParser
 
 PATIENCE = 4.0  # seconds; longer than all that leaving waits for, on a host whose jobs leave it little time
 GARBAGE = 20_000
@@ -40,6 +42,7 @@ def run_dashboard(app: Dashboard, *, in_alternate_screen: bool = False) -> int:
     if app.driver_class is LinuxDriver:
         app.driver_class = _Driver
         _Driver.skips_opening = in_alternate_screen
+        linux_driver.XTermParser = EscapeParser  # type: ignore[attr-defined]  # the driver makes its own, by this name
     leaver = _Leaver(app)
     app.leave = leaver.leave
     for number in SIGNALS:

@@ -156,7 +156,7 @@ class CursorRows(ScrollView, Generic[Shown, One], can_focus=True):
         self._drawn, self._made, self._sought = {}, {}, True
         self._stretch()
 
-    def watch_show_vertical_scrollbar(self, _shown: bool) -> None:  # noqa: FBT001 - as Textual calls it
+    def watch_show_vertical_scrollbar(self, _shown: bool) -> None:
         """Its scroll bar makes a list narrower without a word."""
         self._drawn = {}
         self.refresh()

@@ -22,6 +22,8 @@ USED, DRIVER, FREE, MARK, OVER = "█", "▒", "░", "┊", "▶"
 ONE_LINE = 66
 # Columns that a bar needs beside a name, the memory and the utilisation before the name is shortened.
 BAR_LEAST, BESIDE_NAME = 8, 37
+# More GPUs than that stand in two columns, where each is so wide: else they leave too few lines to the processes.
+ONE_COLUMN, COLUMN_LEAST = 8, 56
 EMPTY = (
     "No GPUs are listed.",
     "`vramtui doctor` shows why the driver does not answer; `vramtui --demo` shows a host with GPUs.",
@@ -38,7 +40,7 @@ class GpuPanel(Wheeled[View]):
         self._titles = ("GPUs", "")
         self.border_title = "GPUs"
         self._first = 0
-        self._owners: list[str] = []
+        self._owners: list[tuple[str, ...]] = []
 
     def lines_for(self, view: View, width: int, most: int) -> int:
         """How many lines the panel wants in `width` columns, at most `most`."""
@@ -46,7 +48,8 @@ class GpuPanel(Wheeled[View]):
             return 2
         if not view.bars:
             return sum(len(wrap(sentence, width - 2)) for sentence in EMPTY)
-        return min(most, len(view.bars) * _lines_each(len(view.bars), width, most))
+        count = -(-len(view.bars) // _abreast(len(view.bars), width))
+        return min(most, count * _lines_each(count, width, most))
 
     def part(self, view: View) -> object:
         """The bars, and which of them is the first."""
@@ -59,20 +62,26 @@ class GpuPanel(Wheeled[View]):
         if not view.bars:
             words = [line for sentence in EMPTY for line in wrap(sentence, width - 2)]
             return [strip([(f" {line}", palette.dim)], width, palette.text) for line in words][:height]
-        each = _lines_each(len(view.bars), width, height)
-        self._first = max(0, min(self._first, len(view.bars) - height // each))
-        names = _names(view.bars, width - BESIDE_NAME)
+        columns = _abreast(len(view.bars), width)
+        room = width // columns
+        each = _lines_each(-(-len(view.bars) // columns), width, height)
+        self._first = max(0, min(self._first, len(view.bars) - height // each * columns))
+        names = _names(view.bars, room - BESIDE_NAME)
+        shown = list(zip(view.bars, names, strict=True))[self._first :]
+        down = -(-len(shown) // columns)
+        is_cut = down * each > height
+        down = (height - 1) // each if is_cut else down
         lines: list[Strip] = []
         self._owners = []
-        for bar, name in zip(view.bars[self._first :], names[self._first :], strict=True):
-            for line in _bar_lines(bar, name, palette, width, each):
-                lines.append(line)
-                self._owners.append(bar.gpu.uuid)
-        if len(lines) <= height:
-            return lines
-        hidden = len(view.bars) - self._first - (height - 1) // each
-        more = strip([(f"  ↓ {hidden} more: scroll", palette.dim)], width, palette.text)
-        return [*lines[: height - 1], more]
+        for at in range(down):
+            beside = shown[at : down * columns : down]
+            made = [_bar_lines(bar, name, palette, room, each) for bar, name in beside]
+            lines += [Strip.join(parts).adjust_cell_length(width, palette.text) for parts in zip(*made, strict=True)]
+            self._owners += [tuple(bar.gpu.uuid for bar, _ in beside)] * each
+        if is_cut:
+            hidden = len(shown) - down * columns
+            lines.append(strip([(f"  ↓ {hidden} more: scroll", palette.dim)], width, palette.text))
+        return lines
 
     def wheel(self, direction: int) -> None:
         """Later or earlier GPUs."""
@@ -81,9 +90,17 @@ class GpuPanel(Wheeled[View]):
 
     def on_click(self, event: events.Click) -> None:
         """Choose the GPU under the pointer."""
-        y = event.get_content_offset(self)
-        if y is not None and y.y < len(self._owners):
-            self.post_message(GpuChosen(self._owners[y.y]))
+        at = event.get_content_offset(self)
+        if at is not None and at.y < len(self._owners):
+            owners = self._owners[at.y]
+            columns = _abreast(len(self.view.bars), self.size.width) if self.view is not None else 1
+            place = min(at.x * columns // max(1, self.size.width), len(owners) - 1)
+            self.post_message(GpuChosen(owners[place]))
+
+
+def _abreast(count: int, width: int) -> int:
+    """In how many columns that many GPUs stand."""
+    return 2 if count > ONE_COLUMN and width // 2 >= COLUMN_LEAST else 1
 
 
 def _lines_each(count: int, width: int, most: int) -> int:
