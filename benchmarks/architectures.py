@@ -38,7 +38,6 @@ REASONS: dict[str, dict[str, str]] = {
         "axk2": "norms that are gated, and queries and gate in one projection",
         "blt": "no size of the whole model, only of its parts",
         "deepseek_v2": "its default config says no num_experts_per_tok",
-        "deepseek_v4": "compressed layers and hyper-connections",
         "inkling2_text": "learned distances and convolutions",
         "inkling_text": "learned distances and convolutions",
         "zaya": "convolutions over queries and keys",

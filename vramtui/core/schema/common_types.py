@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 Count = Annotated[int, Meta(ge=1, le=2**40)]
+# Of a whole model: some have more than a trillion.
+ParameterCount = Annotated[int, Meta(ge=1, le=2**50)]
 Tokens = Annotated[int, Meta(ge=1, le=2**40, extra={"unit": "tokens"})]
 Pixels = Annotated[int, Meta(ge=1, le=2**40, extra={"unit": "pixels"})]
 Probability = Annotated[float, Meta(ge=0.0, lt=1.0)]

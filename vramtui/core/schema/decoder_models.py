@@ -5,7 +5,16 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from vramtui.core.schema.common_types import Activation, Count, Implementation, Norm, Position, Probability, Tokens
+from vramtui.core.schema.common_types import (
+    Activation,
+    Count,
+    Implementation,
+    Norm,
+    ParameterCount,
+    Position,
+    Probability,
+    Tokens,
+)
 from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.core.schema.layer_models import ConvNetModel, SequentialModel
@@ -137,7 +146,7 @@ class TransformerModel(
     final_logit_softcapping: Positive | None = None
     attn_logit_softcapping: Positive | None = None
     implementation: Implementation = "huggingface"
-    parameters: Count | None = None
+    parameters: ParameterCount | None = None
     tensors: tuple[TensorGroup, ...] = ()
     caches: tuple[LayerCache, ...] = ()
     image_tokens: ImageTokens | None = None

@@ -103,3 +103,48 @@ def _indexer(tensors: TensorList, layer: Layer, rank: int) -> int:
     tensors.norm("indexer_k_norm", width, bias=True)
     tensors.linear("indexer_weights_proj", heads, layer.sizes.hidden)
     return width * layer.family.index_copies
+
+
+# Tokens that one compressed key stands for, where a config does not say it (configuration_deepseek_v4.py, 5.23).
+COMPRESSED = {"compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+
+
+def compressed_attention(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
+    """DeepSeek-V4's: one key that is the value as well, of a few last tokens; of the others one for every 4 or 128.
+
+    What waits to be compressed is counted as full: at most 6 MB of V4-Flash in 16 bits.
+    """
+    sizes, keys = layer.sizes, layer.keys
+    rank, groups = keys.whole("q_lora_rank"), keys.whole("o_groups")
+    outer = groups * keys.whole("o_lora_rank")
+    tensors.linear("q_a_proj", rank, sizes.hidden)
+    tensors.norm("q_a_norm", rank)
+    tensors.linear("q_b_proj", sizes.queries, rank)
+    tensors.linear("kv_proj", sizes.head_dim, sizes.hidden)
+    tensors.norm("kv_norm", sizes.head_dim)
+    tensors.linear("o_a_proj", outer, sizes.queries // groups)
+    tensors.linear("o_b_proj", sizes.hidden, outer)
+    tensors.add("sinks", sizes.heads)
+    caches.add(per_token=sizes.head_dim, window=keys.maybe(*WINDOWS))
+    if layer.kind not in COMPRESSED:
+        return
+    rate = keys.table("compress_rates").whole(layer.kind, default=COMPRESSED[layer.kind])
+    if layer.kind == "heavily_compressed_attention":
+        _compressor(tensors, "compressor", sizes.head_dim, sizes.hidden, rate)
+        caches.add(per_token=sizes.head_dim // rate, state=2 * rate * sizes.head_dim)
+        return
+    width, heads = keys.whole("index_head_dim"), keys.whole("index_n_heads")
+    for name, one in (("compressor", sizes.head_dim), ("indexer", width)):
+        _compressor(tensors, name, one, sizes.hidden, rate, series=2)
+    tensors.linear("indexer_q_b_proj", heads * width, rank)
+    tensors.linear("indexer_weights_proj", heads, sizes.hidden)
+    both = sizes.head_dim + width
+    caches.add(per_token=both // rate, state=(2 + 4) * rate * both)
+
+
+def _compressor(tensors: TensorList, name: str, width: int, hidden: int, rate: int, *, series: int = 1) -> None:
+    """What makes one key of `rate` tokens; `series`: how many it makes of each token."""
+    tensors.linear(f"{name}_kv_proj", series * width, hidden)
+    tensors.linear(f"{name}_gate_proj", series * width, hidden)
+    tensors.add(f"{name}_position_bias", rate, series * width)
+    tensors.norm(f"{name}_kv_norm", width)

@@ -8,9 +8,12 @@ from vramtui.presets.model_files.architectures.tensor_list import CacheList, Ten
 
 PATTERNS = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers")
 FULL, SLIDING, LINEAR = "full_attention", "sliding_attention", "linear_attention"
-LISTS = ("layer_types", "layers_block_type", "attention_layers")
+LISTS = ("layer_types", "layers_block_type", "attention_layers", "hybrid_layer_pattern")
 # What other families call the same kinds.
-NAMES = {"attention": FULL, "global": FULL, "mamba": LINEAR, "mamba2": LINEAR, "recurrent": LINEAR, "local": SLIDING}
+NAMES: dict[str | int, str] = {
+    "attention": FULL, "global": FULL, "mamba": LINEAR, "mamba2": LINEAR, "recurrent": LINEAR, "local": SLIDING,
+    0: FULL, 1: SLIDING,
+}  # fmt: skip
 
 
 def read_decoder(keys: Keys, family: Family) -> tuple[TensorList, CacheList]:
@@ -103,8 +106,9 @@ def kinds_of(keys: Keys, count: int, family: Family) -> list[str]:
         return family.kinds(keys, count)
     for name in LISTS:
         listed = keys.items(name)
-        if len(listed) == count and all(isinstance(kind, str) for kind in listed):
-            return [NAMES.get(kind, kind) for kind in listed]
+        # More are listed where layers that predict a second token are listed with the rest.
+        if len(listed) >= count and all(isinstance(kind, (str, int)) for kind in listed):
+            return [NAMES.get(kind, str(kind)) for kind in listed[:count]]
     listed = keys.items("block_types")
     if listed:
         return [NAMES.get(str(listed[number % len(listed)]), FULL) for number in range(count)]

@@ -2,6 +2,7 @@
 
 from functools import partial
 
+from vramtui.presets.model_files.architectures.attention import compressed_attention
 from vramtui.presets.model_files.architectures.family import Family
 from vramtui.presets.model_files.architectures.family_parts import (
     add_moshi_row,
@@ -11,6 +12,8 @@ from vramtui.presets.model_files.architectures.family_parts import (
     beam_gate_bias,
     bitnet_norms,
     cpm_ant_tables,
+    deci_layer,
+    deepseek_v4_layer,
     diff_lambdas,
     doge_layer,
     ernie_experts,
@@ -18,29 +21,37 @@ from vramtui.presets.model_files.architectures.family_parts import (
     gemma3n_layer,
     gemma4_attention,
     gemma4_inputs,
-    gemma4_keys,
     gemma4_layer,
     gemma4_mlp,
     granite_hybrid_mlp,
-    half_ffn,
     hyper_head,
     hyper_layer,
     jamba_kinds,
-    laguna_keys,
-    lfm2_width,
-    llama4_keys,
     mamba_kinds,
     mimo_attention,
     minimax_kinds,
+    minimax_m3_indexer,
     modernbert_head,
     modernbert_layer,
-    mpt_keys,
     nemotron_experts,
     nemotron_mlp,
     no_mixer,
     no_mlp,
     post_mlp_norm,
     rope_norm,
+)
+from vramtui.presets.model_files.architectures.public_keys import (
+    deci_keys,
+    deepseek_v4_keys,
+    gemma4_keys,
+    half_ffn,
+    kimi_keys,
+    laguna_keys,
+    lfm2_width,
+    llama4_keys,
+    minimax_m3_keys,
+    mpt_keys,
+    nemotron_keys,
     step_keys,
 )
 from vramtui.presets.model_files.architectures.recurrent import (
@@ -88,6 +99,9 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": Family(mla=True),
     "deepseek_v3": LATENT(),
     "deepseek_v32": LATENT(),
+    "deepseek_v4": Family(
+        attention=compressed_attention, layer=deepseek_v4_layer, more=hyper_head, prepare=deepseek_v4_keys
+    ),
     "diffllama": Family(layer=diff_lambdas),
     "doge": Family(qk_norm="head", layer=doge_layer, sparse=lambda keys, _number: keys.flag("is_moe")),
     "dots1": MOE(qk_norm="head"),
@@ -149,7 +163,7 @@ FAMILIES: dict[str, Family] = {
     "jamba": Family(kinds=jamba_kinds, mixers={"linear_attention": mamba1_normed}),
     # As Kimi K2 and the text of K2.5 call what transformers builds as DeepSeek V3.
     "kimi_k2": LATENT(),
-    "kimi_linear": LATENT(mixers={"linear_attention": kimi_delta}),
+    "kimi_linear": LATENT(mixers={"linear_attention": kimi_delta}, prepare=kimi_keys),
     "kolibri1": MOE(norms=4, qk_norm="head"),
     "laguna": MOE(qk_norm="head", gate="head", gate_if="gating", prepare=laguna_keys),
     "lfm2": Family(qk_norm="head", tied=True, bias=False, mixers={"conv": short_conv}, prepare=lfm2_width),
@@ -165,7 +179,12 @@ FAMILIES: dict[str, Family] = {
     "minicpm3": Family(mla=True, tied=True),
     "minimax": Family(mixers={"linear_attention": lightning}, kinds=minimax_kinds, expert_width=("intermediate_size",)),
     "minimax_m2": MOE(qk_norm="wide", expert_width=("intermediate_size",)),
-    "minimax_m3_vl_text": MOE(qk_norm="head", expert_width=("intermediate_size",)),
+    **dict.fromkeys(
+        ("minimax_m3", "minimax_m3_vl_text"),
+        MOE(
+            qk_norm="head", expert_width=("intermediate_size",), prepare=minimax_m3_keys, layer=minimax_m3_indexer
+        ),
+    ),
     "modernbert-decoder": Family(
         norms=1, tied=True, head_bias=("decoder_bias", True), layer=modernbert_layer, more=modernbert_head
     ),
@@ -174,9 +193,10 @@ FAMILIES: dict[str, Family] = {
     "nanochat": Family(norm=0, gated=False),
     "nemotron": Family(norm=2, gated=False),
     "nemotron_h": Family(
-        norms=1, gated=False, sparse=lambda _keys, _number: False,
+        norms=1, gated=False, sparse=lambda _keys, _number: False, prepare=nemotron_keys,
         mixers={"linear_attention": mamba2, "moe": nemotron_experts, "mlp": no_mixer}, mlp=nemotron_mlp,
     ),
+    "nemotron-nas": Family(norms=0, prepare=deci_keys, attention=no_mixer, mlp=no_mlp, layer=deci_layer),
     "olmo": Family(norm=0),
     "olmo2": Family(qk_norm="wide"),
     "olmo3": Family(qk_norm="wide"),
@@ -185,7 +205,7 @@ FAMILIES: dict[str, Family] = {
     "openai-gpt": OLD(tied=True, positions=("n_positions", 0), last_norm=False),
     "persimmon": OLD(qk_norm="head", qk_norm_bias=True, qk_norm_if="qk_layernorm"),
     "phimoe": Family(norm=2, expert_width=("intermediate_size",), head_bias="lm_head_bias"),
-    "qwen2": Family(bias=True, output_bias=False),
+    **dict.fromkeys(("mimo", "qwen2"), Family(bias=True, output_bias=False)),
     "qwen2_moe": Family(bias=("qkv_bias", True), output_bias=False, shared_gate=True),
     "qwen3": Family(qk_norm="head"),
     "qwen3_moe": Family(qk_norm="head", shared=False),

@@ -5,12 +5,11 @@ import msgspec
 from vramtui.presets.model_files.architectures.attention import SLIDING, attention, window_of
 from vramtui.presets.model_files.architectures.family import Layer
 from vramtui.presets.model_files.architectures.feed_forward import dense, experts, shared_width
-from vramtui.presets.model_files.architectures.keys import FFN, Keys, LayerSizes, layer_count, sizes_of
+from vramtui.presets.model_files.architectures.keys import Keys, LayerSizes, layer_count, sizes_of
+from vramtui.presets.model_files.architectures.public_keys import SPARSE, deci_width
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
 FULL, LINEAR = "full_attention", "linear_attention"
-# Of a head in Gemma 4's layers that look back all the way, where a config does not say it.
-GEMMA4_HEAD = 512
 
 
 def no_mlp(_tensors: TensorList, _caches: CacheList, _layer: Layer) -> None:
@@ -84,13 +83,14 @@ def doge_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
     tensors.linear("dt_proj", sizes.kv_heads, sizes.keys)
 
 
-def hyper_layer(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
-    """Hyper-connections: several streams are mixed before attention and MLP."""
+def hyper_layer(tensors: TensorList, _caches: CacheList, layer: Layer, *, mixed: bool = False) -> None:
+    """Hyper-connections: several streams are mixed before attention and MLP, and by `mixed` with each other after."""
     streams = layer.keys.whole("hc_mult")
+    rows, scales = (2 + streams * mixed) * streams, 2 + mixed
     for _ in ("attention", "MLP"):
-        tensors.add("hyper_fn", 2 * streams, streams * layer.sizes.hidden)
-        tensors.add("hyper_base", 2 * streams)
-        tensors.add("hyper_scale", 2)
+        tensors.add("hyper_fn", rows, streams * layer.sizes.hidden)
+        tensors.add("hyper_base", rows)
+        tensors.add("hyper_scale", scales)
 
 
 def hyper_head(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
@@ -99,11 +99,6 @@ def hyper_head(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
     tensors.add("hyper_head_fn", streams, streams * sizes.hidden)
     tensors.add("hyper_head_base", streams)
     tensors.add("hyper_head_scale", 1)
-
-
-def half_ffn(keys: Keys) -> Keys:
-    """Gate and up are half of the width that the config gives."""
-    return keys.changed(intermediate_size=keys.whole(*FFN) // 2)
 
 
 def add_moshi_row(tensors: TensorList, _keys: Keys, sizes: LayerSizes) -> None:
@@ -116,13 +111,6 @@ def add_rows(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
     tensors.add("embed_tokens", keys.whole("additional_vocab_size", default=0), sizes.hidden)
 
 
-def step_keys(keys: Keys) -> Keys:
-    """One expert for all tokens, of a width of its own, and experts under another name."""
-    return keys.changed(
-        num_experts=keys.whole("n_routed_experts"), shared_expert_intermediate_size=keys.maybe("share_expert_dim")
-    )
-
-
 def ernie_experts(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
     """Experts for words and others for images, of a width each, and some for all of them."""
     words, images = layer.keys.items("moe_intermediate_size") or (layer.sizes.ffn, layer.sizes.ffn)
@@ -132,40 +120,6 @@ def ernie_experts(tensors: TensorList, _caches: CacheList, layer: Layer) -> None
         experts(tensors, msgspec.structs.replace(layer, keys=own))
     if shared:
         dense(tensors, layer, words * shared, "shared_")
-
-
-def lfm2_width(keys: Keys) -> Keys:
-    """Two thirds of the width, rounded up to a multiple."""
-    width = keys.whole("block_ff_dim", "intermediate_size")
-    if keys.flag("block_auto_adjust_ff_dim", default=True):
-        width = int(2 * width / 3 * keys.number("block_ffn_dim_multiplier", 1.0))
-        step = keys.whole("block_multiple_of", default=256)
-        width = -(-width // step) * step
-    changed = keys.changed(intermediate_size=width)
-    if keys.items("layer_types") or not keys.items("full_attn_idxs"):
-        return changed
-    attends = keys.items("full_attn_idxs")
-    return changed.changed(layer_types=[FULL if n in attends else "conv" for n in range(layer_count(keys))])
-
-
-def laguna_keys(keys: Keys) -> Keys:
-    """Its gate is named by text as well."""
-    return keys.changed(gating=keys.has("gating"))
-
-
-def llama4_keys(keys: Keys) -> Keys:
-    """One expert for all tokens; every fourth layer looks back all the way where nothing is listed."""
-    count = layer_count(keys)
-    changed: dict[str, object] = {"n_shared_experts": 1}
-    if len(keys.items("layer_types")) != count:
-        rope = keys.items("no_rope_layers") or [int((number + 1) % 4 != 0) for number in range(count)]
-        changed["layer_types"] = ["chunked_attention" if turned else FULL for turned in rope]
-    return keys.changed(**changed)
-
-
-def mpt_keys(keys: Keys) -> Keys:
-    """The MLP's width as a multiple."""
-    return keys.changed(intermediate_size=keys.whole("expansion_ratio", default=4) * keys.whole("d_model"))
 
 
 def cpm_ant_tables(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
@@ -216,27 +170,48 @@ def nemotron_mlp(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
 
 
 def nemotron_experts(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
-    """Experts that may work on a narrower stream."""
+    """A layer that is nothing else."""
     experts(tensors, layer)
     tensors.add("router", layer.keys.whole("n_routed_experts"))
 
 
-def gemma4_keys(keys: Keys) -> Keys:
-    """The sizes of layers that look back all the way, which public files name by keys of their own.
+def minimax_m3_indexer(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
+    """The small keys by which blocks are chosen."""
+    if layer.kind != SPARSE:
+        return
+    keys, own = layer.keys, layer.keys.table("sparse_attention_config")
+    width = own.maybe("sparse_index_dim") or keys.whole("index_head_dim", default=128)
+    heads = own.maybe("sparse_num_index_heads") or keys.whole("index_n_heads", default=4)
+    tensors.linear("indexer_q_proj", heads * width, layer.sizes.hidden)
+    tensors.linear("indexer_k_proj", width, layer.sizes.hidden)
+    tensors.norm("indexer_norm", width, count=2)
+    caches.add(per_token=width)
 
-    `Gemma4TextConfig.__post_init__` makes `per_layer_config` of them (transformers 5.23), which it then writes.
-    """
-    kinds = keys.items("layer_types")
-    if keys.has("per_layer_config") or not kinds:
-        return keys
-    own: dict[str, object] = {"head_dim": keys.whole("global_head_dim", default=GEMMA4_HEAD)}
-    heads = keys.maybe("num_global_key_value_heads")
-    if heads and keys.flag("attention_k_eq_v", default=True):
-        own["num_key_value_heads"] = heads
-    last = len(kinds) - 1
-    full = [number for number, kind in enumerate(kinds) if kind == FULL or number == last]
-    listed = [FULL if number == last else kind for number, kind in enumerate(kinds)]
-    return keys.changed(per_layer_config={str(number): own for number in full}, layer_types=listed)
+
+def deepseek_v4_layer(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
+    """Mixed streams, and what balances the experts that are chosen by what a token is."""
+    kinds = layer.keys.items("mlp_layer_types")
+    if kinds[layer.number] != "hash_moe":
+        tensors.add("router", layer.keys.whole("n_routed_experts"))
+    hyper_layer(tensors, caches, layer, mixed=True)
+
+
+def deci_layer(tensors: TensorList, caches: CacheList, layer: Layer) -> None:
+    """Attention and MLP as the layer's block says: as usual, one linear layer, or nothing."""
+    hidden, blocks = layer.sizes.hidden, layer.keys.items("block_configs")
+    block = Keys(blocks[layer.number] if layer.number < len(blocks) else {})
+    attends, ffn = block.table("attention"), block.table("ffn")
+    shared, width = attends.maybe("n_heads_in_group"), deci_width(block, hidden)
+    if shared:
+        sizes = msgspec.structs.replace(layer.sizes, kv_heads=layer.sizes.heads // shared)
+        attention(tensors, caches, msgspec.structs.replace(layer, sizes=sizes))
+    elif attends.flag("replace_with_linear"):
+        tensors.linear("attn_linear", hidden, hidden)
+    if width and not ffn.flag("no_op") and not ffn.flag("replace_with_linear"):
+        dense(tensors, layer, width)
+    elif ffn.flag("replace_with_linear"):
+        tensors.linear("mlp_linear", hidden, hidden)
+    tensors.norm("layer_norm", hidden, count=(not attends.flag("no_op")) + (not ffn.flag("no_op")))
 
 
 def gemma4_attention(tensors: TensorList, caches: CacheList, layer: Layer) -> None:

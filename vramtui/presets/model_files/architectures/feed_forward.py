@@ -12,6 +12,9 @@ from vramtui.presets.model_files.architectures.keys import (
 )
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
 
+# The width of a narrower stream that experts work on.
+EXPERT_STREAM = ("moe_latent_size", "routed_expert_hidden_size")
+
 
 def mlp(tensors: TensorList, _caches: CacheList, layer: Layer) -> None:
     """The MLP of a layer, of its own width where each has one."""
@@ -44,8 +47,12 @@ def experts(tensors: TensorList, layer: Layer) -> None:
     if family.correction_bias:
         tensors.add("router", count)
     inner = 2 * width if family.gated else width
-    tensors.add("experts_gate_up_proj", count, inner, hidden)
-    tensors.add("experts_down_proj", count, hidden, width)
+    stream = keys.maybe(*EXPERT_STREAM) or hidden
+    tensors.add("experts_gate_up_proj", count, inner, stream)
+    tensors.add("experts_down_proj", count, stream, width)
+    if stream != hidden:
+        tensors.linear("latent_down_proj", stream, hidden)
+        tensors.linear("latent_up_proj", hidden, stream)
     if family.expert_bias:
         tensors.add("experts_gate_up_proj", count, inner)
         tensors.add("experts_down_proj", count, hidden)
@@ -68,9 +75,10 @@ def has_experts(keys: Keys, number: int) -> bool:
     """Whether a layer (from 0) has experts, by the keys that most families use."""
     if not keys.maybe(*EXPERTS):
         return False
-    listed = keys.items("mlp_layer_types")
-    if number < len(listed):
-        return listed[number] not in {"dense", "mlp"}
+    for name in ("mlp_layer_types", "moe_layer_freq"):
+        listed = keys.items(name)
+        if number < len(listed):
+            return listed[number] not in {"dense", "mlp", 0}
     last = keys.whole("moe_layer_end_index", default=number)
     among = keys.whole(*DENSE_FIRST, default=0) <= number <= last
     if not among or number in keys.items("mlp_only_layers"):

@@ -9,7 +9,13 @@ import msgspec
 from vramtui.presets.model_files.architectures.decoder import LISTS, PATTERNS
 
 # What else decides the kinds of layers, where a config has no list of them.
-KINDS = (*LISTS, *PATTERNS, "full_attention_interval", "block_types", "no_rope_layers", "attn_type_list")
+KINDS = (
+    *LISTS, *PATTERNS, "full_attention_interval", "block_types", "no_rope_layers", "attn_type_list",
+    "hybrid_override_pattern", "compress_ratios", "linear_attn_config",
+    "sparse_attention_config",
+)  # fmt: skip
+# Parts that transformers makes of defaults where a config leaves them out.
+ALWAYS = ("vision_config",)
 
 
 class TypeDefaults(msgspec.Struct, frozen=True):
@@ -54,7 +60,7 @@ def filled_in(values: dict[str, Any], kind: str) -> dict[str, Any]:
     if known.period and isinstance(layers, int) and 0 < layers <= len(known.period) * 1024 and not _has_kinds(values):
         whole["layer_types"] = (list(known.period) * (layers // len(known.period) + 1))[:layers]
     for key, usual in (known.fixed | known.free).items():
-        part = values.get(key)
+        part = values.get(key, {} if key in known.fixed and key in ALWAYS else None)
         if isinstance(part, dict):
             named = part.get("model_type")
             chosen = usual if key in known.fixed or not isinstance(named, str) else named

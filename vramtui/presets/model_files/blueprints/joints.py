@@ -204,7 +204,7 @@ linear_2: text.h, wide; bias
     "minimax_m3_vl": """
 linear_1: projector_hidden_size, vision.h; bias
 linear_2: text.h, projector_hidden_size; bias
-merge_1: projector_hidden_size, merged_hidden_size; bias
+merge_1: projector_hidden_size, text.h * get(vision.spatial_merge_size, 2)**2; bias
 merge_2: text.h, projector_hidden_size; bias
 """,
     "molmo2": """
