@@ -40,7 +40,19 @@ from vramtui.presets.model_files.architectures.family_parts import (
     post_mlp_norm,
     rope_norm,
 )
-from vramtui.presets.model_files.architectures.public_keys import (
+from vramtui.presets.model_files.architectures.recurrent import (
+    bailing_delta,
+    gated_delta,
+    kimi_delta,
+    lightning,
+    mamba1,
+    mamba1_normed,
+    mamba2,
+    olmo_delta,
+    rg_lru,
+    short_conv,
+)
+from vramtui.presets.model_files.blueprints.public_keys import (
     deci_keys,
     deepseek_v4_keys,
     gemma4_keys,
@@ -53,18 +65,6 @@ from vramtui.presets.model_files.architectures.public_keys import (
     mpt_keys,
     nemotron_keys,
     step_keys,
-)
-from vramtui.presets.model_files.architectures.recurrent import (
-    bailing_delta,
-    gated_delta,
-    kimi_delta,
-    lightning,
-    mamba1,
-    mamba1_normed,
-    mamba2,
-    olmo_delta,
-    rg_lru,
-    short_conv,
 )
 
 LLAMA = Family()

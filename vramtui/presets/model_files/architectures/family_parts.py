@@ -6,8 +6,8 @@ from vramtui.presets.model_files.architectures.attention import SLIDING, attenti
 from vramtui.presets.model_files.architectures.family import Layer
 from vramtui.presets.model_files.architectures.feed_forward import dense, experts, shared_width
 from vramtui.presets.model_files.architectures.keys import Keys, LayerSizes, layer_count, sizes_of
-from vramtui.presets.model_files.architectures.public_keys import SPARSE, deci_width
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList
+from vramtui.presets.model_files.blueprints.public_keys import SPARSE, deci_width
 
 FULL, LINEAR = "full_attention", "linear_attention"
 
