@@ -45,7 +45,7 @@ INTERRUPTED = 130
 EVERY = 0.2  # seconds between changes
 CLOCK = 1.0  # seconds between drawings of the time
 COUNT = 10.0  # seconds between looks at its memory
-WARM_UP = 0.1  # of the time, before growth counts
+WARM_UP = 300.0  # seconds before growth counts, or a third of the time where that is less
 # A pause ends at once: a dashboard that holds what it shows draws nothing, not even the time.
 KEYS = (
     "\x1b[A",
@@ -64,6 +64,8 @@ KEYS = (
     "3",
     "1",
 )
+# Each of them once on either screen before any at random: what is loaded at its first use is no growth of later.
+FIRST = (*KEYS[:-2], "3", *KEYS[:-2], "1")
 CALLS = ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage", *MEMORY_CALLS, *PROCESS_CALLS, EVERY_CALL)
 CODES = (NOT_SUPPORTED, NO_PERMISSION, GPU_IS_LOST, RESET_REQUIRED, UNKNOWN)
 
@@ -166,8 +168,9 @@ def soak(options: argparse.Namespace, folder: Path) -> dict[str, float | str]:
         "VRAMTUI_DATA_DIR": str(folder / "data"),
     }
     begun = changed = counted = time.monotonic()
-    over, warm = begun + 60 * options.minutes, begun + 60 * options.minutes * WARM_UP
+    over, warm = begun + 60 * options.minutes, begun + min(WARM_UP, 20 * options.minutes)
     first = last = 0.0
+    waiting = list(FIRST)
     with Terminal(ours(1.0).command, size=(160, 50), env=environment, keep=False) as terminal:
         terminal.wait_for("Processes")
         watch = Stopwatch(terminal)
@@ -176,8 +179,8 @@ def soak(options: argparse.Namespace, folder: Path) -> dict[str, float | str]:
             if now - changed >= EVERY:
                 chaos.change()
                 changed = now
-                if chance.random() < 0.3 and not options.no_keys:
-                    watch.typed(keys := chance.choice(KEYS))
+                if (waiting or chance.random() < 0.3) and not options.no_keys:
+                    watch.typed(keys := waiting.pop(0) if waiting else chance.choice(KEYS))
                     terminal.send(keys)
             if now - counted >= COUNT:
                 counted = now

@@ -24,7 +24,7 @@ from vramtui.records.run_history import RunHistory
 LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); "
 
 
-def test_a_small_file_takes_little_memory(tmp_path: Path) -> None:
+def test_the_allocator_asks_for_no_more_than_its_file_has(tmp_path: Path) -> None:
     """On a login node a process may have no more than a gigabyte."""
     file = tmp_path / "small"
     file.write_bytes(b"x" * 100)

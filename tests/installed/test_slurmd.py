@@ -1,0 +1,150 @@
+"""A job's hosts through a real Slurm on loopback: munged, slurmctld and slurmd of one node."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.installed.stand_in import GIB, StandIn
+from tests.installed.terminal import PATIENCE
+
+PLACES = "/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin"
+DAEMONS = {name: shutil.which(name, path=PLACES) for name in ("munged", "slurmctld", "slurmd")}
+COMMANDS = {name: shutil.which(name, path=PLACES) for name in ("sbatch", "squeue", "scontrol", "srun")}
+pytestmark = pytest.mark.skipif(
+    not (all(DAEMONS.values()) and all(COMMANDS.values()) and os.getuid() == 0),
+    reason="needs slurmctld, slurmd and munge (Debian: slurm-wlm, munge), and root, as whom slurmd begins",
+)
+MUNGE = (("key-file", "key"), ("socket", "socket"), ("pid-file", "pid"), ("log-file", "log"), ("seed-file", "seed"))
+CONFIGURATION = """\
+ClusterName=one
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller}
+SlurmdPort={node}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+CryptoType=crypto/munge
+CredType=cred/munge
+SlurmUser=root
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+MpiDefault=none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService=2
+SlurmdParameters=config_overrides
+GresTypes=gpu
+NodeName={host} NodeAddr=127.0.0.1 CPUs=2 RealMemory=500 Gres=gpu:h200:2 State=UNKNOWN
+PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+"""
+
+
+def _free_ports(count: int) -> list[int]:
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+class Cluster:
+    """Daemons that run, with a configuration and a key of their own.
+
+    Args:
+        folder: where all that they have is kept; a short path, as sockets need it.
+        environment: of the daemons, which their jobs inherit.
+    """
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self.folder = folder
+        controller, node = _free_ports(2)
+        host = socket.gethostname().partition(".")[0]
+        text = CONFIGURATION.format(host=host, controller=controller, node=node, folder=folder)
+        (folder / "slurm.conf").write_text(text)
+        (folder / "gres.conf").write_text("Name=gpu Type=h200 File=/dev/null\nName=gpu Type=h200 File=/dev/zero\n")
+        (folder / "munge.key").write_bytes(os.urandom(128))
+        (folder / "munge.key").chmod(0o600)
+        self.environment = {**environment, "SLURM_CONF": str(folder / "slurm.conf"), "PATH": PLACES}
+        self._processes: list[subprocess.Popen[bytes]] = []
+        munge = [f"--{name}={folder}/munge.{end}" for name, end in MUNGE]
+        self._begin("munged", "--force", "--foreground", *munge)
+        _until((folder / "munge.socket").exists)
+        self._begin("slurmctld", "-D", "-c")
+        self._begin("slurmd", "-D", "-c")
+        _until(lambda: "idle" in self.say("sinfo", "--noheader", "--format=%t"))
+
+    def say(self, command: str, *arguments: str) -> str:
+        """What one of Slurm's commands prints."""
+        ended = subprocess.run(
+            [command, *arguments], env=self.environment, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+        return ended.stdout + ended.stderr
+
+    def close(self) -> None:
+        """End all."""
+        for process in reversed(self._processes):
+            process.terminate()
+            try:
+                process.wait(PATIENCE)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def _begin(self, name: str, *arguments: str) -> None:
+        log = (self.folder / f"{name}.out").open("wb")
+        path = DAEMONS[name]
+        assert path is not None
+        self._processes.append(
+            subprocess.Popen([path, *arguments], env=self.environment, stdout=log, stderr=subprocess.STDOUT)
+        )
+        log.close()
+
+
+def _until(found: Callable[[], object]) -> None:
+    until = time.monotonic() + PATIENCE
+    while not found():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def cluster(stand_in: StandIn) -> Iterator[Cluster]:
+    with TemporaryDirectory(prefix="vs") as folder:
+        made = Cluster(Path(folder), stand_in.whole_environment())
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def test_the_hosts_of_a_running_job_by_a_step_of_its_own(cluster: Cluster, program: str) -> None:
+    """The job has both processors and both cards of the node, and the step takes none of them."""
+    asked = ("--parsable", "--ntasks=2", "--gres=gpu:2", "--output=/dev/null", "--wrap=sleep 300")
+    job = cluster.say("sbatch", *asked).strip()
+    assert job.isdigit(), job
+    _until(lambda: "RUNNING" in cluster.say("squeue", "--noheader", f"--jobs={job}", "--format=%T"))
+    said = cluster.say(program, "ps", "--slurm", job, "--json")
+    found = json.loads(said)
+    assert [gpu["memory"]["used"] for gpu in found["gpus"]] == [40 * GIB, 10 * GIB], said
+    steps = cluster.say("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%j")
+    assert "vramtui" not in steps  # it ends with the command
+    cluster.say("scancel", job)
+    _until(lambda: job not in cluster.say("squeue", "--noheader", "--format=%A", "--states=RUNNING"))
+    said = cluster.say(program, "ps", "--slurm", job)
+    assert f"job {job} has no hosts now" in said
+    assert "Traceback" not in said
