@@ -3,7 +3,7 @@
 import inspect
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import vramtui
@@ -25,7 +25,7 @@ def accuracy() -> str:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     table = re.search(r"<!-- accuracy -->\n(.*?)<!-- /accuracy -->", readme, re.DOTALL)
     assert table is not None
-    return f"# Accuracy\n\n{table[1]}"
+    return f"# Accuracy\n\n{table[1].replace('docs/errors.md', '[How far off](errors.md)')}"
 
 
 def parts() -> str:
@@ -70,16 +70,42 @@ def api() -> str:
     lines = ["# From Python", examples[1]]
     for name in ("estimate", "fit", "trace", "observe", "sample", "schema"):
         called = getattr(vramtui, name)
-        lines += [f"## `vramtui.{name}`", "", "```python", f"{name}{inspect.signature(called)}", "```", ""]
-        lines += ["```text", inspect.cleandoc(called.__doc__ or ""), "```", ""]
+        lines += [f"## `vramtui.{name}`", "", "```python", _signature(name, called), "```", ""]
+        lines += [*_markdown(called), ""]
     for kind in (JobEstimate, FitReport, ObservedRun):
-        lines += [f"## `{kind.__name__}`", "", "```text", inspect.cleandoc(kind.__doc__ or ""), "```", ""]
+        lines += [f"## `{kind.__name__}`", "", *_markdown(kind), ""]
         for name, member in vars(kind).items():
             told = inspect.getdoc(member)
             if not name.startswith("_") and told and isinstance(member, property | type(api)):
                 lines.append(f"- `{name}`: {' '.join(told.split())}")
         lines.append("")
     return "\n".join(lines)
+
+
+def _signature(name: str, called: Callable[..., object]) -> str:
+    """An argument a line."""
+    signature = inspect.signature(called)
+    arguments = [f"    {argument}," for argument in map(str, signature.parameters.values())]
+    keyword = [index for index, kind in enumerate(signature.parameters.values()) if kind.kind is kind.KEYWORD_ONLY]
+    if keyword:
+        arguments.insert(keyword[0], "    *,")
+    return "\n".join((f"{name}(", *arguments, f") -> {signature.return_annotation.__name__}"))
+
+
+def _markdown(documented: object) -> Iterator[str]:
+    """A docstring: its arguments, attributes and errors as lists, its examples as code."""
+    for block in inspect.cleandoc(getattr(documented, "__doc__", None) or "").split("\n\n"):
+        title, _, rest = block.partition("\n")
+        if title in ("Args:", "Attributes:", "Raises:", "Returns:"):
+            yield from (f"**{title}**", "")
+            for line in inspect.cleandoc(rest).splitlines():
+                name, _, told = line.partition(": ")
+                yield f"    {line.strip()}" if line.startswith(" ") else f"- `{name}`: {told}"
+        elif block.startswith(">>>"):
+            yield from ("```pycon", block, "```")
+        else:
+            yield block
+        yield ""
 
 
 def formats() -> str:

@@ -194,7 +194,8 @@ def estimate(
             Hugging Face id; a preset's or a config.json's tables; a transformers config, or a model that has one.
         gpu: the card to fit, such as `"A100-80GB"`; figures are those of an H100 where none is named.
         memory: the memory to fit instead of the card's own: bytes, or text such as `"24GiB"`.
-        method: `analytic` (the default), `rules:ID` or another of `vramtui estimate --method` that gives one answer.
+        method: `analytic`, `simulated`, `rules:ID` or `traced`; by default `simulated` where it can follow the job (one
+            card), `analytic` elsewhere.
         job_file: a file of accelerate, DeepSpeed or another training program, whose settings go first.
         settings: a run's values by their keys in a preset: `kind`, `batch_size`, `sequence_length`, `precision`,
             `optimizer`, `lora=` with its own table …; `parallel=` and `model=` take tables.
