@@ -2,10 +2,16 @@
 
 import re
 import runpy
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 import yaml  # type: ignore[import-untyped] # carries no types
+
+from vramtui.cli.main import program
 
 ROOT = Path(__file__).parents[1]
 LINK = re.compile(r"\[[^\]]*\]\((?!https?:|#|mailto:)([^)#\s]+)")
@@ -53,3 +59,44 @@ def test_every_part_has_its_source(built: Path) -> None:
     rows = [line for line in (built / "parts.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     assert len(rows) > 30
     assert [row for row in rows if len(row.split(" | ")) != 4 or "|  |" in row] == []
+
+
+def _commands() -> Iterator[tuple[str, str]]:
+    """Each call of the program in the pages and in the README, as it stands there, with the file's name."""
+    for path in (*PAGES, ROOT / "README.md", *(ROOT / "packaging").rglob("*.md")):
+        text = path.read_text(encoding="utf-8").replace("\\|", "|")
+        lines = [
+            line for block in re.findall(r"```(?:sh|console)\n(.*?)```", text, re.DOTALL) for line in block.split("\n")
+        ]
+        for line in (*lines, *re.findall(r"`((?:vramtui|ssh) [^`\n]+)`", text)):
+            if not re.match(r"(\$ )?(pip|docker|apptainer)", line):
+                for called in re.split(r" \| ", line.partition("  #")[0].partition(" > ")[0]):
+                    yield from ((path.name, found) for found in re.findall(r"(?:^|\s)vramtui( .+)$", called))
+
+
+def _parse(command: Any, words: Sequence[str], parent: object = None, name: str = "vramtui") -> None:
+    context = command.make_context(name, list(words), parent=parent)
+    rest = [*context._protected_args, *context.args]
+    if rest and hasattr(command, "resolve_command"):
+        name, below, rest = command.resolve_command(context, rest)
+        _parse(below, rest, context, name)
+
+
+def test_every_command_that_is_printed_is_one() -> None:
+    """Its options and subcommands are known and its values are of their kind; nothing is run. A command may be named
+    without what it needs; words in capitals stand for something.
+    """
+    root = typer.main.get_command(program())
+    commands = list(_commands())
+    assert len(commands) > 60
+    told = [f"{file}: vramtui{called}: {_fault(root, called)}" for file, called in commands]
+    assert [line for line in told if not line.endswith(": None")] == []
+
+
+def _fault(root: Any, called: str) -> str | None:
+    try:
+        _parse(root, shlex.split(called))
+    except Exception as error:  # noqa: BLE001 - Click's own, which Typer carries with it
+        if "Missing parameter" not in str(error) and not re.search(r"'[A-Z]+'", str(error)):
+            return str(error)
+    return None

@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from vramtui.api.baseline import BaselineEntry, entry_of, over_baseline, read_baseline, tolerance_of
-from vramtui.cli.trace.baseline import compared
+from vramtui.cli.common.exit_codes import BAD_INPUT, NO, fail
+from vramtui.cli.main import program
+from vramtui.cli.trace.baseline import baseline_check
 from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.process.results import TraceResult
 
@@ -72,7 +74,9 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     path, table = tmp_path / "peaks.json", tmp_path / "table.md"
 
     def run(weights: int, *, update: bool = False) -> str | None:
-        return compared("train.py", result(tmp_path, weights), path, "2%", update=update, markdown=table)
+        check = baseline_check("train.py", path, "2%", update=update, markdown=table)
+        assert check is not None
+        return check.grown(result(tmp_path, weights))
 
     with pytest.raises(UserError, match="--update-baseline writes it"):
         run(1000)
@@ -83,4 +87,29 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert list(read_baseline(path)) == ["train.py"]
     path.write_text("[]")
     with pytest.raises(UserError, match="is no baseline"):
-        run(1000)
+        baseline_check("train.py", path, "2%")
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--fail-over", "2%"), "--fail-over goes with --baseline FILE"),
+        (("--update-baseline",), "--update-baseline goes with --baseline FILE"),
+        (("--baseline", "p.json", "--fail-over", "2"), "write 2% for that many hundredths"),
+    ],
+)
+@pytest.mark.torch
+def test_a_mistake_is_told_before_anything_is_traced(
+    options: tuple[str, ...], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The script does not even exist."""
+    with pytest.raises(SystemExit) as ended:
+        program(["trace"])(["trace", "train.py", *options])
+    assert ended.value.code == BAD_INPUT
+    assert sentence in capsys.readouterr().err
+
+
+def test_what_grew_stands_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        fail(NO, str(over_baseline(entry(Path(), 1000), entry(Path(), 2000), of="allocated", tolerance=0)))
+    assert len(capsys.readouterr().err.splitlines()) == 3

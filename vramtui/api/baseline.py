@@ -168,4 +168,6 @@ def tolerance_of(text: str) -> float:
         value = -1.0
     if not 0 <= value < 1e6:
         raise UserError(f"{text!r} is no share to let pass: write it as 2% or 0.02")
+    if value >= 1 and "%" not in text:
+        raise UserError(f"{text} would let {value:.0%} more pass: write {text}% for that many hundredths")
     return value

@@ -58,7 +58,7 @@ def trace(
     ranks: Ranks = 0,
     show_output: ShowOutput = False,
     baseline: Baseline = None,
-    fail_over: FailOver = "0%",
+    fail_over: FailOver = "",
     update_baseline: UpdateBaseline = False,
     markdown: Markdown = None,
     timeout: Annotated[float | None, typer.Option(min=1, help="Give up after this many seconds.")] = None,
@@ -70,9 +70,11 @@ def trace(
     Exit code 1 when it does not fit the card.
     """
     with exit_on_user_error():
-        from vramtui.estimators.traced.process.run import require  # noqa: PLC0415 - only this command needs it
+        from vramtui.cli.trace.baseline import baseline_check  # noqa: PLC0415 - only this command needs it
+        from vramtui.estimators.traced.process.run import require  # noqa: PLC0415 - as above
 
         require()
+        check = baseline_check(target, baseline, fail_over, update=update_baseline, markdown=markdown)
         request = msgspec.structs.replace(
             _what_to_run(target, arguments or [], settings or [], chosen_device(device, memory)),
             steps=steps,
@@ -84,13 +86,10 @@ def trace(
         result = _run(request, timeout, show_output=show_output, quiet=json)
         _answer(result, json=json)
         if result.out_of_memory is not None:
-            fail(NO, printable(_here(result.out_of_memory)))
-        if baseline is not None:
-            from vramtui.cli.trace.baseline import compared  # noqa: PLC0415 - only where it is asked for
-
-            grown = compared(target, result, baseline, fail_over, update=update_baseline, markdown=markdown)
-            if grown is not None:
-                fail(NO, printable(grown))
+            fail(NO, _here(result.out_of_memory))
+        grown = None if check is None else check.grown(result)
+        if grown is not None:
+            fail(NO, grown)
         exit_by((fit_of(result),))
 
 
@@ -173,7 +172,7 @@ def _run(request: "TraceRequest", timeout: float | None, *, show_output: bool, q
     except TraceFailed as failed:
         line.clear()
         _tell(failed)
-        fail(BAD_INPUT, printable(_here(str(failed))))
+        fail(BAD_INPUT, _here(str(failed)))
     finally:
         if not quiet:
             line.clear()

@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 Baseline = Annotated[Path | None, typer.Option(metavar="FILE", help="Compare with the peaks accepted in this file.")]
-FailOver = Annotated[str, typer.Option(metavar="SHARE", help="How much more than the baseline passes: 2%.")]
+FailOver = Annotated[
+    str, typer.Option(metavar="SHARE", help="How much more than the baseline passes: 2%; 0% by default.")
+]
 UpdateBaseline = Annotated[bool, typer.Option("--update-baseline", help="Write the peaks into the baseline.")]
 Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Add the comparison as a table to this file.")]
 AllocConf = Annotated[str, typer.Option(metavar="CONF", help="What PYTORCH_CUDA_ALLOC_CONF would say.")]
