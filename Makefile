@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Some hundred processes that the tests start would each compile the program anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run help test test-fast test-torch check format audit screenshots docs clean
+.PHONY: run help test tests test-fast test-torch check lint types format audit screenshots docs clean
 
 run: $(VENV)/.installed ## Open the dashboard on this machine's GPUs; the demo where there are none
 	@$(BIN)/vramtui
@@ -14,8 +14,12 @@ run: $(VENV)/.installed ## Open the dashboard on this machine's GPUs; the demo w
 help: ## Show what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
+# The types take a minute and a half of one processor, and the tests do without it while they wait.
+test: $(VENV)/.installed-dev lint ## All checks and all tests (about 13 minutes on two cores)
+	@$(MAKE) --no-print-directory --jobs 2 types tests
+
 # Three workers on two cores: a third of the time a test waits for a clock or another process.
-test: $(VENV)/.installed-dev check ## All checks and all tests (about 18 minutes on two cores)
+tests: $(VENV)/.installed-dev ## All tests
 	$(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no torch (at most 90 seconds on two cores)
@@ -24,11 +28,15 @@ test-fast: $(VENV)/.installed-dev ## A few cases of each test; no terminal, no t
 test-torch: $(VENV)/.installed-dev ## The tests that need torch
 	$(BIN)/pytest -q -n 2 --dist loadfile -m torch
 
-check: $(VENV)/.installed-dev ## Format, lint, types and layers
+check: lint types ## Format, lint, types and layers
+
+lint: $(VENV)/.installed-dev ## Format, lint and layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy vramtui tests benchmarks
 	$(BIN)/lint-imports
+
+types: $(VENV)/.installed-dev ## Types
+	nice $(BIN)/mypy vramtui tests benchmarks
 
 format: $(VENV)/.installed-dev ## Format the code and mend what ruff can mend
 	$(BIN)/ruff format .
@@ -63,7 +71,8 @@ $(VENV)/.installed: $(VENV)/bin/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/pip install -q -c constraints.txt -e '.[dev,trace,hf]' accelerate numpy
+	$(BIN)/pip install -q --no-compile -c constraints.txt -e '.[dev,trace,hf]' accelerate numpy
+	@$(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true # pip uses one core, and leaves out what cannot be compiled
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed

@@ -3,8 +3,10 @@
 import importlib.util
 import os
 import signal
+import subprocess
 from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -114,3 +116,12 @@ def warm_traces(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in ("vramtui.estimators.lab.runner", "vramtui.estimators.traced.estimator"):
         monkeypatch.setattr(f"{module}.trace", WARM.trace)
+
+
+@pytest.fixture
+def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that trace are forks of one that has loaded torch, and else what they always are."""
+    from tests.warm_children import WarmChild  # noqa: PLC0415 - as above
+
+    stand_in = SimpleNamespace(Popen=WarmChild, PIPE=subprocess.PIPE)
+    monkeypatch.setattr("vramtui.estimators.traced.process.run.subprocess", stand_in)

@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 import textual.app
 import textual.pilot
+from textual._compositor import Compositor
+from textual.screen import Screen
 
 from tests.app.idling import idle
+
+UPDATE = Compositor.render_update
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +33,27 @@ def _patient_by_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pilot's pause is over when there is nothing left to do, however slow the machine is."""
     for module in (textual.app, textual.pilot):
         monkeypatch.setattr(module, "wait_for_idle", idle)
+
+
+@pytest.fixture(autouse=True)
+def _unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No update is made of what changed: there is no terminal that it would be sent to, and making it takes two fifths
+    of a test's time. Pictures and the text of the screen are made in full when they are asked for, and each dashboard
+    is once more at its end.
+    """
+
+    def nothing(
+        self: Compositor, full: bool = False, screen_stack: list[Screen[object]] | None = None, simplify: bool = False
+    ) -> object:
+        if full:
+            return UPDATE(self, full, screen_stack, simplify)
+        self._dirty_regions.clear()
+        return None
+
+    monkeypatch.setattr(Compositor, "render_update", nothing)
+
+
+@pytest.fixture
+def painted(_unpainted: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every update is made, as for a terminal."""
+    monkeypatch.setattr(Compositor, "render_update", UPDATE)

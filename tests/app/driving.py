@@ -80,6 +80,8 @@ async def dashboard(
         app.post_message(PresetsRead(library.all(), library.problems))
         await settle(app, pilot)
         yield app, pilot
+        if app.is_running:
+            screen_text(app)
 
 
 class _Never:

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from tests.app.driving import climbing, dashboard, give, screen_text
 from tests.app.moments import usual
 from tests.app.test_observing import job
+from tests.loaded_once import bundled_presets
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.ui.graph.area import EIGHTHS, column, middle, tops
 from vramtui.app.ui.graph.memory_graph import MemoryGraph, expected
@@ -17,7 +18,6 @@ from vramtui.core.observation.history import History
 from vramtui.core.observation.probe_messages import Beat, ObservedJob
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.session import MonitorSession
-from vramtui.presets import PresetLibrary
 
 
 def test_a_cell_has_both_of_its_layers() -> None:
@@ -120,7 +120,7 @@ def test_the_demo_begins_with_a_past_and_with_its_parts() -> None:
     assert series.busy is not None
     assert len(series.busy[0]) > 50
 
-    state.take_presets(PresetLibrary().all())
+    state.take_presets(bundled_presets())
     state.span = 600
     series = state.view().series
     assert series is not None

@@ -42,6 +42,7 @@ async def test_two_sizes_on_their_way_end_in_one_layout(key: str, monkeypatch: p
         assert app.screen.size == now
 
 
+@pytest.mark.usefixtures("painted")
 async def test_the_same_size_again_sends_everything_again() -> None:
     """In between it may have been another one, at which the terminal cut what it showed."""
     async with dashboard([moments.usual()]) as (app, pilot):

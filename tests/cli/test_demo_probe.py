@@ -1,11 +1,11 @@
 """The demo's jobs tell of themselves what agrees with what its driver shows."""
 
+from tests.loaded_once import bundled_presets
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.cli.common.demo_probe import demo_jobs
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.probes import reported_ledger
 from vramtui.monitor.session import MonitorSession
-from vramtui.presets import PresetLibrary
 from vramtui.sources.demo.source import DemoSource
 
 
@@ -41,7 +41,7 @@ def test_the_panel_and_snapshots_have_the_observed_parts() -> None:
     demo = DemoSource(clock=lambda: 1_000_000.0)
     desk = DashboardState(MonitorSession(predictor=Predictor()))
     desk.session.jobs = lambda: demo_jobs(demo)
-    desk.take_presets(PresetLibrary().all())
+    desk.take_presets(bundled_presets())
     desk.take(demo.read())
     panel, snapshot = desk.view().panel, desk.snapshot()
     assert panel is not None

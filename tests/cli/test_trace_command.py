@@ -85,6 +85,7 @@ def write(folder: Path, name: str, text: str) -> None:
     (folder / name).write_text(textwrap.dedent(text), encoding="utf-8")
 
 
+@pytest.mark.usefixtures("warm_children")
 def test_the_document_of_a_function() -> None:
     read = document("train.py:main", "--device", "A100", "--steps", "2")
     assert read["schema"] == 1
@@ -122,6 +123,7 @@ def test_a_script_gets_its_own_arguments_and_its_words_stay_out_of_the_answer() 
     assert read["timeline"][-1]["step"] == 0
 
 
+@pytest.mark.usefixtures("warm_children")
 def test_a_script_that_misses_an_argument_says_so_itself() -> None:
     done = run("train.py")
     assert done.exit_code == 2
@@ -162,6 +164,7 @@ def test_out_of_memory_on_a_small_card_is_a_no_with_the_allocators_figures() -> 
     assert "train.py:" in done.stderr
 
 
+@pytest.mark.usefixtures("warm_children")
 def test_an_error_of_the_code_is_shown_with_the_persons_own_lines_only() -> None:
     done = run("train.py:wrong")
     assert done.exit_code == 2
@@ -185,6 +188,7 @@ def test_an_error_of_the_code_is_shown_with_the_persons_own_lines_only() -> None
         (("train.py", "--set", "run.batch_size=2"), "--set changes presets"),
     ],
 )  # fmt: skip
+@pytest.mark.usefixtures("warm_children")
 def test_what_is_wrong_is_told_in_a_sentence(arguments: tuple[str, ...], said: str) -> None:
     done = run(*arguments)
     assert done.exit_code == 2

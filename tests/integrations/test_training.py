@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.loaded_once import Module
+
 pytestmark = pytest.mark.torch
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch, transformers = Module("torch"), Module("transformers")
 
 LLAMA = {
     "hidden_size": 32,
@@ -28,19 +29,16 @@ def model() -> Any:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
 
 
-class Reporter(transformers.TrainerCallback):  # type: ignore[misc,name-defined] # transformers ships no types
-    """Stands where the Trainer's own loggers do."""
-
-    def __init__(self, sent: list[dict[str, float]]) -> None:
-        self.sent = sent
-
-    def on_log(self, *_told: Any, logs: dict[str, float], **_more: Any) -> None:
-        self.sent.append(dict(logs))
-
-
 def train(folder: Path, *callbacks: Any) -> tuple[list[float], list[dict[str, float]]]:
     """Losses of four steps of the real Trainer, and all that a logger was sent."""
     sent: list[dict[str, float]] = []
+
+    class Reporter(transformers.TrainerCallback):  # type: ignore[misc,name-defined] # transformers ships no types
+        """Stands where the Trainer's own loggers do."""
+
+        def on_log(self, *_told: Any, logs: dict[str, float], **_more: Any) -> None:
+            sent.append(dict(logs))
+
     arguments = transformers.TrainingArguments(
         output_dir=str(folder),
         per_device_train_batch_size=2,
@@ -54,7 +52,7 @@ def train(folder: Path, *callbacks: Any) -> tuple[list[float], list[dict[str, fl
     )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the libraries' own making
-        trainer = transformers.Trainer(model(), arguments, train_dataset=TOKENS, callbacks=[Reporter(sent)])
+        trainer = transformers.Trainer(model(), arguments, train_dataset=TOKENS, callbacks=[Reporter()])
         for callback in callbacks:
             callback.attach(trainer)
         trainer.train()

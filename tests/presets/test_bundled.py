@@ -6,17 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.loaded_once import bundled_library, bundled_presets
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, TorchModel, TransformerModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.estimators.methods import estimates_by
-from vramtui.presets import PresetLibrary
-from vramtui.presets.library import bundled_folder
 
-LIBRARY = PresetLibrary(bundled_folder() / "nothing-of-a-user")
-BUNDLED = LIBRARY.all()
+LIBRARY = bundled_library()
+BUNDLED = bundled_presets()
 RUN_TO_BE_KNOWN = (HuggingFaceModel, TorchModel)
 MODELS = [found for found in BUNDLED if not isinstance(found.preset.model, (RuleModel, *RUN_TO_BE_KNOWN))]
 

@@ -4,14 +4,12 @@ from typing import Any
 
 import pytest
 
+from tests.loaded_once import Module, bundled_presets
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.presets import PresetLibrary
-from vramtui.presets.library import bundled_folder
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch, transformers = Module("torch"), Module("transformers")
 
-BUNDLED = {found.key: found.preset for found in PresetLibrary(bundled_folder() / "nothing-of-a-user").all()}
+BUNDLED = {found.key: found.preset for found in bundled_presets()}
 # Those that list their tensors are held to the module in tests/presets/model_files/test_architectures.py.
 DECODERS = {
     key: found.model

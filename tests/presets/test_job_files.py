@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.loaded_once import bundled_library
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
 from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.sizes.parameters import linear_shapes
-from vramtui.presets import PresetLibrary
 from vramtui.presets.importers.command_lines import read_command_line
 from vramtui.presets.importers.file_keys import KEYS, MODEL_KEYS
 from vramtui.presets.importers.file_offers import files_of, not_read, offers_of_file
@@ -26,7 +26,7 @@ from vramtui.presets.importers.job_presets import preset_of_job_file
 from vramtui.presets.importers.process_files import finder_of
 from vramtui.presets.importers.process_offers import draft_from_file, draft_from_process, start_from
 
-LIBRARY = PresetLibrary(Path("/nonexistent"))
+LIBRARY = bundled_library()
 DEEPSPEED = {
     "train_micro_batch_size_per_gpu": 4,
     "gradient_accumulation_steps": "auto",

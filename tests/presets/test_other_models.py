@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
+from tests.loaded_once import bundled_presets
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderDecoderModel, EncoderModel, UNetModel
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
-from vramtui.presets import PresetLibrary
 from vramtui.presets.library import bundled_folder
 
 OTHER = (EncoderModel, EncoderDecoderModel, UNetModel, DiffusionTransformerModel)
-BUNDLED = {found.key: found.preset for found in PresetLibrary(bundled_folder() / "nothing-of-a-user").all()}
+BUNDLED = {found.key: found.preset for found in bundled_presets()}
 PRESETS = {key: preset for key, preset in BUNDLED.items() if isinstance(preset.model, OTHER)}
 
 LARGE = {"hidden_size": 1024, "num_hidden_layers": 24, "num_attention_heads": 16, "intermediate_size": 4096}

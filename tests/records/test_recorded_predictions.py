@@ -6,6 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.loaded_once import bundled_presets
 from tests.records.moments import moment
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, DEFAULT_CARD
@@ -13,11 +14,10 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.estimate.prediction import Prediction
 from vramtui.core.observation.readings import Process, ProcessKey, Sample, process_key
-from vramtui.presets import PresetLibrary
 from vramtui.records.recording.predictions import MOST_PREDICTIONS
 from vramtui.records.recording.writer import Recording, RecordingHeader, RecordingWriter, read_recording
 
-PRESETS = PresetLibrary().all()
+PRESETS = bundled_presets()
 DEVICE = CARDS[DEFAULT_CARD]
 
 

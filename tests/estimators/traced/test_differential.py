@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("torch")
-
 from benchmarks.differential import traced
 
 pytestmark = pytest.mark.torch

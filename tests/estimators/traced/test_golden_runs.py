@@ -4,8 +4,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("torch")
-
 from benchmarks.trace_accuracy import FIGURES, GOLDEN, recorded, request_for
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import Device, card

@@ -11,7 +11,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.estimators.traced.process.results import Progress, TraceRequest, TraceResult
 from vramtui.estimators.traced.process.run import TraceCancelled, TraceFailed, is_file_target, split_target, trace
 
-pytestmark = pytest.mark.torch
+pytestmark = [pytest.mark.torch, pytest.mark.usefixtures("warm_children")]
 STEP = """
 import torch
 net = torch.nn.Linear(8, 8).cuda()

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.architectures import KINDS, REASONS, TOKENS, WINDOW, checked, page, preset_from, recorded
+from tests.loaded_once import bundled_presets
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.estimators.analytic import parameter_count
 from vramtui.estimators.analytic.sizes.kv_cache import cache_layers, state_bytes
-from vramtui.presets import PresetLibrary
-from vramtui.presets.library import bundled_folder
 from vramtui.presets.model_files.config import decode_object
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +55,7 @@ def test_public_models_have_the_parameters_of_the_module(row: dict[str, Any]) ->
     )
 
 
-BUNDLED = {found.key: found.preset for found in PresetLibrary(bundled_folder() / "nothing-of-a-user").all()}
+BUNDLED = {found.key: found.preset for found in bundled_presets()}
 
 
 def test_bundled_presets_that_list_their_tensors_are_what_their_configs_say() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.loaded_once import Module
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model
 from vramtui.core.schema.workload import InferRun
@@ -17,8 +18,7 @@ from vramtui.estimators.analytic.models.registry import parameter_count
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_files.config import ARCHITECTURES, read_config
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch, transformers = Module("torch"), Module("transformers")
 
 # What differs from the defaults: each choice that a reader has to follow.
 VARIANTS: dict[str, list[dict[str, Any]]] = {

@@ -7,15 +7,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.loaded_once import bundled_presets
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import Model
 from vramtui.estimators.analytic.models.registry import parameter_count
-from vramtui.presets import PresetLibrary
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_files.config import PARTS, read_config
 from vramtui.presets.model_stores.local_models import is_model_file
 
-BUNDLED = {found.key: found.preset for found in PresetLibrary(Path("/nonexistent")).all()}
+BUNDLED = {found.key: found.preset for found in bundled_presets()}
 ATTENTION = ["CrossAttnDownBlock2D"]
 SD15 = {
     "_class_name": "UNet2DConditionModel",

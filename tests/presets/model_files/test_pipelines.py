@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.loaded_once import bundled_library
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.diffusion_models import PipelineModel
@@ -17,15 +18,13 @@ from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import InferRun, Lora, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.models.registry import parameter_count
-from vramtui.presets import PresetLibrary
-from vramtui.presets.library import bundled_folder
 from vramtui.presets.model_files.as_preset import preset_of
 from vramtui.presets.model_files.fields import Fields
 from vramtui.presets.model_files.pipelines.text_encoders import read_encoder
 from vramtui.presets.model_files.pipelines.vae import read_vae
 
 H100 = Device(name="H100", capability=(9, 0), total_memory=80 * 2**30)
-LIBRARY = PresetLibrary(bundled_folder() / "nothing-of-a-user")
+LIBRARY = bundled_library()
 CLIP: dict[str, Any] = {
     "model_type": "clip_text_model",
     "hidden_size": 768,
