@@ -16,6 +16,7 @@ from vramtui.presets.importers.flags import (
     either,
     modules,
     positive,
+    share,
     when_on,
     whole,
 )
@@ -30,7 +31,13 @@ TITLES = {
     "torchtune": "torchtune",
     "trainer": "Trainer",
 }
-MODEL_KEYS = ("model_name_or_path", "base_model", "pretrained_model_name_or_path", "checkpointer.checkpoint_dir")
+MODEL_KEYS = (
+    "model_name_or_path",
+    "base_model",
+    "pretrained_model_name_or_path",
+    "checkpointer.checkpoint_dir",
+    "model",
+)
 FILE_KEYS = ("deepspeed", "deepspeed_config.deepspeed_config_file")
 
 _STAGES = {"1": "1", "2": "2", "3": "3"}
@@ -61,6 +68,18 @@ _SHARED_BY_FSDP: tuple[tuple[str, Spelling], ...] = (
     ("parallel.strategy", one_of(dict.fromkeys(_SHARING, "fsdp"))),
     ("parallel.zero_stage", one_of(_SHARING)),
 )
+
+_SHARED_BY_NAME: tuple[tuple[str, Spelling], ...] = (
+    ("parallel.strategy", one_of({"fsdp2": "fsdp"})),
+    ("parallel.zero_stage", one_of({"fsdp2": "3"})),
+)
+
+# What changes the memory and is not modelled, by the key that says so and its words.
+NOT_MODELLED: dict[str, frozenset[str]] = {
+    **dict.fromkeys(("finetuning_type", "peft_config.name"), frozenset({"oft", "freeze"})),
+    **dict.fromkeys(("use_badam", "use_galore", "use_apollo", "use_llama_pro", "use_muon"), frozenset({"true"})),
+    **dict.fromkeys(("use_kt", "use_onebitllms"), frozenset({"true"})),
+}
 
 KEYS: dict[str, Keys] = {
     "deepspeed": {
@@ -107,6 +126,11 @@ KEYS: dict[str, Keys] = {
         "bf16": (("run.precision", when_on("bf16-mixed")),),
         "pure_bf16": (("run.precision", when_on("bf16")),),
         "lora_target": (("run.lora.target_modules", modules),),
+        # Its files of version 1.
+        "peft_config.r": (("run.lora.rank", whole),),
+        "peft_config.lora_dropout": (("run.lora.dropout", share),),
+        "peft_config.target_modules": (("run.lora.target_modules", modules),),
+        "dist_config.name": _SHARED_BY_NAME,
         "quantization_bit": (("run.quantization", one_of({"4": "nf4", "8": "int8"})),),
         "flash_attn": (("run.attention", one_of({"fa2": "flash", "sdpa": "flash", "disabled": "eager"})),),
         "enable_liger_kernel": (("run.cross_entropy", when_on("fused")),),

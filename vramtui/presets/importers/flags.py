@@ -93,11 +93,13 @@ ALL_LINEAR = '["all-linear"]'
 
 
 def modules(value: str) -> str | None:
-    """Names of layers, separated by commas, as a list; `all` and `all-linear` are every linear layer."""
-    names = [name.strip("[] '\"") for name in value.split(",")]
+    """Names of layers, separated by commas, as a list; `all` and `all-linear` are every linear layer. Of a path such
+    as `self_attn.q_proj`, which peft holds against the end of each layer's own, the layer is the last word.
+    """
+    names = [name.strip("[] '\"").rpartition(".")[2] for name in value.split(",")]
     if {"all", "all-linear", "all_linear"} & {*names}:
         return ALL_LINEAR
-    known = [name for name in names if name.replace("_", "").replace(".", "").isalnum()]
+    known = [name for name in names if name.replace("_", "").isalnum()]
     return "[" + ", ".join(f'"{name}"' for name in known) + "]" if known else None
 
 

@@ -9,7 +9,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset, PresetFile
 from vramtui.core.schema.workload import TrainRun
-from vramtui.presets.importers.file_keys import MODEL_KEYS
+from vramtui.presets.importers.file_keys import MODEL_KEYS, NOT_MODELLED
 from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.job_files import JobFile, read_job_file
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file
@@ -25,6 +25,8 @@ def preset_of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
         UserError: it cannot be read, or names no model that is known here.
     """
     file = read_job_file(path)
+    if file.kind == "torchtune" and "optimizer._component_" not in file.values:
+        raise UserError(f"{shown(path)} names no optimizer, so it trains nothing: give its model's name instead")
     offers = draft_from_file(file, library)
     said = {offer.key: offer.value for offer in offers}
     if MODEL_FILE in said:
@@ -36,6 +38,11 @@ def preset_of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
     notes = f"The run is what {path.name} says; the shapes are those of {found.key}."
     if "run.sequence_length" not in said:
         notes += " It says no sequence length: the model's longest is taken."
+    notes += "".join(
+        f" {key} = {file.values[key].lower()} is not modelled: counted as if the file did not say it."
+        for key, words in NOT_MODELLED.items()
+        if file.values.get(key, "").lower() in words
+    )
     preset = Preset(name=path.stem, notes=notes, model=found.preset.model, run=TrainRun(sequence_length=None))
     return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), path, offers)
 

@@ -265,7 +265,8 @@ def nearest_preset(name: str, library: PresetLibrary, said: Mapping[str, str]) -
 
 def _words(name: str) -> set[str]:
     """The words and numbers of a model's name; `3_1` is 3.1, and names that say no size get the one they mean."""
-    text = re.sub(r"(?<=\d)_(?=\d)", ".", PurePath(name.lower().rstrip("/")).name if "." in name else name.lower())
+    plain = name.lower().rstrip("/")
+    text = re.sub(r"(?<=\d)_(?=\d)", ".", PurePath(plain).name if "." in plain else plain)
     for short, whole_name in _ALIASES.items():
         text = re.sub(rf"{re.escape(short)}$", whole_name, text)
     return set(_PARTS.findall(text))
