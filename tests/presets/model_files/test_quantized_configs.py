@@ -1,5 +1,8 @@
 """What a config.json says of quantised weights, as public files have it."""
 
+import json
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.sizes.parameters import model_tensors
+from vramtui.presets.model_files.config import read_config
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32,
@@ -125,3 +129,78 @@ def test_exl3_without_bits_is_one_sentence(bits: float | None) -> None:
     said = {"quant_method": "exl3"} | ({} if bits is None else {"bits": bits})
     with pytest.raises(UserError, match=r"quantization_config\.bits"):
         preset_from(LLAMA | {"quantization_config": said})
+
+
+FP8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+GROUP_32 = {"group_0": {"targets": ["Linear"], "weights": {"num_bits": 4, "type": "int", "group_size": 32}}}
+KIMI = {
+    "quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": GROUP_32,
+    "ignore": ["lm_head", "re:.*self_attn.*", "re:.*shared_experts.*", r"re:.*mlp\.(gate|up|gate_up|down)_proj.*"],
+}  # fmt: skip
+
+
+def _kept(config: dict[str, Any], said: dict[str, Any]) -> dict[str, set[int | None]]:
+    """Bits of each tensor by its name; None of those in the run's quantization."""
+    model = preset_from(config | {"quantization_config": said}).model
+    assert isinstance(model, TransformerModel)
+    kept: dict[str, set[int | None]] = {}
+    for group in model.tensors:
+        if len(group.shape) > 1 and group.place == "layers":
+            kept.setdefault(group.name, set()).add(group.bits)
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("name", "said", "gigabytes"),
+    [
+        # Experts alone, with a 16-bit scale for each 32 numbers; experts with an 8-bit scale for each 32, the rest fp8.
+        ("kimi-k2.5", KIMI, 594.2),
+        ("deepseek-v4-flash", FP8 | {"expert_dtype": "fp4"}, 155.6),
+    ],
+)
+def test_models_of_several_formats(name: str, said: dict[str, Any], gigabytes: float) -> None:
+    estimate = ANALYTIC.estimate(preset_from(_public(name) | {"quantization_config": said}).workload, card("H100"))
+    weights = next(part.bytes for part in estimate.parts if part.name == "weights")
+    assert weights == pytest.approx(gigabytes * 1e9, rel=2e-3)
+
+
+def test_layers_that_a_pattern_names_keep_sixteen_bits() -> None:
+    config = _public("glm-4.5-air-infer")
+    nvfp4 = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+    assert set().union(*_kept(config, nvfp4).values()) == {None}
+    left = ["lm_head", "model.layers.0*", "model.layers.3.self_attn*", "model.layers.3.mlp.shared_experts*"]
+    kept = _kept(config, nvfp4 | {"ignore": left})
+    assert kept["q_proj"] == kept["shared_up_proj"] == {16, None}
+    assert kept["up_proj"] == {16}  # the only dense layer is the first
+    assert kept["experts_down_proj"] == {None}
+    model = preset_from(config | {"quantization_config": nvfp4 | {"ignore": left}}).model
+    assert isinstance(model, TransformerModel)
+    assert [group.count for group in model.tensors if group.name == "q_proj" and group.bits == 16] == [2]
+
+
+def test_layers_with_a_format_each() -> None:
+    layers = {
+        "model.layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
+        "model.layers.1.mlp.experts.0.up_proj": {"quant_algo": "NVFP4"},
+    }
+    said = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION", "quantized_layers": layers}
+    kept = _kept(_public("glm-4.5-air-infer"), said)
+    assert (kept["q_proj"], kept["experts_down_proj"], kept["shared_up_proj"]) == ({8}, {None}, {16})
+
+
+@pytest.mark.parametrize(
+    "pattern", ["re:(a+)+$", "re:.*.*.*.*.*.*x", "*" * 40 + "x", "re:[", "model.layers.99999999999.x"]
+)
+def test_patterns_of_strangers_take_no_time(pattern: str) -> None:
+    said = {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": [pattern] * 5000}
+    begun = time.process_time()
+    assert set().union(*_kept(_public("glm-4.5-air-infer"), said).values()) == {None}
+    assert time.process_time() - begun < 1
+
+
+def test_what_stands_beside_a_config_is_read(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    beside = {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}}
+    assert read_config(tmp_path / "config.json").quantization is None
+    (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
+    assert read_config(tmp_path / "config.json").quantization == "fp8"

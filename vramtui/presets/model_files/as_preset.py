@@ -107,7 +107,7 @@ def tables_of_config(name: str, config: ConfigFile, weights: CheckpointWeights |
         notes += f"; {weights.parameters:,} numbers stored, most of them {weights.main_type}"
     stored = PRECISIONS.get(weights.main_type) if weights is not None else None
     run: dict[str, Any] = {"kind": "infer", "precision": stored or config.precision or "bf16"}
-    if config.quantization is not None and not _packed(model):
+    if config.quantization is not None and (not _packed(model) or (config.mixed and weights is None)):
         run["quantization"] = config.quantization
     return {"name": name, "notes": f"{notes}.", "model": model, "run": run | _lengths(model)}
 

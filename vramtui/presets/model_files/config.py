@@ -11,7 +11,7 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
-from vramtui.presets.model_files import decoders, encoders, exl3
+from vramtui.presets.model_files import decoders, encoders
 from vramtui.presets.model_files import moe as mixtures
 from vramtui.presets.model_files.architectures.reading import TEXT_PARTS, read_any
 from vramtui.presets.model_files.blueprints.vision import timm_table
@@ -19,6 +19,9 @@ from vramtui.presets.model_files.bounded import MOST_CONFIG, Damaged, Unmodelled
 from vramtui.presets.model_files.fields import Fields, Table
 from vramtui.presets.model_files.pipelines import denoisers
 from vramtui.presets.model_files.pipelines.index import read_pipeline
+from vramtui.presets.model_files.quantization import exl3
+from vramtui.presets.model_files.quantization.methods import quantization_of
+from vramtui.presets.model_files.quantization.mixed import kind_of, with_mixed_bits
 from vramtui.presets.model_stores.folders import WEIGHTS
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
@@ -111,6 +114,7 @@ BY_TYPE: dict[str, str] = {
     "whisper": "WhisperForConditionalGeneration",
     "xlm-roberta": "XLMRobertaModel",
 }
+MODEL_OPTIMIZER = "hf_quant_config.json"
 PRECISIONS = {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}
 
 
@@ -125,6 +129,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
         unread: the method of a quantization that is not known; empty where it is known or there is none.
         partial: which of its parts alone is described, in words; empty where all of it is.
         basis: how sure it is, as a decoder's `basis` has it.
+        mixed: whether some of its layers are kept in other bits than `quantization`, and marked so.
     """
 
     architecture: str
@@ -134,6 +139,7 @@ class ConfigFile(msgspec.Struct, frozen=True, kw_only=True):
     unread: str = ""
     partial: str = ""
     basis: str = "shapes"
+    mixed: bool = False
 
 
 def read_config(path: Path) -> ConfigFile:
@@ -146,10 +152,19 @@ def read_config(path: Path) -> ConfigFile:
     try:
         if path.name == denoisers.INDEX:
             return _pipeline(path, values)
-        return parse_config(values)
+        return parse_config(values | _quantization_beside(path, values))
     except Damaged as error:
         instead = f"; {_what_answers(path)}" if error.is_sound else ""
         raise UserError(f"{shown(path)} {error}{instead}") from None
+
+
+def _quantization_beside(path: Path, values: dict[str, object]) -> dict[str, object]:
+    """The quantization_config of a file that NVIDIA's Model Optimizer writes beside a config.json, not into it."""
+    beside = path.with_name(MODEL_OPTIMIZER)
+    if values.get("quantization_config") or path.name != "config.json" or not beside.is_file():
+        return {}
+    said = _decoded(beside).get("quantization")
+    return {"quantization_config": said | {"quant_method": "modelopt"}} if isinstance(said, dict) else {}
 
 
 def _pipeline(path: Path, values: dict[str, object]) -> ConfigFile:
@@ -209,18 +224,21 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
     how = config.table("quantization_config")
     if not how.values:
         how = _words_of(config).table("quantization_config")
-    quantization = _quantization(how)
+    quantization = quantization_of(how, config.text("expert_dtype", ""))
     model = {key: value for key, value in model.items() if value is not None}
+    if quantization is not None:
+        model = _with_mixed_bits(model, config, how, quantization)
     method = how.text("quant_method", "")
     unread = method if quantization is None and method != "bitsandbytes" else ""  # which may be there and be off
     return ConfigFile(
         architecture=name,
-        model=_with_whole_towers(model) if quantization is not None and _leaves_towers(how) else model,
+        model=model,
         precision=PRECISIONS.get(stored.removeprefix("torch.")) if isinstance(stored, str) else None,
         quantization=quantization,
         unread=printable(unread[:40]),
         partial=partial,
         basis=basis,
+        mixed=any("bits" in group for group in model.get("tensors", ()) if kind_of(group) is not None),
     )
 
 
@@ -349,3 +367,16 @@ def _with_whole_towers(model: Table) -> Table:
     """The model with its towers kept in 16 bits a number."""
     tensors = [group | {"bits": 16} if group.get("place") == "tower" else group for group in model.get("tensors", ())]
     return model | ({"tensors": tensors} if tensors else {})
+
+
+def _with_mixed_bits(model: Table, config: Fields, how: Fields, quantization: str) -> Table:
+    """The model with the tensors marked that are not in its quantization, listed where that takes a list."""
+    if model.get("kind", "transformer") != "transformer":
+        return model
+    try:
+        listed = model if "tensors" in model else read_any(dict(config.values)).table
+    except Damaged:
+        return model
+    tensors = with_mixed_bits(listed["tensors"], listed["num_hidden_layers"], how, quantization)
+    marked = listed is model or any("bits" in group for group in tensors if kind_of(group) is not None)
+    return listed | {"tensors": tensors} if marked else model
