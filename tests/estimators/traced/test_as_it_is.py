@@ -313,6 +313,41 @@ assert torch.ops.mine_too.scale_(plain, 2.0) is plain
 assert torch.ops.mine_too.store(plain, out=plain) is None
 """
 
+# What bitsandbytes and Liger do: parameters of a class of their own, `.data` set anew under a gradient, a tensor of a
+# number in autograd's thread.
+OF_LIBRARIES = """
+import torch
+class Quantized(torch.nn.Parameter):
+    def __new__(cls, data=None, requires_grad=False):
+        made = torch.Tensor._make_subclass(cls, data, requires_grad)
+        made.data = data
+        return made
+    def to(self, *args, **kwargs):
+        if self.is_cuda:
+            return super().to(*args, **kwargs)
+        self.data = self.data.to("cuda").half()
+        return self
+module = torch.nn.Module()
+module.weight = Quantized(torch.zeros(64, 64))
+module.to("cuda")
+assert isinstance(module.weight, Quantized) and isinstance(module.weight, torch.nn.Parameter)
+assert module.weight.is_cuda and (module.weight * 2).dtype is torch.float16
+assert isinstance(Quantized(torch.zeros(4, device="cuda")), Quantized)
+assert isinstance(type(module.weight)(torch.zeros(4, device="cuda")), Quantized)
+class Double(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return (x * 2).sum()
+    @staticmethod
+    def backward(ctx, grad):
+        assert torch.equal(grad, torch.tensor(1.0, device=grad.device)) in (True, False)
+        return grad.expand(64, 64) * torch.tensor([2.0], device="cuda")
+plain = torch.nn.Linear(64, 64).cuda().weight
+Double.apply(plain).backward()
+plain.data = plain.data.contiguous()
+assert plain.grad.shape == (64, 64)
+"""
+
 SHARDED = """
 import os, torch
 from torch.distributed.fsdp import fully_shard
@@ -358,6 +393,7 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "without a fake": ("", CUSTOM.replace("halved.register_fake", "str"), {}),
     "views": ("", VIEWS, {"ranks": 4}),
     "threads": ("", THREADS, {}),
+    "of libraries": ("", OF_LIBRARIES, {}),
     "kernel": ("", KERNEL, {}),
     "sharded": ("", SHARDED, {"ranks": 8}),
     "rank": ("", DATA_PARALLEL.replace("AS_VIEW", "False"), {"ranks": 8}),
@@ -394,7 +430,7 @@ def test_workers_and_a_shuffle_of_a_million_samples(answers: dict[str, ChildLine
     assert (result.peak_allocated, result.peak_reserved) == LOADER_PEAKS
 
 
-@pytest.mark.parametrize("name", ["numbers", "torch.cuda", "peaks", "losses", "threads"])
+@pytest.mark.parametrize("name", ["numbers", "torch.cuda", "peaks", "losses", "threads", "of libraries"])
 def test_what_the_code_reads(answers: dict[str, ChildLine], name: str) -> None:
     result_of(answers, name)
 

@@ -102,6 +102,42 @@ def test_attention_of_libraries_that_are_not_there_is_pytorchs_own(tmp_path: Pat
     assert any(note.startswith("flash_attn is not installed here") for note in result.warnings)
 
 
+# As mamba-ssm's Python calls its compiled side.
+SCAN = """
+import torch
+try:
+    import selective_scan_cuda
+    import causal_conv1d_cuda
+except ImportError:
+    raise SystemExit("no stand-in")
+u, delta, z = (torch.zeros(2, 64, 3000, device="cuda", dtype=torch.bfloat16) for _ in range(3))
+a, d, bias = (torch.zeros(*shape, device="cuda") for shape in ((64, 16), (64,), (64,)))
+b, c = (torch.zeros(2, 1, 16, 3000, device="cuda", dtype=torch.bfloat16) for _ in range(2))
+before = torch.cuda.memory_allocated()
+out, states, gated = selective_scan_cuda.fwd(u, delta, a, b, c, d, z, bias, True)
+assert states.shape == (2, 64, 2, 32) and states.dtype is torch.float32
+assert torch.cuda.memory_allocated() - before == 2 * 768_000 + 32_768
+found = selective_scan_cuda.bwd(u, delta, a, b, c, d, z, bias, out, states, out, None, True, False)
+for gradient, of in zip(found, (u, delta, a, b, c, d, bias, z), strict=True):
+    assert (gradient.shape, gradient.dtype) == (of.shape, of.dtype)
+assert causal_conv1d_cuda.causal_conv1d_fwd(u, d, None, None, None, out, None, True) is None
+import liger_kernel
+"""
+
+
+@pytest.mark.torch
+def test_mambas_scan_takes_what_its_cpp_code_allocates(tmp_path: Path) -> None:
+    """And a package of kernels that is missing is named with what installs it."""
+    script = tmp_path / "script.py"
+    script.write_text(SCAN, encoding="utf-8")
+    error = WARM.answer(TraceRequest(path=str(script), device=card("H200"))).error or ""
+    if "liger_kernel" in error:
+        assert error.endswith("imports liger_kernel, which is not installed here; a trace runs its Python code, and no "
+                              "card is needed to install that: pip install --no-deps liger-kernel")  # fmt: skip
+    else:
+        assert not error
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize(("tune", "peak"), [("pass", 12), ("tuned[(1,)](x, out, x.numel())", 268)])
 def test_a_triton_kernel_writes_into_what_it_is_given(tmp_path: Path, tune: str, peak: int) -> None:

@@ -25,6 +25,7 @@ from vramtui.estimators.traced.kernels import load_all
 from vramtui.estimators.traced.libraries import (
     attention_stand_ins,
     checkpoints,
+    compiled_kernels,
     compilers,
     data_loader,
     distributed,
@@ -88,6 +89,7 @@ class TraceSession:
         compilers.install(self._patches, self.memory, self.where)
         triton_kernels.install(self._patches, self.memory)
         attention_stand_ins.install(self._patches, self.memory)
+        compiled_kernels.install(self._patches, self.memory)
         values_read.install(self._patches, self.memory)
         checkpoints.install(self._patches, self.memory)
         data_loader.install(self._patches, self.memory)

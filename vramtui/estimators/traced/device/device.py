@@ -6,7 +6,9 @@ which tells torch's own kernels (they run while `inside` is held) the true one.
 """
 
 import contextlib
+import functools
 import threading
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,9 +23,16 @@ _FAKE_FACTS = ("_fake_device", "fake_mode", "constant", "pytype", "dispatch_keys
 
 
 class _Depth(threading.local):
-    """How many dispatches this thread is in; above 0 torch's own code is reading, at 0 the user's."""
+    """How many dispatches this thread is in; above 0 torch's own code is reading, at 0 the user's.
+
+    Autograd's threads read it too, and there `torch.tensor` would ask for a real card: the fake mode's word against
+    that is one thread's only (torch/csrc/utils/tensor_new.cpp, `only_lift_cpu_tensors`).
+    """
 
     value = 0
+
+    def __init__(self) -> None:
+        torch._C._set_only_lift_cpu_tensors(True)
 
 
 _depth = _Depth()
@@ -71,6 +80,7 @@ class _Guard(torch._C._acc.DeviceGuard):
 
     def type_(self) -> Any:
         try:
+            _ = _depth.value
             raise _Nothing  # noqa: TRY301 - see above
         except BaseException:  # noqa: BLE001 - with an error pending even this `raise` fails, by another error
             return torch._C._autograd.DeviceType.PrivateUse1
@@ -152,7 +162,7 @@ def _exchange_kinds(target: torch.Tensor, source: torch.Tensor) -> None:
     for tensor in (source, target):
         if isinstance(tensor, FakeTensor):
             facts |= {name: value for name, value in vars(tensor).items() if name in _FAKE_FACTS}
-    kinds = type(source), type(target)
+    kinds = fake_kind(type(target)) if isinstance(source, FakeTensor) else type(source), type(target)
     target.__class__, source.__class__ = kinds  # the two layouts are the same
     if is_parameter and not isinstance(target, FakeTensor):
         target.__class__ = torch.nn.Parameter
@@ -160,6 +170,21 @@ def _exchange_kinds(target: torch.Tensor, source: torch.Tensor) -> None:
     vars(source).update(facts)
     if is_parameter:
         target._is_param = True  # what isinstance(…, Parameter) goes by
+
+
+@functools.cache
+def fake_kind(kind: type) -> type:
+    """The class of fake tensors that stand for tensors of `kind`: also `kind` where a library has made that its own, as
+    bitsandbytes does for quantized weights.
+    """
+    if issubclass(kind, FakeTensor):
+        return kind
+    if kind in {torch.Tensor, torch.nn.Parameter}:
+        return FakeTensor
+    made: type = types.new_class(
+        kind.__name__, (kind, FakeTensor), exec_body=lambda names: names.update(__module__=kind.__module__)
+    )
+    return made
 
 
 def _shown_device(tensor: FakeTensor) -> torch.device:

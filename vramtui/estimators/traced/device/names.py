@@ -8,7 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.optim.optimizer import _foreach_supported_types as optimizer_types
 from torch.utils._foreach_utils import _foreach_supported_types as foreach_types
 
-from vramtui.estimators.traced.device.device import is_sim, move_in_place, to_sim
+from vramtui.estimators.traced.device.device import fake_kind, is_sim, move_in_place, to_sim
 from vramtui.estimators.traced.device.patches import Patches
 
 
@@ -63,10 +63,10 @@ def _data(patches: Patches) -> None:
     plain: Any = torch._C.TensorBase.data
 
     def assign(self: torch.Tensor, value: torch.Tensor) -> None:
-        if isinstance(self, FakeTensor) or isinstance(value, FakeTensor):
-            move_in_place(self, value)
-        else:
+        if not isinstance(self, FakeTensor) and not isinstance(value, FakeTensor):
             plain.__set__(self, value)
+        else:
+            _replace(self, lambda _old: value)
 
     patches.set(torch.Tensor, "data", property(plain.__get__, assign))
 
@@ -81,6 +81,19 @@ def _parameters(patches: Patches) -> None:
         return plain(kind, *args, **kwargs)
 
     patches.set(FakeTensor, "__new__", staticmethod(make))
+    make_subclass: Any = torch.Tensor._make_subclass
+
+    def make_fake(kind: Any, data: torch.Tensor, require_grad: bool = False, **kwargs: Any) -> torch.Tensor:
+        """Tensors of a library's own class, over fake ones."""
+        if not isinstance(data, FakeTensor):
+            return make_subclass(kind, data, require_grad, **kwargs)  # type: ignore[no-any-return] # torch's own
+        made = data.detach().requires_grad_(require_grad)
+        made.__class__ = fake_kind(kind)
+        if issubclass(kind, torch.nn.Parameter):
+            made._is_param = True  # as in torch's Parameter
+        return made
+
+    patches.set(torch.Tensor, "_make_subclass", staticmethod(make_fake))
 
 
 def _apply(module: torch.nn.Module, fn: Any, recurse: bool = True) -> torch.nn.Module:
@@ -107,4 +120,5 @@ def _replace(tensor: torch.Tensor, fn: Any) -> None:
         grad = tensor.grad
         tensor.grad = None
         move_in_place(tensor, applied)
-        tensor.grad = grad
+        if grad is None or (grad.shape == tensor.shape and grad.dtype == tensor.dtype and grad.device == tensor.device):
+            tensor.grad = grad

@@ -20,6 +20,13 @@ from vramtui.estimators.traced.device.patches import Patches
 _LONGEST = 240
 _ANOTHER_WAY = "trace a function of the file that goes without it (FILE.py:FUNCTION)"
 _NO_FAKE = re.compile(r"no fake impl registered for <CustomOpDef\(([^)]*)\)>")
+# What installs a package of kernels on a machine that has no card.
+_WITHOUT_A_CARD = {
+    "bitsandbytes": "pip install bitsandbytes",
+    "liger_kernel": "pip install --no-deps liger-kernel",
+    "mamba_ssm": "MAMBA_SKIP_CUDA_BUILD=TRUE pip install --no-deps --no-build-isolation mamba-ssm",
+    "causal_conv1d": "CAUSAL_CONV1D_SKIP_CUDA_BUILD=TRUE pip install --no-deps --no-build-isolation causal-conv1d",
+}
 _INTERNAL = re.compile(
     r"FakeTensor|fake tensor|PrivateUse1|data is not allocated yet|on device meta|__torch_dispatch__"
 )
@@ -90,6 +97,11 @@ def _unknown_kernel(name: str, place: str) -> UserError:
 def _other(error: BaseException, place: str) -> UserError:
     if isinstance(error, KeyboardInterrupt):
         return UserError("the trace was interrupted")
+    if isinstance(error, ModuleNotFoundError) and error.name in _WITHOUT_A_CARD:
+        return UserError(
+            f"the code{place} imports {error.name}, which is not installed here; a trace runs its Python code, and no "
+            f"card is needed to install that: {_WITHOUT_A_CARD[error.name]}"
+        )
     text = str(error).replace(f"{SIM}:0", "cuda:0").replace(SIM, "cuda").strip()
     if "SparseTensorImpl" in text:
         return UserError(f"a sparse tensor{place}: a trace follows dense ones only; {_ANOTHER_WAY}")
