@@ -5,7 +5,9 @@ from typing import get_args
 import pytest
 from textual.color import Color
 from textual.theme import BUILTIN_THEMES
+from textual.widgets import OptionList
 
+from tests.app import moments
 from tests.app.driving import climbing, dashboard, screen_text, settle
 from vramtui.app.themes import THEMES, palette_variables
 from vramtui.core.schema.settings import ThemeName
@@ -50,3 +52,21 @@ async def test_a_theme_is_shown_while_the_cursor_is_on_it_and_kept_by_enter() ->
         await settle(app, pilot)
         assert app.theme == "gruvbox"
         assert "vramtui" in screen_text(app)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+async def test_the_chosen_line_of_a_list_is_marked_in_sixteen_colours_and_in_none(
+    plain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if plain:
+        monkeypatch.setenv("NO_COLOR", "1")
+    async with dashboard([moments.usual()]) as (app, pilot):
+        app.theme = "vramtui-ansi"
+        await pilot.press("ctrl+p")
+        await settle(app, pilot)
+        options = app.screen.query_one(OptionList)
+        assert options.highlighted == 0
+        looks = [{(one.underline, one.bgcolor) for _, one, _ in options.render_line(at) if one} for at in (0, 1)]
+        assert looks[0].isdisjoint(looks[1])
+        assert app.colours.palette is not None
+        assert bool(app.colours.palette.ink("error", "cursor").reverse) is plain

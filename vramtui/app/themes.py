@@ -67,7 +67,7 @@ THEMES = (
             "activations": "ansi_red",
             "kv-cache": "ansi_yellow",
             "inputs": "ansi_cyan",
-            "workspaces": "ansi_white",
+            "workspaces": "ansi_bright_black",
             "temporaries": "ansi_bright_red",
             "cached": "ansi_bright_black",
             "context": "ansi_bright_black",
@@ -105,10 +105,17 @@ class Palette:
         self._made: dict[tuple[str, str, bool], Style] = {}
 
     def ink(self, name: str, on: str = "background", *, bold: bool = False) -> Style:
-        """Text in the theme's colour `name` over the colour `on`."""
+        """Text in the theme's colour `name` over the colour `on`. Of sixteen colours few can be read on a cursor's: all
+        that lies on it is plain there.
+        """
+        if on == "cursor" and not self.is_true:
+            name = "foreground"
         wanted = (name, on, bold)
         if wanted not in self._made:
-            self._made[wanted] = Style(color=self._colour(name), bgcolor=self._colour(on), bold=bold or None)
+            marks = on == "cursor" and self.is_plain
+            self._made[wanted] = Style(
+                color=self._colour(name), bgcolor=self._colour(on), bold=bold or None, reverse=marks or None
+            )
         return self._made[wanted]
 
     def _colour(self, name: str) -> RichColor:
@@ -130,8 +137,10 @@ class Palette:
         return self.ink("muted")
 
 
-def palette_variables(variables: dict[str, str], *, dark: bool) -> dict[str, str]:
-    """`variables` with ours added where the theme, which may be any of Textual's, does not have them."""
+def palette_variables(variables: dict[str, str], *, dark: bool, plain: bool = False) -> dict[str, str]:
+    """`variables` with ours added where the theme, which may be any of Textual's, does not have them; `plain` where no
+    colour reaches the terminal.
+    """
     whole = dict(DARK if dark else LIGHT) | variables
     foreground, background = Color.parse(whole["foreground"]), Color.parse(whole["background"])
     if foreground.ansi is None and background.ansi is None:
@@ -149,6 +158,10 @@ def palette_variables(variables: dict[str, str], *, dark: bool) -> dict[str, str
             "cursor": "ansi_blue",
             "tab": "ansi_bright_white",
             "bar": "ansi_default",
+            # The cursor of Textual's lists, which else is not to be seen while a filter has the keys.
+            **dict.fromkeys(("block-cursor-foreground", "block-cursor-blurred-foreground"), "ansi_bright_white"),
+            **dict.fromkeys(("block-cursor-background", "block-cursor-blurred-background"), "ansi_blue"),
+            "block-cursor-blurred-text-style": "underline" if plain else "none",
         }
     return whole
 

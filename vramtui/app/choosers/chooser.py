@@ -8,6 +8,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
+from vramtui.app.ui.check_list import ChoiceList
 from vramtui.app.ui.dialog import Window
 
 
@@ -54,7 +55,7 @@ class Chooser(Window[str]):
         filter_line = Input(placeholder="filter")
         filter_line.cursor_blink = False
         yield filter_line
-        yield OptionList(markup=False)
+        yield ChoiceList(markup=False)
 
     def on_mount(self) -> None:
         """Everything is listed at first."""

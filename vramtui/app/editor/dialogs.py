@@ -143,7 +143,7 @@ class Pick(Window[int]):
         border: none; height: auto; max-height: 24; padding: 0; background: $surface;
         text-wrap: nowrap; text-overflow: ellipsis; overflow-x: hidden;
         & > .option-list--option-highlighted, &:focus > .option-list--option-highlighted {
-            background: $cursor; color: $foreground;
+            background: $cursor; color: $foreground; text-style: $block-cursor-blurred-text-style;
         }
     }
     Pick OptionList:focus { border: none; }
@@ -189,13 +189,7 @@ class Offers(Window[tuple[str, tuple[Offer, ...]]]):
 
     DEFAULT_CSS = """
     Offers > #window { width: 110; }
-    Offers SelectionList {
-        height: auto; max-height: 18; border: none; background: $surface; padding: 0; margin: 0 0 1 0;
-        & > .option-list--option-highlighted, &:focus > .option-list--option-highlighted {
-            background: $cursor; color: $foreground;
-        }
-    }
-    Offers SelectionList:focus { border: none; }
+    Offers CheckList { height: auto; max-height: 18; margin: 0 0 1 0; }
     Offers Input { margin: 0; }
     Offers #wrong { color: $error; height: auto; }
     Offers #notes { color: $muted; height: auto; max-height: 6; margin: 0 0 1 0; }

@@ -26,7 +26,7 @@ class SaveOptions(Window[SnapshotSettings]):
     """Answers with what was chosen; None where nothing is to change."""
 
     DEFAULT_CSS = """
-    SaveOptions SelectionList { height: auto; border: none; background: $surface; padding: 0; }
+    SaveOptions CheckList { height: auto; }
     SaveOptions Input { margin: 0; }
     SaveOptions #wrong { color: $error; height: auto; }
     """

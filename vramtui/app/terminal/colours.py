@@ -46,7 +46,7 @@ class Colours:
 
     def variables(self, theme: dict[str, str]) -> dict[str, str]:
         """The variables of a theme, and those that it does not have."""
-        self._variables = palette_variables(theme, dark=self._app.current_theme.dark)
+        self._variables = palette_variables(theme, dark=self._app.current_theme.dark, plain=self.plain)
         return self._variables
 
     def follow_theme(self) -> None:

@@ -45,8 +45,7 @@ class ColumnsDialog(Window[tuple[SortColumn, ...]]):
     DEFAULT_CSS = """
     ColumnsDialog { background: $background 0%; align: right middle; }
     ColumnsDialog > #window { width: 64; }
-    ColumnsDialog SelectionList { height: auto; max-height: 16; border: none; background: $surface; padding: 0; }
-    ColumnsDialog SelectionList:focus { border: none; }
+    ColumnsDialog CheckList { height: auto; max-height: 16; }
     """
     BINDINGS = [
         Binding("ctrl+s,enter", "keep", "Keep", id="columns.keep", show=False, priority=True),

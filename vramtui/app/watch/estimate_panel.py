@@ -14,6 +14,7 @@ from vramtui.app.ui.parts_tree import size_of, tree
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, unit_of
 from vramtui.core.estimate.estimate import BESIDE_TOTAL, PHASE_TITLES, Estimate, Part
+from vramtui.core.estimate.fits import Fit
 from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Ledger, Line
 from vramtui.core.observation.readings import NVIDIA
 from vramtui.monitor.predictor import MOST_BATCH, verdict
@@ -191,11 +192,16 @@ def _problem(panel: Panel, palette: Palette, width: int) -> list[Strip]:
     return [strip([], width, palette.text), *(strip([(f" {line}", style)], width, style) for line in lines)]
 
 
+def panel_fit(panel: Panel, estimate: Estimate) -> tuple[Fit, str]:
+    """Whether it fits where the panel looks, and that place."""
+    where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
+    return verdict(estimate, panel.device, panel.room, where), where
+
+
 def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> list[Strip]:
     """Whether it fits, the largest batch, and when the peak falls."""
-    where = f"GPU {panel.gpu.index}" if panel.gpu is not None else panel.device.name
     told = panel.gpu is None or panel.gpu.memory.total is not None
-    found_fit = verdict(estimate, panel.device, panel.room, where)
+    found_fit, where = panel_fit(panel, estimate)
     colour = palette.ink(FIT_COLOURS[found_fit.verdict] if told else "muted", bold=True)
     told_fit = f"{'what if: ' if panel.matched is not None else ''}{found_fit.line(where)}"
     lines = paragraph(told_fit if told else f"{where} does not report its size", palette, width, colour)

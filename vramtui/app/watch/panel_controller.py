@@ -1,7 +1,9 @@
 """The preset of the estimate panel, which all screens share: chosen, and stepped."""
 
 from vramtui.app.context import AppContext, why_no_preset
-from vramtui.app.state.run_fields import LENGTHS, SIZES
+from vramtui.app.state.run_fields import LENGTHS, SIZES, first_of
+from vramtui.app.watch.estimate_panel import EstimatePanel, panel_fit
+from vramtui.core.base.units import UNKNOWN
 
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
 
@@ -35,7 +37,19 @@ class PanelController:
         if not self._state.step(FIELDS[what], direction):
             sentence = f"This preset's run has no {what} to step; Tab and arrows step its other fields."
             self._app.notify(sentence, markup=False)
+        elif any(not shown.display for shown in self._app.screen.query(EstimatePanel)):
+            self._say_what_if(what)
         self._shared.redraw.for_key()
+
+    def _say_what_if(self, what: str) -> None:
+        """In a narrow terminal the panel is another page: say in a line what stands there."""
+        panel = self._state.view().panel
+        if panel is None or panel.estimate is None:
+            return
+        name = first_of(panel.workload, FIELDS[what])
+        fit, where = panel_fit(panel, panel.estimate)
+        sentence = f"What if {what} {getattr(panel.workload.inputs, name or '', UNKNOWN)}: {fit.line(where)}"
+        self._app.notify(sentence, markup=False)
 
     def undo(self) -> None:
         """What the preset's file says."""
