@@ -5,8 +5,9 @@ import pytest
 
 from vramtui.core.observation.matching import Matcher
 from vramtui.core.observation.readings import Gpu, Host, Process, Sample
+from vramtui.monitor.job_presets import matcher_of
 from vramtui.presets import PresetLibrary
-from vramtui.presets.importers.command_values import with_command
+from vramtui.presets.importers.command_values import is_served, with_command
 
 LIBRARY = PresetLibrary()
 LORA = "llama-3.1-8b-lora"
@@ -105,3 +106,25 @@ def test_two_jobs_of_one_preset_are_predicted_apart() -> None:
         10: ("gpt2-124m", 2),
         11: ("gpt2-124m", 20),
     }
+
+
+@pytest.mark.parametrize(
+    ("command", "served"),
+    [
+        ("python -m sglang.launch_server --model-path Qwen/Qwen2.5-7B-Instruct --host 0.0.0.0", True),
+        ("/usr/bin/python3 /usr/local/bin/vllm serve Qwen/Qwen2.5-7B-Instruct", True),
+        ("python3 /opt/conda/bin/text-generation-server serve Qwen/Qwen2.5-7B-Instruct --json-output", True),
+        ("python serve.py --model Qwen/Qwen2.5-7B-Instruct --max-batch 8", False),
+        ("/srv/vllm-env/bin/python generate.py --use_vllm true --model Qwen/Qwen2.5-7B-Instruct", False),
+    ],
+)
+def test_an_engine_is_not_predicted_by_a_preset_of_plain_inference(command: str, served: bool) -> None:
+    assert is_served(LIBRARY.get("qwen-2.5-7b"), command) is served
+    sample = Sample(
+        source="test",
+        host=Host(name="h"),
+        taken_at=0.0,
+        gpus=(Gpu(index=0, uuid="u", name="H100", processes=(Process(pid=10, type="C", command=command),)),),
+    )
+    matched = matcher_of([LIBRARY.get("qwen-2.5-7b")]).match(sample, {})
+    assert served is False or not matched

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
+from tests.installed.sleepers import sleepers
 from tests.sources.conftest import Clock, Stage
 from tests.stub.world import MIB, StubProcess
 from vramtui.core.observation.readings import Absence, Process
 from vramtui.sources.host import pid_namespace, processes
 from vramtui.sources.host.pid_namespace import HOST_NAMESPACE, PidNamespace
-from vramtui.sources.host.processes import ProcessReader, read_stat
+from vramtui.sources.host.processes import LONGEST_COMMAND, ProcessReader, read_stat
 
 NOBODY = (1 << 22) - 1  # the highest pid that can be
 READY = "import sys; print('ready', flush=True); sys.stdin.read()"
@@ -165,6 +166,13 @@ def test_a_user_without_a_name(table: ProcessReader, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(pwd, "getpwuid", nameless)
     assert look(table, os.getpid()).user == str(os.getuid())
+
+
+@pytest.mark.parametrize("title", ["VLLM::EngineCore_DP0", "sglang::scheduler_TP0"])
+def test_an_engines_title_stands_for_the_command_that_started_it(table: ProcessReader, title: str) -> None:
+    with sleepers([(title,)]) as (pid,):
+        table.update([pid])
+        assert table.row(pid, "gpu", "C", 1, None).command == " ".join(psutil.Process().cmdline())[:LONGEST_COMMAND]
 
 
 def test_names_with_brackets_and_spaces() -> None:

@@ -21,6 +21,9 @@ STARTERS = frozenset(
         *("gnome-terminal-", "konsole", "xterm", "kitty", "alacritty", "wezterm-gui", "ghostty", "vramtui"),
     )
 )
+# What engines call the processes that hold a GPU's memory (vllm/utils/system_utils.py of vLLM 0.11, sglang/srt/managers
+# of SGLang 0.5): the flags stand with the process above.
+TITLES = ("VLLM::", "sglang::")
 SHELLS = frozenset(("sh", "bash", "zsh", "fish", "dash", "ksh", "tcsh", "csh", "ash", "nu", "xonsh", "elvish", "pwsh"))
 
 
@@ -51,6 +54,16 @@ def ancestors_of(pid: int, proc: str = "/proc", seen: dict[int, dict[str, Any]] 
     if "command" not in last:
         last["command"] = _command(pids[-1], proc)
     return {"pids": pids, "command": last["command"]}
+
+
+def flags_of(command: str, above: dict[str, Any] | None, proc: str = "/proc") -> str:
+    """The command line that says how a process was started: `command`, or where that is only a title which an engine
+    gave it, that of the nearest process `above` (of `ancestors_of`) with more to say.
+    """
+    if not command.startswith(TITLES):
+        return command
+    commands = (_command(pid, proc) for pid in (above or {}).get("pids", ()))
+    return next((text for text in commands if text and not text.startswith(TITLES)), command)
 
 
 def _owner(pid: int, proc: str) -> int | None:

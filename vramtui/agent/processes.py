@@ -94,6 +94,7 @@ class Processes:
             known = self._above[pid] = (started, ancestors.ancestors_of(pid))
         if known[1] is not None:
             row["ancestors"] = known[1]
+            row["command"] = ancestors.flags_of(row["command"], known[1])[:LONGEST_COMMAND]
 
     def _gone(self, pid: int) -> dict[str, Any]:
         if self.private:

@@ -36,11 +36,13 @@ def matcher_of_library(library: "PresetLibrary") -> Matcher:
     return Matcher.of_candidates(library.candidates(), library.find, _of_command)
 
 
-def _of_command(found: PresetFile, command: str) -> PresetFile:
-    """`found` with the values that a job's command line says, which a Matcher puts in."""
-    from vramtui.presets.importers.command_values import with_command  # noqa: PLC0415 - not for the first paint
+def _of_command(found: PresetFile, command: str) -> PresetFile | None:
+    """`found` with the values that a job's command line says, which a Matcher puts in; None for a server that the
+    preset does not speak of.
+    """
+    from vramtui.presets.importers.command_values import is_served, with_command  # noqa: PLC0415 - not for first paint
 
-    return with_command(found, command)
+    return None if is_served(found, command) else with_command(found, command)
 
 
 class JobPresets:

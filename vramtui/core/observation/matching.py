@@ -26,7 +26,7 @@ class Candidate(msgspec.Struct, frozen=True):
     match: Match
 
 
-Adapt = Callable[[PresetFile, str], PresetFile]
+Adapt = Callable[[PresetFile, str], PresetFile | None]
 
 
 def _as_found(found: PresetFile, command: str) -> PresetFile:
@@ -44,7 +44,8 @@ class Matcher:
 
     Args:
         presets: those that are known.
-        adapt: puts the values of a process's command line into the preset that it matched by itself.
+        adapt: puts the values of a process's command line into the preset that it matched by itself; None where that
+            line runs something else after all.
     """
 
     def __init__(self, presets: Iterable[PresetFile], adapt: Adapt = _as_found) -> None:
@@ -102,9 +103,9 @@ class Matcher:
         if text not in self._answers:
             if len(self._answers) > 1 << 16:
                 self._answers.clear()
-            texts = _texts(gpu, process)
-            answer = next((found for found in self._found(texts) if found is not None), None)
-            answer = answer and self._adapt(answer, (process.command or "")[:SEARCHED])
+            command = (process.command or "")[:SEARCHED]
+            found = (self._adapt(one, command) for one in self._found(_texts(gpu, process)) if one is not None)
+            answer = next((one for one in found if one is not None), None)
             self._answers[text] = answer and answer.as_loaded(process.module_loading)
         return self._answers[text]
 

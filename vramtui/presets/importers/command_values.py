@@ -1,6 +1,8 @@
 """A preset with the values that a running job's own command line has, each with the flag it was read from."""
 
+import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -25,6 +27,10 @@ _OFF = {"false", "no", "none", "0", "off"}
 # What peft's LoraConfig has where nothing is said: rank 8, and of the usual decoders these layers
 # (peft/tuners/lora/config.py and peft/utils/constants.py, 0.17).
 USUAL_RANK, USUAL_MODULES = 8, ("q_proj", "v_proj")
+# Programs that serve a model and take their share of the card, whatever a training or inference preset says of it.
+_SERVERS = re.compile(
+    r"(?:^|/)(?:vllm|sglang|llama-server|text-generation-(?:launcher|server))$|^(?:vllm\.entrypoints|sglang\.launch_server)"
+)
 # The shape is the preset's: a command line that names another one names another model.
 _HEADS = ("run", "parallel")
 
@@ -55,6 +61,14 @@ def with_command(found: PresetFile, command: str) -> PresetFile:
         return found
     preset = msgspec.structs.replace(found.preset, run=workload.run, parallel=workload.parallel)
     return msgspec.structs.replace(found, preset=preset, said=tuple(said.items()), assumed=assumed)
+
+
+def is_served(found: PresetFile, command: str) -> bool:
+    """Whether an engine serves the model that a bundled preset trains or generates with."""
+    if not found.bundled or isinstance(found.preset.run, ServeRun):
+        return False
+    program = takewhile(lambda word: not word.startswith("--"), read_command_line(command).words)
+    return any(_SERVERS.search(word) for word in program)
 
 
 def _adapters(line: CommandLine, offers: Iterable[Offer], workload: Workload) -> str:

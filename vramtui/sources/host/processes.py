@@ -12,7 +12,7 @@ import msgspec
 import psutil
 
 from vramtui.agent import containers
-from vramtui.agent.ancestors import ancestors_of
+from vramtui.agent.ancestors import ancestors_of, flags_of
 from vramtui.agent.ranks import LONGEST, module_loading_of, rank_of
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Ancestors, JobRank, Process, ProcessState, ProcessType
@@ -223,14 +223,15 @@ class ProcessReader:
         if command is None:
             return msgspec.structs.replace(facts, user=user, absent={"command": Absence.NO_PERMISSION})
         environment = _environment(pid)
+        found = ancestors_of(pid, seen=above)
         # a zombie has no command line any more, and a thread of the kernel's never had one
         return msgspec.structs.replace(
             facts,
             user=user,
-            command=printable(command) or facts.name,
+            command=printable(flags_of(command, found)[:LONGEST_COMMAND]) or facts.name,
             rank=_rank(environment),
             container=_container(pid),
-            ancestors=_ancestors(pid, above),
+            ancestors=_ancestors(found),
             module_loading=_module_loading(environment),
             absent={},
         )
@@ -283,9 +284,8 @@ def _container(pid: int) -> str | None:
         return None
 
 
-def _ancestors(pid: int, seen: dict[int, dict[str, Any]]) -> Ancestors | None:
+def _ancestors(found: dict[str, Any] | None) -> Ancestors | None:
     """The processes above it in its tree, when it was first seen; None where they are not known."""
-    found = ancestors_of(pid, seen=seen)
     return None if found is None else Ancestors(pids=tuple(found["pids"]), command=printable(found["command"]))
 
 
