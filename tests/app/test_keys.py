@@ -480,6 +480,18 @@ async def test_empty_hosts_say_what_to_do(sample: object) -> None:
         assert ("No GPUs are listed" in text) == (not sample.gpus)  # type: ignore[attr-defined]  # a sample
 
 
+async def test_more_than_eight_gpus_stand_in_two_columns_and_are_chosen_there() -> None:
+    sample = moments.sample(*(moments.gpu(at, moments.process(100 + at, 1 << 30, "train")) for at in range(16)))
+    async with dashboard([sample]) as (app, pilot):
+        lines = [line for line in screen_text(app).splitlines() if " GiB" in line and line.count("▐") == 2]
+        assert len(lines) == 8
+        await pilot.click(GpuPanel, offset=(100, 3))
+        await settle(app, pilot)
+        chosen = app.state.view().chosen
+        assert chosen is not None
+        assert chosen.gpu.index == 10
+
+
 async def test_thousands_of_rows_scroll_and_only_the_visible_are_drawn() -> None:
     crowd = moments.gpu(0, *(moments.process(pid, 1 << 20, f"job {pid}") for pid in range(1000, 4000)))
     async with dashboard([moments.sample(crowd)]) as driver:

@@ -22,8 +22,7 @@ class ChoiceList(OptionList):
 
 
 def _is_highlighted(options: OptionList, y: int) -> bool:
-    # Textual tells in no other way which option a line is of.
-    lines, at = options._lines, options.scroll_offset.y + y  # noqa: SLF001
+    at, lines = options.scroll_offset.y + y, options._lines  # noqa: SLF001 - Textual tells in no other way whose a line is
     return at < len(lines) and lines[at][0] == options.highlighted
 
 

@@ -3,7 +3,7 @@
 from vramtui.app.context import AppContext, why_no_preset
 from vramtui.app.state.run_fields import LENGTHS, SIZES, first_of
 from vramtui.app.watch.estimate_panel import EstimatePanel, panel_fit
-from vramtui.core.base.units import UNKNOWN
+from vramtui.core.base.units import UNKNOWN, format_bytes
 
 FIELDS = {"batch size": SIZES, "sequence length": LENGTHS}
 
@@ -46,10 +46,11 @@ class PanelController:
         panel = self._state.view().panel
         if panel is None or panel.estimate is None:
             return
-        name = first_of(panel.workload, FIELDS[what])
+        size = getattr(panel.workload.inputs, first_of(panel.workload, FIELDS[what]) or "", UNKNOWN)
         fit, where = panel_fit(panel, panel.estimate)
-        sentence = f"What if {what} {getattr(panel.workload.inputs, name or '', UNKNOWN)}: {fit.line(where)}"
-        self._app.notify(sentence, markup=False)
+        # Not yet simulated, so no verdict.
+        told = f"about {format_bytes(fit.needs)} of {format_bytes(fit.has)} on {where}"
+        self._app.notify(f"What if {what} {size}: {told} (v shows the estimate)", markup=False)
 
     def undo(self) -> None:
         """What the preset's file says."""
