@@ -9,10 +9,14 @@ import pytest
 
 from tests.app.driving import screen_text, settle
 from tests.app.stand_ins import PRESETS, FixedPresets, RoundEstimator
+from tests.app.test_process_columns import PALETTE
+from tests.examples import a_run
 from vramtui.app.app import Dashboard
+from vramtui.app.history.run_parts import RunLedger
 from vramtui.cli.doctor import amd
 from vramtui.cli.doctor.check import Check, Finding
 from vramtui.core.base.errors import SourceFailed
+from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import Absence, Sample, decode_sample, encode_sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.sources.amdgpu.source import AmdgpuSource
@@ -145,7 +149,10 @@ def test_a_machine_without_such_a_card_says_what_it_did_before(tmp_path: Path) -
 
 
 def test_an_estimate_for_it_is_made_for_its_memory(machine: Machine) -> None:
-    assert device_of(machine.source().read().gpus[0]).total_memory == 192 * GIB
+    device = device_of(machine.source().read().gpus[0])
+    assert (device.total_memory, device.vendor) == (192 * GIB, "AMD")
+    lines = RunLedger(a_run(gpu_name=device.name, predicted=Ledger(context=GIB))).lines(PALETTE, 80)
+    assert "HIP context" in "".join(line.text for line in lines)
 
 
 def test_cards_of_both_vendors_are_one_machines(machine: Machine) -> None:

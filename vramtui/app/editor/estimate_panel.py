@@ -13,7 +13,7 @@ from vramtui.core.base.text import printable
 from vramtui.core.base.units import format_column, unit_of
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import Fit
-from vramtui.core.estimate.ledger import TITLES, TOTALS, Line
+from vramtui.core.estimate.ledger import TOTALS, Line, title_of
 from vramtui.monitor.predictor import verdict
 
 NAME, SIZE, CHANGE = 14, 10, 12
@@ -148,7 +148,7 @@ def _rows(look: EditorView, estimate: Estimate, height: int) -> list[Line]:
 
 
 def _row(line: Line, look: EditorView, largest: int, palette: Palette, width: int) -> Strip:
-    total = line in TOTALS
+    total, title = line in TOTALS, title_of(line, look.card.device.vendor)
     count = look.estimate.ledger.bytes_of(line) if look.estimate is not None else None
     bar = max(0, min(24, width - NAME - SIZE - CHANGE - 3))
     style: Style = palette.strong if total else palette.text
@@ -158,7 +158,7 @@ def _row(line: Line, look: EditorView, largest: int, palette: Palette, width: in
     change, unit = _change(look, line, of_column=True), _unit(look.estimate)[0]
     moved = palette.ink("error" if change.startswith("+") else "success") if look.is_current else palette.dim
     pieces: list[Piece] = [
-        (" " + fit(f"── {TITLES[line]}" if total else TITLES[line], NAME + 1), style),
+        (" " + fit(f"── {title}" if total else title, NAME + 1), style),
         (fit("" if total else _bar(count or 0, largest, bar), bar), colour),
         (right(format_column(count, unit), SIZE), style),
         (right(change, CHANGE), moved),

@@ -15,6 +15,7 @@ from vramtui.app.ui.parts_tree import title_of
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import UNKNOWN, format_column, format_percent, unit_of
 from vramtui.core.estimate.comparison import ShownRow, compare_ledgers, shown_rows
+from vramtui.core.estimate.devices import vendor_of
 from vramtui.core.estimate.estimate import PHASE_TITLES
 from vramtui.core.estimate.ledger import TOTALS
 from vramtui.core.runs.run import Run
@@ -105,7 +106,8 @@ class RunLedger(_Still):
     def lines(self, palette: Palette, width: int) -> list[Strip]:
         """A heading and a line each."""
         name = max(8, width - 2 * SIDE - DELTA - 1)
-        rows = shown_rows(compare_ledgers(self._run.predicted, self._run.observed))
+        compared = compare_ledgers(self._run.predicted, self._run.observed)
+        rows = shown_rows(compared, vendor_of(self._run.gpu_name))
         unit, called = unit_of(max((row.predicted or row.observed or 0 for row in rows), default=0))
         text = " " + fit(f"in {called}", name) + right("predicted", SIDE) + right("observed", SIDE) + right("Δ", DELTA)
         lines = [_row(row, unit, palette, width, name) for row in rows]

@@ -23,6 +23,16 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     capability: tuple[int, int]
     total_memory: int
 
+    @property
+    def vendor(self) -> str:
+        """Whose it is."""
+        return vendor_of(self.name)
+
+
+def vendor_of(name: str) -> str:
+    """Whose card it is by its name: what reads AMD's cards calls them `AMD …`."""
+    return "AMD" if name.startswith("AMD ") else "NVIDIA"
+
 
 # Of its memory a card keeps about so much from programs, fitted to those below that were seen: MiB, and a share.
 HELD_BACK, HELD_BACK_SHARE = 180, 0.007

@@ -7,7 +7,7 @@ from vramtui.app.themes import Palette
 from vramtui.app.ui.lines import Framed, Piece, fit, paragraph, right, strip
 from vramtui.app.ui.parts_tree import EIGHTHS
 from vramtui.core.base.units import GIB, KIB, MIB, UNKNOWN, format_column, unit_of
-from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line
+from vramtui.core.estimate.ledger import LINES, TITLES, TOTALS, Line, title_of
 
 NAME, SIDE = 15, 10
 _NAMES = {GIB: "GiB", MIB: "MiB", KIB: "KiB"}
@@ -65,12 +65,13 @@ def _line(plan: PlanView, line: Line, scale: tuple[int, int], palette: Palette, 
     """`scale`: the bytes of the longest bar, and of the figures' unit, which they have where nothing else says it."""
     most, unit = scale
     total = line in TOTALS
+    title = TITLES[line] if plan.device is None else title_of(line, plan.device.vendor)
     beside = plan.other is not None
     count, other = _at(plan.side, line), _at(plan.other, line)
     style = palette.strong if total else palette.text
     bar = _bar(width, beside=beside)
     pieces: list[Piece] = [
-        (" " + fit(f"── {TITLES[line]}" if total else TITLES[line], NAME), style),
+        (" " + fit(f"── {title}" if total else title, NAME), style),
         (fit("" if total else _filled(count or 0, most, bar), bar), palette.ink(line.replace("_", "-"))),
         (right(format_column(count, unit) if beside else f"{format_column(count, unit)} {_NAMES[unit]}", SIDE), style),
     ]
