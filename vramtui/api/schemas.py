@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from vramtui.api.printed import EstimatesDocument, PsDocument, TraceDocument
 from vramtui.core.base.errors import UserError, nearest
 from vramtui.core.estimate.comparison import Comparison
 from vramtui.core.estimate.estimate import Estimate
@@ -12,7 +13,6 @@ from vramtui.core.estimate.ledger import Ledger
 from vramtui.core.observation.readings import Sample
 from vramtui.core.schema.preset import Preset
 from vramtui.core.schema.workload import Workload
-from vramtui.estimators.traced.process.results import TraceResult
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -36,15 +36,17 @@ class EstimateDocument(msgspec.Struct, frozen=True, kw_only=True):
 SCHEMAS: dict[str, Any] = {
     "comparison": Comparison,
     "estimate": EstimateDocument,
+    "estimates": EstimatesDocument,
     "ledger": Ledger,
     "preset": Preset,
+    "ps": PsDocument,
     "sample": Sample,
-    "trace": TraceResult,
+    "trace": TraceDocument,
 }
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) called so: comparison, estimate, ledger, preset, sample or trace.
+    """The JSON Schema (draft 2020-12) called so: comparison, estimate, estimates, ledger, preset, ps, sample or trace.
 
     Raises:
         UserError: there is none of that name.

@@ -11,7 +11,7 @@ from vramtui.cli.common.exit_codes import exit_on_user_error
 def schema(
     name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Which one; all names when absent.")] = None,
 ) -> None:
-    """Print the JSON Schema of a preset, an estimate, a sample, a comparison, a ledger or a trace."""
+    """Print the JSON Schema of a preset, of what a command prints with --json, or of what the Python API gives."""
     with exit_on_user_error():
         from vramtui.api.schemas import SCHEMAS  # noqa: PLC0415 - estimators take time to load
         from vramtui.api.schemas import schema as made  # noqa: PLC0415 - as above
