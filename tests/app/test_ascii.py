@@ -34,3 +34,7 @@ def test_columns_are_kept(text: str) -> None:
     assert plain.isascii()
     if cell_len(text) == len(text):
         assert len(plain) == len(text)
+
+
+def test_the_edges_of_a_bar_do_not_look_used() -> None:
+    assert plain_text("▐██┊░▒▌") == "|##|.=|"
