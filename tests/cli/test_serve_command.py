@@ -232,7 +232,8 @@ def test_a_host_that_is_down_says_why_in_every_tab_and_comes_back() -> None:
 
 def test_a_tab_begins_with_what_was_seen_before_it_was_opened() -> None:
     job = ObservedJob(pid=7, hello=Hello(v=1, pid=7, at=1.0))
-    broadcast = Broadcast(ServedHeader(hosts=("gpu01", "gpu02"), interval=1.0))
+    names = ("gpu01", "gpu02")
+    broadcast = Broadcast(ServedHeader(hosts=names, interval=1.0, runs_of=names))
     broadcast.earlier(1).fill(HEADER, [_sample(at, "gpu02") for at in (1.0, 5.0)])
     with broadcast.host(0).begin(HEADER) as host, broadcast.host(1).begin(HEADER) as other:
         for at in range(10, 40):
@@ -244,6 +245,7 @@ def test_a_tab_begins_with_what_was_seen_before_it_was_opened() -> None:
     assert [(at, jobs[0].pid) for at, jobs in first.past.jobs()] == [(float(at), 7) for at in range(22, 39, 3)]
     assert [sample.taken_at for sample in second.past.samples()] == [1.0, 5.0]
     assert (first.read().taken_at, second.read().taken_at) == (39.0, 39.0)
+    assert feed.run_hosts() == ("gpu01", "gpu02", "h", "gpu02")
 
 
 def test_of_many_hosts_less_is_kept_and_a_clock_set_back_begins_anew() -> None:
@@ -261,13 +263,13 @@ def test_past_runs_are_those_of_the_hosts_that_are_served_and_nothing_is_changed
     for host in ("gpu01.cluster.org", "gpu02", "elsewhere"):
         history.keep(a_run(key=host, host=host))
     saver = SnapshotSaver(SnapshotSettings(), tmp_path / "config.toml")
-    seen = ViewedRuns(PastRuns(lambda: history, saver), frozenset(("gpu01", "gpu02")))
+    seen = ViewedRuns(PastRuns(lambda: history, saver), lambda: ("me@gpu01", "gpu02.cluster.org"))
     assert {stored.run.host for stored in seen.runs()} == {"gpu01.cluster.org", "gpu02"}
     for refused in (lambda: seen.forget(1), lambda: seen.report(seen.runs()[0])):
         with pytest.raises(UserError, match="looked at"):
             refused()
     assert len(history.runs()) == 3
-    assert viewed_runs(saver, (DEMO_HOST,)).host == DEMO_HOST
+    assert viewed_runs(saver, lambda: (DEMO_HOST,)).host == DEMO_HOST
 
 
 @pytest.mark.parametrize(

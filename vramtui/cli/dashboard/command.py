@@ -31,7 +31,7 @@ from vramtui.monitor.run_writer import HistoryRunWriter
 if TYPE_CHECKING:
     from vramtui.app.services import Services
     from vramtui.monitor.fleet import Fleet
-    from vramtui.sources.feed.served import ServedHeader
+    from vramtui.sources.feed.served import ServedFeed
 
 WELCOMED = "welcomed"
 FEED = "feed"  # whoever writes one keeps its runs
@@ -86,10 +86,10 @@ def _open(
     settings = read_config()
     preset = preset or settings.dashboard.preset
     pace = interval or settings.dashboard.interval
-    runs_of: tuple[str, ...] = ()
+    hosts_feed = None
     if served is not None:
-        opened, fleet, header = _served(served)
-        pace, runs_of = header.interval, header.runs_of
+        opened, fleet, hosts_feed = _served(served)
+        pace = hosts_feed.header.interval
     elif hosts := open_hosts(remote or Elsewhere(), pace, demo or replay or feed):
         opened, fleet = _source_of(hosts, pace)
     else:
@@ -106,7 +106,7 @@ def _open(
 
         _check_keys(settings)
         services = (
-            _looking(opened, settings, runs_of)
+            _looking(opened, settings, hosts_feed)
             if view_only
             else _services(opened, settings, demo=demo, read_only=read_only)
         )
@@ -183,8 +183,8 @@ def _source_of(hosts: dict[str, OpenedSource], interval: float) -> "tuple[Opened
     return OpenedSource(fleet, banner, elsewhere=True), fleet
 
 
-def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedHeader]":
-    """What a server's tab shows: the one host, or all that there are; what the server says of them."""
+def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedFeed]":
+    """What a server's tab shows: the one host, or all that there are."""
     from vramtui.records.recording.live import LiveRecording  # noqa: PLC0415 - only in a tab
     from vramtui.sources.feed.served import ServedFeed  # noqa: PLC0415 - as above
 
@@ -195,15 +195,16 @@ def _served(descriptor: int) -> "tuple[OpenedSource, Fleet | None, ServedHeader]
         for name, one in zip(header.hosts, feed.hosts, strict=True)
     }
     opened, fleet = _source_of(hosts, header.interval)
-    return opened, fleet, header
+    return opened, fleet, feed
 
 
-def _looking(opened: OpenedSource, settings: Settings, runs_of: tuple[str, ...]) -> "Services":
+def _looking(opened: OpenedSource, settings: Settings, feed: "ServedFeed | None") -> "Services":
     """What a dashboard is handed that is only looked at: of this machine the past runs of those hosts alone."""
     from vramtui.app.services import Services  # noqa: PLC0415 - as above
     from vramtui.app.view_only import NOTICE  # noqa: PLC0415 - as above
 
-    runs = viewed_runs(SnapshotSaver(settings.snapshot, config_dir() / CONFIG), runs_of) if runs_of else None
+    saver = SnapshotSaver(settings.snapshot, config_dir() / CONFIG)
+    runs = viewed_runs(saver, feed.run_hosts) if feed is not None and feed.header.runs_of else None
     return Services(jobs=opened.jobs, peaks=opened.peaks, no_signals=NOTICE, view_only=True, runs=runs)
 
 

@@ -39,10 +39,10 @@ def past_runs(saver: Saver, *, demo: bool, made_up: bool) -> "PastRuns | DemoPas
     return PastRuns(run_history, saver)
 
 
-def viewed_runs(saver: Saver, hosts: tuple[str, ...]) -> "ViewedRuns":
-    """Those of these hosts, as people name them, to look at; the demo's are made up."""
-    demo = DEMO_HOST in hosts
-    return ViewedRuns(past_runs(saver, demo=demo, made_up=demo), frozenset(map(_machine, hosts)))
+def viewed_runs(saver: Saver, hosts: Callable[[], tuple[str, ...]]) -> "ViewedRuns":
+    """Those of these hosts, of which more may become known, to look at; the demo's are made up."""
+    demo = DEMO_HOST in hosts()
+    return ViewedRuns(past_runs(saver, demo=demo, made_up=demo), hosts)
 
 
 def _machine(name: str) -> str:
@@ -115,22 +115,23 @@ class ViewedRuns:
 
     Args:
         runs: all that there are.
-        hosts: whose are shown.
+        hosts: whose are shown now.
     """
 
-    def __init__(self, runs: "PastRuns | DemoPast", hosts: frozenset[str]) -> None:
+    def __init__(self, runs: "PastRuns | DemoPast", hosts: Callable[[], tuple[str, ...]]) -> None:
         self._runs = runs
         self._hosts = hosts
         self.note = runs.note
         self.host = runs.host
 
     def stamp(self) -> object:
-        """As that of all."""
-        return self._runs.stamp()
+        """As that of all, and another one where another host has said its name."""
+        return self._hosts(), self._runs.stamp()
 
     def runs(self) -> "tuple[StoredRun, ...]":
         """The latest of them."""
-        return tuple(stored for stored in self._runs.runs() if _machine(stored.run.host) in self._hosts)
+        hosts = set(map(_machine, self._hosts()))
+        return tuple(stored for stored in self._runs.runs() if _machine(stored.run.host) in hosts)
 
     def forget(self, number: int) -> None:
         """Refuse it."""

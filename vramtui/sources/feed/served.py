@@ -98,6 +98,7 @@ class ServedHost:
         past: what was seen of it before.
         jobs: what each of its jobs has told by now.
         peaks: as SampleDecoder's.
+        machine: what it calls itself, which need not be how people name it; empty until it has sent something.
     """
 
     name = "feed"
@@ -105,6 +106,7 @@ class ServedHost:
     def __init__(self, host: str, interval: float, decoder: SampleDecoder) -> None:
         self.past = ServedPast()
         self.jobs, self.peaks = decoder.jobs, decoder.peaks
+        self.machine = ""
         self._interval = interval
         self._decoder = decoder
         self._latest = LatestSample(host or "the server")
@@ -128,6 +130,7 @@ class ServedHost:
         """
         sample = self._decoder.take(line)
         if sample is not None:
+            self.machine = sample.host.name
             self._latest.deliver(sample)
 
     def fail(self, sentence: str) -> None:
@@ -168,6 +171,11 @@ class ServedFeed:
         except (UserError, ValueError, IndexError, LineTooLarge) as error:
             raise UserError(f"that is nothing that vramtui serve sends: {error}") from None
         threading.Thread(target=self._read_on, args=(lines,), name="read hosts", daemon=True).start()
+
+    def run_hosts(self) -> tuple[str, ...]:
+        """The hosts whose past runs may be shown, as people and as they themselves name them; none where none are."""
+        named = self.header.runs_of
+        return (*named, *(host.machine for host in self.hosts if host.machine)) if named else ()
 
     def _read_earlier(self, lines: list[bytes], decoder: Callable[[], SampleDecoder]) -> list[bytes]:
         """Take the lines of the time before; those after them, as far as they have come."""
