@@ -113,6 +113,7 @@ class _Repository:
                 whole = answer.headers.get("Content-Range", "").rpartition("/")[2]
                 return content, int(whole) if whole.isdigit() else int(answer.headers.get("Content-Length") or 0)
         except urllib.error.HTTPError as error:
+            error.close()  # it is an open answer
             if error.code == 404:
                 return None
             why = (

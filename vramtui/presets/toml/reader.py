@@ -13,6 +13,14 @@ else:
 MOST_PARTS = 100
 
 
+class TooManyParts(tomllib.TOMLDecodeError):
+    """A key of more than MOST_PARTS parts, in a line with this number."""
+
+    def __init__(self, number: int) -> None:
+        # Not the parser's own, which takes other arguments from Python 3.14 on.
+        ValueError.__init__(self, f"a key of more than {MOST_PARTS} parts (at line {number}, column 1)")
+
+
 def loads(text: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, Any]:
     """What a TOML text says.
 
@@ -21,5 +29,5 @@ def loads(text: str, *, parse_float: Callable[[str], Any] = float) -> dict[str, 
     """
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > MOST_PARTS and line.partition("=")[0].count(".") > MOST_PARTS and line.lstrip()[:1] != "#":
-            raise tomllib.TOMLDecodeError(f"a key of more than {MOST_PARTS} parts (at line {number}, column 1)")
+            raise TooManyParts(number)
     return tomllib.loads(text, parse_float=parse_float)
