@@ -28,22 +28,25 @@ LEFT_OUT = ("pty", "slow", "torch")
 INSTALLED = Path(__file__).parent / "installed"  # all of it starts the program as pip installed it
 SCREENS = INSTALLED.with_name("app")
 CASES = 3  # of each test, in the fast tier
-# Over 40 s each: begun last, one of them would run alone at the end (`make test` keeps this order).
+# Some 30 s and more each: begun last, one of them would run alone at the end (`make test` keeps this order).
 LONGEST = (
     "test_plugin.py",
     "test_jobs.py",
-    "test_screenshots.py",
+    "test_items.py",
     "test_plan.py",
-    "test_every_screen.py",
+    "test_editor_pictures.py",
+    "test_keys.py",
+    "test_screenshots.py",
+    "test_run_command.py",
     "test_trace_command.py",
     "test_workloads.py",
-    "test_scripts.py",
+    "test_golden_runs.py",
     "test_editor.py",
     "test_history_screen.py",
-    "test_dashboard.py",
     "test_plan_changes.py",
-    "test_keys.py",
-    "test_golden_runs.py",
+    "test_lab_command.py",
+    "test_dashboard.py",
+    "test_as_it_is.py",
 )
 
 

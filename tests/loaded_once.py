@@ -29,4 +29,6 @@ class Module:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest asks every name in a file of tests whether it is a test
+            raise AttributeError(name)
         return getattr(pytest.importorskip(self._name), name)

@@ -58,38 +58,41 @@ async def press(app: Still, pilot: Pilot[None], *keys: str) -> None:
     await settle(app, pilot)
 
 
-@pytest.mark.parametrize(
-    ("keys", "name"),
-    [
-        ("y", "SIGTERM"),
-        ("t y", "SIGTERM"),
-        ("i y", "SIGINT"),
-        ("9 y", "SIGKILL"),
-        ("down y", "SIGINT"),
-        ("down down y", "SIGKILL"),
-        ("9 up y", "SIGINT"),
-        ("down enter y", "SIGINT"),
-    ],
-)
-async def test_the_chosen_signal_goes_to_the_chosen_process(keys: str, name: SignalName) -> None:
-    async with dashboard([moments.usual()]) as (app, pilot):
-        app.parts.signals.signaller = actor = Obedient()
-        await press(app, pilot, "X")
-        shown = text_of(app)
-        for part in ("pid 4213 of anna", "python train.py", "Would free 58.0 GiB on GPU 0.", "Send SIGTERM?"):
-            assert part in shown
-        await press(app, pilot, *keys.split())
-        assert actor.sent == [(4213, moments.START - 600, name)]
-        assert not isinstance(app.screen, SignalWindow)
+CHOSEN: dict[str, SignalName] = {
+    "y": "SIGTERM",
+    "t y": "SIGTERM",
+    "i y": "SIGINT",
+    "9 y": "SIGKILL",
+    "down y": "SIGINT",
+    "down down y": "SIGKILL",
+    "9 up y": "SIGINT",
+    "down enter y": "SIGINT",
+}
 
 
-@pytest.mark.parametrize("keys", ["n", "escape", "q", "enter n", "9 escape", "X n"])
-async def test_nothing_is_sent_without_a_yes(keys: str) -> None:
+async def test_the_chosen_signal_goes_to_the_chosen_process() -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
         app.parts.signals.signaller = actor = Obedient()
-        await press(app, pilot, "X", *keys.split())
-        assert actor.sent == []
-        assert not isinstance(app.screen, SignalWindow)
+        for number, (keys, name) in enumerate(CHOSEN.items(), 1):
+            await press(app, pilot, "X")
+            shown = text_of(app)
+            for part in ("pid 4213 of anna", "python train.py", "Would free 58.0 GiB on GPU 0.", "Send SIGTERM?"):
+                assert part in shown, keys
+            await press(app, pilot, *keys.split())
+            assert len(actor.sent) == number, keys
+            assert actor.sent[-1] == (4213, moments.START - 600, name), keys
+            assert not isinstance(app.screen, SignalWindow), keys
+
+
+async def test_nothing_is_sent_without_a_yes() -> None:
+    async with dashboard([moments.usual()]) as (app, pilot):
+        app.parts.signals.signaller = actor = Obedient()
+        for keys in ("n", "escape", "q", "enter n", "9 escape", "X n"):
+            await press(app, pilot, "X")
+            assert isinstance(app.screen, SignalWindow), keys
+            await press(app, pilot, *keys.split())
+            assert actor.sent == [], keys
+            assert not isinstance(app.screen, SignalWindow), keys
 
 
 async def test_every_gpu_of_the_process_is_named() -> None:
@@ -110,25 +113,26 @@ async def test_hostile_names_are_shown_and_not_obeyed() -> None:
         assert "[red]x[/] ␛[2J␛]0;pwn␇" in text_of(app)
 
 
-@pytest.mark.parametrize(
-    ("answer", "words"),
-    [
-        (Obedient(), "SIGTERM sent to pid 4213."),
-        (Obedient("gone"), "No signal sent: pid 4213 has already ended."),
-        (Obedient("reused"), "No signal sent: another process has pid 4213 now."),
-        (Obedient("refused", owner="bo"), "Not permitted: pid 4213 is bo's process."),
-        (Obedient("refused"), "Not permitted: pid 4213 is another user's process."),
-        (Obedient("failed", detail="No buffer space"), "No signal sent to pid 4213: No buffer space."),
-        (Obedient("elsewhere"), "No signal sent: in this container it is not known which process is pid 4213 is."),
-    ],
-    ids=lambda value: value.answer.outcome if isinstance(value, Obedient) else "",
+ANSWERS = (
+    (Obedient("gone"), "No signal sent: pid 4213 has already ended."),
+    (Obedient("reused"), "No signal sent: another process has pid 4213 now."),
+    (Obedient("refused", owner="bo"), "Not permitted: pid 4213 is bo's process."),
+    (Obedient("refused"), "Not permitted: pid 4213 is another user's process."),
+    (Obedient("failed", detail="No buffer space"), "No signal sent to pid 4213: No buffer space."),
+    (Obedient("elsewhere"), "No signal sent: in this container it is not known which process is pid 4213 is."),
+    (Obedient(), "SIGTERM sent to pid 4213."),
 )
-async def test_what_came_of_it_is_said(answer: Obedient, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+
+
+async def test_what_came_of_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard([moments.usual()]) as (app, pilot):
-        app.parts.signals.signaller, said = answer, listen(app, monkeypatch)
-        await press(app, pilot, "X", "y")
-        assert said == [words]
-        assert bool(app.parts.signals.outcomes) is (answer.answer.outcome == "sent")
+        said = listen(app, monkeypatch)
+        for answer, words in ANSWERS:
+            app.parts.signals.signaller = answer
+            said.clear()
+            await press(app, pilot, "X", "y")
+            assert said == [words]
+            assert bool(app.parts.signals.outcomes) is (answer.answer.outcome == "sent")
 
 
 async def test_the_end_is_followed_and_what_it_freed_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
