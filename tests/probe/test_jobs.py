@@ -33,14 +33,6 @@ def test_a_job_tells_its_steps_and_what_its_optimizer_holds(start: Start) -> Non
 
 
 @pytest.mark.torch
-def test_a_module_runs_as_a_script_does(start: Start) -> None:
-    heard = start("-m", "train", "2", PYTHONPATH=str(JOBS))
-    assert heard.code == 0
-    assert heard.job.beat is not None
-    assert heard.job.beat.step == 2
-
-
-@pytest.mark.torch
 def test_each_child_that_trains_tells_of_itself_and_a_worker_nothing(start: Start) -> None:
     heard = start(str(JOBS / "family.py"))
     assert (heard.code, heard.stderr) == (0, "")
@@ -51,8 +43,9 @@ def test_each_child_that_trains_tells_of_itself_and_a_worker_nothing(start: Star
 
 
 @pytest.mark.torch
-def test_torchrun_starts_ranks_that_tell_theirs(start: Start) -> None:
-    heard = start("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(JOBS / "train.py"), "2")
+def test_torchrun_starts_ranks_of_a_module_that_tell_theirs(start: Start) -> None:
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+    heard = start(*torchrun, "--module", "train", "2", PYTHONPATH=str(JOBS))
     assert heard.code == 0, heard.stderr
     ranks = {job.hello.rank: job.beat.step for job in heard.jobs if job.hello is not None and job.beat is not None}
     assert ranks == {0: 2, 1: 2}
