@@ -348,6 +348,41 @@ plain.data = plain.data.contiguous()
 assert plain.grad.shape == (64, 64)
 """
 
+# What is made at once for plain tensors, beside torch's own fake mode.
+PLAIN = """
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import _disable_current_modes
+from vramtui.estimators.traced.device.device import inside
+from vramtui.estimators.traced.dispatch.plain_results import ONE, PRODUCTS, TWO, plain_result
+aten, made = torch.ops.aten, torch.empty
+def check(func, *args):
+    plain, true = plain_result(func, args, {}), func(*args)
+    facts = [(t.shape, t.stride(), t.dtype, t.device, t.storage_offset()) for t in (plain, true)]
+    assert facts[0] == facts[1], (func, facts)
+with _disable_current_modes(), FakeTensorMode(), inside():
+    for kind in (torch.float32, torch.bfloat16):
+        for shape in ((), (0,), (1,), (5,), (3, 1), (1, 4, 1), (2, 3, 4), (2, 0, 3)):
+            x = made(shape, dtype=kind)
+            for func in ONE:
+                check(func, x, *((2.0,) if func is aten.pow.Tensor_Scalar else ()))
+            for func in TWO:
+                check(func, x, made(shape, dtype=kind))
+            check(aten.mul.Tensor, x, 3)
+        a, b = made(3, 4, dtype=kind), made(5, 4, dtype=kind).t()
+        check(aten.mm.default, a, b)
+        check(aten.addmm.default, made(5, dtype=kind), a, b)
+        check(aten.bmm.default, made(2, 3, 4, dtype=kind), made(2, 4, 5, dtype=kind))
+    x = made(4, 6)
+    for func, *args in (
+        (aten.relu.default, x.t()), (aten.relu.default, made(4, dtype=torch.int64)), (aten.mm.default, x, x),
+        (aten.add.Tensor, x, made(6)), (aten.add.Tensor, x, x.half()), (aten.eq.Tensor, x, x),
+        (aten.addmm.default, made(4).half(), x, x.t()),
+    ):
+        assert plain_result(func, tuple(args), {}) is NotImplemented, func
+    assert plain_result(aten.clone.default, (x,), {"memory_format": torch.channels_last}) is NotImplemented
+"""
+
 SHARDED = """
 import os, torch
 from torch.distributed.fsdp import fully_shard
@@ -394,6 +429,7 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "views": ("", VIEWS, {"ranks": 4}),
     "threads": ("", THREADS, {}),
     "of libraries": ("", OF_LIBRARIES, {}),
+    "plain results": ("", PLAIN, {}),
     "kernel": ("", KERNEL, {}),
     "sharded": ("", SHARDED, {"ranks": 8}),
     "rank": ("", DATA_PARALLEL.replace("AS_VIEW", "False"), {"ranks": 8}),
@@ -430,7 +466,9 @@ def test_workers_and_a_shuffle_of_a_million_samples(answers: dict[str, ChildLine
     assert (result.peak_allocated, result.peak_reserved) == LOADER_PEAKS
 
 
-@pytest.mark.parametrize("name", ["numbers", "torch.cuda", "peaks", "losses", "threads", "of libraries"])
+@pytest.mark.parametrize(
+    "name", ["numbers", "torch.cuda", "peaks", "losses", "threads", "of libraries", "plain results"]
+)
 def test_what_the_code_reads(answers: dict[str, ChildLine], name: str) -> None:
     result_of(answers, name)
 

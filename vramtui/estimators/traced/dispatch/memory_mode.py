@@ -24,6 +24,7 @@ from vramtui.estimators.traced.dispatch import values
 from vramtui.estimators.traced.dispatch.accumulation import Accumulation
 from vramtui.estimators.traced.dispatch.bounds import bounded
 from vramtui.estimators.traced.dispatch.host import stays_real
+from vramtui.estimators.traced.dispatch.plain_results import plain_result
 from vramtui.estimators.traced.dispatch.views import quick_view
 from vramtui.estimators.traced.kernels.registry import find_kernel
 from vramtui.estimators.traced.process.failures import Escape
@@ -58,6 +59,9 @@ class Call:
         view = quick_view(self.func, self.args, self.kwargs)
         if view is not NotImplemented:
             return view
+        plain = plain_result(self.func, self.args, self.kwargs)
+        if plain is not NotImplemented:
+            return plain
         try:
             return self.func(*self.args, **self.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
