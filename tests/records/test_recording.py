@@ -164,6 +164,10 @@ GOOD = encode_sample(SAMPLES[0]) + b"\n"
         (HEAD + GOOD.replace(b'"schema":1', b'"schema":7'), r"line 2: made by a newer version of vramtui \(format 7"),
         (HEAD + b'{"schema":2,"when":1}\n', r"line 2: made by a newer version of vramtui \(format 2, this one reads 1"),
         (HEAD + GOOD.replace(b'"taken_at":100.0', b'"taken_at":1e300'), "r, line 2: taken_at is 1e.300, which is no"),
+        (
+            HEAD + GOOD.replace(b'"gpus":[{', b'"gpus":[{"state":"' + b"a" * 5000 + b'",', 1),
+            r"Invalid enum value 'a+…a+'.*state`$",
+        ),
         (b'{"vramtui_recording":2}\n' + GOOD, r"line 1: made by a newer version of vramtui \(format 2, this"),
         (b'{"vramtui_recording":2,"interval":"often"}\n', r"r, line 1: made by a newer version of vramtui"),
         (gzip.compress(HEAD + GOOD)[:-8] + b"\0" * 8, "r: the compressed data is damaged; 0 lines of it can be read"),
@@ -174,6 +178,7 @@ def test_what_is_wrong_is_one_sentence(content: bytes, sentence: str, tmp_path: 
     with pytest.raises(UserError, match=sentence) as raised:
         read_recording(tmp_path / "r")
     assert str(raised.value).isprintable()
+    assert len(str(raised.value)) < 500 + len(str(tmp_path))
 
 
 def test_what_a_newer_version_adds_is_passed_over(tmp_path: Path) -> None:

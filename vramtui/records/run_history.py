@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import printable, shortened
 from vramtui.core.estimate.estimate import FORMER_METHODS
 from vramtui.core.runs.run import Run, StoredRun
 from vramtui.core.runs.run_identity import merged, same_process
@@ -144,7 +144,7 @@ class RunHistory:
         try:
             return StoredRun(number, _renamed(msgspec.json.decode(document, type=Run)))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as error:
-            raise self._failure(f"run {number} is damaged: {error}") from None
+            raise self._failure(f"run {number} is damaged: {shortened(str(error))}") from None
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -8,6 +8,7 @@ _MARKS = {"Mn", "Me"}
 # cell, or none of them where it should.
 MOST_MARKS = 4
 _REPLACEMENT = "\ufffd"
+MOST_REASON = 300  # characters of a reason that quotes what somebody wrote
 
 
 def printable(text: str) -> str:
@@ -25,6 +26,12 @@ def printable(text: str) -> str:
         marks = marks + 1 if unicodedata.category(character) in _MARKS else 0
         made.append(_safe(character) if marks <= MOST_MARKS else _REPLACEMENT)
     return "".join(made)
+
+
+def shortened(reason: str) -> str:
+    """A reason whose beginning says what is wrong and whose end says where; a value of any length may stand between."""
+    half = MOST_REASON // 2
+    return reason if len(reason) <= MOST_REASON else f"{reason[:half]}…{reason[1 - half :]}"
 
 
 def _safe(character: str) -> str:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import printable, shortened
 from vramtui.estimators.allocator import COLUMNS, Event
 from vramtui.estimators.allocator.figures import AllocatorFigures, from_rows
 from vramtui.records.allocator_traces.plain_files import read_bytes
@@ -132,7 +132,7 @@ def read_allocator_trace(path: Path, gpu: int | None = None) -> AllocatorTrace:
 
 def in_words(error: msgspec.ValidationError) -> str:
     """A validation error as a sentence: what is wrong, and where (`events[3].size`)."""
-    what, _, place = str(error).partition(" - at ")
+    what, _, place = shortened(str(error)).partition(" - at ")
     return f"{place.strip('`').removeprefix('$.')}: {what}" if place else what
 
 

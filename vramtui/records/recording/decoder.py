@@ -10,7 +10,7 @@ import msgspec
 
 from vramtui.core.base.compatibility import check_format
 from vramtui.core.base.errors import UserError
-from vramtui.core.base.text import printable
+from vramtui.core.base.text import printable, shortened
 from vramtui.core.observation.probe_messages import ObservedJob
 from vramtui.core.observation.readings import SCHEMA, Sample
 from vramtui.core.schema.workload import Workload
@@ -57,6 +57,8 @@ class RecordingDecoder:
         """
         try:
             return self._take(text)
+        except msgspec.ValidationError as error:
+            raise msgspec.ValidationError(shortened(str(error))) from None
         except RecursionError:
             raise msgspec.DecodeError("it is nested too deeply") from None
 
