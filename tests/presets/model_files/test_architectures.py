@@ -67,6 +67,20 @@ def test_bundled_presets_that_list_their_tensors_are_what_their_configs_say() ->
     assert {key: BUNDLED[key].model for key in listed} == {key: preset.model for key, preset in made.items()}
 
 
+def test_layers_that_slide_by_letters_and_by_lists_that_go_on() -> None:
+    """EXAONE 4 says LLLG; Step 3.5 lists layers that predict a second token behind the others."""
+    sizes = {"hidden_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32, "vocab_size": 1000}
+    exaone = sizes | {"model_type": "exaone4", "num_hidden_layers": 8, "sliding_window": 64, "intermediate_size": 256}
+    slides = ["full_attention", "sliding_attention", "sliding_attention", "sliding_attention"]
+    step = exaone | {"model_type": "step3p5", "num_hidden_layers": 6, "layer_types": slides * 2}
+    step |= {"moe_layers_enum": "2,3,4,5", "moe_num_experts": 4, "moe_top_k": 2, "share_expert_dim": 64}
+    for config, slide in ((exaone | {"sliding_window_pattern": "LLLG"}, 6), (step, 4)):
+        model = preset_from(config).model
+        assert isinstance(model, TransformerModel)
+        kept = {kind.window: kind.layers for kind in model.caches}
+        assert kept == {64: slide, None: 2}
+
+
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_no_count_that_is_off_is_called_exact(kind: str) -> None:
     for row in recorded(kind):

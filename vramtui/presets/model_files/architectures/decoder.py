@@ -115,7 +115,8 @@ def kinds_of(keys: Keys, count: int, family: Family) -> list[str]:
     step = keys.maybe("full_attention_interval")
     if step:
         return [FULL if (number + 1) % step == 0 else LINEAR for number in range(count)]
-    pattern = keys.maybe(*PATTERNS)
+    # LLLG, as EXAONE 4 has it: three that slide, one that looks back all the way.
+    pattern = keys.maybe(*PATTERNS) or keys.text(PATTERNS[0]).find("G") + 1
     if pattern:
         return [FULL if (number + 1) % pattern == 0 else SLIDING for number in range(count)]
     slides = keys.maybe("sliding_window") and keys.flag("use_sliding_window", default=True)

@@ -131,6 +131,12 @@ def _shared_block(tensors: TensorList, keys: Keys, sizes: LayerSizes, wide: int)
 
 def zamba2(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:
     """Zamba 2: Mamba 2, and shared blocks with low ranks of their own for each use."""
+    hidden, mamba_heads = keys.whole("hidden_size"), max(1, keys.whole("n_mamba_heads", default=1))
+    widths = {
+        "mamba_headdim": keys.whole("mamba_expand", default=2) * hidden // mamba_heads,
+        "attention_head_dim": 2 * hidden // max(1, keys.whole("num_attention_heads", default=1)),
+    }
+    keys = keys.changed(**{name: width for name, width in widths.items() if not keys.maybe(name)})
     sizes = _begin(tensors, keys, tied=True)
     kinds = keys.items("layers_block_type")
     for number, kind in enumerate(kinds):
@@ -143,11 +149,14 @@ def zamba2(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) 
         caches.add(per_token=attends, state=state.state, state_fp32=state.state_fp32)
     uses = sum(kind == "hybrid" for kind in kinds)
     tensors.linear("linear", sizes.hidden, sizes.hidden, count=uses)
-    rank = keys.whole("adapter_rank", default=128)
+    rank, wide = keys.whole("adapter_rank", default=128), 2 * sizes.hidden
     for _ in range(min(keys.whole("num_mem_blocks", default=1), LARGEST_LAYERS)):
-        _shared_block(tensors, keys, sizes, 2 * sizes.hidden)
-        tensors.linear("adapter_a", rank, sizes.hidden, count=uses)
-        tensors.linear("adapter_b", 2 * sizes.ffn, rank, count=uses)
+        _shared_block(tensors, keys, sizes, wide)
+    tensors.linear("adapter_a", rank, sizes.hidden, count=uses)
+    tensors.linear("adapter_b", 2 * sizes.ffn, rank, count=uses)
+    if keys.flag("use_shared_attention_adapter"):
+        tensors.linear("attn_adapter_a", rank, wide, count=3 * uses)
+        tensors.linear("attn_adapter_b", wide, rank, count=3 * uses)
 
 
 def jetmoe(tensors: TensorList, caches: CacheList, keys: Keys, _family: Family) -> None:

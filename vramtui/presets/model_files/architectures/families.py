@@ -57,6 +57,7 @@ from vramtui.presets.model_files.blueprints.public_keys import (
     deepseek_v4_keys,
     gemma4_keys,
     half_ffn,
+    hunyuan_keys,
     kimi_keys,
     laguna_keys,
     lfm2_width,
@@ -151,6 +152,7 @@ FAMILIES: dict[str, Family] = {
         mixers={"linear_attention": mamba2}, expert_width=("intermediate_size",), mlp=granite_hybrid_mlp
     ),
     "hunyuan_v1_dense": Family(qk_norm="head"),
+    "hunyuan_v1_moe": Family(qk_norm="head", expert_width=("intermediate_size",), prepare=hunyuan_keys),
     "hy_v3": MOE(qk_norm="head"),
     "hy_v4": LATENT(gate="full", sinks=True, layer=hyper_layer, more=hyper_head),
     "hyperclovax": Family(

@@ -14,6 +14,8 @@ KINDS = (
     "hybrid_override_pattern", "compress_ratios", "linear_attn_config",
     "sparse_attention_config",
 )  # fmt: skip
+# Names in older public files that transformers reads without listing them as aliases (BLOOM, Falcon).
+OLDER_NAMES = {"n_embed": "hidden_size"}
 # Parts that transformers makes of defaults where a config leaves them out.
 ALWAYS = ("vision_config",)
 
@@ -50,7 +52,8 @@ def filled_in(values: dict[str, Any], kind: str) -> dict[str, Any]:
         types = {key: part["model_type"] for key, part in own.items() if isinstance(part.get("model_type"), str)}
         return values | {key: filled_in(own[key], named) for key, named in types.items()}
     said = {key: value for key, value in values.items() if value is not None}
-    renamed = {known.aliases[key]: value for key, value in said.items() if key in known.aliases}
+    aliases = OLDER_NAMES | known.aliases
+    renamed = {aliases[key]: value for key, value in said.items() if key in aliases}
     whole = known.keys | renamed | values | {key: renamed[key] for key in renamed if key not in said}
     for key, value in known.keys.items():
         if whole.get(key) is None and key not in values:

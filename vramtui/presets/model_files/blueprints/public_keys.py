@@ -49,6 +49,16 @@ def lfm2_width(keys: Keys) -> Keys:
     return changed.changed(layer_types=[FULL if n in attends else "conv" for n in range(layer_count(keys))])
 
 
+def hunyuan_keys(keys: Keys) -> Keys:
+    """Numbers of experts as a list, one for each layer, all alike; one expert is for all tokens."""
+    changed: dict[str, object] = {"n_shared_experts": 1}
+    for name, listed in (("num_experts", "num_experts"), ("num_experts_per_tok", "moe_topk")):
+        found = keys.items(listed)
+        if found:
+            changed[name] = found[0]
+    return keys.changed(**changed)
+
+
 def laguna_keys(keys: Keys) -> Keys:
     """Its gate is named by text as well."""
     return keys.changed(gating=keys.has("gating"))
