@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 
 import msgspec
 import pytest
@@ -67,8 +68,14 @@ def picture(snapshot: SnapshotAssertion) -> SnapshotAssertion:
     return snapshot.use_extension(SvgExtension)
 
 
+@cache
+def demo() -> tuple[StoredRun, ...]:
+    """The demo's runs, whose estimates are made once."""
+    return demo_runs(moments.START, HOST)
+
+
 def shelf() -> Shelf:
-    return Shelf(demo_runs(moments.START, HOST))
+    return Shelf(demo())
 
 
 def past(driver: Driver) -> HistoryView:
@@ -220,7 +227,7 @@ async def test_one_run_opened() -> None:
 
 
 async def test_a_run_without_preset_or_graph() -> None:
-    bare = demo_runs(moments.START, HOST)[1]
+    bare = demo()[1]
     run = msgspec.structs.replace(
         bare.run, preset="", method="", workload={}, predicted=Ledger(), times=(), values=(), command="\x1b[2J[red]x"
     )
@@ -333,7 +340,7 @@ async def test_calibration_learns_from_the_host_that_is_watched() -> None:
 
 
 async def test_calibration_without_enough_runs_says_so() -> None:
-    async with history(Shelf(demo_runs(moments.START, HOST)[:2])) as driver:
+    async with history(Shelf(demo()[:2])) as driver:
         view = await press(driver, "K")
         assert not view.applied
         assert "Too few past runs" in " ".join(screen_text(driver[0]).split())
