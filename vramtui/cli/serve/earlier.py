@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SPAN = 900.0  # seconds, as much as is asked of a Prometheus and as the demo knows
 # Moments of all hosts together, and of one. One of 8 GPUs with 8 processes each is 20 kB of JSON, which a tab reads
 # in a tenth of a millisecond, and 2 to 3 kB here, compressed.
-MOST, MOST_OF_HOST, LEAST_OF_HOST = 4096, 300, 8
+MOST, MOST_OF_HOST, LEAST_OF_HOST = 2048, 300, 8
 QUICK = 1  # zlib's level
 
 

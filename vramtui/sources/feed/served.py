@@ -70,7 +70,7 @@ class SampleDecoder(Protocol):
 
 
 class ServedPast:
-    """What was seen of a host before the first sample that it sends."""
+    """What was seen of a host before the first sample that it sends; given away once, for whoever takes it keeps it."""
 
     def __init__(self) -> None:
         self._samples: list[Sample] = []
@@ -84,11 +84,13 @@ class ServedPast:
 
     def samples(self) -> Iterator[Sample]:
         """The oldest first."""
-        return iter(self._samples)
+        samples, self._samples = self._samples, []
+        return iter(samples)
 
     def jobs(self) -> "Iterator[tuple[float, tuple[ObservedJob, ...]]]":
         """What jobs had told by the times of the samples."""
-        return iter(self._jobs)
+        jobs, self._jobs = self._jobs, []
+        return iter(jobs)
 
 
 class ServedHost:
