@@ -46,7 +46,7 @@ def test_what_comes_from_elsewhere_keeps_every_promise(name: str) -> None:
 def test_a_line_that_is_nested_too_deeply_is_a_sentence() -> None:
     """It ended the thread that reads a feed, in silence."""
     with pytest.raises(UserError, match="nested too deeply"):
-        LiveRecording().take(b'{"vramtui_recording":1,"more":' + b"[" * 5000 + b"]" * 5000 + b"}")
+        LiveRecording().take(b'{"vramtui_recording":1,"more":' + b"[" * 200_000 + b"]" * 200_000 + b"}")
 
 
 def test_the_command_knows_every_target() -> None:

@@ -4,15 +4,15 @@ import re
 from pathlib import Path
 
 import pytest
-import tomli
 
 pytest.importorskip("numpy")
 
 from benchmarks.scripts.data import MAKERS
 from benchmarks.scripts.run import with_table
+from vramtui.presets.toml import reader as toml
 
 ROOT = Path(__file__).resolve().parents[1]
-SCRIPTS = tomli.loads((ROOT / "benchmarks" / "scripts" / "corpus.toml").read_text(encoding="utf-8"))["script"]
+SCRIPTS = toml.loads((ROOT / "benchmarks" / "scripts" / "corpus.toml").read_text(encoding="utf-8"))["script"]
 
 
 def test_each_script_has_a_name_of_its_own_a_commit_and_data_that_can_be_made() -> None:

@@ -16,11 +16,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import tomli
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks.scripts.data import MAKERS
+from vramtui.presets.toml import reader as toml
 
 HERE = Path(__file__).resolve().parent
 TIME_OUT = 560
@@ -171,7 +170,7 @@ def main() -> int:
     parser.add_argument("--table", type=Path, help="put the table of all results so far into this page")
     options = parser.parse_args()
     checkouts = options.checkouts.resolve()
-    scripts = tomli.loads((HERE / "corpus.toml").read_text(encoding="utf-8"))["script"]
+    scripts = toml.loads((HERE / "corpus.toml").read_text(encoding="utf-8"))["script"]
     store = checkouts / "results.json"
 
     def known() -> dict[str, dict[str, Any]]:

@@ -53,6 +53,7 @@ def test_folders_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.torch
 def test_this_pythons_torch_is_found_without_importing_it() -> None:
     finding = software.torch()
     assert finding.verdict == "ok"
