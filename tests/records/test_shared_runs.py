@@ -70,10 +70,10 @@ def test_what_was_shared_comes_in_once(tmp_path: Path) -> None:
     assert {run.error for run in kept} == {RUN.error}
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"runs":[{"key":1}]}'])
-def test_another_file_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize("text", [b"", b"[]", b'{"runs":[{"key":1}]}', b'{"runs":[{"workload":{"h\xc5g":1}}]}'])
+def test_another_file_is_refused_in_a_sentence(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "shared.json"
-    path.write_text(text)
+    path.write_bytes(text)
     with pytest.raises(UserError, match="holds no shared runs"):
         read_shared(path)
 

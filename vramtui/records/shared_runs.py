@@ -9,6 +9,7 @@ import msgspec
 
 from vramtui.core.base.compatibility import NewerFormat, check_format
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.text import shortened
 from vramtui.core.runs.run import Run
 
 DAY = 86400.0  # seconds
@@ -105,6 +106,6 @@ def read_shared(path: Path) -> tuple[Run, ...]:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None
     except NewerFormat as error:
         raise UserError(f"{path}: {error}") from None
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UserError(f"{path} holds no shared runs: {error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{path} holds no shared runs: {shortened(str(error))}") from None
     return shareable(shared.runs, {run.preset for run in shared.runs})
