@@ -66,6 +66,19 @@ class LazyUsual:
         return estimates_by(None, workload, device)[0]
 
 
+class Corrected:
+    """An estimator whose answers all pass through `correct`, where there is such."""
+
+    def __init__(self, estimator: Estimator, correct: Correct | None) -> None:
+        self.name = estimator.name
+        self._estimator, self._correct = estimator, correct
+
+    def estimate(self, workload: Workload, device: Device) -> Estimate:
+        """As the estimator has it, corrected."""
+        estimate = self._estimator.estimate(workload, device)
+        return estimate if self._correct is None else self._correct(estimate, workload, device)
+
+
 class MaxBatchSearch:
     """One search, which goes on whenever it is given time.
 
@@ -153,6 +166,11 @@ class Predictor:
     def correct(self) -> Correct | None:
         """What every estimate passes through; None where they are answered as they are."""
         return self._correct
+
+    @property
+    def nearer(self) -> Estimator | None:
+        """What simulates, corrected as every answer is; None where nothing makes answers nearer."""
+        return None if self.refiner is None else Corrected(LazyUsual(), self._correct)
 
     def ask(self, workload: Workload, device: Device) -> EstimateResult:
         """The estimate of `workload` on `device`, corrected where that is asked for."""

@@ -4,6 +4,7 @@ import pytest
 
 from vramtui.core.estimate.devices import CARDS, card, group_of
 from vramtui.estimators.analytic import ANALYTIC
+from vramtui.estimators.methods import USUAL
 from vramtui.estimators.planner.card_table import FSDP, can_share, card_fits, known_cards, over_fsdp
 from vramtui.estimators.planner.grid import answer_for
 from vramtui.estimators.planner.planner import Planner
@@ -57,6 +58,22 @@ def test_an_answer_is_that_of_the_planner() -> None:
     assert small.fit is not None
     assert small.fit.verdict == "does not fit"
     assert large.fsdp == 1
+
+
+def test_with_a_nearer_estimate_each_card_says_what_the_estimate_says() -> None:
+    """A job whose flat share of cached memory is more than an H100 has, and whose simulated memory is not."""
+    workload = PresetLibrary().get("llama-3.1-8b-lora").preset.workload
+    cards = (card("RTX4090"), card("H100"))
+    quick, near = (tuple(card_fits(ANALYTIC, workload, cards, nearest)) for nearest in (None, USUAL))
+    for before, after in zip(quick, near, strict=True):
+        exact = USUAL.estimate(workload, after.card)
+        assert before.fit is not None
+        assert after.fit is not None
+        assert (after.fit.needs, after.fit.error) == (exact.process, exact.error)
+        assert after.fit.needs < before.fit.needs
+        assert after.fsdp == (1 if after.fit.is_enough else before.fsdp)
+    verdicts = [one.fit.verdict for one in (*quick, *near) if one.fit is not None]
+    assert verdicts == ["does not fit", "does not fit", "does not fit", "tight"]
 
 
 def test_over_how_few_cards_it_fits() -> None:

@@ -79,13 +79,17 @@ class GridCells:
 class CardAnswers:
     """One job on every card, as far as it is known. One thread finds them while another reads.
 
+    Args:
+        near: makes answers nearer; None where nothing does.
+
     Attributes:
         workload: the job.
         found: what is known, by card.
     """
 
-    def __init__(self, workload: Workload, cards: Sequence[Device]) -> None:
+    def __init__(self, workload: Workload, cards: Sequence[Device], near: Estimator | None = None) -> None:
         self.workload = workload
+        self._near = near
         self.found: dict[Device, CardFit] = {}
         self._cards = cards
 
@@ -96,7 +100,8 @@ class CardAnswers:
 
     def find(self, estimator: Estimator) -> Iterator[None]:
         """Answer for a card at each step."""
-        for answer in card_fits(estimator, self.workload, [card for card in self._cards if card not in self.found]):
+        missing = [card for card in self._cards if card not in self.found]
+        for answer in card_fits(estimator, self.workload, missing, self._near):
             self.found[answer.card] = answer
             yield
 

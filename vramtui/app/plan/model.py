@@ -137,9 +137,10 @@ class PlanModel:
         shown = self.view(desk)
         sides = [(shown.preset, shown.side), (shown.other.what if shown.other is not None else "", shown.other)]
         named = [(name, side.workload) for name, side in sides if side is not None and side.workload is not None]
+        predictor = desk.predictor
         asked = [
-            (name, self._cards.of((workload, desk.predictor.correct), lambda job=workload: CardAnswers(job, cards)))  # type: ignore[misc]  # bound for this round
-            for name, workload in named
+            (name, self._cards.of((job, predictor.correct), lambda job=job: CardAnswers(job, cards, predictor.nearer)))  # type: ignore[misc]  # bound for this round
+            for name, job in named
         ]
         self._card_tables = [answers for _, answers in asked]
         return asked

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
@@ -37,12 +38,16 @@ def card(
         if path.exists():
             raise UserError(f"{printable(str(path))} is there already; name another file with --output")
         from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
+        from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
         from vramtui.estimators.planner.card_table import card_fits  # noqa: PLC0415 - as above
+        from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
         from vramtui.records.export.share_card import share_card  # noqa: PLC0415 - only here
 
         with named(found):
-            estimate = ANALYTIC.estimate(found.preset.workload, device)
-        (there,) = card_fits(ANALYTIC, found.preset.workload, (device,))
+            estimate = USUAL.estimate(found.preset.workload, device)
+        (there,) = card_fits(ANALYTIC, found.preset.workload, (device,), near=USUAL)
+        edge = Planner(ANALYTIC, found.preset.workload, device, near=USUAL).edge(there.key)
+        there = msgspec.structs.replace(there, largest=edge.largest)
         words = {"run.batch_size": "largest batch", "run.max_model_len": "longest context"}.get(there.key, "")
         largest = f"{words} {there.largest_label}" if words and there.largest is not None else ""
         drawn = share_card(found, device, estimate, fit_of(estimate, device), largest)

@@ -27,11 +27,12 @@ def cards_of(found: PresetFile) -> tuple[CardFit, ...]:
         UserError: it cannot be estimated on any of them.
     """
     from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
+    from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
 
     cards = known_cards()
     with named(found):
         ANALYTIC.estimate(found.preset.workload, cards[-1])
-    return tuple(card_fits(ANALYTIC, found.preset.workload, cards))
+    return tuple(card_fits(ANALYTIC, found.preset.workload, cards, near=USUAL))
 
 
 def cards_document(columns: Sequence[Column]) -> dict[str, object]:

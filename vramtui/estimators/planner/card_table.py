@@ -1,22 +1,25 @@
 """Which card a job needs: on each the verdict, what is left, the largest size, and over how many it could be shared."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import NamedTuple
 
 import msgspec
 
 from vramtui.core.base.units import GIB, UNKNOWN, format_gib
 from vramtui.core.estimate.devices import CARD_GROUPS, CARDS, CardGroup, Device, group_of
 from vramtui.core.estimate.estimate import Estimator
-from vramtui.core.estimate.fits import Fit
+from vramtui.core.estimate.fits import Fit, fits_in
 from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.planner import LENGTHS, Planner, own_length, usual_key
+from vramtui.estimators.planner.planner import LENGTHS, FitResult, Planner, own_length, usual_key
 
 # Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.
 FSDP = (1, 2, 4, 8, 16)
 FSDP_NOTE = f"FSDP: the fewest of {', '.join(map(str, FSDP))} such cards that hold it when they share it"
+ROOMY = 1 << 50  # more than any card has: an estimate on it is held up by nothing
 LARGEST_TITLES = {"run.batch_size": "max batch", "run.max_num_seqs": "max seqs", "run.max_model_len": "context"}
 """What the column of the largest value of a key is called."""
 
@@ -76,11 +79,23 @@ def known_cards() -> tuple[Device, ...]:
     )
 
 
-def card_fits(estimator: Estimator, workload: Workload, cards: Iterable[Device]) -> Iterator[CardFit]:
-    """The job on each of `cards`, one at a step."""
+def card_fits(
+    estimator: Estimator, workload: Workload, cards: Iterable[Device], near: Estimator | None = None
+) -> Iterator[CardFit]:
+    """The job on each of `cards`, one at a step.
+
+    Args:
+        estimator: what is asked of each card.
+        workload: the job as it is.
+        cards: as many as are wanted.
+        near: what may take a hundred times as long; it is asked once for each compute capability, and every answer
+            there is moved by what it differs by. None where there is none.
+    """
     key = usual_key(workload)
+    nearer_on = cache(_nearer_on(estimator, near, workload))
     for card in cards:
-        answer = answer_for(estimator, workload, card)
+        nearer = nearer_on(card.capability)
+        answer = nearer.moved(answer_for(estimator, workload, card), card)
         group = group_of(card.name)
         if answer.process is None:
             yield CardFit(card=card, group=group, fit=None, key=key, reason=answer.reason)
@@ -97,11 +112,46 @@ def card_fits(estimator: Estimator, workload: Workload, cards: Iterable[Device])
             group=group,
             fit=fit,
             key=key,
-            largest=Planner(estimator, workload, card).edge(key).largest,
-            fsdp=_fewest(estimator, workload, card) if can_share(workload) else None,
+            largest=Planner(estimator, workload, card).edge(key, nearer.bytes).largest,
+            fsdp=_fewest(estimator, workload, card, alone=answer) if can_share(workload) else None,
             reason=answer.reason,
             own=own_length(workload),
         )
+
+
+class _Nearer(NamedTuple):
+    """By how many bytes the nearer estimate of a job differs, and its stated error."""
+
+    bytes: int = 0
+    error: float | None = None
+
+    def moved(self, answer: FitResult, card: Device) -> FitResult:
+        """An answer as the nearer estimate would have it."""
+        if not self.bytes or answer.process is None:
+            return answer
+        process = answer.process + self.bytes
+        return answer._replace(process=process, fits=fits_in(process, card.total_memory), error=self.error)
+
+
+def _nearer_on(
+    estimator: Estimator, near: Estimator | None, workload: Workload
+) -> Callable[[tuple[int, int]], _Nearer]:
+    """What the nearer estimate differs by on cards of a compute capability.
+
+    What PyTorch keeps cached follows from the order of its requests, not from the card's size, as long as there is
+    room; the context is the same in both estimates. So one card without an end tells for all of its capability.
+    """
+
+    def difference(capability: tuple[int, int]) -> _Nearer:
+        roomy = Device(name="", capability=capability, total_memory=ROOMY)
+        if near is None:
+            return _Nearer()
+        before, after = (answer_for(one, workload, roomy) for one in (estimator, near))
+        if before.process is None or after.process is None:
+            return _Nearer()
+        return _Nearer(after.process - before.process, after.error)
+
+    return difference
 
 
 def can_share(workload: Workload) -> bool:
@@ -121,5 +171,8 @@ def over_fsdp(workload: Workload, cards: int) -> Workload:
     return msgspec.structs.replace(workload, parallel=shared)
 
 
-def _fewest(estimator: Estimator, workload: Workload, card: Device) -> int | None:
-    return next((count for count in FSDP if answer_for(estimator, over_fsdp(workload, count), card).fits), None)
+def _fewest(estimator: Estimator, workload: Workload, card: Device, alone: FitResult) -> int | None:
+    if alone.fits:
+        return 1
+    shared = (count for count in FSDP if count > 1)
+    return next((count for count in shared if answer_for(estimator, over_fsdp(workload, count), card).fits), None)

@@ -148,13 +148,15 @@ class Planner:
         """Bytes the process may take."""
         return self._device.total_memory
 
-    def edge(self, key: str) -> Edge:
+    def edge(self, key: str, nearer: int = 0) -> Edge:
         """The largest value of `key` that fits, exact: one more does not.
+
+        `nearer` is by how many bytes every answer is moved, where a nearer estimate is known to differ by so many.
 
         Raises:
             UserError: `key` is no whole number of the workload.
         """
-        return self._edge(self._workload, key, near=self._nearest is not None)
+        return self._edge(self._workload, key, nearer, near=self._nearest is not None)
 
     def cheapest(self) -> tuple[Mitigation, ...] | None:
         """The set of at most four changes with the least cost together that makes it fit; None when there is none."""
