@@ -240,6 +240,7 @@ async def test_a_run_without_preset_or_graph() -> None:
         assert "\x1b" not in text
 
 
+@pytest.mark.usefixtures("painted")  # a notice over a window is among its lines only after it was painted
 @pytest.mark.parametrize("keys", [("s",), ("enter", "s")], ids=["list", "window"])
 async def test_report(keys: tuple[str, ...]) -> None:
     runs = shelf()

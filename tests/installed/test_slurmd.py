@@ -141,8 +141,8 @@ def test_the_hosts_of_a_running_job_by_a_step_of_its_own(cluster: Cluster, progr
     said = cluster.say(program, "ps", "--slurm", job, "--json")
     found = json.loads(said)
     assert [gpu["memory"]["used"] for gpu in found["gpus"]] == [40 * GIB, 10 * GIB], said
-    steps = cluster.say("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%j")
-    assert "vramtui" not in steps  # it ends with the command
+    # The step ends with the command; slurmctld hears so a moment later.
+    _until(lambda: "vramtui" not in cluster.say("squeue", "--noheader", "--steps", f"--jobs={job}", "--format=%j"))
     cluster.say("scancel", job)
     _until(lambda: job not in cluster.say("squeue", "--noheader", "--format=%A", "--states=RUNNING"))
     said = cluster.say(program, "ps", "--slurm", job)
