@@ -66,7 +66,7 @@ class LazyUsual:
         return estimates_by(None, workload, device)[0]
 
 
-class Corrected:
+class CorrectedEstimator:
     """An estimator whose answers all pass through `correct`, where there is such."""
 
     def __init__(self, estimator: Estimator, correct: Correct | None) -> None:
@@ -170,7 +170,7 @@ class Predictor:
     @property
     def nearer(self) -> Estimator | None:
         """What simulates, corrected as every answer is; None where nothing makes answers nearer."""
-        return None if self.refiner is None else Corrected(LazyUsual(), self._correct)
+        return None if self.refiner is None else CorrectedEstimator(LazyUsual(), self._correct)
 
     def ask(self, workload: Workload, device: Device) -> EstimateResult:
         """The estimate of `workload` on `device`, corrected where that is asked for."""
