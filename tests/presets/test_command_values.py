@@ -41,14 +41,16 @@ def test_flags_count(preset: str, command: str, expected: dict[str, object]) -> 
     values, said, assumed = run(preset, command)
     assert {key: values[key] for key in expected} == expected
     assert said.keys() == {f"run.{key}" for key in expected}
-    assert not assumed
+    assert assumed == (preset != "llama-3.1-8b-serve"), "the precision is not said; a server takes its share anyhow"
 
 
 def test_what_is_not_said_stays_and_is_assumed() -> None:
     values, said, assumed = run(LORA, "python train.py --bf16 --seq-len 512")
     plain = msgspec.to_builtins(LIBRARY.get(LORA).preset.run)
     assert values == plain | {"sequence_length": 512}
-    assert (said, assumed) == ({"run.sequence_length": "--seq-len 512"}, True)
+    assert (said, assumed) == ({"run.precision": "--bf16", "run.sequence_length": "--seq-len 512"}, True)
+    *_, assumed = run(LORA, "python train.py --bf16 --seq-len 512 --batch 3")
+    assert not assumed
     own = msgspec.structs.replace(LIBRARY.get(LORA), bundled=False)
     assert with_command(own, "python train.py") is own
 
@@ -68,7 +70,7 @@ def test_adapters_count_where_the_preset_has_none(
     flags: str, rank: int | None, assumed: bool, words: tuple[str, ...]
 ) -> None:
     full = LIBRARY.get("llama-3.1-8b-full")
-    found = with_command(full, f"python train.py --per_device_train_batch_size 2 {flags}")
+    found = with_command(full, f"python train.py --per_device_train_batch_size 2 --bf16 --max_length 512 {flags}")
     lora = getattr(found.preset.run, "lora", None)
     assert (lora.rank if lora is not None else None) == rank
     assert found.assumed == assumed

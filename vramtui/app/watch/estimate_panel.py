@@ -224,16 +224,13 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
 
 def _read_from(panel: Panel) -> str:
     """Where a derived preset is from, which values are the job's own, and what is only assumed."""
-    found, run = panel.preset, panel.workload.run
+    found = panel.preset
     read = ", ".join(printable(flag) for _, flag in found.said)
     told = [f"derived from {found.derived} (Enter makes it a preset)"] if found.derived else []
     if read:
         told.append(f"from the command line: {read}")
-    if found.derived and found.assumed:
-        told.append(f"{', '.join(found.unsaid)} assumed: no alerts")
-    elif found.assumed:
-        batch = () if "run.batch_size" in dict(found.said) else (f"batch {getattr(run, 'batch_size', None)}",)
-        told.append(f"{', '.join((*batch, *found.unsaid_adapters))} assumed from the preset: no alerts")
+    if found.assumed:
+        told.append(f"{', '.join(found.unsaid)} assumed{'' if found.derived else ' from the preset'}: no alerts")
     return "; ".join(told)
 
 

@@ -80,8 +80,9 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
     """A preset as found: `key` is the name commands use, `path` the file, `bundled` whether it came with us.
 
     Where a running job was matched to it, `said` has the keys whose values are the job's own, each with the flag of
-    its command line; `assumed` is whether the batch is the preset's for want of such a flag. `derived` is what a preset
-    was made from that nobody wrote: the model that a running process names, and where it is; empty for all others.
+    its command line; `assumed` is whether a size or the precision is the preset's for want of such a flag. `derived`
+    is what a preset was made from that nobody wrote: the model that a running process names, and where it is; empty
+    for all others.
     """
 
     key: str
@@ -116,13 +117,18 @@ class PresetFile(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(run, ServeRun):
             is_open = run.engine == "llama.cpp" and "run.max_model_len" not in said
             return (f"context {run.max_model_len}",) if is_open else ()
+        return (*self.unsaid_sizes, *self.unsaid_adapters)
+
+    @property
+    def unsaid_sizes(self) -> tuple[str, ...]:
+        """As `unsaid`, of batch, sequence and precision alone."""
+        said, run = dict(self.said), self.preset.run
         sizes = {"batch_size": "batch", "sequence_length": "sequence", "precision": "precision"}
-        open_sizes = tuple(
+        return tuple(
             f"{word} {getattr(run, name)}"
             for name, word in sizes.items()
             if getattr(run, name, None) is not None and f"run.{name}" not in said
         )
-        return (*open_sizes, *self.unsaid_adapters)
 
     @property
     def unsaid_adapters(self) -> tuple[str, ...]:

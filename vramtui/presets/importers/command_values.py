@@ -38,9 +38,9 @@ _HEADS = ("run", "parallel")
 def with_command(found: PresetFile, command: str) -> PresetFile:
     """`found` with its run's values as `command` says them; `said` names the flags.
 
-    What the command line does not say stays as the preset has it. That is `assumed` of a bundled preset whose batch
-    is not said, or whose adapters are not said in full: somebody's own preset is taken at its word. A value that the
-    run does not have is left out.
+    What the command line does not say stays as the preset has it. That is `assumed` of a bundled preset whose batch,
+    sequence or precision is not said, or whose adapters are not said in full: somebody's own preset is taken at its
+    word. A value that the run does not have is left out.
     """
     line = read_command_line(command)
     offers = tuple(_offers(line))
@@ -52,15 +52,16 @@ def with_command(found: PresetFile, command: str) -> PresetFile:
         changed = _changed(workload, offer)
         if changed is not None:
             workload, said[offer.key] = changed, offer.flag
-    assumed = found.bundled and not isinstance(workload.run, ServeRun) and "run.batch_size" not in said
+        elif offer.key == "run.precision" and getattr(workload.run, "precision", None) is not None:
+            said[offer.key] = offer.flag  # it agrees with the preset
     if adapters and not any(key.startswith("run.lora") for key in said):
         said["run.lora"] = adapters
-    # Which layers have adapters is seldom said; the rank decides how large they are.
-    assumed = assumed or bool(adapters and not {"run.lora.rank", "run.lora.target_modules"} <= said.keys())
-    if not said and not assumed:
-        return found
     preset = msgspec.structs.replace(found.preset, run=workload.run, parallel=workload.parallel)
-    return msgspec.structs.replace(found, preset=preset, said=tuple(said.items()), assumed=assumed)
+    read = msgspec.structs.replace(found, preset=preset, said=tuple(said.items()))
+    assumed = found.bundled and not isinstance(workload.run, ServeRun) and bool(read.unsaid_sizes)
+    # Which layers have adapters is seldom said; the rank decides how large they are.
+    assumed = assumed or bool(adapters and read.unsaid_adapters)
+    return msgspec.structs.replace(read, assumed=assumed) if said or assumed else found
 
 
 def is_served(found: PresetFile, command: str) -> bool:
