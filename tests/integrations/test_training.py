@@ -1,6 +1,8 @@
 """The callbacks beside real training on the CPU: the loss stays as it is to the last bit, and figures are logged."""
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -194,3 +196,27 @@ def test_the_magic(capsys: pytest.CaptureFixture[str]) -> None:
     assert made.fits
     assert magics["vram"]("gpt2-124") is None
     assert "did you mean" in capsys.readouterr().out
+
+
+def test_the_magic_sets_a_cell_beside_an_estimate(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vramtui.core.estimate.ledger import Ledger  # noqa: PLC0415 - beside what it is compared with
+    from vramtui.integrations import jupyter  # noqa: PLC0415 - as above
+
+    @contextmanager
+    def observed(predicted: object = None) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(predicted=predicted, ledger=Ledger(allocated=3 << 30, reserved=4 << 30))
+
+    monkeypatch.setattr(jupyter, "observe", observed)
+    ran: list[str] = []
+    shell = SimpleNamespace(run_cell=ran.append)
+    jupyter.vram(shell, "gpt2-124m batch_size=2", "train()")
+    jupyter.vram(shell, "", "train()")
+    assert ran == ["train()", "train()"]
+    beside, predicted, alone = capsys.readouterr().out.splitlines()
+    assert beside == alone == "peak allocated 3.00 GiB, peak reserved 4.00 GiB"
+    assert predicted.startswith("predicted by gpt2-124m: allocated ")
+    jupyter.vram(shell, "gpt2-124", "train()")
+    assert "did you mean" in capsys.readouterr().out
+    assert len(ran) == 2, "nothing is run where the preset is not known"

@@ -70,6 +70,17 @@ def test_what_was_shared_comes_in_once(tmp_path: Path) -> None:
     assert {run.error for run in kept} == {RUN.error}
 
 
+def test_runs_that_are_the_same_without_their_names_stay_several(tmp_path: Path) -> None:
+    again = msgspec.structs.replace(RUN, key="gpu07/GPU-abc/54322/1795176123.4", pid=54322)
+    path = tmp_path / "shared.json"
+    path.write_text(encoded(shareable([RUN, again], [])))
+    history = RunHistory(tmp_path / "runs.sqlite")
+    for _ in range(2):
+        for run in read_shared(path):
+            history.keep(run)
+    assert len(history.runs()) == 2
+
+
 @pytest.mark.parametrize("text", [b"", b"[]", b'{"runs":[{"key":1}]}', b'{"runs":[{"workload":{"h\xc5g":1}}]}'])
 def test_another_file_is_refused_in_a_sentence(tmp_path: Path, text: bytes) -> None:
     path = tmp_path / "shared.json"

@@ -1,6 +1,7 @@
 """Scored runs as others may have them: no names, paths, users, hosts or command lines, and days instead of times."""
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -42,17 +43,27 @@ def shareable(runs: Iterable[Run], bundled: Iterable[str]) -> tuple[Run, ...]:
         bundled: the keys of the presets that came with the program; others become `OWN`.
     """
     known = frozenset(bundled)
-    return tuple(
+    told = (
         _anonymous(run, known)
         for run in runs
         if run.finished and run.error is not None and run.workload.get("model", {}).get("kind") != "torch"
     )
+    # The same run has the same key in every file it is in, so that importing twice is importing once. Runs that are the
+    # same without their names are told apart by their number among those.
+    alike: Counter[bytes] = Counter()
+    keyed = []
+    for run in told:
+        text = msgspec.json.encode(run)
+        digest = hashlib.sha256(text + (b"%d" % alike[text] if alike[text] else b"")).hexdigest()
+        keyed.append(msgspec.structs.replace(run, key=f"shared-{digest[:32]}"))
+        alike[text] += 1
+    return tuple(keyed)
 
 
 def _anonymous(run: Run, bundled: frozenset[str]) -> Run:
     day = run.started_at // DAY * DAY
     length = None if run.ended_at is None else run.ended_at - run.started_at
-    bare = msgspec.structs.replace(
+    return msgspec.structs.replace(
         run,
         key="",
         host=HOST,
@@ -66,8 +77,6 @@ def _anonymous(run: Run, bundled: frozenset[str]) -> Run:
         workload=_without_names(run.workload),
         versions={name: run.versions[name] for name in ("vramtui", "torch", "driver") if name in run.versions},
     )
-    # The same run has the same key in every file it is in, so that importing twice is importing once.
-    return msgspec.structs.replace(bare, key=f"shared-{hashlib.sha256(msgspec.json.encode(bare)).hexdigest()[:32]}")
 
 
 def _without_names(workload: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,12 @@ def run_key(host: str, gpu_uuid: str, pid: int, started_at: float) -> str:
 
 
 def same_process(one: Run, other: Run) -> bool:
-    """Whether both are about one process: a host gives a pid to one process at a time, so their lives overlap."""
+    """Whether both are about one process: a host gives a pid to one process at a time, so their lives overlap.
+
+    Runs without a pid (those that were shared, or are known from Slurm's accounting) are the same by their key alone.
+    """
+    if one.pid == 0 or other.pid == 0:
+        return one.key == other.key
     if (one.host, one.gpu_uuid, one.pid) != (other.host, other.gpu_uuid, other.pid):
         return False
     return one.started_at - CLOCKS_APART <= other.last_known and other.started_at - CLOCKS_APART <= one.last_known
