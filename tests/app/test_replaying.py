@@ -11,9 +11,12 @@ from tests.app import moments
 from tests.app.driving import climbing, dashboard, screen_text, settle
 from tests.app.replays import Player, Tape, arrived, pass_time, playing, replay_of
 from tests.app.stand_ins import PRESETS, FixedPresets
+from vramtui.app.app import Dashboard
 from vramtui.app.help.bindings import keys_shown
 from vramtui.app.help.dialog import Help
 from vramtui.app.replay.replay_bar import ReplayBar
+from vramtui.app.state.view import ReplayPosition
+from vramtui.app.ui.view_screen import ViewScreen
 from vramtui.core.base.units import GIB
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
@@ -67,6 +70,22 @@ async def test_it_plays_sample_by_sample_with_all_that_is_between() -> None:
         await pass_time(player, pilot, clock, 999)
         assert_as_if_just_played(player, LONG)
         assert not playback_of(player).playing
+
+
+async def test_a_screen_that_is_drawn_before_it_knows_its_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a sample can come between a screen's parts being there and the screen hearing of it."""
+    finds = ViewScreen.on_mount
+
+    def draws_first(screen: ViewScreen) -> None:
+        assert isinstance(screen.app, Dashboard)
+        screen.app.draw()
+        finds(screen)
+
+    monkeypatch.setattr(ViewScreen, "on_mount", draws_first)
+    async with playing(Tape(LONG)) as (player, pilot, clock):
+        await press(player, pilot, "2")
+        await pass_time(player, pilot, clock, 3)
+        assert isinstance(player.screen.query_one(ReplayBar).view, ReplayPosition)
 
 
 async def test_space_holds_and_plays() -> None:

@@ -50,6 +50,11 @@ class ViewScreen(CurrentSize, Screen[None]):
         self._frame: list[Taker] = []
         self._panels: list[Taker] = []
 
+    @property
+    def knows_its_panels(self) -> bool:
+        """Whether they were looked for; what is mounted from then on is not among them."""
+        return bool(self._frame)
+
     def on_mount(self) -> None:
         """Show the data there is, and focus the first panel."""
         for panel in _panels_in(self):
