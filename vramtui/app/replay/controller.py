@@ -105,9 +105,7 @@ class ReplayController(Feature):
     def draw_bar(self, screen: ViewScreen, palette: Palette) -> None:
         """Say where in the recording the screen is."""
         bar = next(iter(screen.query(ReplayBar)), None)
-        if (
-            bar is None and screen.knows_its_panels
-        ):  # before that the bar would be taken for a panel of the screen's own
+        if bar is None and screen.frame:  # before that is known, the bar would be taken for a panel of the screen's own
             bar = ReplayBar(self._seek_fraction, self.toggle)
             screen.mount(bar, before="KeyBar")
         if bar is not None:

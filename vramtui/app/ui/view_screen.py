@@ -47,18 +47,13 @@ class ViewScreen(CurrentSize, Screen[None]):
         if self.PAGES:
             self.add_class(f"page-{self.PAGES[0]}")
         self.palette: Palette | None = None
-        self._frame: list[Taker] = []
+        self.frame: list[Taker] = []
         self._panels: list[Taker] = []
-
-    @property
-    def knows_its_panels(self) -> bool:
-        """Whether they were looked for; what is mounted from then on is not among them."""
-        return bool(self._frame)
 
     def on_mount(self) -> None:
         """Show the data there is, and focus the first panel."""
         for panel in _panels_in(self):
-            (self._frame if isinstance(panel, FRAME) else self._panels).append(panel)
+            (self.frame if isinstance(panel, FRAME) else self._panels).append(panel)
         self.watch_view(self.view)
         if self.FIRST_FOCUS:
             self.query(self.FIRST_FOCUS).first().focus()
@@ -70,7 +65,7 @@ class ViewScreen(CurrentSize, Screen[None]):
 
     def watch_view(self, view: View) -> None:
         """Draw it, as soon as there are panels."""
-        if self.palette is not None and self._frame:
+        if self.palette is not None and self.frame:
             self.show(view, self.palette)
 
     def panels_view(self, view: View) -> object:
@@ -80,7 +75,7 @@ class ViewScreen(CurrentSize, Screen[None]):
     def show(self, view: View, palette: Palette) -> None:
         """Draw `view` in these colours."""
         own = self.panels_view(view)
-        for part in self._frame:
+        for part in self.frame:
             part.take(view, palette)
         for part in self._panels:
             part.take(own, palette)
