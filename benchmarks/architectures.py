@@ -56,14 +56,7 @@ REASONS: dict[str, dict[str, str]] = {
         "t5gemma2": "an encoder of words beside the decoder",
         "udop": "a T5 that reads where words stand",
     },
-    "audio-text": {
-        "fun_asr_nano": "memory blocks and an adaptor of its own",
-        "kyutai_speech_to_text": "an MLP of half the width, and the codec that it hears with",
-        "nemo_speechlm": "an encoder of NeMo's",
-        "qwen2_5_omni": "a second model, which speaks",
-        "vibevoice_asr": "two encoders of convolutions alone",
-        "voxtral_realtime": "an encoder with a cache, and norms that follow the time",
-    },
+    "audio-text": {},
     "masked": {
         "neomme": "words and values of a low rank, and gates on what it attends to",
         "perceiver": "latents that attend to bytes",

@@ -6,7 +6,8 @@ writes it, its parameters, and what its cache holds after a forward pass. Printe
 
 The second takes configs as public models have them, a line {"name": ..., "config": ...} each.
 
-Nothing is downloaded and no memory is taken: tensors on the meta device have shapes alone.
+Nothing is downloaded and no memory is taken: tensors on the meta device have shapes alone. Gemma 3n wants timm and
+torchvision installed; where they are missing its row is one of those that are not built.
 """
 
 import gc

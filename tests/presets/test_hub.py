@@ -12,7 +12,9 @@ import pytest
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.workload import TrainRun
 from vramtui.presets.draft.creation import create_preset
+from vramtui.presets.importers.job_presets import preset_of_job_file
 from vramtui.presets.library import PresetLibrary
 from vramtui.presets.model_stores.hub import preset_from_hub
 
@@ -124,3 +126,29 @@ def test_nothing_is_asked_for_without_the_option(
     written = create_preset(PresetLibrary(tmp_path), "mine", "some-org/None", hub=True)
     assert PresetLibrary(tmp_path).get("mine").preset.name == "some-org/None"
     assert "hidden_size = 64" in written.read_text()
+
+
+def test_a_job_files_model_is_asked_for_with_the_option_alone(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    Hub.files = {"config.json": json.dumps(CONFIG).encode()}
+    file = tmp_path / "sft.yaml"
+    file.write_text("model_name_or_path: some-org/None\nfinetuning_type: full\ncutoff_len: 64\nbf16: true\n")
+    with pytest.raises(UserError, match="--hub asks for it"):
+        preset_of_job_file(file, PresetLibrary())
+    assert Hub.asked == []
+    found = preset_of_job_file(file, PresetLibrary(), hub=True)
+    assert isinstance(found.preset.model, TransformerModel)
+    assert found.preset.model.hidden_size == 64
+    assert isinstance(found.preset.run, TrainRun)
+    assert found.preset.run.sequence_length == 64
+    # A model that is on this machine is not asked for.
+    asked = len(Hub.asked)
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / "config.json").write_text(json.dumps(CONFIG))
+    file.write_text(f"model_name_or_path: {local}\nfinetuning_type: full\ncutoff_len: 64\n")
+    assert preset_of_job_file(file, PresetLibrary(), hub=True).preset.run == TrainRun(sequence_length=64)
+    assert len(Hub.asked) == asked

@@ -412,7 +412,9 @@ def test_what_is_not_modelled_is_said_and_what_trains_nothing_is_refused(tmp_pat
 def test_a_model_that_is_not_known_is_named(tmp_path: Path) -> None:
     file = tmp_path / "sft.yaml"
     file.write_text("model_name_or_path: some/model-9b\nfinetuning_type: lora\ncutoff_len: 2048\n")
-    with pytest.raises(UserError, match="names some/model-9b, which is not known here: give its config"):
+    with pytest.raises(
+        UserError, match="names some/model-9b, which is not known here: --hub asks for it, or give its config"
+    ):
         preset_of_job_file(file, LIBRARY)
     file.write_text("model_name_or_path: gpt2\nfinetuning_type: full\nbf16: true\n")
     assert "no sequence length: the model's longest" in preset_of_job_file(file, LIBRARY).preset.notes
@@ -423,3 +425,35 @@ def test_deepspeeds_own_file_is_no_model(tmp_path: Path) -> None:
     file.write_text(json.dumps(DEEPSPEED))
     with pytest.raises(UserError, match="is DeepSpeed's and names no model: give the model, and this file with"):
         LIBRARY.get(str(file))
+
+
+@pytest.mark.parametrize(
+    ("said", "layers"),
+    [
+        # axolotl's documentation of models for images.
+        (
+            r"model.language_model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj",
+            ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"),
+        ),
+        (r"model\.language_model\.layers\.[\d]+\.(_wrapped\.)?self_attn\.(q|v)_proj", ("q_proj", "v_proj")),
+        (r"^(?!.*(vision|visual)).*(gate|up|down)_proj$", ("gate_proj", "up_proj", "down_proj")),
+        # None that picks anything, none that can be read, and one that would take long.
+        (r".*no_such_layer$", None),
+        (r"(q_proj", None),
+        (r"((a+)+)+_proj", None),
+    ],
+)  # fmt: skip
+def test_a_regular_expression_stands_for_the_layers_that_it_picks(
+    said: str, layers: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    file = tmp_path / "lora.yaml"
+    lines = ("base_model: meta-llama/Llama-3.1-8B", "adapter: lora", "lora_r: 8", f"lora_target_modules: '{said}'")
+    file.write_text("\n".join((*lines, "sequence_len: 512\n")))
+    if layers is None:
+        offers = offers_of_file(read_job_file(file))
+        assert not any(offer.key == "run.lora.target_modules" for offer in offers)
+        return
+    run = preset_of_job_file(file, LIBRARY).preset.run
+    assert isinstance(run, TrainRun)
+    assert run.lora is not None
+    assert run.lora.target_modules == layers

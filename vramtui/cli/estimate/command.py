@@ -146,7 +146,7 @@ def changed_preset(
     if name_or_path.endswith((".yaml", ".yml")):
         from vramtui.presets.importers.job_presets import preset_of_job_file  # noqa: PLC0415 - only for such files
 
-        found = preset_of_job_file(Path(name_or_path), library)
+        found = preset_of_job_file(Path(name_or_path), library, hub=hub)
     else:
         read = library.to_trace if traced else library.from_hub if hub else library.get
         found = read(name_or_path)

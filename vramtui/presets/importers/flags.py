@@ -3,6 +3,7 @@
 A family is a program or library with options of its own: its documentation is where each name comes from.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from typing import TypeAlias, get_args
 
@@ -92,10 +93,41 @@ def when_on(spelt: str) -> Spelling:
 ALL_LINEAR = '["all-linear"]'
 
 
+# The linear layers of the usual decoders by their whole names, against which peft holds a regular expression
+# (peft/tuners/tuners_utils.py, check_target_module_exists, 0.21: `re.fullmatch`), and the names before them.
+_LINEAR = (*(f"self_attn.{letter}_proj" for letter in "qkvo"), *(f"mlp.{name}_proj" for name in ("gate", "up", "down")))
+_STEMS = ("model.layers", "model.language_model.layers", "language_model.model.layers", "layers")
+_SOME_LAYERS = (0, 1, 12)
+_REGEX = re.compile(r"[\\(|\[^$*]")
+# What a stranger's expression may not have, so that trying it takes no time: repeats of a group, and many of anything.
+_REPEATED_GROUP, _REPEATS = re.compile(r"\)\s*[*+{]"), re.compile(r"[*+{]")
+_LONGEST_REGEX, _MOST_REPEATS = 400, 5
+
+
+def _matched(expression: str) -> str | None:
+    """The layers that a regular expression picks; None where it picks none, or is none that can be tried."""
+    many = len(expression) > _LONGEST_REGEX or len(_REPEATS.findall(expression)) > _MOST_REPEATS
+    if many or _REPEATED_GROUP.search(expression):
+        return None
+    try:
+        wanted = re.compile(expression)
+    except (re.error, OverflowError, RecursionError):
+        return None
+    found = [
+        layer.rpartition(".")[2]
+        for layer in _LINEAR
+        if any(wanted.fullmatch(f"{stem}.{number}.{layer}") for stem in _STEMS for number in _SOME_LAYERS)
+    ]
+    return "[" + ", ".join(f'"{name}"' for name in found) + "]" if found else None
+
+
 def modules(value: str) -> str | None:
     """Names of layers, separated by commas, as a list; `all` and `all-linear` are every linear layer. Of a path such
-    as `self_attn.q_proj`, which peft holds against the end of each layer's own, the layer is the last word.
+    as `self_attn.q_proj`, which peft holds against the end of each layer's own, the layer is the last word. A regular
+    expression stands for the layers that it picks.
     """
+    if _REGEX.search(value.strip("[]")):
+        return _matched(value)
     names = [name.strip("[] '\"").rpartition(".")[2] for name in value.split(",")]
     if {"all", "all-linear", "all_linear"} & {*names}:
         return ALL_LINEAR

@@ -13,16 +13,21 @@ from vramtui.presets.importers.file_keys import MODEL_KEYS, NOT_MODELLED
 from vramtui.presets.importers.file_offers import Offer
 from vramtui.presets.importers.job_files import JobFile, read_job_file
 from vramtui.presets.importers.process_offers import MODEL_FILE, PRESET, draft_from_file
-from vramtui.presets.library import PresetLibrary
+from vramtui.presets.library import PresetLibrary, is_repository
 from vramtui.presets.model_files.bounded import shown
 from vramtui.presets.overrides import apply_overrides
 
 
-def preset_of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
+def preset_of_job_file(path: Path, library: PresetLibrary, *, hub: bool = False) -> PresetFile:
     """The job that the file describes, with the model that it names.
 
+    Args:
+        path: the file.
+        library: the presets that are known.
+        hub: the network is asked for a model that is not on this machine.
+
     Raises:
-        UserError: it cannot be read, or names no model that is known here.
+        UserError: it cannot be read, or names no model that is known here, or the network fails.
     """
     file = read_job_file(path)
     if file.kind == "torchtune" and "optimizer._component_" not in file.values:
@@ -31,6 +36,8 @@ def preset_of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
     said = {offer.key: offer.value for offer in offers}
     if MODEL_FILE in said:
         found = library.get(said[MODEL_FILE])
+    elif hub and (named := _named(file)) is not None and is_repository(named):
+        found = library.from_hub(named)
     elif PRESET in said:
         found = library.get(said[PRESET])
     else:
@@ -47,13 +54,17 @@ def preset_of_job_file(path: Path, library: PresetLibrary) -> PresetFile:
     return _with(PresetFile(key=path.stem, path=str(path), bundled=False, preset=preset), path, offers)
 
 
+def _named(file: JobFile) -> str | None:
+    return next((file.values[key] for key in MODEL_KEYS if key in file.values), None)
+
+
 def _unknown(file: JobFile) -> str:
     """Why there is no model, and what to do."""
-    named = next((file.values[key] for key in MODEL_KEYS if key in file.values), None)
+    named = _named(file)
     if named is None:
         return "names no model that is known here: give the model, and this file as job file"
     name = printable(named[:100])
-    return f"names {name}, which is not known here: give its config.json, or the name and --hub, and this as --job-file"
+    return f"names {name}, which is not known here: --hub asks for it, or give its config.json and this as --job-file"
 
 
 def with_job_file(found: PresetFile, path: Path, library: PresetLibrary) -> PresetFile:

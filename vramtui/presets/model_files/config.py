@@ -1,7 +1,6 @@
 """A Hugging Face config.json as the `[model]` table of a preset, by the architecture it names."""
 
 import json
-import re
 import shlex
 from collections.abc import Callable
 from math import prod
@@ -302,71 +301,6 @@ def _architecture(config: Fields) -> str:
     if not kind:
         raise Damaged("is no config.json of a model: it has neither architectures nor model_type")
     return BY_TYPE[kind]
-
-
-BITS = {4: "int4", 8: "int8"}
-# By the method's name, what its linear layers are kept in.
-METHODS = {
-    "fp8": "fp8", "fbgemm_fp8": "fp8", "finegrained_fp8": "fp8", "mxfp4": "mxfp4", "eetq": "int8",
-    "modelopt_fp4": "nvfp4",
-}  # fmt: skip
-# Lists of what is left as it is, and the names that towers have in them.
-LEFT = ("modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules", "ignored_layers")
-TOWERS = re.compile(r"visual|vision|image|audio|multi_modal|vit\b|mlp1")
-
-
-def _quantization(config: Fields) -> str | None:
-    """The nearest that a run can say; unknown methods are passed over."""
-    method = config.text("quant_method", "bitsandbytes" if config.has("load_in_4bit") else "")
-    read = READERS.get(method)
-    return METHODS.get(method) if read is None else read(config)
-
-
-def _bitsandbytes(config: Fields) -> str | None:
-    if not config.has("load_in_4bit"):
-        return "int8" if config.has("load_in_8bit") else None
-    return "nf4-double" if config.has("bnb_4bit_use_double_quant") else "nf4"
-
-
-def _whole_numbers(config: Fields) -> str | None:
-    return BITS.get(config.whole("bits", config.whole("w_bit", 4)))
-
-
-def _modelopt(config: Fields) -> str | None:
-    algorithm = config.text("quant_algo", "").upper()
-    return "nvfp4" if "FP4" in algorithm else "fp8" if "FP8" in algorithm else None
-
-
-def _compressed(config: Fields) -> str | None:
-    """What most of a compressed-tensors file is in, by the first group of its layers."""
-    groups = config.table("config_groups")
-    first = next((group for group in groups.values.values() if isinstance(group, dict)), {})
-    weights = Fields(first).table("weights")
-    bits = weights.whole("num_bits", 0)
-    if weights.text("type", "int") == "float":
-        return {4: "nvfp4", 8: "fp8"}.get(bits)
-    return BITS.get(bits)
-
-
-READERS: dict[str, Callable[[Fields], str | None]] = {
-    **dict.fromkeys(("gptq", "awq", "auto-round", "intel/auto-round"), _whole_numbers),
-    "bitsandbytes": _bitsandbytes,
-    "compressed-tensors": _compressed,
-    "hqq": lambda config: BITS.get(config.table("quant_config").table("weight_quant_params").whole("nbits", 4)),
-    "modelopt": _modelopt,
-}
-
-
-def _leaves_towers(config: Fields) -> bool:
-    """Whether towers for images and sound are not quantised with the rest."""
-    lists = (config.values.get(name) for name in LEFT)
-    return any(TOWERS.search(one) for names in lists if isinstance(names, list) for one in map(str, names))
-
-
-def _with_whole_towers(model: Table) -> Table:
-    """The model with its towers kept in 16 bits a number."""
-    tensors = [group | {"bits": 16} if group.get("place") == "tower" else group for group in model.get("tensors", ())]
-    return model | ({"tensors": tensors} if tensors else {})
 
 
 def _with_mixed_bits(model: Table, config: Fields, how: Fields, quantization: str) -> Table:

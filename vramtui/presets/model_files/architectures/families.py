@@ -5,6 +5,8 @@ from functools import partial
 from vramtui.presets.model_files.architectures.attention import compressed_attention
 from vramtui.presets.model_files.architectures.family import Family
 from vramtui.presets.model_files.architectures.family_parts import (
+    DELAY_RANK,
+    add_codes,
     add_moshi_row,
     add_rows,
     apertus_activation,
@@ -167,6 +169,7 @@ FAMILIES: dict[str, Family] = {
     "kimi_k2": LATENT(),
     "kimi_linear": LATENT(mixers={"linear_attention": kimi_delta}, prepare=kimi_keys),
     "kolibri1": MOE(norms=4, qk_norm="head"),
+    "kyutai_speech_to_text": Family(prepare=half_ffn, more=add_codes, bias=False),
     "laguna": MOE(qk_norm="head", gate="head", gate_if="gating", prepare=laguna_keys),
     "lfm2": Family(qk_norm="head", tied=True, bias=False, mixers={"conv": short_conv}, prepare=lfm2_width),
     "lfm2_moe": MOE(qk_norm="head", tied=True, bias=False, mixers={"conv": short_conv}),
@@ -243,6 +246,10 @@ FAMILIES: dict[str, Family] = {
         bias="use_bias", mlp_bias="use_bias", tied=True, correction_bias=True, moe=ernie_experts
     ),
     "unlimited_ocr_text": LLAMA,
+    "voxtral_realtime_text": Family(
+        tied=True,
+        layer=lambda tensors, _caches, layer: tensors.linear("ada_norm", DELAY_RANK, layer.sizes.hidden, count=2),
+    ),
     "xglm": OLD(tied=True),
     "youtu": Family(mla=True, tied=True),
 }  # fmt: skip

@@ -11,6 +11,9 @@ from vramtui.presets.model_files.blueprints.public_keys import SPARSE, deci_widt
 
 FULL, LINEAR = "full_attention", "linear_attention"
 
+# Of how many numbers the time of Voxtral Realtime's norms is (transformers 5.23, modeling_voxtral_realtime.py).
+DELAY_RANK = 32
+
 
 def no_mlp(_tensors: TensorList, _caches: CacheList, _layer: Layer) -> None:
     """Layers that only mix (Mamba)."""
@@ -104,6 +107,12 @@ def hyper_head(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
 def add_moshi_row(tensors: TensorList, _keys: Keys, sizes: LayerSizes) -> None:
     """One word more, which begins a sequence."""
     tensors.add("embed_tokens", 1, sizes.hidden)
+
+
+def add_codes(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:
+    """Words of every codebook of a codec beside those of the vocabulary, and one for silence."""
+    codes = keys.whole("num_codebooks", default=32) * keys.whole("codebook_vocab_size", default=2049)
+    tensors.add("embed_tokens", codes + 1, sizes.hidden)
 
 
 def add_rows(tensors: TensorList, keys: Keys, sizes: LayerSizes) -> None:

@@ -72,9 +72,10 @@ def read_any(values: dict[str, object]) -> Found:
         Damaged: it has not even a width and a number of layers.
     """
     kind = values.get("model_type")
-    keys = Keys(filled_in(values, kind) if isinstance(kind, str) else values)
+    keys = _with_thinkers_parts(Keys(filled_in(values, kind) if isinstance(kind, str) else values))
     if joins(keys.text("model_type")):
-        return _of_parts(keys, values.get("tie_word_embeddings"))
+        said = keys.values if "thinker_config" in values else values
+        return _of_parts(keys, said.get("tie_word_embeddings"))
     named = " ".join(map(str, keys.items("architectures")))
     kind, generates = keys.text("model_type"), "ConditionalGeneration" in named
     family = KNOWN.get(TRANSLATORS.get(kind, kind) if generates else kind)
@@ -84,6 +85,17 @@ def read_any(values: dict[str, object]) -> Found:
     part = text_part(keys)
     family = KNOWN.get(part.text("model_type")) or guess_family(part)
     return _found(part, family, "generic", partial=part.inside != keys.inside)
+
+
+def _with_thinkers_parts(keys: Keys) -> Keys:
+    """Models that speak as well keep the one that reads, hears and sees in a table of its own: its parts are theirs."""
+    thinker = keys.values.get("thinker_config")
+    if not isinstance(thinker, dict) or not joins(keys.text("model_type")):
+        return keys
+    spoken = ("talker_config", "token2wav_config", "code2wav_config")
+    silent = dict.fromkeys(spoken) if not keys.flag("enable_audio_output", default=True) else {}
+    own = {key: value for key, value in keys.values.items() if key != "thinker_config"}
+    return Keys({**thinker, **own, **silent})
 
 
 def _of_parts(keys: Keys, tied: object) -> Found:

@@ -160,6 +160,105 @@ once:
 out: output_proj_dims, h; bias
 """
 
+VOXTRAL_REALTIME = """
+inner = heads * head_dim
+conv_in: h, num_mel_bins, 3; bias
+conv_in: h, h, 3; bias
+each n:
+qv: inner, h; bias; x 2
+key: inner, h
+o: h, inner; bias
+norm: h; x 2
+gate_up: i, h; x 2
+down: h, i; bias
+once:
+post_norm: h
+"""
+# A memory of the last steps beside attention (FSMN, Gao et al. 2022, arXiv 2206.08317); the first layer is as wide as
+# the stacked frames that it reads.
+FUN_ASR = """
+stacked = num_mel_bins * num_stacked_frames
+first_qkv: h, stacked; bias; x 3
+first_norm: stacked; bias
+qkv: h, h; bias; x 3 * (n - 1)
+norm: h; bias; x 2 * n - 1
+each n:
+o: h, h; bias
+conv_memory: h, 1, fsmn_kernel_size
+up: i, h; bias
+down: h, i; bias
+once:
+last_norm: h; bias; x 2
+"""
+NEMOTRON_LAYERS = """
+each n:
+qkv: h, h; x 3
+o: h, h; bias
+qk_norm: h // heads; bias; x 2; if normed
+norm: h; bias; x 2
+up: i, h; bias
+down: h, i; bias
+once:
+post_norm: h; bias
+"""
+NEMOTRON_AUDIO = (
+    """
+input: h, num_mel_bins * subsampling_factor
+norm_in: h; bias
+"""
+    + NEMOTRON_LAYERS
+)
+# Who speaks when: a head of its own size over a tower of its own.
+NEMOTRON_SPEAKERS = """
+w = head_config['hidden_size']
+speakers = head_config['num_speakers']
+silence: audio_config['hidden_size']
+proj: w, head_config['audio_hidden_size']; bias
+conv_faster: w * head_config['subsampling_factor'], w, 3; bias
+dense: w, w; bias
+classes: speakers, w; bias
+"""
+OMNI_TALKER = """
+inner = heads * head_dim
+keys = num_key_value_heads * head_dim
+embed_codes: vocab_size, embedding_size
+from_thinker: h, embedding_size; bias
+each n:
+q: inner, h; bias
+kv: keys, h; bias; x 2
+o: h, inner
+gate_up: i, h; x 2
+down: h, i
+norm: h; x 2
+once:
+post_norm: h
+codes: vocab_size, h
+"""
+GEMMA3N_AUDIO = """
+n = conf_num_hidden_layers
+heads = conf_num_attention_heads
+channels = get(sscp_conv_channel_size, [128, 32])
+first = channels[0]
+second = channels[1]
+conv_in: first, 1, 3, 3
+conv_in: second, first, 3, 3
+in_norm: first
+in_norm: second
+input: h, second * ((input_feat_size + 3) // 4)
+each n:
+ff_up: 4 * h, h; x 2
+ff_down: h, 4 * h; x 2
+norm: h; x 9
+scale: h // heads
+qkv: h, h; x 3
+o: h, h
+relative: h, h
+start: 2 * h, h
+end: h, h
+conv_depth: h, 1, conf_conv_kernel_size
+once:
+"""
+
 SOUND: dict[str, str] = {
     **dict.fromkeys(("blip_2_qformer", "granite_speech_projector"), QFORMER),
     **dict.fromkeys(("instructblip_qformer", "instructblipvideo_qformer"), QFORMER_WORDS),
@@ -174,4 +273,23 @@ SOUND: dict[str, str] = {
     "phi4_multimodal_audio": PHI4_AUDIO,
     "gemma4_audio": GEMMA4_AUDIO,
     "gemma4_unified_audio": "",
+    "gemma3n_audio": GEMMA3N_AUDIO,
+    "voxtral_realtime_encoder": VOXTRAL_REALTIME,
+    "fun_asr_nano_encoder": FUN_ASR,
+    "nemotron3_5_transcribe_asr_audio": "normed = True\n" + NEMOTRON_AUDIO,
+    "nemotron3_diarization_audio": "normed = False\n" + NEMOTRON_AUDIO,
+    "nemotron3_diarization": NEMOTRON_SPEAKERS,
+    "nemotron3_5_transcribe_audio": """
+norm: asr_config['hidden_size']; bias
+norm_speakers: diarization_config['head_config']['num_speakers']; bias
+""",
+    "nemotron3_5_transcribe_word_timestamp": """
+normed = True
+conv_faster: h, h, upsampling_factor
+conv_faster: h
+norm_in: h; bias
+conv_words: vocab_size, h, 1; bias
+""" + NEMOTRON_LAYERS,
+    "qwen2_5_omni_talker": OMNI_TALKER,
+    "qwen2_5_omni_token2wav": "",
 }  # fmt: skip

@@ -97,6 +97,35 @@ vision_down: h, h; bias
 audio_up: h, audio.h; bias; x 2
 audio_down: h, h; bias; x 2
 """,
+    **dict.fromkeys(("qwen2_5_omni", "kyutai_speech_to_text"), ""),
+    "nemo_speechlm": "linear: text.h, audio.asr_config['hidden_size']; bias\n",
+    "voxtral_realtime": "linear_1: text.h, audio.h * downsample_factor\nlinear_2: text.h, text.h\n",
+    "vibevoice_asr": """
+acoustic: text.h, acoustic_tokenizer_encoder.h; bias
+semantic: text.h, semantic_tokenizer_encoder.h; bias
+norm: text.h; x 2
+out: text.h, text.h; bias; x 2
+""",
+    "fun_asr_nano": """
+in adaptor:
+wide = projector_hidden_size
+linear_1: wide, root.audio_config['hidden_size']; bias
+linear_2: h, wide; bias
+each n:
+qkvo: h, h; bias; x 4
+norm: h; bias; x 2
+up: i, h; bias
+down: h, i; bias
+once:
+""",
+    "gemma3n": """
+vision: vision.vocab_size, vision.h
+vision_norm: vision.h; x 2
+vision_out: text.h, vision.h
+audio: audio.vocab_size, audio.h
+audio_norm: audio.h; x 2
+audio_out: text.h, audio.h
+""",
     "deepseek_vl_hybrid": """
 in high_res_vision:
 first = output_channels
@@ -291,6 +320,7 @@ IMAGES: dict[str, str] = {
     **dict.fromkeys(("qwen3_vl", "qwen3_vl_moe", "qwen3_5", "qwen3_5_moe"), QWEN3_IMAGES),
     **dict.fromkeys(("paligemma", "llava"), "fixed = vision.grid"),
     "gemma3": "fixed = mm_tokens_per_image",
+    "gemma3n": "fixed = vision_soft_tokens_per_image",
     "mistral3": "cell = vision.p * spatial_merge_size\nlongest = vision.image_size\nper_row = 1",
     **dict.fromkeys(("blip-2", "instructblip"), "fixed = num_query_tokens"),
     "idefics2": "fixed = perceiver.resampler_n_latents",

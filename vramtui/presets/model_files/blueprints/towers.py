@@ -3,6 +3,7 @@
 from vramtui.presets.model_files.blueprints.audio_towers import SOUND
 from vramtui.presets.model_files.blueprints.layers import BLIP, CLIP, LAYERS, PATCH, PLAIN, POOL
 from vramtui.presets.model_files.blueprints.merged_towers import MERGED
+from vramtui.presets.model_files.blueprints.staged_towers import STAGED
 
 PIXTRAL = """
 conv_patch: h, c, p, p
@@ -204,6 +205,8 @@ def _davit() -> str:
 TOWERS: dict[str, str] = {
     **SOUND,
     **MERGED,
+    **STAGED,
+    "": "",  # a part without a type is counted by what it belongs to
     **dict.fromkeys(("idefics2_vision", "idefics3_vision", "smolvlm_vision", "paddleocr_vl_vision",
                      "granite_docling_vision"), PLAIN),
     "video_llama_3_vision": PATCH + LAYERS + "post_norm: h; bias\n",
