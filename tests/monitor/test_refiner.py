@@ -1,14 +1,18 @@
 """Estimates that are made nearer beside the screen."""
 
+import threading
+
 from tests.app.stand_ins import RoundEstimator
 from vramtui.core.base.errors import UserError
+from vramtui.core.base.units import GIB
 from vramtui.core.estimate.devices import Device, card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
+from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import USUAL
 from vramtui.monitor.predictor import Predictor
-from vramtui.monitor.refiner import Refiner
+from vramtui.monitor.refiner import BatchQuestion, Refiner
 
 MODEL = TransformerModel(hidden_size=256, num_hidden_layers=2, num_attention_heads=4, vocab_size=1000)
 JOB = Workload(model=MODEL, run=TrainRun(sequence_length=64))
@@ -57,3 +61,52 @@ def test_other_estimators_are_left_alone() -> None:
     predictor.answer_by(RoundEstimator())
     predictor.ask(JOB, H200)
     assert predictor.refiner is None
+
+
+def test_the_largest_batch_comes_to_be_that_of_what_is_simulated() -> None:
+    """The flat share keeps too much cached here, so that fewer seem to fit."""
+    small = Device(name="small", total_memory=2 * GIB, capability=H200.capability)
+    refiner = Refiner(lambda: USUAL, settled=0.0)
+    predictor = Predictor(refiner=refiner)
+    search = predictor.largest_batch(JOB, small)
+    assert search is not None
+    while search.found is None:
+        search.go_on()
+    pending = True
+    while pending:
+        largest, pending = predictor.nearer_batch(JOB, small, search.found)
+        assert not pending or largest == search.found
+        assert refiner.wait(LONG)
+    assert largest > search.found
+    sizes = {
+        batch: USUAL.estimate(JOB.with_inputs(batch_size=batch), small).process for batch in (largest, largest + 1)
+    }
+    assert sizes[largest] <= small.total_memory < sizes[largest + 1]
+
+
+def test_an_estimate_that_is_asked_for_goes_before_a_batch() -> None:
+    asked: list[Workload] = []
+    begun, waits = threading.Event(), threading.Event()
+
+    class Slow:
+        name = "slow"
+
+        def estimate(self, workload: Workload, device: Device) -> Estimate:
+            asked.append(workload)
+            begun.set()
+            assert waits.wait(LONG)
+            return ANALYTIC.estimate(workload, device)
+
+    refiner = Refiner(Slow, settled=0.0)
+    question = BatchQuestion(JOB, Device(name="small", total_memory=2 * GIB, capability=(9, 0)), None)
+    assert refiner.largest_batch(question, 30) is None
+    assert begun.wait(LONG)
+    assert refiner.found((JOB, H200)) is None
+    waits.set()
+    assert refiner.wait(LONG)
+    assert asked[1] == JOB
+    found = refiner.largest_batch(question, 30)
+    assert found is not None
+    assert found > 30
+    sizes = [job.inputs.batch_size for job in asked if job != JOB]
+    assert len(sizes) == len(set(sizes))

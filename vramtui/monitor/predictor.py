@@ -9,14 +9,14 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Estimator
+from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
 from vramtui.core.estimate.fits import Fit, fit_beside_others, fits_in
+from vramtui.core.runs.calibration import SIMULATED
 from vramtui.core.schema.decoder_models import RuleModel
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
-from vramtui.monitor.refiner import Refiner
+from vramtui.monitor.refiner import BatchQuestion, Refiner
 
-Correct = Callable[[Estimate, Workload, Device], Estimate]
 Traced = Callable[[tuple[Workload, Device]], Estimate | None]
 
 # An estimate takes some ten kilobytes, what the rules say of a job twenty, a number almost nothing. Of rules the panel
@@ -247,6 +247,23 @@ class Predictor:
             _trim(self._batches, KEPT_NUMBERS)
             search.go_on()
         return search
+
+    def nearer_batch(self, workload: Workload, device: Device, found: int) -> tuple[int, bool]:
+        """The largest batch by what answers nearest, and whether that is still being looked for.
+
+        Args:
+            workload: the job; its own batch does not count.
+            device: the card.
+            found: the largest batch by what answers at once.
+        """
+        estimate = self.plain(workload, device).estimate
+        if self.refiner is None or estimate is None or found >= MOST_BATCH:
+            return found, False
+        if estimate.method != SIMULATED:
+            return found, self.refiner.is_wanted((workload, device))
+        question = BatchQuestion(workload.with_inputs(batch_size=1), device, self._correct)
+        nearer = self.refiner.largest_batch(question, found)
+        return (found, True) if nearer is None else (nearer, False)
 
     def _make(self, workload: Workload, device: Device) -> EstimateResult:
         try:

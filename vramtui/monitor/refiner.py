@@ -1,13 +1,19 @@
-"""Estimates whose cached memory is simulated, made beside the screen and only for what stays chosen."""
+"""Estimates whose cached memory is simulated, and largest batches by them, made beside the screen and only for what
+stays chosen.
+"""
 
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Any
+
+import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Estimator
+from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
+from vramtui.core.estimate.fits import fits_in
 from vramtui.core.schema.workload import Workload
 
 Job = tuple[Workload, Device]
@@ -18,6 +24,50 @@ KEPT = 128
 
 def _nobody() -> None:
     """Nobody waits for it."""
+
+
+class BatchQuestion(msgspec.Struct, frozen=True):
+    """What is the largest batch of a job that fits its empty card, when every estimate passes through `correct`?"""
+
+    workload: Workload
+    device: Device
+    correct: Correct | None
+
+
+class _Postponed(Exception):
+    """Something else was asked that goes first."""
+
+
+class _BatchSearch:
+    """A question about a batch, and what is known of its answer: which batches fit."""
+
+    def __init__(self, question: BatchQuestion, start: int) -> None:
+        self.question, self.start = question, start
+        self.known: dict[int, bool] = {}
+
+    def find(self, estimator: Estimator, is_wanted: Callable[[], bool]) -> int:
+        """The largest batch, 0 where none fits.
+
+        Raises:
+            _Postponed: it is no longer wanted now; what is known by then is kept.
+        """
+        from vramtui.estimators.planner.planner import largest_from  # noqa: PLC0415 - not needed for the first paint
+
+        asked = self.question
+        correct = asked.correct
+
+        def fits(batch: int) -> bool:
+            if batch not in self.known:
+                if not is_wanted():
+                    raise _Postponed
+                workload = asked.workload.with_inputs(batch_size=batch)
+                found = _simulated(estimator, (workload, asked.device))
+                if found is not None and correct is not None:
+                    found = correct(found, workload, asked.device)
+                self.known[batch] = found is not None and fits_in(found.process, asked.device.total_memory)
+            return self.known[batch]
+
+        return largest_from(fits, self.start) if fits(1) else 0
 
 
 class Refiner:
@@ -34,6 +84,8 @@ class Refiner:
         self._lock = threading.Condition()
         self._wanted: Job | None = None
         self._found: OrderedDict[Job, Estimate | None] = OrderedDict()
+        self._search: _BatchSearch | None = None
+        self._batches: OrderedDict[BatchQuestion, int] = OrderedDict()
         self._thread: threading.Thread | None = None
         self.tell: Callable[[], object] = _nobody
 
@@ -44,39 +96,81 @@ class Refiner:
                 self._found.move_to_end(job)
                 return self._found[job]
             self._wanted = job
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="refine", daemon=True)
-                self._thread.start()
+            self._work()
+            return None
+
+    def is_wanted(self, job: Job) -> bool:
+        """Whether the job is waiting for its simulated estimate."""
+        return self._wanted == job
+
+    def largest_batch(self, question: BatchQuestion, start: int) -> int | None:
+        """The largest batch that fits by simulated estimates, 0 where none does; None until it is found, which asking
+        begins. The question that was asked last is the one that is worked at.
+
+        Args:
+            question: the job, its card and what corrects estimates.
+            start: where the edge is thought to be.
+        """
+        with self._lock:
+            if question in self._batches:
+                return self._batches[question]
+            if self._search is None or self._search.question != question:
+                self._search = _BatchSearch(question, max(start, 1))
+                self._work()
             return None
 
     def wait(self, timeout: float) -> bool:
         """Whether all that was asked about is there within so many seconds; for tests and programs."""
         with self._lock:
-            return self._lock.wait_for(lambda: self._wanted is None, timeout)
+            return self._lock.wait_for(lambda: self._wanted is None and self._search is None, timeout)
+
+    def _work(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="refine", daemon=True)
+            self._thread.start()
 
     def _run(self) -> None:
         estimator = self._load()
         while True:
             with self._lock:
-                job = self._wanted
-            if job is None:
-                with self._lock:
-                    if self._wanted is None:
-                        self._thread = None
-                        return
-                continue
-            time.sleep(self._settled)
-            if job != self._wanted:
-                continue
-            found = _simulated(estimator, job)
-            with self._lock:
-                self._found[job] = found
-                while len(self._found) > KEPT:
-                    self._found.popitem(last=False)
-                if self._wanted == job:
-                    self._wanted = None
-                self._lock.notify_all()
-            self.tell()
+                job, search = self._wanted, self._search
+                if job is None and search is None:
+                    self._thread = None
+                    return
+            if job is not None:
+                self._refine(estimator, job)
+            elif search is not None:
+                self._find_batch(estimator, search)
+
+    def _refine(self, estimator: Estimator, job: Job) -> None:
+        time.sleep(self._settled)
+        if job != self._wanted:
+            return
+        found = _simulated(estimator, job)
+        with self._lock:
+            _keep(self._found, job, found)
+            if self._wanted == job:
+                self._wanted = None
+            self._lock.notify_all()
+        self.tell()
+
+    def _find_batch(self, estimator: Estimator, search: _BatchSearch) -> None:
+        try:
+            largest = search.find(estimator, lambda: self._wanted is None and self._search is search)
+        except _Postponed:
+            return
+        with self._lock:
+            _keep(self._batches, search.question, largest)
+            if self._search is search:
+                self._search = None
+            self._lock.notify_all()
+        self.tell()
+
+
+def _keep(kept: OrderedDict[Any, Any], name: object, value: object) -> None:
+    kept[name] = value
+    while len(kept) > KEPT:
+        kept.popitem(last=False)
 
 
 def _simulated(estimator: Estimator, job: Job) -> Estimate | None:

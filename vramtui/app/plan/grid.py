@@ -9,9 +9,18 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import CARDS, Device
 from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.schema.workload import ServeRun, Workload
-from vramtui.estimators.planner.card_table import CardFit, card_fits
+from vramtui.estimators.planner.card_table import CardFit, answers_on, card_fits
 from vramtui.estimators.planner.grid import answer_for, spread
-from vramtui.estimators.planner.planner import Edge, Effect, FitResult, Planner, other_keys, usual_key, with_values
+from vramtui.estimators.planner.planner import (
+    NEAR,
+    Edge,
+    Effect,
+    FitResult,
+    Planner,
+    other_keys,
+    usual_key,
+    with_values,
+)
 
 Cells = tuple[tuple[FitResult | None, ...], ...]
 
@@ -27,12 +36,25 @@ class GridQuestion(msgspec.Struct, frozen=True):
 
 
 class GridCells:
-    """The answers so far. One thread fills it while another reads `cells`."""
+    """The answers so far. One thread fills it while another reads `cells`.
 
-    def __init__(self, question: GridQuestion, start: tuple[int, int]) -> None:
+    Args:
+        question: what it is of.
+        start: the cell to begin with.
+        near: makes answers nearer that may fit, once all are there; None where nothing does.
+
+    Attributes:
+        done: how many cells are answered.
+        is_near: whether every answer that may fit is as near as it gets.
+    """
+
+    def __init__(self, question: GridQuestion, start: tuple[int, int], near: Estimator | None = None) -> None:
         self.question = question
         self.start = start
         self.done = 0
+        self.is_near = near is None
+        self._near = near
+        self._nearer: set[tuple[int, int]] = set()
         self._rows: list[list[FitResult | None]] = [[None] * len(question.x.amounts) for _ in question.y.amounts]
 
     @property
@@ -42,8 +64,8 @@ class GridCells:
 
     @property
     def is_whole(self) -> bool:
-        """Whether every cell is answered."""
-        return self.done >= self.total
+        """Whether every cell is answered, as near as it gets."""
+        return self.done >= self.total and self.is_near
 
     def cells(self) -> Cells:
         """A row for each value of y; None for what is not known yet."""
@@ -60,13 +82,48 @@ class GridCells:
         return variant(asked.workload, amounts, asked.cards)
 
     def fill(self, estimator: Estimator) -> Iterator[None]:
-        """Answer a cell at each step."""
+        """Answer a cell at each step; then make answers nearer, from the limit of what fits on."""
         columns, rows = len(self.question.x.amounts), len(self.question.y.amounts)
         for x, y in spread(columns, rows, self.start):
             if self._rows[y][x] is None:
                 self._rows[y][x] = self._answer(x, y, estimator)
                 self.done += 1
                 yield
+        if self._near is not None and not self.is_near:
+            yield from self._come_nearer(self._near)
+            self.is_near = True
+
+    def _come_nearer(self, near: Estimator) -> Iterator[None]:
+        """The start, then in each row both sides of the limit, then all else that may fit."""
+        columns, rows = len(self.question.x.amounts), len(self.question.y.amounts)
+        yield from self._refine(*self.start, near)
+        for y in range(rows):
+            while beside := [x for x in range(columns) if (x, y) not in self._nearer and self._is_at_limit(x, y)]:
+                yield from self._refine(beside[0], y, near)
+        for x, y in spread(columns, rows, self.start):
+            yield from self._refine(x, y, near)
+
+    def _is_at_limit(self, x: int, y: int) -> bool:
+        """Whether the limit of what fits runs beside a cell."""
+        row = self._rows[y]
+        beside = [row[at] for at in (x - 1, x + 1) if 0 <= at < len(row)]
+        here = row[x]
+        if here is None or here.process is None:
+            return False
+        return any(other is not None and other.process is not None and other.fits != here.fits for other in beside)
+
+    def _refine(self, x: int, y: int, near: Estimator) -> Iterator[None]:
+        """Make one answer nearer, where it may fit."""
+        if (x, y) in self._nearer:
+            return
+        self._nearer.add((x, y))
+        former = self._rows[y][x]
+        if former is None or former.process is None or former.process > self.question.device.total_memory * NEAR:
+            return
+        found = self._answer(x, y, near)
+        if found.process is not None:
+            self._rows[y][x] = found
+        yield
 
     def _answer(self, x: int, y: int, estimator: Estimator) -> FitResult:
         try:
@@ -116,6 +173,12 @@ class Holds(msgspec.Struct, frozen=True):
 class Advice:
     """What can be said about one variant on one card; what is not known yet is None.
 
+    Args:
+        workload: the variant.
+        device: the card.
+        gpus: how many of them there are.
+        near: makes answers nearer; None where nothing does.
+
     Attributes:
         edges: the largest of each size that fits.
         mitigations: names and costs of the changes that make it fit with the least loss; empty where none are enough.
@@ -125,8 +188,9 @@ class Advice:
         effects: what each single change would do, as far as it is known.
     """
 
-    def __init__(self, workload: Workload, device: Device, gpus: int) -> None:
+    def __init__(self, workload: Workload, device: Device, gpus: int, near: Estimator | None = None) -> None:
         self.workload, self.device, self.gpus = workload, device, gpus
+        self._near = near
         self.edges: tuple[Edge, ...] = ()
         self.fits: bool | None = None
         self.mitigations: tuple[tuple[str, str], ...] | None = None
@@ -139,8 +203,8 @@ class Advice:
     def find(self, estimator: Estimator) -> Iterator[None]:
         """Find out one thing at each step; all of it anew where it was left before its end."""
         self.edges, self.cards, self.effects = (), (), ()
-        planner = Planner(estimator, self.workload, self.device, self.gpus)
-        now = answer_for(estimator, self.workload, self.device)
+        planner = Planner(estimator, self.workload, self.device, self.gpus, self._near)
+        now = answer_for(self._near or estimator, self.workload, self.device)
         self.fits = now.fits
         yield
         first = usual_key(self.workload)
@@ -152,8 +216,8 @@ class Advice:
         for effect in planner.effects(now.process or 0, asked):
             self.effects = (*self.effects, effect)
             yield
-        for card in sorted(CARDS.values(), key=lambda card: (card.total_memory, card.name)):
-            there = answer_for(estimator, self.workload, card)
+        by_size = sorted(CARDS.values(), key=lambda card: (card.total_memory, card.name))
+        for card, there in answers_on(estimator, self.workload, by_size, self._near):
             if there.fits and there.process is not None:
                 self.cards = (*self.cards, Holds(card, there.process))
             yield
@@ -165,7 +229,8 @@ class Advice:
         mitigations = planner.cheapest() or ()
         changes = {key: value for mitigation in mitigations for key, value in mitigation.changes.items()}
         if mitigations:
-            self.with_them = answer_for(estimator, with_values(self.workload, changes), self.device).process
+            changed = with_values(self.workload, changes)
+            self.with_them = answer_for(self._near or estimator, changed, self.device).process
         self.settings = changes
         self.mitigations = tuple((mitigation.name, mitigation.cost) for mitigation in mitigations)
         yield

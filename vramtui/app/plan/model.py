@@ -199,7 +199,8 @@ class PlanModel:
     def _sheet(self, asked: GridQuestion, desk: DashboardState) -> GridCells:
         """The map of `asked`, which may have been made before."""
         start = (asked.x.present or 0, asked.y.present or 0)
-        sheet = self._sheets.of((asked, desk.predictor.correct), lambda: GridCells(asked, start))
+        predictor = desk.predictor
+        sheet = self._sheets.of((asked, predictor.correct), lambda: GridCells(asked, start, predictor.nearer))
         if not sheet.is_whole:
             self._open[sheet] = sheet.fill
         return sheet
@@ -254,7 +255,8 @@ class PlanModel:
         workload = side.workload
         gpus = max(workload.parallel.ranks if workload.parallel is not None else 1, _alike(desk, device))
         name = (workload, device, desk.predictor.correct)
-        advice = self._advice.of(name, lambda: Advice(workload, device, gpus))
+        nearer = desk.predictor.nearer
+        advice = self._advice.of(name, lambda: Advice(workload, device, gpus, nearer))
         if not advice.is_whole:
             self._open[advice] = advice.find
         return AdviceView(
@@ -306,4 +308,4 @@ def _refused(reason: str) -> FitResult:
 
 def _map(title: str, sheet: GridCells) -> MapView:
     asked = sheet.question
-    return MapView(title, asked.x, asked.y, sheet.cells(), sheet.done, sheet.total)
+    return MapView(title, asked.x, asked.y, sheet.cells(), sheet.done, sheet.total, sheet.is_near)

@@ -13,7 +13,9 @@ from vramtui.estimators.planner.planner import Edge, Effect, FitResult
 
 
 class MapView(msgspec.Struct, frozen=True, eq=False):
-    """One heatmap: whose it is, its axes, and the answers so far; `done` of `total` cells are known."""
+    """One heatmap: whose it is, its axes, and the answers so far; `done` of `total` cells are known. `is_near` when
+    those that may fit are as near as they get.
+    """
 
     title: str
     x: Axis
@@ -21,6 +23,7 @@ class MapView(msgspec.Struct, frozen=True, eq=False):
     cells: Cells
     done: int
     total: int
+    is_near: bool
 
 
 class AdviceView(msgspec.Struct, frozen=True, eq=False):

@@ -121,7 +121,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
 
     `room` is what the GPU could give the process at most: its whole memory less what others hold now. `problem` is
     the sentence shown where no estimate can be made. `batch` is the largest one that fits the card when empty, and
-    `search` what still looks for it.
+    `search` what still looks for it; `is_quick` while a nearer estimate may still move it.
     `traced` is what a trace of the workload said, if there was one, and `rules` is what each rule that fits it says.
     `uncalibrated` is what `estimate` was before this host's own runs corrected it, None where they did not.
     `estimate` and all that follows from it are of `workload`, changes included. `matched` is the prediction without
@@ -139,6 +139,7 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
     room: int | None = None
     batch: int | None = None
     search: "MaxBatchSearch | None" = None
+    is_quick: bool = False
     problem: str = ""
     uncalibrated: Estimate | None = None
     traced: Estimate | None = None

@@ -84,6 +84,9 @@ def panel(
     answer = predictor.ask(workload, device)
     estimate = _estimate(predictor, workload, device)
     search = predictor.largest_batch(workload, device)
+    batch, is_quick = search.found if search is not None else None, False
+    if batch is not None:
+        batch, is_quick = predictor.nearer_batch(workload, device, batch)
     traced = predictor.traced(workload, device)
     runs = row is not None and row.preset == found.key
     process = row.process if row is not None and runs else None
@@ -103,8 +106,9 @@ def panel(
         process=process,
         changed=changed,
         room=_room(gpu, now),
-        batch=search.found if search is not None else None,
+        batch=batch,
         search=search if search is not None and search.found is None else None,
+        is_quick=is_quick,
         problem=answer.problem,
         uncalibrated=_before(predictor.plain(workload, device).estimate, answer.estimate),
         traced=traced,

@@ -208,7 +208,8 @@ def _closing(panel: Panel, estimate: Estimate, palette: Palette, width: int) -> 
     if (panel.batch is not None or panel.search is not None) and told:
         found = "…" if panel.search is not None else panel.batch
         more = " or more" if found == MOST_BATCH else ""
-        most = f"largest batch on an empty card: {found}{more}" if found else "no batch fits even an empty card"
+        about = "about " if panel.is_quick else ""
+        most = f"largest batch on an empty card: {about}{found}{more}" if found else "no batch fits even an empty card"
         lines.append(strip([(f" {most}", palette.dim)], width, palette.text))
     if panel.uncalibrated is not None:
         before = panel.uncalibrated

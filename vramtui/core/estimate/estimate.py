@@ -1,5 +1,6 @@
 """What an estimator answers: parts that explain themselves, three totals, and when each peaks."""
 
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 import msgspec
@@ -126,3 +127,7 @@ class Estimator(Protocol):
             UserError: the workload is contradictory, or of a kind this estimator does not know.
         """
         ...
+
+
+# Makes another estimate of one that was made for a job on a card, as calibration does.
+Correct = Callable[[Estimate, Workload, Device], Estimate]

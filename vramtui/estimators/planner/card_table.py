@@ -119,6 +119,15 @@ def card_fits(
         )
 
 
+def answers_on(
+    estimator: Estimator, workload: Workload, cards: Iterable[Device], near: Estimator | None = None
+) -> Iterator[tuple[Device, FitResult]]:
+    """Each of `cards` with what the job needs there; the arguments are those of `card_fits`."""
+    nearer_on = cache(_nearer_on(estimator, near, workload))
+    for card in cards:
+        yield card, nearer_on(card.capability).moved(answer_for(estimator, workload, card), card)
+
+
 class _Nearer(NamedTuple):
     """By how many bytes the nearer estimate of a job differs, and its stated error."""
 

@@ -63,7 +63,7 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
         beyond = [
             f"{axis.name} beyond {axis.own:,}: longer than the model's own" for axis in (shown.x, shown.y) if axis.own
         ]
-        return f"{shown.title}{star} · process in GiB on {card}{told}", " · ".join([*beyond, *_nearer(plan)])
+        return f"{shown.title}{star} · process in GiB on {card}{told}", " · ".join([*beyond, *_nearer(plan, shown)])
 
     def build(self, plan: PlanView, palette: Palette, width: int, height: int) -> list[Strip]:
         """The columns' values, the cells, and a line that says how it is read."""
@@ -101,10 +101,12 @@ class Heatmap(Wheeled[PlanView], can_focus=True):
         self.action_move(0, direction)
 
 
-def _nearer(plan: PlanView) -> list[str]:
-    """What is said where the sentence below goes by a simulation, which hundreds of cells cannot wait for."""
+def _nearer(plan: PlanView, shown: MapView) -> list[str]:
+    """How far simulation has come, where the sentence below goes by it: hundreds of cells cannot wait for that."""
     estimate = plan.side.estimate if plan.side is not None else None
-    return ["quick estimates; simulated below"] if estimate is not None and estimate.method == "simulated" else []
+    if estimate is None or estimate.method != "simulated":
+        return []
+    return ["simulated where it may fit" if shown.is_near else "quick estimates; simulating …"]
 
 
 def layout(shown: MapView, width: int, height: int) -> tuple[int, int, int, int, int]:
