@@ -92,5 +92,6 @@ def test_the_gib_column_agrees_with_the_bytes(count: int) -> None:
 
 
 def test_a_column_has_one_unit() -> None:
-    figures = [format_column(size, GIB) for size in (15 * GIB + 21 * MIB, 36 * MIB, 128 * KIB, 0, None)]
-    assert figures == ["15.02", "0.04", "<0.01", "0", "–"]
+    sizes = (15 * GIB + 21 * MIB, 36 * MIB, 128 * KIB, 0, None, -4 * MIB, -GIB)
+    figures = [format_column(size, GIB) for size in sizes]
+    assert figures == ["15.02", "0.04", "<0.01", "0", "–", "-<0.01", "-1.00"]

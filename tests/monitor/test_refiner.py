@@ -11,6 +11,7 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.methods import USUAL
+from vramtui.estimators.planner.planner import value_at
 from vramtui.monitor.predictor import Predictor
 from vramtui.monitor.refiner import BatchQuestion, Refiner
 
@@ -108,5 +109,5 @@ def test_an_estimate_that_is_asked_for_goes_before_a_batch() -> None:
     found = refiner.largest_batch(question, 30)
     assert found is not None
     assert found > 30
-    sizes = [job.inputs.batch_size for job in asked if job != JOB]
+    sizes = [value_at(job, "run.batch_size") for job in asked if job != JOB]
     assert len(sizes) == len(set(sizes))

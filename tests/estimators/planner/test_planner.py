@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vramtui.core.base.errors import UserError
+from vramtui.core.estimate import devices
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.estimate.ledger import Ledger
@@ -16,6 +17,7 @@ from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import Checkpointing, InferRun, Lora, Precision, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.methods import USUAL
 from vramtui.estimators.planner.mitigations import adapted_modules, mitigations_for
 from vramtui.estimators.planner.planner import CEILING, Planner, largest_that, usual_key, value_at, with_values
 from vramtui.presets.library import PresetLibrary
@@ -279,3 +281,30 @@ def test_adapters_stand_beside_the_layers_that_a_model_has(key: str, modules: tu
     assert [tuple(mitigation.changes["run.lora"]["target_modules"]) for mitigation in offered] == [modules] * bool(
         modules
     )
+
+
+def test_changes_go_by_the_nearer_estimate_and_by_one_method() -> None:
+    """Also one whose own estimate cannot be simulated: memory of the host beside the card's."""
+    model = TransformerModel(hidden_size=512, num_hidden_layers=4, num_attention_heads=8, vocab_size=8000)
+    workload = Workload(model=model, run=TrainRun(batch_size=4, sequence_length=256))
+    device = devices.card("T4")
+    planner = Planner(ANALYTIC, workload, device, near=USUAL)
+    before = USUAL.estimate(workload, device).process
+    methods = set()
+    for effect in planner.effects(before, "run.batch_size"):
+        changed = with_values(workload, effect.changes)
+        near = USUAL.estimate(changed, device)
+        methods.add(near.method)
+        if near.method == "simulated":
+            assert effect.process == near.process
+            assert effect.frees == before - near.process
+            if effect.largest is not None:
+                sizes = [
+                    USUAL.estimate(changed.with_inputs(batch_size=effect.largest + more), device).process
+                    for more in (0, 1)
+                ]
+                assert sizes[0] <= device.total_memory < sizes[1]
+        else:
+            own, other = (ANALYTIC.estimate(job, device).process for job in (workload, changed))
+            assert effect.process == other * before // own
+    assert methods == {"simulated", "analytic"}

@@ -52,12 +52,16 @@ def format_in(count: int | None, unit: int) -> str:
 
 
 def format_column(count: int | None, unit: int) -> str:
-    """A byte count as a bare number of `unit`, the same for every figure of a column: `15.02`, `0.04`, `<0.01`, `0`."""
+    """A byte count as a bare number of `unit`, the same for every figure of a column: `15.02`, `0.04`, `<0.01`, `0`; less
+    than nothing `-4.15`, `-<0.01`.
+    """
     if count is None:
         return UNKNOWN
     if count == 0:
         return "0"
-    return "<0.01" if 0 < count / unit < 0.005 else f"{count / unit:.2f}"
+    if abs(count / unit) < 0.005:
+        return "<0.01" if count > 0 else "-<0.01"
+    return f"{count / unit:.2f}"
 
 
 def format_gib(count: int | None, digits: int = 1) -> str:

@@ -14,7 +14,7 @@ from vramtui.core.schema.diffusion_models import PipelineModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import TrainRun, Workload
 from vramtui.estimators.planner.grid import answer_for
-from vramtui.estimators.planner.planner import LENGTHS, FitResult, Planner, own_length, usual_key
+from vramtui.estimators.planner.planner import LENGTHS, FitResult, Nearer, Planner, own_length, usual_key
 
 # Over so many cards FSDP is tried: one machine has at most eight that are linked, two machines sixteen.
 FSDP = (1, 2, 4, 8, 16)
@@ -112,7 +112,7 @@ def card_fits(
             group=group,
             fit=fit,
             key=key,
-            largest=Planner(estimator, workload, card).edge(key, nearer.bytes).largest,
+            largest=Planner(estimator, workload, card).edge(key, nearer.beside(answer.process)).largest,
             fsdp=_fewest(estimator, workload, card, alone=answer) if can_share(workload) else None,
             reason=answer.reason,
             own=own_length(workload),
@@ -128,7 +128,7 @@ def answers_on(
         yield card, nearer_on(card.capability).moved(answer_for(estimator, workload, card), card)
 
 
-class _Nearer(NamedTuple):
+class _Difference(NamedTuple):
     """By how many bytes the nearer estimate of a job differs, and its stated error."""
 
     bytes: int = 0
@@ -141,24 +141,28 @@ class _Nearer(NamedTuple):
         process = answer.process + self.bytes
         return answer._replace(process=process, fits=fits_in(process, card.total_memory), error=self.error)
 
+    def beside(self, process: int) -> Nearer | None:
+        """`process`, which the nearer estimate gave, beside what the other gave; None where they are the same."""
+        return Nearer(process, process - self.bytes) if self.bytes else None
+
 
 def _nearer_on(
     estimator: Estimator, near: Estimator | None, workload: Workload
-) -> Callable[[tuple[int, int]], _Nearer]:
+) -> Callable[[tuple[int, int]], _Difference]:
     """What the nearer estimate differs by on cards of a compute capability.
 
     What PyTorch keeps cached follows from the order of its requests, not from the card's size, as long as there is
     room; the context is the same in both estimates. So one card without an end tells for all of its capability.
     """
 
-    def difference(capability: tuple[int, int]) -> _Nearer:
+    def difference(capability: tuple[int, int]) -> _Difference:
         roomy = Device(name="", capability=capability, total_memory=ROOMY)
         if near is None:
-            return _Nearer()
+            return _Difference()
         before, after = (answer_for(one, workload, roomy) for one in (estimator, near))
         if before.process is None or after.process is None:
-            return _Nearer()
-        return _Nearer(after.process - before.process, after.error)
+            return _Difference()
+        return _Difference(after.process - before.process, after.error)
 
     return difference
 

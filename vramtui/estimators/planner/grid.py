@@ -75,7 +75,7 @@ def answer_for(estimator: Estimator, workload: Workload, device: Device) -> FitR
         return FitResult(error.needed, fits=False, reason=str(error))
     except UserError as error:
         return FitResult(None, fits=False, reason=str(error))
-    return FitResult(found.process, fits_in(found.process, device.total_memory), error=found.error)
+    return FitResult(found.process, fits_in(found.process, device.total_memory), error=found.error, method=found.method)
 
 
 def spread(columns: int, rows: int, start: tuple[int, int] = (0, 0)) -> Iterator[tuple[int, int]]:

@@ -81,14 +81,26 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FitResult(NamedTuple):
-    """Bytes of the process, None where the estimator refuses; whether it fits; why not, where there is more to say; and
-    the stated error of the bytes.
+    """Bytes of the process, None where the estimator refuses; whether it fits; why not, where there is more to say; the
+    stated error of the bytes, and by which method they are.
     """
 
     process: int | None
     fits: bool
     reason: str = ""
     error: float | None = None
+    method: str = ""
+
+
+class Nearer(NamedTuple):
+    """Bytes of a process by a nearer estimate and by the other; other sizes have nearly the same share of it cached."""
+
+    process: int
+    other: int
+
+    def moved(self, process: int) -> int:
+        """The bytes of another size of the same job, as the nearer estimate would have them."""
+        return process * self.process // self.other
 
 
 class Planner:
@@ -115,6 +127,7 @@ class Planner:
         self._nearest = near
         self._workload = workload
         self._device = device
+        self._known: dict[Workload, FitResult] = {}
         self._most_ranks = max(gpus, _ranks(workload))
         self._mitigations = mitigations_for(workload, gpus)
 
@@ -148,10 +161,10 @@ class Planner:
         """Bytes the process may take."""
         return self._device.total_memory
 
-    def edge(self, key: str, nearer: int = 0) -> Edge:
+    def edge(self, key: str, nearer: Nearer | None = None) -> Edge:
         """The largest value of `key` that fits, exact: one more does not.
 
-        `nearer` is by how many bytes every answer is moved, where a nearer estimate is known to differ by so many.
+        `nearer` is what a nearer estimate said of the workload as it is, where every answer is to be moved by that.
 
         Raises:
             UserError: `key` is no whole number of the workload.
@@ -178,49 +191,58 @@ class Planner:
         return found.process is not None and found.process <= self.room * NEAR
 
     def effects(self, before: int, key: str | None = None) -> Iterator[Effect]:
-        """What each change would do to a process of `before` bytes, and the largest value of `key` then, if given."""
+        """What each change would do to a process of `before` bytes, and the largest value of `key` then, if given.
+
+        A job that the nearer estimator cannot make nearer than the other is moved by what it made of the workload as it
+        is, so that a change is never set beside the answer of another method.
+        """
+        now = self._near(self._workload)
         own = self._answer(self._workload).process if self._nearest is not None else None
-        nearer = before - own if own is not None else 0
+        usual = Nearer(before, own) if own else None
         for mitigation in self._mitigations:
             workload = _changed(self._workload, mitigation)
-            then = self._answer(workload)
+            then = self._near(workload)
             if then.process is None:
                 continue
-            size = then.process + nearer
+            alike = then.method == now.method
+            size = then.process if alike or usual is None else usual.moved(then.process)
+            largest = None
+            if key is not None and key not in mitigation.changes:
+                near = alike and self._nearest is not None
+                largest = self._edge(workload, key, usual if not alike or near else None, near=near).largest
             yield Effect(
                 mitigation=mitigation.name,
                 changes=mitigation.changes,
                 cost=mitigation.cost,
                 process=size,
                 frees=before - size,
-                fits=fits_in(size, self.room) if nearer else then.fits,
-                largest=None if key is None or key in mitigation.changes else self._edge(workload, key, nearer).largest,
+                fits=then.fits if alike else fits_in(size, self.room),
+                largest=largest,
             )
 
-    def _edge(self, workload: Workload, key: str, nearer: int = 0, *, near: bool = False) -> Edge:
-        """The edge by the nearer estimate, or by the other and the bytes that the nearer one differs by."""
+    def _edge(self, workload: Workload, key: str, nearer: Nearer | None = None, *, near: bool = False) -> Edge:
+        """The edge by the nearer estimate where `near`, or else by the other, moved by what is `nearer`."""
         current = value_at(workload, key)
 
         @cache
         def answer(value: int) -> FitResult:
             changed = with_values(workload, {key: value})
             found = self._near(changed) if near else self._answer(changed)
-            if not nearer or found.process is None:
+            if near or nearer is None or found.process is None:
                 return found
-            process = found.process + nearer
+            process = nearer.moved(found.process)
             return found._replace(process=process, fits=fits_in(process, self.room))
 
         def fits(value: int) -> bool:
             return answer(value).fits
 
-        if not fits(1):
+        start = max(current, 1)
+        if near:  # each question is costly, and the other estimate is nearly right: whether 1 fits is mostly not asked
+            start = self._edge(workload, key, nearer).largest or 1
+        if not (near and fits(start)) and not fits(1):
             one = answer(1)
             return Edge(key=key, largest=None, process=one.process, beyond=one.process, reason="not even 1 fits")
-        if near:
-            rough = self._edge(workload, key).largest
-            largest = largest_from(fits, rough or max(current, 1))
-        else:
-            largest = largest_that(fits, max(current, 1))
+        largest = largest_from(fits, start) if near else largest_that(fits, start)
         beyond = answer(largest + 1)
         reason = f"{largest + 1:,} does not fit" if beyond.process is not None else beyond.reason
         if largest >= CEILING:
@@ -231,7 +253,9 @@ class Planner:
         return Edge(key=key, largest=largest, process=answer(largest).process, beyond=beyond.process, reason=reason)
 
     def _near(self, workload: Workload) -> FitResult:
-        return self._answer(workload, self._nearest)
+        if workload not in self._known:
+            self._known[workload] = self._answer(workload, self._nearest)
+        return self._known[workload]
 
     def _answer(self, workload: Workload, estimator: Estimator | None = None) -> FitResult:
         try:
@@ -240,7 +264,7 @@ class Planner:
             return FitResult(error.needed, fits=False, reason=str(error))
         except UserError as error:
             return FitResult(None, fits=False, reason=str(error))
-        return FitResult(found.process, fits_in(found.process, self.room), error=found.error)
+        return FitResult(found.process, fits_in(found.process, self.room), error=found.error, method=found.method)
 
 
 def largest_from(fits: Callable[[int], bool], start: int) -> int:
