@@ -52,8 +52,8 @@ def format_in(count: int | None, unit: int) -> str:
 
 
 def format_column(count: int | None, unit: int) -> str:
-    """A byte count as a bare number of `unit`, the same for every figure of a column: `15.02`, `0.04`, `<0.01`, `0`; less
-    than nothing `-4.15`, `-<0.01`.
+    """A byte count as a bare number of `unit`, the same for every figure of a column: `15.02`, `0.04`, `<0.01`, `0`;
+    less than nothing `-4.15`, `-<0.01`.
     """
     if count is None:
         return UNKNOWN
