@@ -51,7 +51,7 @@ class _BatchSearch:
         Raises:
             _Postponed: it is no longer wanted now; what is known by then is kept.
         """
-        from vramtui.estimators.planner.planner import largest_from  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.estimators.planner.largest import largest_from  # noqa: PLC0415 - not needed for the first paint
 
         asked = self.question
         correct = asked.correct

@@ -18,8 +18,9 @@ from vramtui.core.schema.workload import Checkpointing, InferRun, Lora, Precisio
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLarge
 from vramtui.estimators.methods import USUAL
+from vramtui.estimators.planner.largest import CEILING, largest_that
 from vramtui.estimators.planner.mitigations import adapted_modules, mitigations_for
-from vramtui.estimators.planner.planner import CEILING, Planner, largest_that, usual_key, value_at, with_values
+from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
 from vramtui.presets.library import PresetLibrary
 
 MODEL = TransformerModel(

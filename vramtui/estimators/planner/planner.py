@@ -1,6 +1,6 @@
 """What fits a card: the largest batch or sequence, what each change would free, and the cheapest set that is enough."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -13,10 +13,9 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit, fits_in
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
+from vramtui.estimators.planner.largest import CEILING, largest_from, largest_that
 from vramtui.estimators.planner.mitigations import Mitigation, mitigations_for
 
-CEILING = 1 << 24
-PROBES = 16
 MOST_CHANGES = 4
 # A nearer estimate is below the other by less than this; so many sets of changes are decided by it.
 NEAR, MOST_NEAR = 1.15, 12
@@ -265,50 +264,6 @@ class Planner:
         except UserError as error:
             return FitResult(None, fits=False, reason=str(error))
         return FitResult(found.process, fits_in(found.process, self.room), error=found.error, method=found.method)
-
-
-def largest_from(fits: Callable[[int], bool], start: int) -> int:
-    """The largest number for which `fits` holds, which has to hold for 1, with few questions where it is near `start`.
-
-    Halved between one that fits and one that does not; of several edges one is found.
-    """
-    low, high, step = 1, CEILING + 1, 1
-    if fits(start):
-        low = start
-        while low + step <= CEILING and fits(low + step):
-            low, step = low + step, 2 * step
-        high = min(low + step, high)
-    else:
-        high = start
-        while high - step > 1 and not fits(high - step):
-            high, step = high - step, 2 * step
-        low = max(high - step, 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-def largest_that(fits: Callable[[int], bool], start: int = 1) -> int:
-    """The largest number up to CEILING for which `fits` holds, which has to hold for 1.
-
-    Memory grows with what is varied but for the allocator's rounding, so the edge found by halving is looked
-    beyond: if any of the next numbers fits after all, the search goes on from there.
-    """
-    low = start if fits(start) else 1
-    while True:
-        step = 1
-        while low + step <= CEILING and fits(low + step):
-            low += step
-            step *= 2
-        high = min(low + step, CEILING + 1)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if fits(middle) else (low, middle)
-        later = next((n for n in range(low + 2, low + 2 + PROBES) if n <= CEILING and fits(n)), None)
-        if later is None:
-            return low
-        low = later
 
 
 def own_length(workload: Workload) -> int | None:
