@@ -33,10 +33,11 @@ Answer = list[int] | str
 
 def answers(cases: Sequence[Case], python: Sequence[str], *options: str) -> list[Answer]:
     """Peaks of allocated and reserved for each case, or why there are none."""
-    return _answers([(case.device, case.script()) for case in cases], python, *options)
+    return script_peaks([(case.device, case.script()) for case in cases], python, *options)
 
 
-def _answers(scripts: Sequence[tuple[str, str]], python: Sequence[str], *options: str) -> list[Answer]:
+def script_peaks(scripts: Sequence[tuple[str, str]], python: Sequence[str], *options: str) -> list[Answer]:
+    """Peaks of allocated and reserved of (card, script) pairs, or why there are none."""
     with tempfile.TemporaryDirectory() as folder:
         source, peaks = Path(folder) / "scripts.json", Path(folder) / "peaks.json"
         source.write_text(json.dumps(scripts), encoding="utf-8")
@@ -77,7 +78,7 @@ def save(cases: Sequence[Case], found: Sequence[tuple[Answer, Answer]]) -> int:
             off = differs(true, traced)
             script = case.script()
             row = {"device": case.device, "allocated": true[0], "reserved": true[1], "off": off, "script": script}
-            kept[script] = row
+            kept[script] = kept.get(script, {}) | row
     GOLDEN.write_text("[\n" + ",\n".join(map(json.dumps, kept.values())) + "\n]\n", encoding="utf-8")
     return len(kept)
 
@@ -100,7 +101,7 @@ def replay() -> int:
 
 def traced(scripts: Sequence[tuple[str, str]]) -> list[Answer]:
     """What the tracer says of (card, script) pairs, in forks of one process."""
-    return _answers(scripts, [sys.executable])
+    return script_peaks(scripts, [sys.executable])
 
 
 def main() -> int:

@@ -272,6 +272,7 @@ def layer_list_program(model: SequentialModel, run: TrainRun | InferRun, device:
         recipe=precision,
         stages=writer.stages,
         inputs=batch + targets,
+        targets=targets,
         inputs_formula=f"{run.batch_size} samples of {' x '.join(map(str, model.input_shape))}, and their targets",
         loss=kept,
         buffers=writer.buffers,
@@ -351,4 +352,4 @@ def _loss(writer: LayerList, model: SequentialModel) -> tuple[int, int]:
     writer.stages.append(TapeStage(tape))
     if model.loss == "cross_entropy":
         return rounded(8 * writer.batch * prod(writer.shape[:-1])), kept
-    return (rounded(x.numel * x.itemsize) if model.loss == "mse" else 0), kept
+    return (rounded(x.numel * writer.recipe.stream) if model.loss == "mse" else 0), kept

@@ -153,8 +153,8 @@ def spelled_attention(
     tape, before = ops.tape, (q, k, v)
     q, k, v = (ops.lowered(t, f"{name}, cast") for t, name in ((q, "queries"), (k, "keys"), (v, "values")))
     wide = heads.batch * heads.keys * heads.heads
-    q = _contiguous(tape, q, q.numel, "queries, contiguous")
-    k = _contiguous(tape, k, wide * heads.head_dim, "keys, contiguous")
+    q = _standing(tape, heads, q, q.numel, "queries, contiguous")
+    k = _standing(tape, heads, k, wide * heads.head_dim, "keys, contiguous")
     scores = _product(tape, q, k, heads.scores, "scores")
     scores = ops.pointwise(scores, "scores, scaled", saves="nothing")
     if heads.capped:
@@ -169,9 +169,9 @@ def spelled_attention(
     if not plain:
         weights = ops.cast(weights, v.itemsize, "softmax, cast")
         tape.touch(scores)
-    v = _contiguous(tape, v, wide * heads.value_dim, "values, contiguous")
+    v = _standing(tape, heads, v, wide * heads.value_dim, "values, contiguous")
     answer = _product(tape, weights, v, heads.out, "attention output, by head")
-    out = _contiguous(tape, answer, heads.out, "attention output")
+    out = answer if heads.heads == 1 else _contiguous(tape, answer, heads.out, "attention output")
     tape.touch(answer, *before)
     if plain:
         tape.touch(scores)
@@ -203,6 +203,14 @@ def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: 
         gemm=True,
     )
     return answer
+
+
+def _standing(tape: Tape, heads: Heads, x: Tensor, numel: int, label: str) -> Tensor:
+    """As `_contiguous`; one sequence, or one head, is taken as it lies (`matmul`, ATen/native/LinearAlgebra.cpp, 2.13).
+
+    Batch and heads are one dimension of a batched product, and only where both are more than one do they lie apart.
+    """
+    return x if numel == x.numel and 1 in {heads.batch, heads.heads} else _contiguous(tape, x, numel, label)
 
 
 def _contiguous(tape: Tape, x: Tensor, numel: int, label: str) -> Tensor:

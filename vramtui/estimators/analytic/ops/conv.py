@@ -163,7 +163,9 @@ class LayerOps:
             tape.op([x], [out], saves=[out], flows=[(x, True)])
             return out
         saves = "output" if layer.act in SAVES_OUTPUT else "input"
-        return self.ops.pointwise(x, layer.act, saves=saves)
+        # Autocast asks softmax for an answer in fp32 (AT_FORALL_FP32_SET_OPT_DTYPE, ATen/autocast_mode.h, 2.13).
+        raised = layer.act == "softmax" and self.ops.autocast is not None
+        return self.ops.pointwise(x, layer.act, saves=saves, itemsize=4 if raised else None)
 
 
 def _image(shape: Shape, what: str) -> tuple[int, int, int]:

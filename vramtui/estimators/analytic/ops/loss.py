@@ -125,7 +125,11 @@ def class_loss(ops: Operators, x: Tensor, loss: str) -> int:
     if loss == "mse" and ops.autocast is not None:
         x = ops.cast(x, 4, "output in fp32")
     value = tape.new(1, x.itemsize, "loss", tracked=True)
-    kept = rounded(x.numel * x.itemsize) if loss == "mse" else 0
-    tape.op([x], [value], saves=[x] if kept else [], flows=[(x, bool(kept))], workspace=2 * kept)
+    kept = 0
+    if loss == "mse":
+        unreduced = tape.new(x.numel, x.itemsize, "loss before it is a mean", tracked=False)
+        tape.op([x], [unreduced], workspace=unreduced.storage.size)
+        kept = unreduced.storage.size
+    tape.op([x], [value], saves=[x] if kept else [], flows=[(x, bool(kept))])
     tape.touch(x, value)
     return kept

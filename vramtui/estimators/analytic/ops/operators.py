@@ -101,7 +101,8 @@ class Operators:
             [x, kept, *casts],
             [out],
             saves=([kept] if trained else []) + ([weight] if weight is not None and x.tracked else []),
-            flows=[(x, True), *((tensor, True) for tensor in casts)],
+            flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
+            weight_first=not bias,
             grad_bytes=sum(rounded(numel * self.parameter) for numel in own) if trained else 0,
             workspace=unpacked,
             backward_workspace=unpacked,
@@ -234,7 +235,9 @@ class Operators:
         return self.scale(normal, size, label, trained=trained)
 
     def fused_rms_norm(self, x: Tensor, size: int, label: str, *, trained: bool = True) -> Tensor:
-        """An RMS norm of torch's own: saves its input and 1/rms in fp32."""
+        """An RMS norm of torch's own: saves its input and 1/rms in fp32; under autocast it answers in fp32."""
+        if self.autocast is not None:
+            x = self.cast(x, 4, f"{label} input in fp32")
         out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
         inverse = self.tape.new(x.numel // size, 4, f"{label} 1/rms", tracked=False)
         own = self.parameter if trained else self.frozen

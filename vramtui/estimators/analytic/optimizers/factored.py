@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of
+from vramtui.estimators.analytic.optimizers.states import TORCH, LoopStep, States, blocks_of
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
@@ -21,10 +21,17 @@ def adafactor(tensors: Sequence[Parameter], itemsize: int, card: CardLimits, *, 
         step, words = whole, "an update for each parameter, all at once"
     else:
         step, words = _in_loop(tensors, itemsize, card), "the largest tensor's update, and that of the one before"
+
+    def loop(tensor: Parameter) -> LoopStep:
+        sums, update = _of_one(tensor, itemsize, card)
+        return (sums, (update,)) if sums else ((update,),)
+
     return States(
         bytes=held,
         count=count,
         step=step,
+        lists=int(foreach),
+        loop=None if foreach else loop,
         formula="a mean square for each row and each column of a matrix, for each number of a vector",
         step_formula=words,
         source=f"{TORCH}/_adafactor.py",
@@ -40,14 +47,19 @@ def _in_loop(tensors: Sequence[Parameter], itemsize: int, card: CardLimits) -> i
     """The update before this one is alive until the next is made; a column's norm leaves partial sums beside it."""
     before = most = 0
     for tensor in (*tensors, *tensors):
-        size, sums = rounded(tensor.numel * itemsize), 0
-        if len(tensor.shape) > 1:
-            rows, columns = tensor.shape[-2:]
-            sides = sum(rounded(numel * itemsize) for numel in _sides(tensor))
-            sums = sides + column_sum_scratch(rows, columns, card)
-        most = max(most, before + max(size, sums))
+        sums, size = _of_one(tensor, itemsize, card)
+        most = max(most, before + max(size, sum(sums)))
         before = size
     return most
+
+
+def _of_one(tensor: Parameter, itemsize: int, card: CardLimits) -> tuple[tuple[int, ...], int]:
+    """Norms of a matrix's rows and columns with the partial sums beside them, and the update."""
+    size = rounded(tensor.numel * itemsize)
+    if len(tensor.shape) < 2:
+        return (), size
+    rows, columns = tensor.shape[-2:]
+    return (*(rounded(numel * itemsize) for numel in _sides(tensor)), column_sum_scratch(rows, columns, card)), size
 
 
 def muon(inside: Sequence[Parameter], itemsize: int, rest: States) -> States:

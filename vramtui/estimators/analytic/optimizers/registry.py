@@ -8,6 +8,7 @@ from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, page
 from vramtui.estimators.analytic.optimizers.factored import adafactor, muon
 from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of, loop_bytes, numel_of
 from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
 
 __all__ = ["FUSED", "States", "optimizer_states"]
@@ -77,19 +78,20 @@ def _elementwise(
     if implementation == "fused" and optimizer in _COUNTED:
         held, blocks = held + 512 * count, blocks + count
         formula += f", and a step counter for each of {count:,} tensors"
-    step, words = 0, "none: everything is done in place"
+    step, words, lists, loop = 0, "none: everything is done in place", 0, None
     if implementation == "foreach" and optimizer != "lion" and at_once:
-        step, words = (
-            whole * at_once,
-            f"{at_once} x {numel:,} x {itemsize} B: one number for each parameter, all at once",
-        )
+        step, lists = whole * at_once, at_once
+        words = f"{at_once} x {numel:,} x {itemsize} B: one number for each parameter, all at once"
     elif implementation != "fused" and in_loop:
         step = loop_bytes(tensors, itemsize, in_loop)
         words = "one parameter after another: the largest tensor's, and those of the one before"
+        loop = lambda tensor: ((rounded(tensor.numel * itemsize),) * in_loop,)  # noqa: E731 - one of two
     return States(
         bytes=held,
         count=blocks,
         step=step,
+        lists=lists,
+        loop=loop,
         formula=formula,
         step_formula=words,
         source=_LION if optimizer == "lion" else TORCH,

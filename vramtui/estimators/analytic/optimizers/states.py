@@ -1,6 +1,6 @@
 """What optimizers are told in: bytes between steps and within one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -8,6 +8,9 @@ from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 TORCH = "PyTorch, torch/optim"
+# What a loop's step over one tensor takes: blocks that come together and go before the next come; the last of all stays
+# until the next tensor has its own.
+LoopStep = tuple[tuple[int, ...], ...]
 
 
 class States(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,7 +18,7 @@ class States(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         bytes: in 512-byte blocks; `count` blocks.
-        step: bytes of temporaries in a step.
+        step: bytes of temporaries in a step: `lists` of one for each parameter, or what `loop` tells of each.
         formula: how `bytes` comes about; `step_formula` the same for `step`.
         paged: bytes kept in managed memory, outside PyTorch's allocator.
         from_build: whether they are there before the first step.
@@ -25,6 +28,8 @@ class States(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     count: int = 0
     step: int = 0
+    lists: int = 0
+    loop: Callable[[Parameter], LoopStep] | None = None
     formula: str = "none"
     step_formula: str = "none: everything is done in place"
     source: str = TORCH

@@ -45,7 +45,8 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         quantization: how the frozen ones are kept, where that is not the recipe's type; `layers` of the model.
         stages: the forward pass in order.
         buffers: bytes of what belongs to the model and is no parameter; `buffers_formula` in words.
-        inputs: bytes of one batch with its targets; `inputs_formula` in words.
+        inputs: bytes of one batch with its targets; `inputs_formula` in words. Of these `targets`, where they are not
+            as many as the rest.
         loss: bytes that one step's loss holds until the next step's takes its place.
         tower: the pass over a batch's images before the first stage, where there are any.
         notes: what was taken for granted, a sentence each.
@@ -60,6 +61,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     stages: Sequence[TapeStage]
     inputs: int
     inputs_formula: str
+    targets: int | None = None
     loss: int = 0
     buffers: int = 0
     buffers_formula: str = ""

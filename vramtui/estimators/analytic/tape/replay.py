@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from vramtui.estimators.analytic.tape.meter import ReplayListener
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
-from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
+from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, tail
 
 BACKWARD = "gradients of activations"
 SCRATCH = "temporaries of operators"
@@ -97,7 +97,7 @@ def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: 
                 _drop(tape.input.storage, meter)
 
         meter.repeat(once, stage.count)
-        incoming = _size(tape.input) if tape.input is not None and tape.input.tracked else 0
+        incoming = tape.handed_back
     return incoming
 
 
@@ -120,9 +120,12 @@ def _again(tape: Tape, end: int, meter: ReplayListener) -> None:
 
 
 def _stopped(last: Node) -> Node:
-    """The last operator of a recomputation: it stops once its inputs are saved, before making what is not."""
+    """The last operator of a recomputation: it stops once all is saved that its backward needs.
+
+    Inputs are saved before it runs, answers of its own afterwards, when it has made the others too.
+    """
     node = Node()
-    node.makes = tuple(storage for storage in last.makes if storage in last.saves)
+    node.makes = last.makes if any(storage in last.saves for storage in last.makes) else ()
     node.saves, node.gemm = last.saves, last.gemm
     node.lets_go = [storage for storage in last.lets_go if storage in node.makes or storage not in last.makes]
     return node
@@ -147,6 +150,9 @@ def _back(tape: Tape, meter: ReplayListener, incoming: int, *, accumulate: bool,
             out.gradient = None
         _gradients(node, arrived, meter, accumulate=accumulate, recomputed=recomputed)
     if tape.input is not None:
+        tape.handed_back = 0
+        if tape.input.tracked:
+            tape.handed_back = tape.input.gradient[0] if tape.input.gradient else _size(tape.input)
         tape.input.gradient = None
     for tensor in tape.outside:
         tensor.gradient = None
@@ -158,18 +164,19 @@ def _gradients(
     """One operator's backward. What it saved goes when it is through; a recomputed tensor already before a bias's
     gradient is summed, because nothing but the operator holds it.
     """
-    if node.gemm and not node.hands_over:
-        meter.gemm()
     if node.hands_over:
         for storage in node.saves:
             _drop(storage, meter)
-    fresh = [(tensor, _own(tensor, meter) if own else _passed_on(arrived, meter)) for tensor, own in node.flows]
-    meter.take(BACKWARD if accumulate else GRADIENTS, node.grad_bytes)
+    expanded = _expanded(node, arrived)
+    meter.take(BACKWARD, expanded)
+    fresh = _made(node, arrived, meter, BACKWARD if accumulate else GRADIENTS)
     meter.look(node.backward_workspace, node.backward_pieces)
     saved = () if node.hands_over else node.saves
     if recomputed:
         _let_go(saved, meter)
-    meter.look(node.sum_workspace)
+    meter.free(BACKWARD, expanded)
+    if node.sum_workspace and not expanded:
+        meter.look(node.sum_workspace - MIN_BLOCK, (MIN_BLOCK,))  # partial sums, and counters of who is last
     for buffer in arrived:
         _release(buffer, meter)
     if not recomputed:
@@ -178,6 +185,34 @@ def _gradients(
         _arrive(tensor, buffer, meter)
     if accumulate:
         meter.free(BACKWARD, node.grad_bytes)
+
+
+def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str) -> list[tuple[Tensor, list[int]]]:
+    """Each gradient in its order. A product makes room for its answer before it asks for the thread's workspace."""
+    gemm = meter.gemm if node.gemm and not node.hands_over else _nothing
+    if node.weight_first:
+        meter.take(into, node.grad_bytes)
+        gemm()
+    fresh = []
+    for tensor, own in node.flows:
+        fresh.append((tensor, _own(tensor, meter) if own else _passed_on(arrived, meter)))
+        gemm()
+    if not node.weight_first:
+        meter.take(into, node.grad_bytes)
+        gemm()
+    return fresh
+
+
+def _nothing() -> None:
+    """No product."""
+
+
+def _expanded(node: Node, arrived: list[list[int]]) -> int:
+    """Bytes in which a sum's gradient, one number seen from everywhere, is laid out for a matrix product or a norm."""
+    if not node.grad_bytes or len(arrived) != 1:
+        return 0
+    full = _size(node.outs[0])
+    return full if arrived[0][0] < full else 0
 
 
 def _let_go(saved: Iterable[Storage], meter: ReplayListener) -> None:

@@ -47,6 +47,7 @@ class Node:
         grad_bytes: bytes of parameter gradients its backward makes.
         backward_workspace: bytes needed only meanwhile; `backward_pieces` of them in blocks of their own.
         sum_workspace: bytes needed afterwards, when a bias's gradient is summed.
+        weight_first: the parameter's gradient is made before those of `flows`.
         hands_over: what it saved are the gradients themselves, made in the forward pass.
         lets_go: storages whose last use in the forward pass this is.
     """
@@ -64,6 +65,7 @@ class Node:
         "saves",
         "sum_workspace",
         "uses",
+        "weight_first",
         "workspace",
     )
 
@@ -77,6 +79,7 @@ class Node:
         self.backward_workspace = 0
         self.backward_pieces: Sequence[int] = ()
         self.sum_workspace = 0
+        self.weight_first = False
         self.gemm = False
         self.hands_over = False
         self.uses: Sequence[Storage] = ()
@@ -91,7 +94,8 @@ def _fresh(made: list[Storage], used: list[Storage]) -> list[Storage]:
 class Tape:
     """The operators of one block in the order they run; `close` is called when the last is written.
 
-    `outside` are borrowed tensors, the block's input apart, whose gradients begin in this block.
+    `outside` are borrowed tensors, the block's input apart, whose gradients begin in this block; `handed_back` are the
+    bytes of the input's gradient once it was replayed backward: one number where it is that of a sum.
     """
 
     def __init__(self, group: str = "activations") -> None:
@@ -102,6 +106,7 @@ class Tape:
         self.held: list[Storage] = []
         self.given = False
         self.outside: list[Tensor] = []
+        self.handed_back = 0
 
     def take_in(self, numel: int, itemsize: int) -> Tensor:
         """The batch itself, which belongs to whoever made it."""
@@ -132,6 +137,7 @@ class Tape:
         sum_workspace: int = 0,
         gemm: bool = False,
         hands_over: bool = False,
+        weight_first: bool = False,
     ) -> None:
         """Write one operator down. `beside` are further tensors it makes and saves, as a norm's statistics.
 
@@ -156,6 +162,7 @@ class Tape:
         node.backward_pieces = backward_pieces
         node.sum_workspace = sum_workspace
         node.gemm = gemm
+        node.weight_first = weight_first
         node.hands_over = hands_over
         self.nodes.append(node)
 

@@ -141,11 +141,11 @@ def spread(total: int, tensors: Sequence[Parameter]) -> Iterator[int]:
     each = total / numel
     if each - int(each) < BLOCKS_SHARE:
         each = int(each)
-    yield from (math.ceil(each * size) for size in _ordered(tensors))
+    yield from (math.ceil(each * tensor.numel) for tensor in _ordered(tensors))
 
 
-def _ordered(tensors: Sequence[Parameter]) -> Iterator[int]:
-    """Elements of every tensor, layer by layer."""
+def _ordered(tensors: Sequence[Parameter]) -> Iterator[Parameter]:
+    """Every tensor, layer by layer."""
     at = 0
     while at < len(tensors):
         end = at
@@ -153,7 +153,7 @@ def _ordered(tensors: Sequence[Parameter]) -> Iterator[int]:
             end += 1
         group = tensors[at : max(end, at + 1)]
         for _ in range(group[0].count):
-            yield from (tensor.numel for tensor in group)
+            yield from group
         at += len(group)
 
 
@@ -178,26 +178,33 @@ def peaks_of(trainer: Trainer, run: TrainRun) -> Peaks:
 def _two_steps(job: SimulatedJob, trainer: Trainer, run: TrainRun) -> None:
     program, recipe = trainer.program, trainer.program.recipe
     job.take("frozen", spread(trainer.weights.bytes - trainer.gradients.bytes, program.frozen))
-    job.take("weights", (size * recipe.weights for size in _ordered(program.trained)))
+    job.take("weights", (tensor.numel * recipe.weights for tensor in _ordered(program.trained)))
     job.take("buffers", [program.buffers])
     job.take("master", spread(trainer.master.bytes, program.trained))
     if trainer.states.from_build:
         _states(job, trainer)
     first = _micro_batch(program.stages, accumulate=False)
     later = _micro_batch(program.stages, accumulate=True) if run.gradient_accumulation_steps > 1 else first
+    targets = program.inputs // 2 if program.targets is None else program.targets
     for step in (0, 1):
-        job.take(f"inputs {step}", [program.inputs // 2] * 2)
-        job.drop(f"inputs {step - 1}")
         for number in range(min(run.gradient_accumulation_steps, 2)):
+            # The old batch is alive while the new one is made.
+            old = [block for name in ("inputs", "targets") for block in job.live.pop((name, 0), [])]
+            job.take("inputs", [program.inputs - targets])
+            job.take("targets", [targets])
+            for block in old:
+                job.allocator.free(block)
             ahead, back = later if number else first
             job.play(ahead, "main")
-            job.drop("loss")
+            old = job.live.pop(("loss", 0), [])
             job.take("loss", [program.loss])
+            for block in old:
+                job.allocator.free(block)
             job.play(back, "autograd")
         if not step and not trainer.states.from_build:
             _states(job, trainer)
-        for size in (trainer.master.bytes, trainer.states.step):
-            job.take("step", spread(size, program.trained))
+        job.take("step", spread(trainer.master.bytes, program.trained))
+        _temporaries(job, trainer)
         job.drop("step")
         job.drop(GRADIENTS)
 
@@ -207,6 +214,26 @@ def _micro_batch(stages: Sequence[TapeStage], *, accumulate: bool) -> tuple[list
     forward(stages, ahead, training=True)
     backward(stages, back, accumulate=accumulate)
     return ahead.steps, back.steps
+
+
+def _temporaries(job: SimulatedJob, trainer: Trainer) -> None:
+    """What an optimizer's step takes for itself; `drop("step")` lets go of what is left."""
+    states, tensors, itemsize = trainer.states, trainer.program.trained, trainer.program.recipe.states
+    if states.loop is None:
+        lists = [[tensor.numel * itemsize for tensor in _ordered(tensors)]] * states.lists
+        for sizes in lists or [list(spread(states.step, tensors))]:
+            job.take("step", sizes)
+        return
+    for tensor in _ordered(tensors):
+        before = job.live.pop(("step of one", 0), [])
+        for blocks in states.loop(tensor):
+            job.drop("step of one")
+            job.take("step of one", blocks)
+        held = job.live["step of one", 0]
+        for block in (*before, *held[:-1]):
+            job.allocator.free(block)
+        del held[:-1]
+    job.drop("step of one")
 
 
 def _states(job: SimulatedJob, trainer: Trainer) -> None:
