@@ -80,9 +80,34 @@ def test_another_kind_of_run_keeps_what_it_knows(preset: Preset) -> None:
     assert (run.batch_size, run.sequence_length, run.new_tokens) == (2, 128, 7)
 
 
+def test_keys_go_without_their_tables_and_options_by_their_names(preset: Preset) -> None:
+    run = train(preset, "batch=3", "seq_len=64", "lora.rank=4", "gradient_checkpointing=true")
+    assert (run.batch_size, run.sequence_length, run.checkpointing) == (3, 64, "full")
+    assert run.lora is not None
+    assert run.lora.rank == 4
+    lora = train(preset, "rank=5").lora
+    assert lora is not None
+    assert lora.rank == 5
+
+
+def test_another_kind_goes_first_and_answers_in_no_mixed_precision(preset: Preset) -> None:
+    trains = apply_overrides(preset, ["precision=bf16-mixed"])
+    run = apply_overrides(trains, ["new_tokens=7", "kind=infer"]).run
+    assert isinstance(run, InferRun)
+    assert (run.new_tokens, run.precision) == (7, "bf16")
+    back = train(
+        apply_overrides(trains, ["kind=infer"]), "lora.rank=4", "lora.target_modules=['q_proj']", "kind=train"
+    ).lora
+    assert back is not None
+    assert back.rank == 4
+
+
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
+        (["sequense_length=8"], "sequense_length is not a key of a preset (did you mean run.sequence_length?)"),
+        (["lora.rnk=8"], "lora.rnk is not a key of a preset (did you mean run.lora.rank?)"),
+        (["nonsense=8"], "--set nonsense=8: nonsense is not a key of a preset"),
         (["run.batch_sise=8"], "run.batch_sise is not a key of a training run (did you mean batch_size?)"),
         (["run.batch_size=many"], "run.batch_size is text, a whole number is needed"),
         (["run.batch_size=0"], "run.batch_size is 0; it must be at least 1"),

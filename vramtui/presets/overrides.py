@@ -1,6 +1,7 @@
 """`--set KEY=VALUE`: a preset with some of its values changed."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import msgspec
@@ -10,21 +11,24 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
 from vramtui.presets.reading import match_faults
-from vramtui.presets.schema import Fault, find_faults, schema_at
+from vramtui.presets.schema import LONGEST_GUESSED, Fault, dotted, find_faults, schema_at, struct_for
 from vramtui.presets.toml import reader as toml
 
 NOTHING = "none"
-# In which a key without a table is looked for.
+# In which a key without its table is looked for, and then in the tables of these.
 TABLES = ("run", "parallel", "model")
+KIND = ("run", "kind")
+PRESET_KEYS = tuple(field.encode_name for field in msgspec.structs.fields(Preset))
 
 
 def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
     """`preset` with each `KEY=VALUE` set, where KEY is dotted as in `run.batch_size` and VALUE is written as in TOML
-    (quotes around text may be left out; `none` takes an optional value away).
+    (quotes around text may be left out; `none` takes an optional value away). The table may be left out of a key, and a
+    name that the options of programs have is taken for its key: `batch`, `seq_len`.
 
     A changed run no longer has the figures measured of the old one, and a changed shape no longer the card's
-    parameter count, so these are dropped unless they are set too. A changed `run.kind` drops the keys that the new
-    kind does not have.
+    parameter count, so these are dropped unless they are set too. A changed `run.kind` goes first; it drops the keys
+    that the new kind does not have, and mixed precision where the new kind only answers.
 
     Raises:
         UserError: a setting is not KEY=VALUE, or its key or value is wrong.
@@ -34,11 +38,14 @@ def apply_overrides(preset: Preset, settings: Iterable[str]) -> Preset:
         return preset
     tables: dict[str, Any] = msgspec.to_builtins(preset)
     keys = []
-    for setting in settings:
-        key, text = _split(setting)
-        key = _full_key(key, tables)
+    for setting in sorted(settings, key=lambda setting: _split(setting)[0] not in {KIND, KIND[1:]}):
+        key, text = _full_key(*_split(setting), tables)
+        if schema_at(key[:1], tables) is None:
+            raise UserError(f"--set {printable(setting)}: {_unknown(key, tables)}")
         _set(tables, key, text, setting)
         keys.append(key)
+        if key == KIND:
+            _drop_stale(tables, keys)
     _drop_stale(tables, keys)
     try:
         changed = msgspec.convert(tables, Preset)
@@ -60,11 +67,45 @@ def _split(setting: str) -> tuple[tuple[str, ...], str]:
     return key, text.strip()
 
 
-def _full_key(key: tuple[str, ...], tables: dict[str, Any]) -> tuple[str, ...]:
-    """`batch_size` as `run.batch_size`: where the preset itself has no such key, the first table that has it."""
-    if len(key) > 1 or schema_at(key, tables) is not None:
-        return key
-    return next(((head, *key) for head in TABLES if schema_at((head, *key), tables) is not None), key)
+def _full_key(key: tuple[str, ...], text: str, tables: dict[str, Any]) -> tuple[tuple[str, ...], str]:
+    """`batch_size` as `run.batch_size`: where the preset itself has no such key, the first table that has it, or the
+    key that an option of that name stands for.
+    """
+    if schema_at(key, tables) is not None:
+        return key, text
+    if key == KIND[1:]:
+        return KIND, text
+    found = next((full for full in _keys(tables) if full[-len(key) :] == key), None)
+    if found is None and len(key) == 1:
+        from vramtui.presets.importers.command_values import spelled_option  # noqa: PLC0415 - for a name of no key alone
+
+        option = spelled_option(key[0], text)
+        if option is not None:
+            return tuple(option[0].split(".")), option[1]
+    return found or key, text
+
+
+def _keys(tables: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Every key of the three tables, and then those of the tables in them."""
+    inner = []
+    for head in TABLES:
+        field = schema_at((head,), tables)
+        struct = struct_for(tables.get(head) or {}, field.type) if field is not None else None
+        for part in struct.fields if struct is not None else ():
+            key = (head, part.encode_name)
+            yield key
+            below = struct_for((tables.get(head) or {}).get(key[1]) or {}, part.type)
+            inner += [(*key, deeper.encode_name) for deeper in (below.fields if below is not None else ())]
+    yield from inner
+
+
+def _unknown(key: tuple[str, ...], tables: Mapping[str, Any]) -> str:
+    """That there is no such key, and which one may be meant."""
+    known = {".".join(full[start:]): full for full in _keys(tables) for start in range(len(full))}
+    known |= {name: (name,) for name in PRESET_KEYS}
+    near = get_close_matches(".".join(key)[:LONGEST_GUESSED], known, n=1)
+    meant = f" (did you mean {dotted(known[near[0]])}?)" if near else ""
+    return f"{dotted(key)} is not a key of a preset{meant}"
 
 
 def _set(tables: dict[str, Any], key: tuple[str, ...], text: str, setting: str) -> None:
@@ -111,6 +152,9 @@ def _drop_stale(tables: dict[str, Any], keys: list[tuple[str, ...]]) -> None:
         known = _known_to_run(tables)
         for name in [name for name in run if known and name not in known and name not in mine]:
             del run[name]
+        way, _, trained = str(run.get("precision")).partition("-")
+        if trained and run.get("kind") != "train" and "precision" not in mine:
+            run["precision"] = way
 
 
 def _known_to_run(tables: Mapping[str, Any]) -> set[str]:

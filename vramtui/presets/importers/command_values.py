@@ -12,7 +12,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Lora, ServeRun, TrainRun, Workload
 from vramtui.presets.importers.command_lines import CommandLine, read_command_line
 from vramtui.presets.importers.file_offers import Offer
-from vramtui.presets.importers.flags import whole
+from vramtui.presets.importers.flags import SHARED, whole
 from vramtui.presets.importers.process_offers import family_of, offers_in_command
 from vramtui.presets.toml import reader as toml
 
@@ -33,6 +33,15 @@ _SERVERS = re.compile(
 )
 # The shape is the preset's: a command line that names another one names another model.
 _HEADS = ("run", "parallel")
+
+
+def spelled_option(name: str, value: str) -> tuple[str, str] | None:
+    """The key that an option of many programs stands for and its value there; None where there is no such option."""
+    if name in _OWN:
+        return _OWN[name], value
+    found = SHARED.get(name)
+    spelt = found[1](value) if found is not None else None
+    return (found[0], spelt) if found is not None and spelt is not None else None
 
 
 def with_command(found: PresetFile, command: str) -> PresetFile:
