@@ -50,9 +50,7 @@ def estimate(
     memory: Annotated[str | None, typer.Option(metavar="SIZE", help="The memory to fit: 24GiB.")] = None,
     method: Annotated[
         str | None,
-        typer.Option(
-            help="simulated (the default on one card), analytic, rules, rules:ID, traced (runs it), or all but traced."
-        ),
+        typer.Option(help="simulated (default on one card), analytic, rules, rules:ID, traced, or all but traced."),
     ] = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="Build and run it on fake tensors: --method traced; of a config, the model.")
