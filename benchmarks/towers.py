@@ -1,6 +1,6 @@
-"""How far off image-text models are with their towers running: estimates beside traces of small models.
+"""How far off image-text and audio-text models are with their towers running: estimates beside traces of small models.
 
-python benchmarks/towers.py --trace >tests/golden/towers.jsonl     # minutes: traces `towers_job.py` of each
+python benchmarks/towers.py --trace >tests/golden/towers.jsonl     # minutes: `towers_job.py` and `sound_job.py` of each
 python benchmarks/towers.py                                        # prints the table
 
 Where a row has `cuda`, that is what the real PyTorch CUDA build allocated on a stubbed driver, with transformers' check
@@ -8,6 +8,7 @@ of how many tokens are images' taken out, which reads values that such a driver 
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,12 +23,14 @@ from vramtui.estimators.analytic import ANALYTIC
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "golden" / "towers.jsonl"
 WORDS = 64
+ENVIRON = os.environ | {"PYTHONPATH": str(ROOT)}
 
 
 def estimated(row: dict[str, Any]) -> int:
     """Bytes allocated at the peak, by the estimate of the row's config and run."""
     preset = preset_from(row["config"])
-    length = {"sequence_length": row["image_tokens"] + WORDS, "image_tokens": row["image_tokens"]}
+    key = "audio_tokens" if "audio_tokens" in row else "image_tokens"
+    length = {"sequence_length": row[key] + WORDS, key: row[key]}
     run: TrainRun | InferRun = InferRun(**length, new_tokens=1)
     if row["run"] == "train":
         run = TrainRun(**length, precision="bf16", optimizer="adamw")
@@ -48,17 +51,20 @@ def off(row: dict[str, Any], of: str = "allocated") -> float:
 
 def traced() -> None:
     """Print a line for each model and run."""
-    from benchmarks.towers_job import CONFIGS, TOKENS, config_of  # noqa: PLC0415 - needs torch and transformers
+    from benchmarks import sound_job, towers_job  # noqa: PLC0415 - need torch and transformers
 
-    for kind in CONFIGS:
-        config = json.loads(config_of(kind).to_json_string(use_diff=True))
-        for run in ("infer", "train"):
-            command = [sys.executable, "-m", "vramtui", "trace", "--json", "benchmarks/towers_job.py", kind, run]
-            done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
-            peak = json.loads(done.stdout)["peak_allocated"]
-            row = {"type": kind, "run": run, "image_tokens": TOKENS[kind], "allocated": peak, "config": config}
-            sys.stdout.write(json.dumps(row, sort_keys=True) + "\n")
-            sys.stdout.flush()
+    sound = {kind: sound_job.TOKENS[kind] * sound_job.CLIPS for kind in sound_job.CONFIGS}
+    for job, key, tokens in ((towers_job, "image_tokens", towers_job.TOKENS), (sound_job, "audio_tokens", sound)):
+        for kind in job.CONFIGS:
+            config = json.loads(job.config_of(kind).to_json_string(use_diff=True))
+            for run in ("infer", "train"):
+                script = f"benchmarks/{job.__name__.rpartition('.')[2]}.py"
+                command = [sys.executable, "-m", "vramtui", "trace", "--json", script, kind, run]
+                done = subprocess.run(command, cwd=ROOT, env=ENVIRON, capture_output=True, check=True)
+                peak = json.loads(done.stdout)["peak_allocated"]
+                row = {"type": kind, "run": run, key: tokens[kind], "allocated": peak, "config": config}
+                sys.stdout.write(json.dumps(row, sort_keys=True) + "\n")
+                sys.stdout.flush()
 
 
 def main() -> None:

@@ -76,8 +76,8 @@ def test_images_are_part_of_the_sequence(config: str) -> None:
     with_images = _estimate(config, "--image", "1024x768", "--image", "100")
     longer = _estimate(config, "--set", f"run.sequence_length={2048 + 256 + 100}")
     parts = {part["name"]: part["bytes"] for part in with_images["estimates"][0]["parts"]}
-    beside = parts["pixels"] + parts["image features"]
-    assert parts["pixels"] == 16 * (256 + 100) * 588 * 4
+    beside = parts["tower inputs"] + parts["tower outputs"]
+    assert parts["tower inputs"] == 16 * (256 + 100) * 588 * 4
     more = with_images["estimates"][0]["allocated"] - longer["estimates"][0]["allocated"]
     assert beside <= more < beside + parts["tower activations"]
     assert "256 + 100 of the sequence's tokens are images'" in json.dumps(with_images)
@@ -85,7 +85,7 @@ def test_images_are_part_of_the_sequence(config: str) -> None:
 
 def test_without_images_no_tower_runs(config: str) -> None:
     parts = {part["name"] for part in _estimate(config)["estimates"][0]["parts"]}
-    assert not parts & {"pixels", "tower activations", "image features"}
+    assert not parts & {"tower inputs", "tower activations", "tower outputs"}
 
 
 def test_adapters_keep_nothing_of_a_tower_and_full_training_does(config: str) -> None:

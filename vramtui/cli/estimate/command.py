@@ -30,16 +30,22 @@ JobFile = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Take the run's settings from a file of accelerate, DeepSpeed or the like."),
 ]
+Images = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SIZE", help="An image in each sequence: 1024x768, or its tokens: 576. May be repeated."),
+]
+Sound = Annotated[
+    list[str] | None,
+    typer.Option(metavar="SECONDS", help="Sound in each sequence: 30s, or its tokens: 750. May be repeated."),
+]
 
 
 def estimate(
     preset: Annotated[str, typer.Argument(metavar="PRESET", help=MODELS, autocompletion=presets)],
     settings: Settings = None,
     job_file: JobFile = None,
-    image: Annotated[
-        list[str] | None,
-        typer.Option(metavar="SIZE", help="An image in each sequence: 1024x768, or its tokens: 576. May be repeated."),
-    ] = None,
+    image: Images = None,
+    audio: Sound = None,
     over: Annotated[
         str | None,
         typer.Option(metavar="KEY[=A,B]", help="A table over the values of a setting: run.quantization."),
@@ -71,7 +77,8 @@ def estimate(
         if trace and hub:
             raise UserError("--trace takes a config on this machine, and --hub keeps none: use one of them")
         method = "traced" if trace else method
-        found, notes = _pictured(changed_preset(preset, settings or [], job_file, traced=trace, hub=hub), image or [])
+        changed = changed_preset(preset, settings or [], job_file, traced=trace, hub=hub)
+        found, notes = _pictured(changed, image or [], audio or [])
         device = chosen_device(gpu, memory)
         asked = gpu is not None or memory is not None
         if over is not None:
@@ -102,14 +109,18 @@ def _tabulated(found: PresetFile, over: str, device: Device | None, *, json: boo
     print_over(found, over, device or card(DEFAULT_CARD), asked=device is not None, json=json)
 
 
-def _pictured(found: PresetFile, images: list[str]) -> tuple[PresetFile, list[str]]:
-    """The preset with these images in each sequence, and what to say of it."""
-    if not images:
+def _pictured(found: PresetFile, images: list[str], clips: list[str]) -> tuple[PresetFile, list[str]]:
+    """The preset with these images and this sound in each sequence, and what to say of them."""
+    if not images and not clips:
         return found, []
-    from vramtui.cli.estimate.images import with_images  # noqa: PLC0415 - only where it is asked for
+    from vramtui.cli.estimate.images import with_images, with_sound  # noqa: PLC0415 - only where it is asked for
 
-    changed, said = with_images(found, images)
-    return changed, [said]
+    notes: list[str] = []
+    for given, add in ((images, with_images), (clips, with_sound)):
+        if given:
+            found, said = add(found, given)
+            notes.append(said)
+    return found, notes
 
 
 def _made(

@@ -1,4 +1,4 @@
-"""`--image`: images in each sequence, by their size or as a number of tokens."""
+"""`--image` and `--audio`: images and sound in each sequence, by their size, their seconds or as a number of tokens."""
 
 import re
 
@@ -11,6 +11,7 @@ from vramtui.core.schema.workload import ServeRun
 
 SIZE = re.compile(r"([1-9][0-9]{0,5})\s*[x×]\s*([1-9][0-9]{0,5})")
 TOKENS = re.compile(r"[1-9][0-9]{0,6}")
+SECONDS = re.compile(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)\s*s")
 
 
 def with_images(found: PresetFile, images: list[str]) -> tuple[PresetFile, str]:
@@ -23,27 +24,57 @@ def with_images(found: PresetFile, images: list[str]) -> tuple[PresetFile, str]:
     Raises:
         UserError: one is neither, or the model or the run takes no images.
     """
-    preset = found.preset
-    model, run = preset.model, preset.run
-    if not isinstance(model, TransformerModel) or isinstance(run, ServeRun):
-        raise UserError(
-            "--image adds the tokens of images to run.sequence_length, which "
-            + (
-                "a server has none of: they are part of run.max_model_len"
-                if isinstance(run, ServeRun)
-                else "is of text"
-            )
-        )
+    model = _reader(found, "--image", "images")
     counts = [_tokens_of(image, model) for image in images]
-    before = run.sequence_length or 0
-    seen = (run.image_tokens or 0) + sum(counts)
-    longer = msgspec.structs.replace(run, sequence_length=before + sum(counts), image_tokens=seen)
-    changed = msgspec.structs.replace(preset, run=longer)
-    listed = " + ".join(f"{count:,}" for count in counts)
-    said = f"{listed} of the sequence's tokens are images'"
-    if model.tower is None:
+    return _with_tokens(found, "image_tokens", counts, "images'", known=model.tower is not None)
+
+
+def with_sound(found: PresetFile, clips: list[str]) -> tuple[PresetFile, str]:
+    """The preset with the tokens of sound before those of the prompt, and a sentence that says so.
+
+    Args:
+        found: the preset.
+        clips: each a number of seconds, as `30s`, or of tokens.
+
+    Raises:
+        UserError: one is neither, or the model or the run takes no sound.
+    """
+    model = _reader(found, "--audio", "sound")
+    counts = [_tokens_of_clip(clip, model) for clip in clips]
+    return _with_tokens(found, "audio_tokens", counts, "sound's", known=model.audio_tower is not None)
+
+
+def _reader(found: PresetFile, option: str, what: str) -> TransformerModel:
+    """The model, which reads tokens of images or sound with the words."""
+    model, run = found.preset.model, found.preset.run
+    if isinstance(model, TransformerModel) and not isinstance(run, ServeRun):
+        return model
+    served = "a server has none of: they are part of run.max_model_len"
+    why = served if isinstance(run, ServeRun) else "is of text"
+    raise UserError(f"{option} adds the tokens of {what} to run.sequence_length, which {why}")
+
+
+def _with_tokens(found: PresetFile, key: str, counts: list[int], whose: str, *, known: bool) -> tuple[PresetFile, str]:
+    preset, run = found.preset, found.preset.run
+    assert not isinstance(run, ServeRun)
+    more = {key: (getattr(run, key) or 0) + sum(counts), "sequence_length": (run.sequence_length or 0) + sum(counts)}
+    changed = msgspec.structs.replace(preset, run=msgspec.structs.replace(run, **more))
+    said = f"{' + '.join(f'{count:,}' for count in counts)} of the sequence's tokens are {whose}"
+    if not known:
         said += "; what their tower holds while it runs is not counted: its sizes are not known"
     return msgspec.structs.replace(found, preset=changed), said
+
+
+def _tokens_of_clip(clip: str, model: TransformerModel) -> int:
+    if TOKENS.fullmatch(clip.strip()):
+        return int(clip)
+    seconds = SECONDS.fullmatch(clip.strip().lower())
+    if seconds is None or not float(seconds[1]):
+        raise UserError(f"--audio {clip} is neither seconds, as 30s, nor a number of tokens, as 750")
+    count = model.audio_tower.tokens(float(seconds[1])) if model.audio_tower is not None else None
+    if count is None:
+        raise UserError(f"how many tokens {clip} of sound take is not known of this model; say them: --audio 750")
+    return count
 
 
 def _tokens_of(image: str, model: TransformerModel) -> int:

@@ -101,6 +101,7 @@ class TransformerModel(
         caches: what the layers keep of a sequence, where the sizes above do not say it.
         image_tokens: how many tokens of a sequence an image takes.
         tower: what the tower for images holds while it runs.
+        audio_tower: the same of one for sound.
         basis: how sure it is: every operator follows from the `shapes`; the tensors and caches of its `family` are
             exact, and what comes and goes is the nearest decoder's; or all is read from the usual keys (`generic`).
     """
@@ -151,6 +152,7 @@ class TransformerModel(
     caches: tuple[LayerCache, ...] = ()
     image_tokens: ImageTokens | None = None
     tower: TowerShape | None = None
+    audio_tower: TowerShape | None = None
     basis: Basis = "shapes"
 
     @property

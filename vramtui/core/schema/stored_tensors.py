@@ -55,7 +55,9 @@ class LayerCache(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class TowerShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a tower for images holds while it runs follows from these.
+    """What a tower for images or sound holds while it runs follows from these.
+
+    One for sound is Whisper's encoder or its kin: two convolutions before its blocks, positions in place of patches.
 
     Attributes:
         hidden_size: width of its stream.
@@ -65,7 +67,10 @@ class TowerShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         gated_mlp: a gate beside the up projection, with RMS norms; otherwise layer norms.
         rotary: queries and keys are turned by their place.
         per_token: patches to one of the sequence's tokens.
-        pixels: numbers of the image in a patch.
+        pixels: numbers of the image in a patch, or of the spectrogram in a position.
+        clip: positions of a clip, to which sound is filled up; as long as it is when absent.
+        tokens_per_second: tokens of the sequence for a second of sound.
+        tokens_per_clip: where a clip that is begun takes as many tokens as a whole one.
     """
 
     hidden_size: Size
@@ -76,6 +81,21 @@ class TowerShape(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     rotary: bool = False
     per_token: Annotated[float, Meta(gt=0, le=2**20)] = 1.0
     pixels: Size = 588
+    clip: Size | None = None
+    tokens_per_second: Annotated[float, Meta(gt=0, le=2**20)] | None = None
+    tokens_per_clip: Size | None = None
+
+    def tokens(self, seconds: float) -> int | None:
+        """Tokens of so many seconds of sound; None where that is not known."""
+        if self.tokens_per_second is None:
+            return None
+        step = self.tokens_per_clip or 1
+        return ceil(ceil(seconds * self.tokens_per_second) / step) * step
+
+    def positions(self, tokens: int) -> int:
+        """Patches or positions that it runs over for so many tokens of a sequence."""
+        count = ceil(tokens * self.per_token)
+        return count if self.clip is None else ceil(count / self.clip) * self.clip
 
 
 class ImageTokens(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -78,6 +78,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         batch_size: the micro-batch one GPU sees.
         sequence_length: tokens in each sequence; of the source where there are two.
         image_tokens: of these, how many stand for images, which the model's tower reads first.
+        audio_tokens: of these, how many stand for sound, which the model's tower for it reads first.
         target_length: tokens of the target, for encoder-decoders; as many as the source when absent.
         precision: what weights, products and states are kept in; `-mixed` is torch.autocast over fp32 weights,
             `-master` half-precision weights with fp32 copies in the optimizer.
@@ -105,6 +106,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batch_size: Positive = 1
     sequence_length: Tokens | None = None
     image_tokens: Tokens | None = None
+    audio_tokens: Tokens | None = None
     target_length: Tokens | None = None
     precision: Precision = "bf16-mixed"
     optimizer: Optimizer = "adamw"
@@ -136,6 +138,7 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         batch_size: sequences, images or samples at once.
         sequence_length: tokens of the prompt; of the source where there are two.
         image_tokens: of these, how many stand for images, which the model's tower reads first.
+        audio_tokens: of these, how many stand for sound, which the model's tower for it reads first.
         new_tokens: tokens generated after it.
         precision: what weights and products are kept in.
         quantization: how the weights of linear layers are kept instead.
@@ -154,6 +157,7 @@ class InferRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     batch_size: Positive = 1
     sequence_length: Tokens | None = None
     image_tokens: Tokens | None = None
+    audio_tokens: Tokens | None = None
     new_tokens: NewTokens = 0
     precision: Precision = "bf16"
     quantization: Quantization | None = None

@@ -12,6 +12,7 @@ from vramtui.estimators.analytic import ANALYTIC, with_own_names
 from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
 from vramtui.estimators.analytic.generation.decoder import Generation
 from vramtui.estimators.analytic.models.registry import program_of
+from vramtui.estimators.analytic.models.tower import runs_tower
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
 from vramtui.estimators.analytic.stated_errors import with_stated_error
 from vramtui.estimators.analytic.training.allocator_requests import Peaks, peaks_of
@@ -51,8 +52,8 @@ def unfollowed(workload: Workload) -> str:
         return "follows no pipeline of several models"
     if isinstance(run, InferRun) and run.draft is not None:
         return "follows no draft model"
-    if isinstance(workload.model, TransformerModel) and workload.model.tower is not None and run.image_tokens:
-        return "follows no tower for images"
+    if isinstance(workload.model, TransformerModel) and runs_tower(workload.model, run):
+        return "follows no tower for images or sound"
     return ""
 
 

@@ -26,9 +26,10 @@ def form_of(text: str, folder: Path | None = None) -> tuple[FormGroup, ...]:
     return tuple(_Form(readable(text), folder).groups())
 
 
-# What the reader of a model's file or `--image` fills; nobody types it, so it is not offered where it is empty.
+# What the reader of a model's file, `--image` and `--audio` fill; nobody types it, so it is offered only where it is.
 FROM_FILES = {
     ("model", "tensors"), ("model", "caches"), ("model", "image_tokens"), ("model", "tower"), ("run", "image_tokens"),
+    ("model", "audio_tower"), ("run", "audio_tokens"),
 }  # fmt: skip
 
 

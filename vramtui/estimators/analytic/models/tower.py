@@ -1,12 +1,14 @@
-"""A tower for images beside a decoder: what it holds while it runs, and what it keeps for the backward pass.
+"""Towers for images and sound beside a decoder: what it holds while it runs, and what it keeps for the backward pass.
 
-Its blocks are a decoder's of the same sizes without a cache, over all patches of the batch. What joins them to the
-words is not written out.
+Their blocks are a decoder's of the same sizes without a cache, over all patches or positions of the batch. What joins
+them to the words is not written out.
 
-Shapes: patches (b, s, h); b images of the batch, s patches of one, h the tower's hidden size.
+Shapes: patches (b, s, h); b images or clips of the batch, s patches of one, h the tower's hidden size.
 """
 
-from math import ceil
+from collections.abc import Callable
+from functools import reduce
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,10 +16,11 @@ from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.stored_tensors import TowerShape
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.models.decoder import Decoder
-from vramtui.estimators.analytic.ops.decoder_builder import Setting
+from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, Setting, Writer
 from vramtui.estimators.analytic.tape.passes import prefilled, replayed
 from vramtui.estimators.analytic.tape.program import TowerPass
 from vramtui.estimators.analytic.tape.replay import GRADIENTS, TapeStage
+from vramtui.estimators.analytic.tape.tape import Tape
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 # Bytes of a number that an image processor makes.
@@ -27,25 +30,61 @@ PIXEL = 4
 TURNED, FP32, BESIDE = 6, 4, 4
 
 
+def runs_tower(model: TransformerModel, run: TrainRun | InferRun) -> bool:
+    """Whether a tower runs whose sizes are known."""
+    return bool((model.tower and run.image_tokens) or (model.audio_tower and run.audio_tokens))
+
+
 def tower_pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting) -> TowerPass | None:
-    """The pass over the images of a batch; None where there are none, or the tower's sizes are not known.
+    """The passes over the images and the sound of a batch; None where there are none, or their towers' sizes are not
+    known.
 
     Args:
-        model: the decoder with its tower.
-        run: how many tokens of a sequence are images'.
-        setting: of the words that are read after it.
+        model: the decoder with its towers.
+        run: how many tokens of a sequence are images' and sound's.
+        setting: of the words that are read after them.
     """
-    shape = model.tower
-    if shape is None or not run.image_tokens:
-        return None
-    patches = run.batch_size * ceil(run.image_tokens * shape.per_token)
+    passes: list[TowerPass] = []
+    for shape, tokens, first in (
+        (model.tower, run.image_tokens, Decoder.embeddings),
+        (model.audio_tower, run.audio_tokens, _convolved),
+    ):
+        if shape is not None and tokens:
+            passes.append(_pass(model, run, setting, _Given(shape, tokens, first)))
+    return reduce(_then, passes) if passes else None
+
+
+def _then(first: TowerPass, second: TowerPass) -> TowerPass:
+    """Both, one after the other; gradients are those of all towers in each."""
+    return TowerPass(
+        pixels=first.pixels + second.pixels,
+        fullest=max(first.fullest, first.saved + first.features + second.fullest),
+        saved=first.saved + second.saved,
+        features=first.features + second.features,
+        backward=max(first.backward, first.saved + second.backward),
+        gradients=first.gradients,
+        formula=f"{first.formula}; then {second.formula}",
+    )
+
+
+class _Given(NamedTuple):
+    """A tower, the tokens of a sequence that are its, and what comes before its blocks."""
+
+    shape: TowerShape
+    tokens: int
+    first: Callable[[Decoder], Tape]
+
+
+def _pass(model: TransformerModel, run: TrainRun | InferRun, setting: Setting, given: _Given) -> TowerPass:
+    shape = given.shape
+    patches = run.batch_size * shape.positions(given.tokens)
     trained = isinstance(run, TrainRun) and run.lora is None and not run.frozen_layers
     plain = msgspec.structs.replace(
         setting, batch=1, sequence=patches, eager=False, masked=False, lora=None, packed=None, cache=None
     )
     writer = Decoder(_as_decoder(shape), plain)
-    stages = [TapeStage(writer.embeddings()), *_blocks(writer, shape, run)]
-    numbers = run.batch_size * run.image_tokens * model.hidden_size
+    stages = [TapeStage(given.first(writer)), *_blocks(writer, shape, run)]
+    numbers = run.batch_size * given.tokens * model.hidden_size
     formula = f"{patches:,} patches x {shape.hidden_size} through {shape.num_hidden_layers} blocks"
     cast = rounded(patches * shape.pixels * setting.recipe.stream) if setting.recipe.stream < PIXEL else 0
     frozen = TowerPass(
@@ -83,6 +122,18 @@ def _as_decoder(shape: TowerShape) -> TransformerModel:
         attention_bias=True,
         mlp_bias=True,
     )
+
+
+def _convolved(writer: Decoder) -> Tape:
+    """The spectrogram, two frames to a position, through two convolutions, the second of which halves its length."""
+    own = Writer(writer.model, writer.setting, EMBEDDINGS)
+    tape, ops, h, numbers = own.tape, own.ops, writer.model.hidden_size, writer.model.vocab_size
+    x = tape.enter(writer.setting.tokens * numbers, writer.setting.recipe.stream, tracked=False)
+    wide = own.activation(ops.linear(x, numbers // 2, h, "first convolution", trained=writer.setting.trained))
+    y = own.activation(ops.linear(wide, 2 * h, h, "second convolution", trained=writer.setting.trained))
+    tape.touch(wide)
+    tape.close(y)
+    return tape
 
 
 def _turning(shape: TowerShape, patches: int, setting: Setting) -> int:

@@ -11,16 +11,16 @@ from vramtui.estimators.analytic.sizes.quantization import quantized
 from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
 from vramtui.estimators.analytic.tape.replay import TapeStage
 
-# Names of what a tower for images holds while it runs, and where that is from.
-TOWER, PIXELS, FEATURES = "tower activations", "pixels", "image features"
-TOWER_SOURCE = "transformers: the vision tower's forward(), as a decoder's blocks of the same sizes hold it"
+# Names of what towers for images and sound hold while they run, and where that is from.
+TOWER, PIXELS, FEATURES = "tower activations", "tower inputs", "tower outputs"
+TOWER_SOURCE = "transformers: the tower's forward(), as a decoder's blocks of the same sizes hold it"
 
 
 class TowerPass(msgspec.Struct, frozen=True, kw_only=True):
-    """Bytes of one pass of a tower.
+    """Bytes of one pass of a tower, or of one after the other.
 
     Attributes:
-        pixels: the images, held as the model's input.
+        pixels: the images or spectrograms, held as the model's input.
         fullest: the most beside them while it runs forward, and `saved` what stays of it for the backward pass.
         features: what it gives to the words, held while these are read.
         backward: the most beside gradients while it runs backward.
@@ -48,7 +48,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
         inputs: bytes of one batch with its targets; `inputs_formula` in words. Of these `targets`, where they are not
             as many as the rest.
         loss: bytes that one step's loss holds until the next step's takes its place.
-        tower: the pass over a batch's images before the first stage, where there are any.
+        tower: the pass over a batch's images and sound before the first stage, where there are any.
         notes: what was taken for granted, a sentence each.
         measured: False where a part follows sizes that nobody measured on today's libraries.
     """

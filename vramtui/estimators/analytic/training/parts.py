@@ -104,14 +104,14 @@ def tower_facts(program: Program) -> dict[str, Fact]:
 
 
 def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
-    """What a tower for images holds while it runs, beside its weights; none where it does not run."""
+    """What towers hold while they run, beside its weights; none where it does not run."""
     if tower is None:
         return {}
     return {
         PIXELS: Fact(
             line="inputs",
             bytes=tower.pixels,
-            formula="the images' numbers, 4 B each as an image processor makes them",
+            formula="numbers of images and spectrograms, 4 B each as a processor makes them",
             source=TOWER_SOURCE,
             lifetime="a whole pass",
         ),
@@ -127,7 +127,7 @@ def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
         FEATURES: Fact(
             line="activations",
             bytes=tower.features,
-            formula="what the images become in the sequence",
+            formula="what images and sound become in the sequence",
             source=TOWER_SOURCE,
             lifetime="while the words are read",
         ),

@@ -117,11 +117,8 @@ def _of_parts(keys: Keys, tied: object) -> Found:
     joined = add_parts(tensors, dict(keys.values), name)
     basis = "family" if family is not None and joined.complete else "generic"
     found = _as_found(part, nearest, basis, tensors, caches, partial=not joined.complete)
-    if joined.images is None:
-        return found
-    seen: dict[str, Any] = {"image_tokens": joined.images}
-    if joined.tower is not None:
-        seen["tower"] = joined.tower
+    towers = {"image_tokens": joined.images, "tower": joined.tower, "audio_tower": joined.audio_tower}
+    seen = {name: table for name, table in towers.items() if table is not None}
     return msgspec.structs.replace(found, table=found.table | seen)
 
 

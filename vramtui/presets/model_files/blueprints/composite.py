@@ -7,7 +7,7 @@ import msgspec
 
 from vramtui.presets.model_files.architectures.tensor_list import TensorList
 from vramtui.presets.model_files.blueprints.blueprint import Blueprint, add_tensors, parse
-from vramtui.presets.model_files.blueprints.joints import IMAGES, JOINTS
+from vramtui.presets.model_files.blueprints.joints import HEARD, IMAGES, JOINTS
 from vramtui.presets.model_files.blueprints.scope import Scope, whole_number
 from vramtui.presets.model_files.blueprints.towers import TOWERS
 from vramtui.presets.model_files.bounded import Damaged
@@ -18,6 +18,7 @@ TOWER_SIZES = {
 }  # fmt: skip
 # Types of towers whose queries and keys are turned by their place.
 ROTARY = ("qwen", "pixtral", "gemma4", "glm4v", "kimi", "llama4", "mimo")
+ROTARY_SOUND = ("glmasr", "voxtral_realtime")
 
 
 @cache
@@ -37,6 +38,7 @@ class Joined(msgspec.Struct, frozen=True):
     complete: bool
     images: dict[str, int] | None
     tower: dict[str, Any] | None = None
+    audio_tower: dict[str, Any] | None = None
 
 
 def add_parts(tensors: TensorList, values: dict[str, Any], text: str) -> Joined:
@@ -71,8 +73,28 @@ def add_parts(tensors: TensorList, values: dict[str, Any], text: str) -> Joined:
         complete = False
     tensors.prefix = ""
     images = _image_tokens(root)
-    gated = any(group.name.startswith("vision.gate") for group in tensors.groups())
-    return Joined(complete, images, _tower_shape(root.parts.get("vision"), images, gated=gated))
+    gated = {
+        name for name in ("vision", "audio") for group in tensors.groups() if group.name.startswith(f"{name}.gate")
+    }
+    seen = _tower_shape(root.parts.get("vision"), images, gated="vision" in gated)
+    return Joined(complete, images, seen, _audio_shape(root, gated="audio" in gated))
+
+
+def _audio_shape(root: Scope, *, gated: bool) -> dict[str, Any] | None:
+    """As `TowerShape` has it; None where it is of another kind than Whisper's encoder."""
+    audio, rules = root.parts.get("audio"), HEARD.get(str(root.values.get("model_type")), "")
+    if audio is None or not rules:
+        return None
+    try:
+        return {
+            **{key: audio.evaluate(name) for key, name in TOWER_SIZES.items()},
+            **{name: root.evaluate(rule) for name, rule in (line.split(" = ") for line in rules.splitlines())},
+            "gated_mlp": gated,
+            "rotary": str(audio.values.get("model_type")).startswith(ROTARY_SOUND),
+            "pixels": 2 * audio.evaluate("get(num_mel_bins, 80)"),
+        }
+    except Damaged:
+        return None
 
 
 def _tower_shape(vision: Scope | None, images: dict[str, int] | None, *, gated: bool) -> dict[str, Any] | None:

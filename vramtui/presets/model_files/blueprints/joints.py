@@ -311,6 +311,17 @@ linear_2: text.h, projector_hidden_size; bias=projector_bias
 """,
 }  # fmt: skip
 
+# What a tower like Whisper's encoder runs over, as `TowerShape` has it: positions to a token, positions to which a
+# clip is filled up, tokens of a second, and of a clip where it is always whole (processing_*.py of transformers 5.23).
+WHOLE_CLIPS = "clip = audio.max_source_positions\n"
+HEARD: dict[str, str] = {
+    **dict.fromkeys(("qwen2_audio", "audioflamingo3"), WHOLE_CLIPS + "per_token = 2\ntokens_per_second = 25\n"),
+    "voxtral": WHOLE_CLIPS + "per_token = 4\ntokens_per_second = 12.5\ntokens_per_clip = 375\n",
+    "glmasr": "clip = 1500\nper_token = 4\ntokens_per_second = 12.5\n",
+    **dict.fromkeys(("qwen2_5_omni", "qwen2_5_omni_thinker"), "per_token = 2\ntokens_per_second = 25\n"),
+    "voxtral_realtime": "per_token = 4\ntokens_per_second = 12.5\n",
+}
+
 # How many tokens of a sequence an image takes, as `ImageTokens` has it; bounds are those of the models' own
 # preprocessor_config.json on huggingface.co. The last is LLaVA with another tower: Pixtral 12B.
 QWEN2_IMAGES = "cell = vision.p * vision.spatial_merge_size\nleast = 56 * 56\nmost = 12845056"
