@@ -204,3 +204,39 @@ def test_what_stands_beside_a_config_is_read(tmp_path: Path) -> None:
     assert read_config(tmp_path / "config.json").quantization is None
     (tmp_path / "hf_quant_config.json").write_text(json.dumps(beside))
     assert read_config(tmp_path / "config.json").quantization == "fp8"
+
+
+def _weights(config: dict[str, Any]) -> int:
+    """Bytes of all weights on the card."""
+    preset = preset_from(config)
+    assert isinstance(preset.run, InferRun)
+    parts = ANALYTIC.estimate(preset.workload, card("H100")).parts
+    return sum(part.bytes for part in parts if part.name.startswith("weights"))
+
+
+@pytest.mark.parametrize(
+    ("said", "gigabytes"),
+    [
+        # Sizes on disk of Qwen2.5 7B, its GPTQ-Int8 and its AWQ, as a table in a public repository has them.
+        ({}, 15.2),
+        ({"quant_method": "gptq", "bits": 8, "group_size": 128, "desc_act": False, "sym": True}, 8.9),
+        ({"quant_method": "awq", "bits": 4, "group_size": 128, "zero_point": True, "version": "gemm"}, 5.6),
+    ],
+)
+def test_groups_of_four_and_eight_bits_have_the_size_of_public_files(said: dict[str, Any], gigabytes: float) -> None:
+    qwen = {
+        "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 3584, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "intermediate_size": 18944, "vocab_size": 152064,
+        "torch_dtype": "bfloat16",
+    }  # fmt: skip
+    whole = _weights(qwen | ({"quantization_config": said} if said else {}))
+    assert whole / 1e9 == pytest.approx(gigabytes, abs=0.051)
+
+
+def test_mxfp4_of_compressed_tensors_is_that_of_all_linear_layers() -> None:
+    groups = {"group_0": {"weights": {"num_bits": 4, "type": "float", "group_size": 32}, "targets": ["Linear"]}}
+    said = {"quant_method": "compressed-tensors", "format": "mxfp4-pack-quantized", "config_groups": groups}
+    linear = 32 * (2 * 4096 * 4096 + 2 * 1024 * 4096 + 3 * 14336 * 4096)
+    others = 2 * 128256 * 4096 + 65 * 4096
+    # 4 bits of a weight, and 8 for each 32 of them.
+    assert _weights(LLAMA | {"quantization_config": said, "torch_dtype": "bfloat16"}) == linear * 17 // 32 + 2 * others

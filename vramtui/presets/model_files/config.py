@@ -20,7 +20,7 @@ from vramtui.presets.model_files.pipelines import denoisers
 from vramtui.presets.model_files.pipelines.index import read_pipeline
 from vramtui.presets.model_files.quantization import exl3
 from vramtui.presets.model_files.quantization.methods import quantization_of
-from vramtui.presets.model_files.quantization.mixed import kind_of, with_mixed_bits
+from vramtui.presets.model_files.quantization.mixed import in_all_layers, kind_of, with_mixed_bits
 from vramtui.presets.model_stores.folders import WEIGHTS
 
 ARCHITECTURES: dict[str, Callable[[Fields], Table]] = {
@@ -225,10 +225,12 @@ def parse_config(values: dict[str, object]) -> ConfigFile:
         how = _words_of(config).table("quantization_config")
     quantization = quantization_of(how, config.text("expert_dtype", ""))
     model = {key: value for key, value in model.items() if value is not None}
-    if quantization is not None:
-        model = _with_mixed_bits(model, config, how, quantization)
     method = how.text("quant_method", "")
     unread = method if quantization is None and method != "bitsandbytes" else ""  # which may be there and be off
+    if quantization is not None:
+        model = _with_mixed_bits(model, config, how, quantization)
+        if quantization == "mxfp4" and in_all_layers(how):
+            quantization = None  # as a run's it would be that of experts alone: each tensor has its bits
     return ConfigFile(
         architecture=name,
         model=model,

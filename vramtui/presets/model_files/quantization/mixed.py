@@ -17,6 +17,8 @@ from vramtui.presets.model_files.quantization.methods import MIXED, PER_GROUP
 LEFT = ("modules_to_not_convert", "ignore", "exclude_modules", "llm_int8_skip_modules", "ignored_layers")
 TOWERS = re.compile(r"visual|vision|image|audio|multi_modal|vit\b|mlp1")
 UNQUANTIZED, FP8 = 16, 8
+# Four of a weight and a scale of eight for each 32 (OCP Microscaling Formats 1.0, section 5.1).
+MXFP4_BITS = 4.25
 # Names that code gives the modules of a layer, by kind.
 MODULES: dict[str, tuple[str, ...]] = {
     "attention": ("self_attn", "attn", "mixer"),
@@ -113,11 +115,16 @@ def with_mixed_bits(tensors: list[Table], layers: int, how: Fields, quantization
             made.append(group if own is None else group | {"bits": own})
         elif rest is not None:
             made.append(group if kind == "experts" else group | {"bits": rest})
-        elif quantization == "mxfp4":
+        elif quantization == "mxfp4" and not in_all_layers(how):
             made.append(group)  # of which experts alone are kept in it
         else:
             made += _split(group, _left_count(group, kind, layers, left, beside=beside), bits)
     return made
+
+
+def in_all_layers(how: Fields) -> bool:
+    """Whether the format is that of all linear layers: gpt-oss has experts alone in MXFP4, compressed-tensors all."""
+    return how.text("quant_method", "") == "compressed-tensors"
 
 
 def kind_of(group: Table) -> str | None:
@@ -149,6 +156,8 @@ def _by_kind(how: Fields) -> dict[str, int | None]:
 
 def _bits_of_most(how: Fields, quantization: str | None) -> float | None:
     """Bits of one weight with its group's scale and zero, where groups are not of the usual size."""
+    if quantization == "mxfp4" and in_all_layers(how):
+        return MXFP4_BITS
     usual, width = PER_GROUP.get(quantization or "", (0, 0))
     size = _group_size(how)
     if not usual or size is None or size == usual:
