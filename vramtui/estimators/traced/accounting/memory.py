@@ -9,6 +9,7 @@ import torch
 
 from vramtui.estimators.allocator import AllocatorConfig, AllocatorOutOfMemory, CachingAllocator
 from vramtui.estimators.traced.accounting.storages import StorageBook, StorageEntry
+from vramtui.estimators.traced.dispatch.known_results import KnownResults
 
 _EVENTS_BETWEEN_SIGNS = 2000  # about a second's
 _PEAKS = ("allocated", "reserved", "active", "requested", "segments")
@@ -31,6 +32,7 @@ class SimulatedMemory:
         self.allocator = allocator
         self.device = device
         self.book = StorageBook(self._born, self.release)
+        self.known_results = KnownResults()
         self.journal: list[StorageEntry] = []
         self._shared: set[int] = set()
         self._alive: dict[int, StorageEntry] = {}

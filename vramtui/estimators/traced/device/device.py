@@ -5,11 +5,9 @@ translation happens at two edges: `to_sim` on the way in, and the `device` prope
 which tells torch's own kernels (they run while `inside` is held) the true one.
 """
 
-import contextlib
 import functools
 import threading
 import types
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -122,13 +120,13 @@ def is_sim(tensor: Any) -> bool:
     return isinstance(tensor, FakeTensor) and tensor._fake_device.type == SIM
 
 
-@contextlib.contextmanager
-def inside() -> Iterator[None]:
+class inside:  # noqa: N801 - it is used as contextlib's own managers are
     """While held, fake tensors tell their true device: torch's kernels are reading."""
-    _depth.value += 1
-    try:
-        yield
-    finally:
+
+    def __enter__(self) -> None:
+        _depth.value += 1
+
+    def __exit__(self, *_error: object) -> None:
         _depth.value -= 1
 
 

@@ -62,18 +62,28 @@ class Call:
         plain = plain_result(self.func, self.args, self.kwargs)
         if plain is not NotImplemented:
             return plain
+        known = self.memory.known_results
+        key = known.key(self.func, self.args, self.kwargs)
+        out = NotImplemented if key is None else known.answer(key, self.args, self.kwargs)
+        return self._asked(key) if out is NotImplemented else out
+
+    def _asked(self, key: Any) -> Any:
+        """What the fake mode gives, or what stands for it where that has no answer."""
         try:
-            return self.func(*self.args, **self.kwargs)
+            out = self.func(*self.args, **self.kwargs)
         except (DynamicOutputShapeException, DataDependentOutputException):
             real = values.truly(self.memory.book, (self.func, self.args, self.kwargs))
             if real is not None:
                 return fakes_like(real, self.args)
-            out = bounded(self)
-            if out is NotImplemented:
+            bound = bounded(self)
+            if bound is NotImplemented:
                 raise
-            return out
+            return bound
         except UnsupportedOperatorException:
             return self._written_only()
+        if key is not None:
+            self.memory.known_results.remember(key, self.args, self.kwargs, out)
+        return out
 
     def _written_only(self) -> Any:
         """What an operator without shapes gives that only writes into its arguments, and returns some of them or none.
@@ -219,9 +229,11 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             self._where.remember()
         call = Call(self.memory, func, args, kwargs)
         self.memory.operator = func
-        with _finished(call):
+        try:
             kernel = find_kernel(func)
             out = call.run() if kernel is None else kernel(call)
+        finally:
+            call.end()
         values.follow(self.memory.book, call.fresh, (func, args, kwargs), out)
         return out
 
@@ -248,14 +260,6 @@ def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:
 def _made_of_others(types: tuple[Any, ...]) -> bool:
     """Whether a type among them wraps other tensors, as DTensor does."""
     return any(is_traceable_wrapper_subclass_type(kind) for kind in types)
-
-
-@contextlib.contextmanager
-def _finished(call: Call) -> Iterator[None]:
-    try:
-        yield
-    finally:
-        call.end()
 
 
 def _changes_nothing(source: torch.Tensor, kwargs: dict[str, Any]) -> bool:

@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from vramtui.estimators.traced.device.device import SIM
+from vramtui.estimators.traced.dispatch.known_results import fake_of
+
 aten = torch.ops.aten
 ONE = frozenset(
     {
@@ -21,11 +24,14 @@ ONE = frozenset(
 )  # fmt: skip
 TWO = frozenset({aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor, aten.maximum.default})
 PRODUCTS = {aten.mm.default: 2, aten.bmm.default: 3, aten.addmm.default: 2}
+LAYER_NORM = aten.native_layer_norm.default
 _KEYWORDS = {"alpha", "beta", "approximate"}
 
 
 def plain_result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What `func` gives for plain tensors; NotImplemented for anything else."""
+    if func is LAYER_NORM:
+        return _normed(*args)
     if func in ONE:
         first = args[0]
         shape = first.shape if _are_plain(args[:1]) else None
@@ -47,7 +53,24 @@ def plain_result(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
         return NotImplemented
     with torch._C._DisableTorchDispatch():
         made = torch.empty(shape, dtype=first.dtype, device="meta")
-        return FakeTensor(first.fake_mode, made, first._fake_device)
+        return fake_of(first.fake_mode, made, first._fake_device)
+
+
+def _normed(first: Any, sizes: Any, weight: Any, bias: Any, _eps: float) -> Any:
+    """The result on the card, with mean and rstd in at least single precision (layer_norm_kernel.cu)."""
+    given = [tensor for tensor in (first, weight, bias) if tensor is not None]
+    if not _are_plain(tuple(given)) or first._fake_device.type != SIM or first.numel() == 0:
+        return NotImplemented
+    outer = first.dim() - len(sizes)
+    if outer < 0 or list(first.shape[outer:]) != list(sizes):
+        return NotImplemented
+    kept = torch.float32 if first.dtype in {torch.half, torch.bfloat16} else first.dtype
+    one_each = (*first.shape[:outer], *(1 for _ in sizes))
+    with torch._C._DisableTorchDispatch():
+        return tuple(
+            fake_of(first.fake_mode, torch.empty(shape, dtype=dtype, device="meta"), first._fake_device)
+            for shape, dtype in ((first.shape, first.dtype), (one_each, kept), (one_each, kept))
+        )
 
 
 def _are_plain(tensors: tuple[Any, ...]) -> bool:

@@ -9,6 +9,10 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from vramtui.estimators.traced.dispatch.known_results import fake_of
+
+_UNSAFE = {torch.ops.aten._unsafe_view.default, torch.ops.aten._reshape_alias.default}  # views, by another schema
+
 
 def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a view operator gives for a fake tensor without a constant; NotImplemented for anything else.
@@ -17,7 +21,7 @@ def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         RuntimeError: as the operator itself does, for sizes that do not fit.
     """
     tensor = args[0] if args else None
-    if not func.is_view or not isinstance(tensor, FakeTensor) or tensor.constant is not None:
+    if not (func.is_view or func in _UNSAFE) or not isinstance(tensor, FakeTensor) or tensor.constant is not None:
         return NotImplemented
     mode, device = tensor.fake_mode, tensor._fake_device
     before = mode.in_kernel_invocation
@@ -31,5 +35,5 @@ def quick_view(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         finally:
             mode.in_kernel_invocation = before
         if isinstance(made, torch.Tensor):
-            return FakeTensor(mode, made, device)
-        return type(made)(FakeTensor(mode, part, device) for part in made)
+            return fake_of(mode, made, device)
+        return type(made)(fake_of(mode, part, device) for part in made)
