@@ -28,6 +28,7 @@ class CachingAllocator:
         self.stats = self._heap.stats
         self._live: dict[int, Block] = {}
         self._waiting = Waiting()
+        self._rounded: dict[int, int] = {}
         self._count = 0
         self._ages = False
         if config.memory_fraction is not None:
@@ -67,7 +68,9 @@ class CachingAllocator:
         if self._waiting.finished:
             self._recycle_finished()
         heap, stats = self._heap, self.stats
-        rounded = self.config.rounded(size)
+        rounded = self._rounded.get(size)
+        if rounded is None:
+            rounded = self._rounded[size] = self.config.rounded(size)
         pool = heap.small if rounded <= SMALL_LIMIT else heap.large
         if self._ages:
             pool.searches += 1
@@ -181,7 +184,10 @@ class CachingAllocator:
         stats = self.stats
         was_split = rest.prev is not None or rest.next is not None
         block = Block(rest.pool, rest.stream, rest.address, size, rest.segment, rest.area)
-        block.put_before(rest)
+        block.prev, block.next = rest.prev, rest
+        if rest.prev is not None:
+            rest.prev.next = block
+        rest.prev = block
         rest.address += size
         rest.size -= size
         rest.pool.insert(rest)
@@ -203,13 +209,14 @@ class CachingAllocator:
         stats.active_blocks -= 1
         stats.active -= block.size
         stats.requested -= block.requested
-        gained = pool.merge(block, block.prev)
-        before = 1 if gained else 0
-        after = pool.merge(block, block.next)
+        size, joined = block.size, 0
+        for other in (block.prev, block.next):
+            if other is not None and not other.allocated and pool.merge(block, other):
+                joined += 1
         pool.insert(block)
         if block.area is None:
-            stats.inactive_split -= gained + after
-            stats.inactive_split_blocks -= before + (1 if after else 0)
+            stats.inactive_split -= block.size - size
+            stats.inactive_split_blocks -= joined
             if block.prev is not None or block.next is not None:
                 stats.inactive_split += block.size
                 stats.inactive_split_blocks += 1

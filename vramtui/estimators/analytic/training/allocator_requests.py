@@ -1,8 +1,10 @@
 """A job's requests in the order of its tapes, played to the simulated caching allocator; those of training."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from operator import itemgetter
 
 import msgspec
 
@@ -67,32 +69,33 @@ class SimulatedJob:
         self.program, self.workspace = program, workspace
         self.allocator = CachingAllocator(ROOM)
         self.largest = 0
-        self.live: dict[tuple[str, int], list[int]] = {}
+        self.live: defaultdict[tuple[str, int], list[int]] = defaultdict(list)
         self.asked = _asked(program.stages)
         self.pairs = _pairs(program.trained, program.recipe.weights)
 
     def play(self, steps: Sequence[Step], thread: str) -> None:
         """A pass of one thread, whose first matrix product takes its workspace."""
         live, allocator, asked = self.live, self.allocator, self.asked
-        self.largest = max(self.largest, *(size for _, size, _ in steps), 0)
+        malloc, free, pairs = allocator.malloc, allocator.free, self.pairs
+        self.largest = max(self.largest, max(map(itemgetter(1), steps), default=0))
         for group, size, to in steps:
             if to:
-                live.setdefault((to, size), []).append(live[group, size].pop())
-            elif size > 0 and group == GRADIENTS and size in self.pairs:
-                for piece in self.pairs[size]:
-                    live.setdefault((group, piece), []).append(allocator.malloc(piece))
+                live[to, size].append(live[group, size].pop())
+            elif size > 0 and group == GRADIENTS and size in pairs:
+                for piece in pairs[size]:
+                    live[group, piece].append(malloc(piece))
             elif size > 0:
-                live.setdefault((group, size), []).append(allocator.malloc(asked.get(size, size)))
+                live[group, size].append(malloc(asked.get(size, size)))
             elif size < 0:
-                blocks = live.get((group, -size))
+                blocks = live[group, -size]
                 if blocks:
-                    allocator.free(blocks.pop())
-            elif not live.get((thread, 0)):
-                live[thread, 0] = [allocator.malloc(self.workspace)]
+                    free(blocks.pop())
+            elif not live[thread, 0]:
+                live[thread, 0] = [malloc(self.workspace)]
 
     def take(self, name: str, sizes: Iterable[int]) -> None:
         """Requests of these sizes under one name."""
-        self.live.setdefault((name, 0), []).extend(self.allocator.malloc(size) for size in sizes if size)
+        self.live[name, 0].extend(self.allocator.malloc(size) for size in sizes if size)
 
     @property
     def peaks(self) -> "Peaks":
