@@ -18,7 +18,7 @@ from vramtui.core.schema.workload import Checkpointing, InferRun, Lora, Precisio
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.serving.parts import TooLarge
 from vramtui.estimators.methods import USUAL
-from vramtui.estimators.planner.largest import CEILING, largest_that
+from vramtui.estimators.planner.largest import CEILING, by_lines, largest_from, largest_that
 from vramtui.estimators.planner.mitigations import adapted_modules, mitigations_for
 from vramtui.estimators.planner.planner import Planner, usual_key, value_at, with_values
 from vramtui.presets.library import PresetLibrary
@@ -84,6 +84,23 @@ def test_nothing_is_too_much() -> None:
 @given(edge=st.integers(1, 10**7), start=st.integers(1, 10**7))
 def test_any_edge_is_found_from_any_start(edge: int, start: int) -> None:
     assert largest_that(lambda n: n <= edge, start) == edge
+
+
+@given(edge=st.integers(1, 10**7), start=st.integers(1, 10**7))
+def test_a_search_from_a_start_finds_the_edge(edge: int, start: int) -> None:
+    assert largest_from(lambda n: n <= edge, start) == edge
+
+
+@given(edge=st.integers(1, 10**6), each=st.integers(1, 1000), states=st.integers(0, 10**6), start=st.integers(1, 10**6))
+def test_a_straight_line_leads_to_the_edge(edge: int, each: int, states: int, start: int) -> None:
+    asked: set[int] = set()
+
+    def needs(number: int) -> int:
+        asked.add(number)
+        return states + each * number
+
+    assert abs(by_lines(needs, states + each * edge, start, start + 1) - edge) <= 1
+    assert len(asked) <= 4
 
 
 @given(edge=st.integers(1, 5000), later=st.integers(2, 15), start=st.integers(1, 5000))

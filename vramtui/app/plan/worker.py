@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from vramtui.core.estimate.devices import Device
-from vramtui.core.estimate.estimate import Estimate, Estimator
+from vramtui.core.estimate.estimate import Correct, Estimate, Estimator
 from vramtui.core.schema.workload import Workload
+from vramtui.monitor.predictor import CorrectedEstimator
 
 # After every estimate the screen's own thread gets this many seconds in which nothing else wants the interpreter.
 PAUSE = 0.0002
@@ -23,7 +24,6 @@ TURN = 0.0005
 YOUNG = 50_000
 
 Steps = Callable[[Estimator], Iterator[None]]
-Correct = Callable[[Estimate, Workload, Device], Estimate]
 
 
 class _Stopped(Exception):
@@ -53,13 +53,14 @@ class GridWorker:
 
     def want(self, jobs: Mapping[object, Steps], estimator: Estimator, correct: Correct | None) -> None:
         """From now on work at these, by what they are about, and at nothing else. Those already begun go on."""
+        asked = CorrectedEstimator(estimator, correct)
         with self._lock:
             for name in [name for name in self._jobs if name not in jobs]:
                 del self._jobs[name]
             for name, steps in jobs.items():
                 if name not in self._jobs:
                     spent = min((job.spent for job in self._jobs.values()), default=0.0)
-                    self._jobs[name] = _Job(steps(_Polite(estimator, correct, self._is_wanted(name))), spent)
+                    self._jobs[name] = _Job(steps(_Polite(asked, self._is_wanted(name))), spent)
             if self._jobs and self._thread is None:
                 self._usual = _Pace.now()
                 _Pace(TURN, (YOUNG, *self._usual.thresholds[1:])).hold()
@@ -140,16 +141,15 @@ class _Pace(NamedTuple):
 class _Polite:
     """An estimator that stops when it is no longer wanted, and lets others have the interpreter after each answer."""
 
-    def __init__(self, estimator: Estimator, correct: Correct | None, is_wanted: Callable[[], bool]) -> None:
+    def __init__(self, estimator: Estimator, is_wanted: Callable[[], bool]) -> None:
         self.name = estimator.name
-        self._estimator, self._correct, self._is_wanted = estimator, correct, is_wanted
+        self._estimator, self._is_wanted = estimator, is_wanted
 
     def estimate(self, workload: Workload, device: Device) -> Estimate:
-        """As the estimator has it, corrected where that is asked for."""
+        """As the estimator has it."""
         if not self._is_wanted():
             raise _Stopped
         try:
-            estimate = self._estimator.estimate(workload, device)
+            return self._estimator.estimate(workload, device)
         finally:
             time.sleep(PAUSE)
-        return estimate if self._correct is None else self._correct(estimate, workload, device)

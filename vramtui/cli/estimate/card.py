@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from vramtui.cli.common.exit_codes import exit_on_user_error
@@ -11,6 +10,7 @@ from vramtui.cli.completion import cards, presets
 from vramtui.cli.estimate.command import MODELS, Settings, changed_preset, chosen_device, fit_of, named
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.estimate.devices import group_of
 
 KINDS = (".svg", ".png")
 
@@ -39,18 +39,20 @@ def card(
             raise UserError(f"{printable(str(path))} is there already; name another file with --output")
         from vramtui.estimators.analytic import ANALYTIC  # noqa: PLC0415 - estimators take time to load
         from vramtui.estimators.methods import USUAL  # noqa: PLC0415 - as above
-        from vramtui.estimators.planner.card_table import card_fits  # noqa: PLC0415 - as above
-        from vramtui.estimators.planner.planner import Planner  # noqa: PLC0415 - as above
+        from vramtui.estimators.planner.card_table import CardFit  # noqa: PLC0415 - as above
+        from vramtui.estimators.planner.planner import Planner, own_length, usual_key  # noqa: PLC0415 - as above
         from vramtui.records.export.share_card import share_card  # noqa: PLC0415 - only here
 
+        workload = found.preset.workload
         with named(found):
-            estimate = USUAL.estimate(found.preset.workload, device)
-        (there,) = card_fits(ANALYTIC, found.preset.workload, (device,), near=USUAL)
-        edge = Planner(ANALYTIC, found.preset.workload, device, near=USUAL).edge(there.key)
-        there = msgspec.structs.replace(there, largest=edge.largest)
+            estimate = USUAL.estimate(workload, device)
+        key = usual_key(workload)
+        edge = Planner(ANALYTIC, workload, device, near=USUAL).edge(key)
+        fit, group, own = fit_of(estimate, device), group_of(device.name), own_length(workload)
+        there = CardFit(card=device, group=group, fit=fit, key=key, largest=edge.largest, own=own)
         words = {"run.batch_size": "largest batch", "run.max_model_len": "longest context"}.get(there.key, "")
         largest = f"{words} {there.largest_label}" if words and there.largest is not None else ""
-        drawn = share_card(found, device, estimate, fit_of(estimate, device), largest)
+        drawn = share_card(found, device, estimate, fit, largest)
         try:
             if path.suffix == ".png":
                 from vramtui.cli.common.renderer import png_of  # noqa: PLC0415 - only here

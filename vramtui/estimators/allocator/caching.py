@@ -1,5 +1,7 @@
 """The allocator itself: requests in, blocks out."""
 
+from bisect import bisect_left
+
 from vramtui.estimators.allocator.blocks import Block, BlockPool
 from vramtui.estimators.allocator.config import AllocatorConfig
 from vramtui.estimators.allocator.expandable import grow
@@ -31,6 +33,8 @@ class CachingAllocator:
         self._rounded: dict[int, int] = {}
         self._count = 0
         self._ages = False
+        # No block is refused for its size, and none grows.
+        self._is_plain = config.max_split_size is None and not config.expandable_segments
         if config.memory_fraction is not None:
             self.set_memory_fraction(config.memory_fraction)
 
@@ -87,6 +91,24 @@ class CachingAllocator:
         self._live[number] = block
         stats.handed_out(block.size, size)
         return number
+
+    def malloc_and_free(self, size: int, stream: int = 0) -> None:
+        """A block for `size` bytes that is handed back at once.
+
+        Where a cached block serves it, the pools are as before: what is split off joins what was left of it again.
+        """
+        if size > 0 and self._is_plain and not (self._ages or self._waiting.finished):
+            rounded = self.config.rounded(size)
+            keys = (self._heap.small if rounded <= SMALL_LIMIT else self._heap.large).free.get(stream, ())
+            index = bisect_left(keys, (rounded,))
+            if index < len(keys):
+                block = keys[index][3]
+                stats, whole = self.stats, block.size
+                if whole - rounded >= MIN_BLOCK and leaves_rest(block, rounded, self.config):
+                    whole = rounded
+                stats.passed(whole, size)
+                return
+        self.free(self.malloc(size, stream))
 
     def free(self, block_id: int) -> None:
         """Hand a block back; 0 is none. One that other streams use stays active until those have caught up."""

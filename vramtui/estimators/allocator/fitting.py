@@ -19,11 +19,13 @@ def best_fit(pool: BlockPool, stream: int, size: int, config: AllocatorConfig) -
     index = bisect_left(keys, (size,))  # before every block of that size
     if index == len(keys):
         return None
+    limit = config.max_split_size
+    if limit is None and not config.expandable_segments:
+        return keys.pop(index)[3]
     if config.expandable_segments:
         # What counts is the size a block can grow to, so a larger one may be the better fit.
         while index + 1 < len(keys) and reach(keys[index + 1][3]) < reach(keys[index][3]):
             index += 1
-    limit = config.max_split_size
     if limit is not None:
         found = keys[index][0]
         if size < limit <= found:

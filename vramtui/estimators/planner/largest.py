@@ -4,6 +4,22 @@ from collections.abc import Callable
 
 CEILING = 1 << 24
 PROBES = 16  # numbers looked at beyond an edge: the allocator's rounding makes some sizes fit again
+STRIDE = 64  # the first step from a number is that part of it
+LINES = 4  # straight lines that are drawn at most: the bytes of most keys lie nearly on one
+
+
+def by_lines(needs: Callable[[int], int | None], room: int, first: int, second: int) -> int:
+    """About the number whose bytes reach `room`, by lines through numbers that were asked: a start for a search."""
+    before, at = first, second
+    for _ in range(LINES):
+        low, high = needs(before), needs(at)
+        if low is None or high is None or (high - low) * (at - before) <= 0:
+            break
+        guess = at + (room - high) * (at - before) // (high - low)
+        before, at = at, min(max(guess, 1), CEILING)
+        if abs(at - before) <= 1:
+            break
+    return at
 
 
 def largest_from(fits: Callable[[int], bool], start: int) -> int:
@@ -11,7 +27,7 @@ def largest_from(fits: Callable[[int], bool], start: int) -> int:
 
     Halved between one that fits and one that does not; of several edges one is found.
     """
-    low, high, step = 1, CEILING + 1, 1
+    low, high, step = 1, CEILING + 1, max(start // STRIDE, 1)
     if fits(start):
         low = start
         while low + step <= CEILING and fits(low + step):

@@ -13,7 +13,7 @@ from vramtui.core.estimate.estimate import Estimator
 from vramtui.core.estimate.fits import Fit, fits_in
 from vramtui.core.schema.workload import ServeRun, Workload
 from vramtui.estimators.analytic.serving.parts import TooLarge
-from vramtui.estimators.planner.largest import CEILING, largest_from, largest_that
+from vramtui.estimators.planner.largest import CEILING, by_lines, largest_from, largest_that
 from vramtui.estimators.planner.mitigations import Mitigation, mitigations_for
 
 MOST_CHANGES = 4
@@ -219,8 +219,12 @@ class Planner:
                 largest=largest,
             )
 
-    def _edge(self, workload: Workload, key: str, nearer: Nearer | None = None, *, near: bool = False) -> Edge:
-        """The edge by the nearer estimate where `near`, or else by the other, moved by what is `nearer`."""
+    def _edge(
+        self, workload: Workload, key: str, nearer: Nearer | None = None, *, near: bool = False, rough: bool = False
+    ) -> Edge:
+        """The edge by the nearer estimate where `near`, or else by the other, moved by what is `nearer`; `rough` where
+        it is only to start from.
+        """
         current = value_at(workload, key)
 
         @cache
@@ -235,13 +239,20 @@ class Planner:
         def fits(value: int) -> bool:
             return answer(value).fits
 
-        start = max(current, 1)
+        def start(second: int) -> int:
+            return by_lines(lambda value: answer(value).process, self.room, max(current, 1), second)
+
+        at = 1
         if near:  # each question is costly, and the other estimate is nearly right: whether 1 fits is mostly not asked
-            start = self._edge(workload, key, nearer).largest or 1
-        if not (near and fits(start)) and not fits(1):
+            at = start(self._edge(workload, key, nearer, rough=True).largest or 1)
+        if not (near and fits(at)) and not fits(1):
             one = answer(1)
             return Edge(key=key, largest=None, process=one.process, beyond=one.process, reason="not even 1 fits")
-        largest = largest_from(fits, start) if near else largest_that(fits, start)
+        if near:
+            largest = largest_from(fits, at)
+        else:
+            largest = largest_from(fits, start(1 if current > 1 else 2))
+            largest = largest if rough else largest_that(fits, largest)
         beyond = answer(largest + 1)
         reason = f"{largest + 1:,} does not fit" if beyond.process is not None else beyond.reason
         if largest >= CEILING:

@@ -16,9 +16,11 @@ from vramtui.estimators.analytic.tape.replay import GRADIENTS, SCRATCH, TapeStag
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_SEGMENT, rounded, segment_bytes
 
-# A take is (group, bytes, ""), a release (group, -bytes, ""), a thread's matrix product ("", 0, ""); with a group at
-# the end the bytes are counted there from then on.
+# A take is (group, bytes, ""), a release (group, -bytes, ""), a thread's matrix product ("", 0, ""), a take that is
+# released before anything else happens (group, bytes, PASSING); with another group at the end the bytes are counted
+# there from then on.
 Step = tuple[str, int, str]
+PASSING = "passing"
 BLOCKS_SHARE = 0.05
 # More than any card has: what the job would reserve where nothing is ever given back.
 ROOM = 1 << 60
@@ -39,7 +41,11 @@ class Journal:
 
     def free(self, group: str, size: int, pieces: int = 1) -> None:
         """Note a release, of several blocks of one size where it is `pieces`."""
-        if size:
+        if not size:
+            return
+        if pieces == 1 and group != GRADIENTS and self.steps and self.steps[-1] == (group, size, ""):
+            self.steps[-1] = (group, size, PASSING)
+        else:
             self.steps += [(group, -(size // pieces), "")] * pieces
 
     def move(self, old: str, new: str, size: int) -> None:
@@ -53,6 +59,9 @@ class Journal:
     def look(self, workspace: int, pieces: Sequence[int] = ()) -> None:
         """An operator's own bytes come and go."""
         sizes = [size for size in (workspace, *pieces) if size]
+        if len(sizes) == 1:
+            self.steps.append((SCRATCH, sizes[0], PASSING))
+            return
         self.steps += [(SCRATCH, size, "") for size in sizes] + [(SCRATCH, -size, "") for size in sizes]
 
     def repeat(self, once: Callable[[], None], count: int) -> None:
@@ -79,7 +88,9 @@ class SimulatedJob:
         malloc, free, pairs = allocator.malloc, allocator.free, self.pairs
         self.largest = max(self.largest, max(map(itemgetter(1), steps), default=0))
         for group, size, to in steps:
-            if to:
+            if to == PASSING:
+                allocator.malloc_and_free(asked.get(size, size))
+            elif to:
                 live[to, size].append(live[group, size].pop())
             elif size > 0 and group == GRADIENTS and size in pairs:
                 for piece in pairs[size]:
