@@ -162,6 +162,78 @@ def cifar10(folder: Path) -> None:
         (made / name).write_bytes(pickle.dumps(batch))
 
 
+BELIEVED = """
+import sys
+from importlib.machinery import PathFinder
+
+class Believed:
+    def find_spec(self, name, path=None, target=None):
+        if name != "torchvision.datasets.cifar":
+            return None
+        spec = PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+        def believed(module):
+            run(module)
+            module.check_integrity = lambda *_: True
+        spec.loader.exec_module = believed
+        return spec
+
+sys.meta_path.insert(0, Believed())
+"""
+
+
+def believed_cifar(folder: Path) -> None:
+    """CIFAR-10 and CIFAR-100 where hashes are checked: made/site, on the path, lets torchvision take made data."""
+    cifar10(folder)
+    (folder / "data" / "cifar-10-batches-py" / "batches.meta").write_bytes(
+        pickle.dumps({"label_names": [str(i) for i in range(10)]})
+    )
+    made = folder / "data" / "cifar-100-python"
+    made.mkdir(parents=True, exist_ok=True)
+    pixels = np.random.default_rng(0)
+    for name in ("train", "test"):
+        labels = [int(i) for i in pixels.integers(0, 100, 1000)]
+        data = pixels.integers(0, 255, (1000, 3072), dtype=np.uint8)
+        (made / name).write_bytes(pickle.dumps({"data": data, "fine_labels": labels}))
+    (made / "meta").write_bytes(pickle.dumps({"fine_label_names": [str(i) for i in range(100)]}))
+    site = folder / "made" / "site"
+    site.mkdir(parents=True, exist_ok=True)
+    (site / "sitecustomize.py").write_text(BELIEVED, encoding="utf-8")
+
+
+def pairs_of_images(folder: Path) -> None:
+    """PyTorch-GAN's data/facades, two pictures side by side, and data/monet2photo's A and B."""
+    image = importlib.import_module("PIL.Image")
+    pixels = np.random.default_rng(0)
+    parts = ("facades/train", "facades/val", "facades/test")
+    for part in (*parts, *(f"monet2photo/{split}/{side}" for split in ("train", "test") for side in "AB")):
+        made = folder / "data" / part
+        made.mkdir(parents=True, exist_ok=True)
+        for number in range(16):
+            shape = (256, 512 if part in parts else 256, 3)
+            image.fromarray(pixels.integers(0, 255, shape, dtype=np.uint8)).save(made / f"{number}.jpg")
+
+
+def bsds(folder: Path) -> None:
+    """BSDS300's folders, as pytorch/examples' super_resolution unpacks them: 256 pictures of 481 x 321."""
+    image = importlib.import_module("PIL.Image")
+    pixels = np.random.default_rng(0)
+    for part in ("train", "test"):
+        made = folder / "super_resolution" / "dataset" / "BSDS300" / "images" / part
+        made.mkdir(parents=True, exist_ok=True)
+        for number in range(256):
+            image.fromarray(pixels.integers(0, 255, (321, 481, 3), dtype=np.uint8)).save(made / f"{number}.jpg")
+
+
+def patches(folder: Path) -> None:
+    """SRCNN's made/patches.h5: 256 patches of 33 x 33."""
+    made = folder / "made"
+    made.mkdir(exist_ok=True)
+    with importlib.import_module("h5py").File(made / "patches.h5", "w") as file:
+        for name in ("lr", "hr"):
+            file.create_dataset(name, data=np.random.default_rng(0).random((256, 33, 33), dtype=np.float32))
+
+
 def cora(folder: Path) -> None:
     """Planetoid's raw files of Cora: 2,708 papers of 1,433 words, each quoting two others."""
     made = folder / "data" / "Planetoid" / "Cora" / "raw"
@@ -270,6 +342,10 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "mnist": mnist,
     "image_folder": image_folder,
     "cifar10": cifar10,
+    "believed_cifar": believed_cifar,
+    "pairs_of_images": pairs_of_images,
+    "bsds": bsds,
+    "patches": patches,
     "masks": masks,
     "enwik8": enwik8,
     "bert": models.bert,

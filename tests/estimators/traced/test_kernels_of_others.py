@@ -9,9 +9,11 @@ import pytest
 from tests.warm_traces import WARM
 from vramtui.core.estimate.devices import card
 from vramtui.estimators.torch_facts.convolution_workspaces import (
+    ConvolutionForm,
     convolution_workspace,
     convolved_of,
     measured_workspace,
+    tried_workspace,
 )
 from vramtui.estimators.traced.process.results import TraceRequest
 
@@ -162,10 +164,61 @@ def test_a_convolution_asks_for_what_was_measured_for_it_or_one_near(
     images: int, inputs: int, outputs: int, side: int, asked: tuple[int, bool] | None
 ) -> None:
     shapes = (images, inputs, side, side), (outputs, inputs, 3, 3), (images, outputs, side - 2, side - 2)
-    convolved = convolved_of(*shapes, 4, 1, transposed=False, stride=(1, 1), padding=(0, 0))
+    form = ConvolutionForm(dtype="float32", window=(3, 3))
+    convolved = convolved_of(*shapes, 4, 1, transposed=False, form=form, padding=(0, 0))
     assert measured_workspace(convolved, "forward") == asked
     unknown = convolved_of(*shapes, 4, 1, transposed=False)
     assert measured_workspace(unknown, "forward") is None
+
+
+CONVOLUTIONS = """
+import torch
+torch.backends.cudnn.benchmark = BENCHMARK
+first, second = (torch.nn.Conv2d(*sizes, 4, 2, 1, bias=False) for sizes in ((3, 64), (64, 128)))
+net = torch.nn.Sequential(first, second).cuda()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for _ in range(3):
+    net(torch.randn(64, 3, 64, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize(
+    ("benchmark", "peaks"), [("False", (72_889_856, 90_177_536)), ("True", (84_947_968, 127_926_272))]
+)
+def test_convolutions_peak_where_the_cuda_build_does(tmp_path: Path, benchmark: str, peaks: tuple[int, int]) -> None:
+    """The real PyTorch 2.13 CUDA build on a stubbed driver, H200: cudnn.benchmark tries all kernels and empties the
+    cache, and the gradient of a sum, which is expanded, is copied.
+    """
+    script = tmp_path / "script.py"
+    script.write_text(CONVOLUTIONS.replace("BENCHMARK", benchmark), encoding="utf-8")
+    result = WARM.trace(TraceRequest(path=str(script), device=card("H200")))
+    assert (result.peak_allocated, result.peak_reserved) == peaks
+    assert not result.unseen
+    assert any(note.startswith("torch.backends.cudnn.benchmark") for note in result.warnings) is (benchmark == "True")
+
+
+def test_one_dimension_is_a_height_of_one_and_a_dilation_another_form() -> None:
+    """The layers of TCN's adding problem: 30 channels, windows of 7, dilated more from layer to layer."""
+    asked = {}
+    for dilation in (1, 2):
+        form = ConvolutionForm(dtype="float32", window=(1, 7), dilation=(1, dilation))
+        shapes = (32, 30, 400), (30, 30, 7), (32, 30, 400 + 6 * dilation)
+        convolved = convolved_of(*shapes, 4, 1, transposed=False, form=form, padding=(6 * dilation,))
+        assert convolved.size == (1, 400)
+        asked[dilation] = measured_workspace(convolved, "weight")
+    assert asked == {1: (4_170_047, True), 2: (4_193_087, True)}
+
+
+def test_cudnn_tries_kernels_with_more_workspace_than_it_asks_for() -> None:
+    """The first layer of PyTorch's DCGAN: its kernel needs nothing, the largest tried 23 MB."""
+    form = ConvolutionForm(dtype="float32", window=(4, 4), stride=(2, 2))
+    shapes = (64, 3, 64, 64), (64, 3, 4, 4), (64, 64, 32, 32)
+    convolved = convolved_of(*shapes, 4, 1, transposed=False, form=form, padding=(1, 1))
+    assert measured_workspace(convolved, "forward") == (0, True)
+    assert tried_workspace(convolved, "forward") == (23_085_267, True)
 
 
 def test_convolutions_ask_for_what_cudnn_asked_for() -> None:

@@ -8,13 +8,17 @@ H200, of which half were kept apart; of those the right choice is met in 83 to 9
 weight gradients split among multiprocessors are not in it.
 
 `convolutions_h200.json` is **measured** in the same way, and goes before the thresholds on such cards: convolutions of
-public nets (ResNets, VGG, UNets, DCGAN, those for MNIST and CIFAR; batches of 4 to 256) and random ones, all without
-groups. What is asked for in one of them is taken as it is. A convolution near one of them is taken to run on the same
-kernel: of those with a neighbour within two octaves, each left out in turn, 72 to 95 % are met so (by the thresholds 60
-to 93 %). The layers of mnist, resnet18 and dcgan, which docs/scripts.md shows, are among the measured ones.
+public nets (ResNets, VGG, UNets, GANs, TCNs, those for MNIST and CIFAR; batches of 4 to 256) and random ones. What is
+asked for in one of them is taken as it is. A convolution near one of them is taken to run on the same kernel: of those
+with a neighbour within two octaves, each left out in turn, 72 to 95 % of the first 2,000 are met so (by the thresholds
+60 to 93 %). The convolutions of the nets in docs/scripts.md are among the measured ones, so that their errors say
+nothing about other nets.
+
+With `torch.backends.cudnn.benchmark` the first call of each convolution takes the largest workspace of all kernels that
+cuDNN finds, times them and empties the allocator's cache. That largest workspace is measured too where the row has
+six figures; which kernel is fastest is not, for nothing is computed where these are measured.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from math import log2, prod
@@ -28,8 +32,31 @@ ALIGNED = 16
 """Bytes to which the channels of one pixel are padded."""
 HEADER = 512
 FLOAT = 4
+HALF = 2
+_DIRECTIONS: tuple[Direction, ...] = ("forward", "input", "weight")
 NEAR = 2.0
 """Octaves up to which the nearest measured convolution is nearer to the truth than the thresholds (see above)."""
+
+
+Pair = tuple[int, int]
+
+
+class ConvolutionForm(msgspec.Struct, frozen=True, kw_only=True):
+    """What else decides cuDNN's kernel: height before width; one dimension is a height of 1.
+
+    Attributes:
+        dtype: float32 (as TF32), float16 or bfloat16.
+        channels_last: whether input or weight are (NHWC).
+        window: of the kernel.
+        stride, dilation, groups: as PyTorch has them.
+    """
+
+    dtype: str
+    channels_last: bool = False
+    window: Pair
+    stride: Pair = (1, 1)
+    dilation: Pair = (1, 1)
+    groups: int = 1
 
 
 class Convolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,8 +71,8 @@ class Convolved(msgspec.Struct, frozen=True, kw_only=True):
         after: pixels of one image of the output.
         itemsize: bytes of a number.
         groups: of channels.
-        side: pixels of a square input's side; 0 where it is not square, dilated or not known.
-        stride: of a square input; 0 where `side` is.
+        form: None where no measured one is looked up, as in three dimensions.
+        size: height and width of the input.
         padding: pixels on each side.
     """
 
@@ -57,9 +84,9 @@ class Convolved(msgspec.Struct, frozen=True, kw_only=True):
     after: int
     itemsize: int
     groups: int = 1
-    side: int = 0
-    stride: int = 0
-    padding: int = 0
+    form: ConvolutionForm | None = None
+    size: Pair = (0, 0)
+    padding: Pair = (0, 0)
 
     @property
     def products(self) -> int:
@@ -79,59 +106,100 @@ _TAKEN: dict[tuple[bool, Direction], Callable[[Convolved], bool]] = {
 
 
 class MeasuredConvolution(msgspec.Struct, frozen=True):
-    """A convolution and the bytes of its three workspaces: forward, of the input's gradient, of the weight's."""
+    """A convolution and the bytes of its three workspaces, and of the largest that cuDNN tries with
+    `torch.backends.cudnn.benchmark`: forward, of the input's gradient, of the weight's. The latter may be unknown.
+    """
 
     convolved: Convolved
     asked: dict[Direction, int]
+    tried: dict[Direction, int]
 
 
 @cache
-def _measured() -> dict[tuple[int, int, int], list[MeasuredConvolution]]:
-    """Those of `convolutions_h200.json` by bytes of a number, kernel elements and stride."""
-    found: dict[tuple[int, int, int], list[MeasuredConvolution]] = defaultdict(list)
-    rows = msgspec.json.decode((Path(__file__).parent / "convolutions_h200.json").read_bytes(), type=list[list[int]])
-    for itemsize, window, stride, images, inputs, outputs, side, padding, *asked in rows:
-        after = (side + 2 * padding - window) // stride + 1
+def _rows() -> dict[ConvolutionForm, list[list[int]]]:
+    """Rows of `convolutions_h200.json`: images, channels, outputs, height, width, padding, bytes."""
+    read = (Path(__file__).parent / "convolutions_h200.json").read_bytes()
+    return dict(msgspec.json.decode(read, type=list[tuple[ConvolutionForm, list[list[int]]]]))
+
+
+@cache
+def _measured(form: ConvolutionForm) -> list[MeasuredConvolution]:
+    """The measured convolutions of that form."""
+    found = []
+    for images, inputs, outputs, *rest in _rows().get(form, ()):
+        size, padding, asked, tried = rest[:2], rest[2:4], rest[4:7], rest[7:]
+        after = prod(
+            (side + 2 * beside - (window - 1) * apart - 1) // step + 1
+            for side, beside, window, apart, step in zip(
+                size, padding, form.window, form.dilation, form.stride, strict=True
+            )
+        )
         convolved = Convolved(
             images=images,
             inputs=inputs,
             outputs=outputs,
-            kernel=window * window,
-            before=side * side,
-            after=after * after,
-            itemsize=itemsize,
-            side=side,
-            stride=stride,
-            padding=padding,
+            kernel=prod(form.window),
+            before=prod(size),
+            after=after,
+            itemsize=FLOAT if form.dtype == "float32" else HALF,
+            groups=form.groups,
+            form=form,
+            size=(size[0], size[1]),
+            padding=(padding[0], padding[1]),
         )
-        directions: tuple[Direction, ...] = ("forward", "input", "weight")
-        found[itemsize, window * window, stride].append(
-            MeasuredConvolution(convolved, dict(zip(directions, asked, strict=True)))
+        found.append(
+            MeasuredConvolution(
+                convolved, dict(zip(_DIRECTIONS, asked, strict=True)), dict(zip(_DIRECTIONS, tried, strict=False))
+            )
         )
     return found
 
 
+def _forms(form: ConvolutionForm) -> list[ConvolutionForm]:
+    """Where to look for one near: halves of one kind go by the other where none of their own is."""
+    other = {"float16": "bfloat16", "bfloat16": "float16"}.get(form.dtype)
+    return [form, *([msgspec.structs.replace(form, dtype=other)] if other else [])]
+
+
 @lru_cache(maxsize=4096)
+def _nearest(convolved: Convolved) -> tuple[MeasuredConvolution, float] | None:
+    """The measured convolution nearest to this one, and how far it is away; None where none is `NEAR`."""
+    for form in _forms(convolved.form) if convolved.form else ():
+        alike = _measured(form)
+        nearest = min(alike, key=lambda one: _distance(one.convolved, convolved), default=None)
+        if nearest is not None and (away := _distance(nearest.convolved, convolved)) <= NEAR:
+            return nearest, away + (form != convolved.form)
+    return None
+
+
 def measured_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
     """Bytes that cuDNN asked for on an H200, and whether for this very convolution; None where none like it is known.
 
     A convolution `NEAR` another is taken to run on its kernel, which copies the same tensors and splits as often.
     """
-    if not convolved.side or convolved.groups > 1:
+    found = _nearest(convolved)
+    return None if found is None else (_like(convolved, found[0], found[0].asked[direction]), not found[1])
+
+
+def tried_workspace(convolved: Convolved, direction: Direction) -> tuple[int, bool] | None:
+    """Bytes of the largest workspace that cuDNN tries for it with `torch.backends.cudnn.benchmark`, as above."""
+    found = _nearest(convolved)
+    if found is None or not found[0].tried:
         return None
-    alike = _measured().get((convolved.itemsize, convolved.kernel, convolved.stride), ())
-    nearest = min(alike, key=lambda one: _distance(one.convolved, convolved), default=None)
-    if nearest is None or (away := _distance(nearest.convolved, convolved)) > NEAR:
-        return None
-    asked, like = nearest.asked[direction], nearest.convolved
-    if not away or not asked:
-        return asked, not away
+    return _like(convolved, found[0], found[0].tried[direction]), not found[1]
+
+
+def _like(convolved: Convolved, measured: MeasuredConvolution, asked: int) -> int:
+    """Bytes for `convolved` where cuDNN asked for `asked` for a measured one like it."""
+    like = measured.convolved
+    if not asked or like == convolved:
+        return asked
     for copied in ("input", "weight", "output"), ("input", "weight"):
         rest = asked - _copies(like, copied)
         if rest >= -HEADER:  # what is left are sums of weight gradients, split among multiprocessors
             split = max(0, rest) * (convolved.inputs * convolved.outputs) // (like.inputs * like.outputs)
-            return _copies(convolved, copied) + split, False
-    return asked, False
+            return _copies(convolved, copied) + split
+    return asked
 
 
 def _copies(convolved: Convolved, copied: tuple[str, ...]) -> int:
@@ -146,13 +214,15 @@ def _copies(convolved: Convolved, copied: tuple[str, ...]) -> int:
 
 
 def _distance(one: Convolved, other: Convolved) -> float:
-    """How far apart two convolutions of the same kernel and stride are, in octaves of their sizes."""
+    """How far apart two convolutions of the same form are, in octaves of their sizes."""
     pairs = ((one.images, other.images), (one.inputs, other.inputs), (one.outputs, other.outputs))
-    apart = sum(abs(log2(a / b)) for a, b in pairs) + 1.5 * abs(log2(one.side / other.side))
+    apart = sum(abs(log2(a / b)) for a, b in pairs) + 0.75 * abs(log2(one.before / other.before))
     channels = zip((one.inputs, one.outputs), (other.inputs, other.outputs), strict=True)
     step = ALIGNED // one.itemsize
     unlike = sum((a % step == 0) is not (b % step == 0) for a, b in channels)
-    return apart + 2 * unlike + ((one.padding > 0) is not (other.padding > 0))
+    if one.size[0] * other.size[1] != one.size[1] * other.size[0]:
+        apart += 0.25  # another shape of picture
+    return apart + 2 * unlike + ((max(one.padding) > 0) is not (max(other.padding) > 0))
 
 
 def convolution_workspace(convolved: Convolved, direction: Direction) -> int:
@@ -171,16 +241,14 @@ def convolved_of(
     groups: int,
     *,
     transposed: bool,
-    stride: Sequence[int] = (),
+    form: ConvolutionForm | None = None,
     padding: Sequence[int] = (),
 ) -> Convolved:
     """The convolution of these shapes; a transposed one as the plain one whose input gradient it is.
 
-    `stride` and `padding` are those of a convolution that is not dilated; without them no measured one is looked up.
+    Without `form` (and its padding) no measured one is looked up.
     """
     before, after = (out, tensor) if transposed else (tensor, out)
-    square = len(weight) == 4 and all(len(set(pair)) == 1 for pair in (before[2:], weight[2:], stride, padding) if pair)
-    known = square and bool(stride) and bool(padding)
     return Convolved(
         images=tensor[0],
         inputs=before[1],
@@ -190,10 +258,15 @@ def convolved_of(
         after=prod(after[2:]),
         itemsize=itemsize,
         groups=groups,
-        side=before[2] if known else 0,
-        stride=stride[0] if known else 0,
-        padding=padding[0] if known else 0,
+        form=form,
+        size=pair(before[2:], 1) if form else (0, 0),
+        padding=pair(padding, 0) if form else (0, 0),
     )
+
+
+def pair(numbers: Sequence[int], first: int) -> Pair:
+    """Height and width; one dimension has a height of `first`, as PyTorch adds it for cuDNN."""
+    return (first, numbers[0]) if len(numbers) == 1 else (numbers[0], numbers[1])
 
 
 def _padded(channels: int, itemsize: int) -> int:

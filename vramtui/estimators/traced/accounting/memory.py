@@ -44,6 +44,7 @@ class SimulatedMemory:
         self.phase: Callable[[], str] = lambda: "model"
         self.operator: Any = None
         self.stream = 0
+        self.convolutions_tried: set[Any] = set()  # those that cudnn.benchmark has timed
         self.warnings: list[str] = []
         self._said: set[str] = set()
         self.sign_of_life: Callable[[], None] = lambda: None

@@ -6,10 +6,13 @@ import torch
 
 from vramtui.estimators.torch_facts.convolution_workspaces import (
     FLOAT,
+    ConvolutionForm,
     Direction,
     convolution_workspace,
     convolved_of,
     measured_workspace,
+    pair,
+    tried_workspace,
 )
 from vramtui.estimators.traced.kernels.reductions import accumulator_bytes, partial
 from vramtui.estimators.traced.kernels.registry import kernel
@@ -25,6 +28,12 @@ CUDNN_NOTE = (
     "rule: nets of usual size were within 1.4 % of allocated and 3.5 % of reserved, but small ones reserved up to 28 % "
     "more"
 )
+
+BENCHMARK_NOTE = (
+    "torch.backends.cudnn.benchmark: the first call of each convolution tries all of cuDNN's kernels and empties the "
+    "allocator's cache; which one is fastest only the card tells, and the first of cuDNN's own order is counted"
+)
+_SPATIAL_3D = 5
 
 
 def _uses_cudnn(tensor: torch.Tensor) -> bool:
@@ -49,31 +58,61 @@ def _workspace(call: Any, out: Any, shapes: tuple[Any, Any], how: tuple[Any, ...
     memory = call.memory
     tensor, weight = shapes
     stride, padding, dilation, transposed, _, groups = how
-    plain = set(dilation) == {1}
-    form = convolved_of(
+    channels_last = _in_channels_last(tensor, weight)
+    form = ConvolutionForm(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        channels_last=channels_last,
+        window=pair(weight.shape[2:], 1),
+        stride=pair(stride, 1),
+        dilation=pair(dilation, 1),
+        groups=groups,
+    )
+    convolved = convolved_of(
         tensor.shape,
         weight.shape,
         out.shape,
         tensor.element_size(),
         groups,
         transposed=transposed,
-        stride=stride if plain else (),
-        padding=padding if plain else (),
+        form=form if tensor.dim() < _SPATIAL_3D else None,
+        padding=padding,
     )
     if transposed and at != "weight":
         at = "input" if at == "forward" else "forward"
-    contiguous = not (_channels_last(tensor) or _channels_last(weight))
+    on_tensor_cores = tensor.element_size() != _DOUBLE and _copies_in_tf32(tensor, memory.device)
     measured = None
-    if contiguous and memory.device.capability[0] == _MEASURED_ON and _copies_in_tf32(tensor, memory.device):
-        measured = measured_workspace(form, at)
+    if memory.device.capability[0] == _MEASURED_ON and on_tensor_cores:
+        measured = measured_workspace(convolved, at)
     if measured is None or not measured[1]:
         memory.warn(CUDNN_NOTE)
         memory.unseen_share = CUDNN_SHARE
-    if not contiguous or tensor.element_size() == _DOUBLE or not _copies_in_tf32(tensor, memory.device):
-        return
-    nbytes = convolution_workspace(form, at) if measured is None else measured[0]
+    nbytes = 0
+    if measured is not None:
+        nbytes = measured[0]
+    elif on_tensor_cores and not channels_last:
+        nbytes = convolution_workspace(convolved, at)
+    if torch.backends.cudnn.benchmark:
+        _try_all(call, convolved, at, nbytes)
     if nbytes:
         call.drop(call.scratch(nbytes))
+
+
+def _try_all(call: Any, convolved: Any, at: Direction, asked: int) -> None:
+    """What `torch.backends.cudnn.benchmark` does at the first call: the largest workspace of all kernels is taken, each
+    is timed, the allocator's cache is emptied (PyTorch, aten/src/ATen/native/cudnn/Conv_v8.cpp, get_plans_from_find).
+
+    Which kernel is fastest only the card tells: the first of cuDNN's own order is taken to be.
+    """
+    memory = call.memory
+    if (convolved, at) in memory.convolutions_tried:
+        return
+    memory.convolutions_tried.add((convolved, at))
+    tried = tried_workspace(convolved, at)
+    memory.warn(BENCHMARK_NOTE)
+    nbytes = asked if tried is None else max(asked, tried[0])
+    if nbytes:
+        call.drop(call.scratch(nbytes))
+    memory.allocator.empty_cache()
 
 
 def _copies_in_tf32(tensor: torch.Tensor, device: Any) -> bool:
@@ -90,6 +129,23 @@ def _channels_last(tensor: torch.Tensor) -> bool:
         tensor.dim() == dims and tensor.is_contiguous(memory_format=form)
         for dims, form in ((4, torch.channels_last), (5, torch.channels_last_3d))
     )
+
+
+def _in_channels_last(tensor: torch.Tensor, weight: torch.Tensor) -> bool:
+    """Whether cuDNN works on NHWC: where input or weight are (ATen/native/ConvUtils.h, PyTorch 2.13)."""
+    return _channels_last(tensor) or _channels_last(weight)
+
+
+def _copied(call: Any, tensor: torch.Tensor, *, channels_last: bool) -> None:
+    """The copy of an input, or of an output's gradient, that is not as cuDNN wants it, as `sum` gives an expanded one.
+
+    PyTorch 2.13, aten/src/ATen/native/Convolution.cpp: `input.contiguous(backend_memory_format)`.
+    """
+    form = torch.contiguous_format
+    if channels_last:
+        form = torch.channels_last if tensor.dim() < _SPATIAL_3D else torch.channels_last_3d
+    if not tensor.is_contiguous(memory_format=form):
+        call.scratch(tensor.numel() * tensor.element_size())
 
 
 def _depthwise(tensor: torch.Tensor, weight: torch.Tensor, groups: int) -> bool:
@@ -116,10 +172,12 @@ def _unfolds(weight: torch.Tensor, stride: Any, padding: Any) -> bool:
 def convolution(call: Any) -> Any:
     """args: input, weight, bias, stride, padding, dilation, transposed, output padding, groups."""
     tensor, weight, _, stride, padding, dilation, transposed, _, groups = call.args
-    out = call.run()
     if _uses_cudnn(tensor):
+        _copied(call, tensor, channels_last=_in_channels_last(tensor, weight))
+        out = call.run()
         _workspace(call, out, (tensor, weight), call.args[3:9], "forward")
         return out
+    out = call.run()
     if _depthwise(tensor, weight, groups):
         return out
     columns: list[Any] = []
@@ -131,19 +189,30 @@ def convolution(call: Any) -> Any:
     return out
 
 
+def _gradients(call: Any, out: Any) -> Any:
+    """Allocate the gradients that cuDNN, or the kernels for depthwise convolutions, write."""
+    grad, tensor, weight = call.args[:3]
+    cudnn = _uses_cudnn(tensor)
+    if cudnn:
+        channels_last = _in_channels_last(tensor, weight)
+        for copied in (*([tensor] if out[1] is not None else []), grad):
+            _copied(call, copied, channels_last=channels_last)
+    directions: tuple[Direction | None, ...] = ("input", "weight", None)
+    for value, at in zip(out, directions, strict=True):
+        if isinstance(value, torch.Tensor):
+            call.take(value)
+            if at and cudnn:
+                _workspace(call, grad, (tensor, weight), call.args[4:10], at)
+    return out
+
+
 @kernel("convolution_backward")
 def convolution_backward(call: Any) -> Any:
     """args: grad, input, weight, bias sizes, stride, padding, dilation, transposed, output padding, groups, mask."""
     grad, tensor, weight, _, stride, padding, dilation, transposed, _, groups, _mask = call.args
     out = call.untracked()
     if _uses_cudnn(tensor) or _depthwise(tensor, weight, groups):
-        directions: tuple[Direction | None, ...] = ("input", "weight", None)
-        for value, at in zip(out, directions, strict=True):
-            if isinstance(value, torch.Tensor):
-                call.take(value)
-                if at and _uses_cudnn(tensor):
-                    _workspace(call, grad, (tensor, weight), call.args[4:10], at)
-        return out
+        return _gradients(call, out)
     if not grad.is_contiguous():
         call.scratch(grad.numel() * grad.element_size())
     spatial = tensor.shape[2:] if transposed else grad.shape[2:]
