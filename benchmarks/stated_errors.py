@@ -33,6 +33,7 @@ from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.analytic.stated_errors import ErrorRange, Kind, kind_of
+from vramtui.presets.model_files.blueprints.vision import vision_table
 
 GOLDEN = Path(__file__).parents[1] / "tests" / "golden" / "stated.json"
 STAGES = (64, 128, 256, 512)
@@ -66,6 +67,8 @@ def workload_of(job: Job) -> Workload:
         sizes = zip(blocks, STAGES, strict=True)
         stages = [{"blocks": n, "channels": width, "stride": 1 + (width > STAGES[0])} for n, width in sizes]
         table["model"] = {"kind": "convnet", "block": block, "stages": stages}
+    elif job["kind"] == "layer list":
+        table["model"] = vision_table(job["family"])
     else:
         config = job["config"]
         if job["kind"] == "unet":
@@ -212,15 +215,18 @@ def table() -> str:
 
 
 def keep(answers: Path) -> int:
-    """Write the jobs with an answer into the golden file; how many there are."""
+    """Write the jobs with an answer, and those that had one before, into the golden file; how many there are."""
     from benchmarks.stated_matrix import jobs  # noqa: PLC0415 - only to make the file
 
     found = json.loads(answers.read_text(encoding="utf-8"))
-    rows = [
-        job | {"allocated": answer[0], "reserved": answer[1]}
-        for job in jobs()
-        if isinstance(answer := found.get(job["name"]), list)
-    ]
+    before = {row["name"]: row for row in json.loads(GOLDEN.read_text(encoding="utf-8"))}
+    rows = []
+    for job in jobs():
+        answer = found.get(job["name"])
+        if isinstance(answer, list):
+            rows.append(job | {"allocated": answer[0], "reserved": answer[1]})
+        elif job["name"] in before:
+            rows.append(before[job["name"]])
     GOLDEN.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n", encoding="utf-8")
     return len(rows)
 

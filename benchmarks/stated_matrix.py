@@ -18,6 +18,7 @@ from benchmarks.stated_jobs import (
     Job,
     shortened,
 )
+from benchmarks.stated_nets import net_jobs
 
 ADAPTED: tuple[dict[str, Any], ...] = (
     {"precision": "bf16", "batch_size": 4, "sequence_length": 512, "checkpointing": "full"},
@@ -74,6 +75,7 @@ def _others() -> Iterator[Job]:
     yield from compiled_jobs()
     for family in ("smollm2-135m", "pythia-410m", "opt-125m", "qwen2.5-0.5b"):
         yield _base("decoder train", family, DECODERS[family], 0) | {"run": SMALL_STATES}
+    yield from net_jobs()
 
 
 def _decoders() -> Iterator[Job]:

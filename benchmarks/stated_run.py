@@ -21,6 +21,7 @@ import torch
 import transformers
 
 from benchmarks.differential_run import in_a_fork
+from benchmarks.stated_nets import denoiser_batch
 
 Job = dict[str, Any]
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
@@ -57,10 +58,13 @@ def built(job: Job, dtype: torch.dtype) -> Any:  # noqa: ANN401 - many classes
 
 
 def _model(job: Job) -> Any:  # noqa: ANN401 - many classes
-    if job["kind"] == "conv net":
+    if job["kind"] in {"conv net", "layer list"}:
         return getattr(import_module("torchvision.models"), job["family"])()
     if job["kind"] == "unet":
         return import_module("diffusers").UNet2DConditionModel(**job["config"])
+    if job["kind"] == "diffusion transformer":
+        config = dict(job["config"])
+        return getattr(import_module("diffusers"), config.pop("_class_name"))(**config)
     config = dict(job["config"])
     made = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     made._attn_implementation = "eager" if job["run"].get("attention") == "eager" else "sdpa"  # noqa: SLF001 - the key that from_config sets
@@ -78,7 +82,9 @@ def batch_of(job: Job, model: Any, dtype: torch.dtype) -> dict[str, Any]:  # noq
             "timestep": torch.randint(0, 1000, (size,), device="cuda"),
             "encoder_hidden_states": torch.randn(size, TEXT, config.cross_attention_dim, device="cuda", dtype=dtype),
         }
-    if job["kind"] == "conv net":
+    if job["kind"] == "diffusion transformer":
+        return denoiser_batch(config, size, dtype, torch)
+    if job["kind"] in {"conv net", "layer list"}:
         return {"x": torch.randn(size, 3, 224, 224, device="cuda", dtype=dtype)}
     if "image_size" in job["config"]:
         side = config.image_size
@@ -95,10 +101,10 @@ def batch_of(job: Job, model: Any, dtype: torch.dtype) -> dict[str, Any]:  # noq
 
 def loss_of(job: Job, model: Any, batch: dict[str, Any]) -> torch.Tensor:  # noqa: ANN401 - many classes
     """Forward to the loss."""
-    if job["kind"] == "unet":
-        noise = torch.randn_like(batch["sample"])
+    if job["kind"] in {"unet", "diffusion transformer"}:
+        noise = torch.randn_like(batch.get("sample", batch.get("hidden_states")))
         return torch.nn.functional.mse_loss(model(**batch).sample.float(), noise.float())
-    if job["kind"] == "conv net":
+    if job["kind"] in {"conv net", "layer list"}:
         target = torch.zeros(len(batch["x"]), dtype=torch.long, device="cuda")
         return torch.nn.functional.cross_entropy(model(batch["x"]), target)
     loss: torch.Tensor = model(**batch).loss
@@ -193,9 +199,12 @@ def train(job: Job) -> None:
     dtype = torch.float32 if autocast and not run.get("lora") else DTYPES[kind]
     model = quantized(job) if run.get("quantization") else built(job, dtype)
     if run.get("checkpointing") == "full":
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if job["kind"] == "diffusion transformer":
+            model.enable_gradient_checkpointing()
+        else:
+            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     config = getattr(model, "config", None)
-    if config is not None and job["kind"] != "unet":
+    if config is not None and job["kind"] not in {"unet", "diffusion transformer"}:
         config.use_cache = False
     if run.get("lora"):
         if run.get("checkpointing") == "full":

@@ -28,7 +28,7 @@ from vramtui.estimators.analytic.serving.vllm import Server  # noqa: E402 - as a
 LOGS = ROOT / "tests" / "golden" / "serving"
 PRECISIONS: dict[str, Precision] = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
 # What the names of formats stand for; of mxfp4 there is no model.
-QUANTIZATIONS: tuple[tuple[str, Quantization], ...] = (("w8a8", "int8"), ("w4a16", "int4"), ("fp8", "fp8"))
+QUANTIZATIONS: tuple[tuple[str, Quantization], ...] = (("mxfp4", "mxfp4"), ("w8a8", "int8"), ("w4a16", "int4"), ("fp8", "fp8"))
 # What also sees holds a tower and pictures that the estimate does not count.
 SEEING = ("gemma-3", "Llama-4", "Kimi-VL", "Mistral-Small-3.1")
 PARTS = ("weights", "activation", "non_torch", "graphs", "kv_tokens")

@@ -11,7 +11,8 @@ import msgspec
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import ConvNetModel, EncoderDecoderModel, TransformerModel, UNetModel
-from vramtui.core.schema.encoder_models import EncoderModel
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderModel
+from vramtui.core.schema.layer_models import SequentialModel
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.module_loading import loading_of
 from vramtui.estimators.torch_facts.context import cuda_context_spread
@@ -22,6 +23,9 @@ Kind = Literal[
     "lora",
     "qlora",
     "multi-gpu",
+    "ddp",
+    "layer list",
+    "diffusion transformer",
     "encoder",
     "encoder by its tensors",
     "encoder-decoder",
@@ -40,6 +44,8 @@ _BY_MODEL: dict[type, Kind] = {
     EncoderDecoderModel: "encoder-decoder",
     ConvNetModel: "conv net",
     UNetModel: "unet",
+    SequentialModel: "layer list",
+    DiffusionTransformerModel: "diffusion transformer",
 }
 
 
@@ -77,8 +83,11 @@ def kind_of(workload: Workload) -> Kind | None:
         return "compiled" if workload.parallel is None else None
     if workload.parallel is not None and workload.parallel.ranks > 1:
         data = workload.parallel.data == workload.parallel.ranks
-        shared = data and workload.parallel.strategy == "fsdp" and workload.parallel.zero_stage == 3
-        return "multi-gpu" if shared and isinstance(run, TrainRun) else None
+        if not data or not isinstance(run, TrainRun):
+            return None
+        if workload.parallel.strategy == "ddp":
+            return "ddp"
+        return "multi-gpu" if workload.parallel.strategy == "fsdp" and workload.parallel.zero_stage == 3 else None
     if isinstance(model, TransformerModel):
         return _kind_of_decoder(model, run if isinstance(run, TrainRun) else None)
     return next((kind for known, kind in _BY_MODEL.items() if isinstance(model, known)), None)

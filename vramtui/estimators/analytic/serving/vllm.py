@@ -213,6 +213,7 @@ def _worker(share: Share, run: ServeRun, device: Device, links: int, vocabulary:
         vocabulary=vocabulary,
         multiprocessors=card_limits(device).multiprocessors,
         tuned=0 if run.enforce_eager else tuning_buffer(device.capability),
+        keeps_workspace=run.quantization != "mxfp4",
     )
     loaded = LOADED_LATER if share.stages > 1 or links else LOADED_BY_PASS
     return VllmWorker(

@@ -34,6 +34,7 @@ class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
         vocabulary: words of the whole model, whose logits every tensor rank gathers.
         multiprocessors: of the card.
         tuned: bytes that Inductor holds while it times kernels; 0 in eager mode.
+        keeps_workspace: experts work in buffers that are kept.
     """
 
     tokens: int
@@ -42,6 +43,7 @@ class ProfiledPass(msgspec.Struct, frozen=True, kw_only=True):
     vocabulary: int
     multiprocessors: int
     tuned: int = 0
+    keeps_workspace: bool = True
 
 
 class Profiled(msgspec.Struct, frozen=True):
@@ -94,10 +96,11 @@ def _sampling(share: Share, run: ProfiledPass, kept: int) -> Profiled:
 def expert_workspace(share: Share, run: ProfiledPass) -> int:
     """The two buffers in which experts work, kept from the first pass on and shared by all layers.
 
-    vllm/model_executor/layers/fused_moe/fused_moe.py, TritonExperts.workspace_shapes, and v1/worker/workspace.py.
+    vllm/model_executor/layers/fused_moe/fused_moe.py, TritonExperts.workspace_shapes, and v1/worker/workspace.py. In
+    mxfp4 each call makes its own (gpt_oss_triton_kernels_moe.py, triton_kernel_moe_forward).
     """
     model = share.model
-    if model.num_experts is None or share.stop <= model.first_k_dense_replace:
+    if model.num_experts is None or share.stop <= model.first_k_dense_replace or not run.keeps_workspace:
         return 0
     rows, inner = run.tokens * (model.num_experts_per_tok or 1), model.expert_size
     halves = max(inner, model.hidden_size), max((2 if model.gated_mlp else 1) * inner, model.hidden_size)
