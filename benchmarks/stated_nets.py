@@ -1,4 +1,4 @@
-"""Jobs that stated errors are measured on beside those of `stated_jobs.py`: nets as lists of layers, diffusion transformers.
+"""Further jobs that stated errors are measured on: nets as lists of layers, diffusion transformers.
 
 Each is a public model by its name or config; of transformers a few blocks are kept.
 """

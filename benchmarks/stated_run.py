@@ -59,13 +59,14 @@ def built(job: Job, dtype: torch.dtype) -> Any:  # noqa: ANN401 - many classes
 
 def _model(job: Job) -> Any:  # noqa: ANN401 - many classes
     if job["kind"] in {"conv net", "layer list"}:
-        return getattr(import_module("torchvision.models"), job["family"])()
+        with torch.device("cpu"):  # RegNet works its widths out with tensors, and a stubbed driver reads zeros
+            return getattr(import_module("torchvision.models"), job["family"])().to("cuda")
     if job["kind"] == "unet":
         return import_module("diffusers").UNet2DConditionModel(**job["config"])
-    if job["kind"] == "diffusion transformer":
-        config = dict(job["config"])
-        return getattr(import_module("diffusers"), config.pop("_class_name"))(**config)
     config = dict(job["config"])
+    if job["kind"] == "diffusion transformer":
+        model = getattr(import_module("diffusers"), config.pop("_class_name"))(**config)
+        return model.to(torch.get_default_dtype())  # as from_pretrained does; SD3's table of positions is made in fp32
     made = transformers.AutoConfig.for_model(config.pop("model_type"), **config)
     made._attn_implementation = "eager" if job["run"].get("attention") == "eager" else "sdpa"  # noqa: SLF001 - the key that from_config sets
     return getattr(transformers, config["architectures"][0])(made)
@@ -93,16 +94,16 @@ def batch_of(job: Job, model: Any, dtype: torch.dtype) -> dict[str, Any]:  # noq
     ids = torch.randint(0, config.vocab_size, (size, run["sequence_length"]), device="cuda")
     if not training:
         return {"input_ids": ids}
+    wide: tuple[int, ...] = (size, run.get("target_length") or run["sequence_length"])
     if job["config"]["architectures"][0].endswith("SequenceClassification"):
-        return {"input_ids": ids, "labels": torch.zeros(size, dtype=torch.long, device="cuda")}
-    wide = run.get("target_length") or run["sequence_length"]
-    return {"input_ids": ids, "labels": torch.randint(0, config.vocab_size, (size, wide), device="cuda")}
+        wide = (size,)
+    return {"input_ids": ids, "labels": torch.randint(0, 2, wide, device="cuda")}
 
 
 def loss_of(job: Job, model: Any, batch: dict[str, Any]) -> torch.Tensor:  # noqa: ANN401 - many classes
     """Forward to the loss."""
     if job["kind"] in {"unet", "diffusion transformer"}:
-        noise = torch.randn_like(batch.get("sample", batch.get("hidden_states")))
+        noise = torch.randn_like(batch["sample" if job["kind"] == "unet" else "hidden_states"])
         return torch.nn.functional.mse_loss(model(**batch).sample.float(), noise.float())
     if job["kind"] in {"conv net", "layer list"}:
         target = torch.zeros(len(batch["x"]), dtype=torch.long, device="cuda")
@@ -117,7 +118,7 @@ def adapted(job: Job, model: Any) -> Any:  # noqa: ANN401 - many classes
     lora = job["run"]["lora"]
     names = lora["target_modules"]
     config = peft.LoraConfig(r=lora["rank"], target_modules=names, lora_dropout=lora["dropout"], task_type="CAUSAL_LM")
-    return peft.get_peft_model(model, config)
+    return peft.get_peft_model(model, config, autocast_adapter_dtype=lora.get("autocast_adapter_dtype", True))
 
 
 def quantized(job: Job) -> Any:  # noqa: ANN401 - many classes
@@ -191,6 +192,13 @@ def stepping(name: str, trained: list[Any]) -> Any:  # noqa: ANN401 - optimizers
     return import_module("bitsandbytes").optim.AdamW8bit(trained)  # the paged ones need managed memory of a real driver
 
 
+def _checkpointed(job: Job, model: Any) -> None:  # noqa: ANN401 - many classes
+    if job["kind"] == "diffusion transformer":
+        model.enable_gradient_checkpointing()
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
 def train(job: Job) -> None:
     """Two steps."""
     run = job["run"]
@@ -199,10 +207,7 @@ def train(job: Job) -> None:
     dtype = torch.float32 if autocast and not run.get("lora") else DTYPES[kind]
     model = quantized(job) if run.get("quantization") else built(job, dtype)
     if run.get("checkpointing") == "full":
-        if job["kind"] == "diffusion transformer":
-            model.enable_gradient_checkpointing()
-        else:
-            model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        _checkpointed(job, model)
     config = getattr(model, "config", None)
     if config is not None and job["kind"] not in {"unet", "diffusion transformer"}:
         config.use_cache = False

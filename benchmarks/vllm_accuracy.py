@@ -27,8 +27,13 @@ from vramtui.estimators.analytic.serving.vllm import Server  # noqa: E402 - as a
 
 LOGS = ROOT / "tests" / "golden" / "serving"
 PRECISIONS: dict[str, Precision] = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.float32": "fp32"}
-# What the names of formats stand for; of mxfp4 there is no model.
-QUANTIZATIONS: tuple[tuple[str, Quantization], ...] = (("mxfp4", "mxfp4"), ("w8a8", "int8"), ("w4a16", "int4"), ("fp8", "fp8"))
+# What the names of formats stand for. How a kernel pads experts in mxfp4 is not in the estimate.
+QUANTIZATIONS: tuple[tuple[str, Quantization], ...] = (
+    ("mxfp4", "mxfp4"),
+    ("w8a8", "int8"),
+    ("w4a16", "int4"),
+    ("fp8", "fp8"),
+)
 # What also sees holds a tower and pictures that the estimate does not count.
 SEEING = ("gemma-3", "Llama-4", "Kimi-VL", "Mistral-Small-3.1")
 PARTS = ("weights", "activation", "non_torch", "graphs", "kv_tokens")
@@ -93,7 +98,7 @@ def main() -> None:
     for row in found:
         told = "".join(f"{row.parts[part][0] / row.parts[part][1] - 1:>+12.2%}" for part in PARTS)
         print(f"{row.name + ('' if row.counted else ' *'):74}{told}")
-    print("* also sees, or in mxfp4: the tower, its pictures and that format are not in the estimate")
+    print("* also sees, or in mxfp4: the tower, its pictures and the padding of experts are not in the estimate")
     for title, chosen in (("all", found), ("without *", [row for row in found if row.counted])):
         for label, of in (("median", statistics.median), ("worst", max)):
             told = "".join(f"{of([abs(error) for error in errors(part, chosen)]):>12.2%}" for part in PARTS)

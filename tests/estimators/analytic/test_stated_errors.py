@@ -9,8 +9,10 @@ from benchmarks.compiled_jobs import compiled_jobs
 from benchmarks.stated_errors import GOLDEN, METHODS, inside, kinds, markdown, measured, of_kind, spread_of, table
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.encoder_models import DiffusionTransformerModel
+from vramtui.core.schema.layer_models import Linear, SequentialModel
 from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
+from vramtui.core.schema.workload import InferRun, ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED
 from vramtui.estimators.analytic.stated_errors import SPREADS, kind_of
@@ -77,10 +79,23 @@ def test_compiled_jobs_say_how_far_they_were_from_eager_ones() -> None:
 
 
 def test_what_was_never_run_states_nothing_new() -> None:
-    job = Workload(model=MODEL, run=TrainRun(sequence_length=512), parallel=Parallel(data=2, strategy="ddp"))
-    assert kind_of(job) is None
-    assert ANALYTIC.estimate(job, card("H200")).error is None
+    never = (Parallel(data=2, strategy="zero", zero_stage=2), Parallel(data=2, tensor=2), Parallel(pipeline=2))
+    for parallel in never:
+        job = Workload(model=MODEL, run=TrainRun(sequence_length=512), parallel=parallel)
+        assert kind_of(job) is None
+        assert ANALYTIC.estimate(job, card("H200")).error is None
     assert kind_of(Workload(model=MODEL, run=ServeRun())) is None
-    fsdp = Parallel(data=2, strategy="fsdp", zero_stage=3)
-    shared = Workload(model=MODEL, run=TrainRun(sequence_length=512), parallel=fsdp)
-    assert ANALYTIC.estimate(shared, card("H200")).error is not None
+    layers = SequentialModel(input_shape=(8,), layers=(Linear(out_features=4),))
+    assert kind_of(Workload(model=layers, run=InferRun())) is None
+    video = DiffusionTransformerModel(design="wan", num_layers=1, num_attention_heads=1, ffn_dim=512)
+    assert kind_of(Workload(model=video, run=InferRun())) is None
+
+
+def test_what_was_run_over_ranks_states_its_error() -> None:
+    for parallel, kind in (
+        (Parallel(data=2, strategy="fsdp", zero_stage=3), "multi-gpu"),
+        (Parallel(data=2, strategy="ddp"), "ddp"),
+    ):
+        job = Workload(model=MODEL, run=TrainRun(sequence_length=512), parallel=parallel)
+        assert kind_of(job) == kind
+        assert ANALYTIC.estimate(job, card("H200")).error is not None

@@ -13,6 +13,7 @@ from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import ConvNetModel, EncoderDecoderModel, TransformerModel, UNetModel
 from vramtui.core.schema.encoder_models import DiffusionTransformerModel, EncoderModel
 from vramtui.core.schema.layer_models import SequentialModel
+from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
 from vramtui.estimators.analytic.module_loading import loading_of
 from vramtui.estimators.torch_facts.context import cuda_context_spread
@@ -61,12 +62,15 @@ SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "8-bit optimizer": (ErrorRange(0.05, 0.17), ErrorRange(0.15, 0.08)),
     "compiled": (ErrorRange(0.49, 0.2), ErrorRange(0.52, 0.18)),
     "conv net": (ErrorRange(0.05, 0.43), ErrorRange(0.05, 0.15)),
+    "ddp": (ErrorRange(0.05, 0.13), None),
     "decoder infer": (ErrorRange(0.01, 0.19), ErrorRange(0.05, 0.17)),
-    "decoder train": (ErrorRange(0.11, 0.25), ErrorRange(0.07, 0.21)),
+    "decoder train": (ErrorRange(0.11, 0.25), ErrorRange(0.06, 0.21)),
+    "diffusion transformer": (ErrorRange(0.17, 0.4), ErrorRange(0.06, 0.14)),
     "encoder": (ErrorRange(0.26, 0.37), ErrorRange(0.29, 0.24)),
     "encoder by its tensors": (ErrorRange(0.95, 2.76), ErrorRange(0.95, 2.42)),
     "encoder-decoder": (ErrorRange(0.05, 0.27), ErrorRange(0.07, 0.18)),
     "generic": (ErrorRange(0.4, 0.45), ErrorRange(0.38, 0.34)),
+    "layer list": (ErrorRange(0.1, 0.33), ErrorRange(0.15, 0.2)),
     "lora": (ErrorRange(0.11, 0.36), ErrorRange(0.04, 0.16)),
     "multi-gpu": (ErrorRange(0.13, 0.17), None),
     "qlora": (ErrorRange(0.01, 0.21), ErrorRange(0.04, 0.03)),
@@ -82,15 +86,24 @@ def kind_of(workload: Workload) -> Kind | None:
     if isinstance(run, TrainRun) and run.compile:
         return "compiled" if workload.parallel is None else None
     if workload.parallel is not None and workload.parallel.ranks > 1:
-        data = workload.parallel.data == workload.parallel.ranks
-        if not data or not isinstance(run, TrainRun):
-            return None
-        if workload.parallel.strategy == "ddp":
-            return "ddp"
-        return "multi-gpu" if workload.parallel.strategy == "fsdp" and workload.parallel.zero_stage == 3 else None
+        return _kind_over_ranks(workload, workload.parallel)
     if isinstance(model, TransformerModel):
         return _kind_of_decoder(model, run if isinstance(run, TrainRun) else None)
+    never_asked = isinstance(model, SequentialModel) and not isinstance(run, TrainRun)
+    if never_asked or (isinstance(model, DiffusionTransformerModel) and model.design not in {"flux", "sd3"}):
+        return None
     return next((kind for known, kind in _BY_MODEL.items() if isinstance(model, known)), None)
+
+
+def _kind_over_ranks(workload: Workload, parallel: Parallel) -> Kind | None:
+    """Decoders alone were trained over data ranks, by DDP and by FSDP2."""
+    model = workload.model
+    if not isinstance(model, TransformerModel) or model.basis == "generic":
+        return None
+    if parallel.data != parallel.ranks or not isinstance(workload.run, TrainRun):
+        return None
+    shared = parallel.strategy == "fsdp" and parallel.zero_stage == 3
+    return "ddp" if parallel.strategy == "ddp" else "multi-gpu" if shared else None
 
 
 def _kind_of_decoder(model: TransformerModel, run: TrainRun | None) -> Kind:

@@ -87,10 +87,11 @@ class Operators:
         share the rows out among them, as experts do.
         """
         rows = x.numel // inner
+        # Autocast casts a call's arguments from the last to the first.
+        added = self.weight_copy(outer, f"{label} bias", trained=trained) if bias else None
+        weight = self.weight_copy(inner * outer * copies, label, trained=trained)
         x = self.lowered(x, f"{label} input, cast")
         kept = self._in_fp8(x, label) if self.fp8 else x
-        weight = self.weight_copy(inner * outer * copies, label, trained=trained)
-        added = self.weight_copy(outer, f"{label} bias", trained=trained) if bias else None
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
         own = [
             numel for numel, cast in ((inner * outer * copies, weight), (outer if bias else 0, added)) if cast is None

@@ -134,9 +134,9 @@ def _notes(
 
 
 def _with_notes(estimate: Estimate, parallel: Parallel, notes: tuple[str, ...]) -> Estimate:
-    """The estimate with `notes` first; how far it is off was measured under FSDP2 over data ranks alone."""
+    """The estimate with `notes` first; how far it is off was measured under DDP and FSDP2 over data ranks alone."""
     if parallel.ranks == 1:
         return estimate
-    measured = parallel.strategy == "fsdp" and parallel.zero_stage == WEIGHTS_TOO and parallel.data == parallel.ranks
-    error = estimate.error if measured else None
+    ran = parallel.strategy == "ddp" or (parallel.strategy == "fsdp" and parallel.zero_stage == WEIGHTS_TOO)
+    error = estimate.error if ran and parallel.data == parallel.ranks else None
     return msgspec.structs.replace(estimate, assumptions=(*notes, *estimate.assumptions), error=error)
