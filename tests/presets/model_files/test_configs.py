@@ -16,7 +16,7 @@ from vramtui.core.schema.decoder_models import Model
 from vramtui.core.schema.workload import InferRun
 from vramtui.estimators.analytic.models.registry import parameter_count
 from vramtui.presets.model_files.as_preset import preset_of
-from vramtui.presets.model_files.config import ARCHITECTURES, read_config
+from vramtui.presets.model_files.config import ARCHITECTURES, LANGUAGE, parse_config, read_config
 
 torch, transformers = Module("torch"), Module("transformers")
 
@@ -123,3 +123,12 @@ def test_any_values_are_a_model_or_a_sentence(
     path.write_text(json.dumps({"architectures": [name], **values}))
     with suppress(UserError):
         preset_of(path)
+
+
+def test_an_encoder_that_nothing_describes_is_said_to_be_left_out() -> None:
+    """SeamlessM4T's sizes of its decoder are read; its encoder of speech holds as much again."""
+    speech = {"speech_encoder_layers": 24, "encoder_layers": 24, "decoder_layers": 24, "num_hidden_layers": 24}
+    sizes = {"hidden_size": 1024, "vocab_size": 256102, "decoder_ffn_dim": 8192, "decoder_attention_heads": 16}
+    config = {"architectures": ["SeamlessM4Tv2ForSpeechToText"], "model_type": "seamless_m4t_v2"}
+    assert parse_config({**config, **speech, **sizes}).partial == LANGUAGE
+    assert not parse_config({**config, **sizes, "num_hidden_layers": 24}).partial

@@ -29,6 +29,8 @@ OTHER_TEXT = {"florence2": "bart_whole", "idefics": "llama", "phi4_multimodal": 
 # Translators of which this architecture has the encoder as well.
 TRANSLATORS = {"bart": "bart_whole", "mbart": "mbart_whole", "mvp": "bart_whole", "plbart": "bart_whole"}
 
+ENCODER_LAYERS = ("encoder_layers", "speech_encoder_layers")
+
 # Architectures without the output layer over words that a family has.
 OTHER_HEADS = re.compile(r"Classification|QuestionAnswering|MultipleChoice|PreTraining|Reward|(?<!LMHead)Model$")
 
@@ -84,7 +86,12 @@ def read_any(values: dict[str, object]) -> Found:
         return _found(keys, family, "family" if exact else "generic", partial=False)
     part = text_part(keys)
     family = KNOWN.get(part.text("model_type")) or guess_family(part)
-    return _found(part, family, "generic", partial=part.inside != keys.inside)
+    return _found(part, family, "generic", partial=part.inside != keys.inside or _has_encoder(keys))
+
+
+def _has_encoder(keys: Keys) -> bool:
+    """Whether an encoder stands beside the layers that are read, which no family of these describes."""
+    return keys.has("decoder_layers") and any(keys.has(name) for name in ENCODER_LAYERS)
 
 
 def _with_thinkers_parts(keys: Keys) -> Keys:
