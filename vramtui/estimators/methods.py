@@ -7,7 +7,6 @@ from vramtui.core.schema.decoder_models import HuggingFaceModel, RuleModel, Torc
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.analytic import ANALYTIC
 from vramtui.estimators.analytic.simulated import SIMULATED, unfollowed
-from vramtui.estimators.rules import RULES, estimate_rules
 
 
 class Usual:
@@ -56,12 +55,14 @@ def estimates_by(method: str | None, workload: Workload, device: Device) -> list
     one = named.get(method)
     if one is not None:
         return [one.estimate(workload, device)]
+    if method == "all":
+        return _all(workload, device)
+    from vramtui.estimators.rules import RULES, estimate_rules  # noqa: PLC0415 - twenty modules that few answers need
+
     if method == "rules":
         return estimate_rules(workload, device)
     if method.startswith("rules:"):
         return estimate_rules(workload, device, method.removeprefix("rules:"))
-    if method == "all":
-        return _all(workload, device)
     known = (*METHODS, *(f"rules:{rule}" for rule in RULES))
     raise UserError(f"--method {method} is not known{nearest(method, known)}; it is one of: {', '.join(METHODS)}")
 
@@ -74,6 +75,8 @@ def _own_method(workload: Workload) -> str:
 
 def _all(workload: Workload, device: Device) -> list[Estimate]:
     """The usual one, unless the preset is only about a rule, and every rule that fits, if any does."""
+    from vramtui.estimators.rules import estimate_rules  # noqa: PLC0415 - as above
+
     if isinstance(workload.model, RuleModel):
         return estimate_rules(workload, device)
     usual = USUAL.estimate(workload, device)
