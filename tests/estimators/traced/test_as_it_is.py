@@ -348,6 +348,24 @@ plain.data = plain.data.contiguous()
 assert plain.grad.shape == (64, 64)
 """
 
+# An operator without shapes: its function runs, and what that allocates is counted.
+BODY = """
+import torch
+@torch.library.custom_op("mine::doubled", mutates_args=())
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    middle = x + 1
+    return middle * 2
+x = torch.ones(1 << 20, device="cuda")
+made = doubled(x)
+assert made.shape == x.shape and torch.cuda.memory_allocated() == 8 << 20
+assert torch.cuda.max_memory_allocated() == 12 << 20
+"""
+SPARSE = """
+import torch
+adjacency = torch.sparse_coo_tensor(torch.randint(0, 100, (2, 500)), torch.ones(500), (100, 100))
+adjacency.cuda()
+"""
+
 # What is made at once for plain tensors, beside torch's own fake mode.
 PLAIN = """
 import torch
@@ -480,6 +498,8 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "of libraries": ("", OF_LIBRARIES, {}),
     "plain results": ("", PLAIN, {}),
     "known results": ("", KNOWN, {}),
+    "a body": ("", BODY, {}),
+    "sparse": ("", SPARSE, {}),
     "kernel": ("", KERNEL, {}),
     "sharded": ("", SHARDED, {"ranks": 8}),
     "rank": ("", DATA_PARALLEL.replace("AS_VIEW", "False"), {"ranks": 8}),
@@ -521,6 +541,16 @@ def test_workers_and_a_shuffle_of_a_million_samples(answers: dict[str, ChildLine
 )
 def test_what_the_code_reads(answers: dict[str, ChildLine], name: str) -> None:
     result_of(answers, name)
+
+
+def test_an_operator_without_shapes_runs_its_python_function(answers: dict[str, ChildLine]) -> None:
+    warnings = result_of(answers, "a body").warnings
+    assert any(note.startswith("mine::doubled at") and "its Python function is run" in note for note in warnings)
+
+
+def test_a_sparse_tensor_on_the_card_is_refused_in_one_sentence(answers: dict[str, ChildLine]) -> None:
+    said = answers["sparse"].error or ""
+    assert re.match(r"a sparse tensor at .*script\.py:4: a trace follows dense ones only; ", said), said
 
 
 def test_shapes_that_follow_from_data_are_bounded_and_told_with_their_lines(answers: dict[str, ChildLine]) -> None:

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from typing import Any
 
 import torch
+from torch._library.custom_ops import OPDEFS
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -16,6 +17,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 
+from vramtui.core.base.errors import UserError
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.storages import StorageEntry
@@ -27,10 +29,11 @@ from vramtui.estimators.traced.dispatch.host import stays_real
 from vramtui.estimators.traced.dispatch.plain_results import plain_result
 from vramtui.estimators.traced.dispatch.views import quick_view
 from vramtui.estimators.traced.kernels.registry import find_kernel
-from vramtui.estimators.traced.process.failures import Escape
+from vramtui.estimators.traced.process.failures import SPARSE, Escape
 
 _TO_COPY = torch.ops.aten._to_copy.default
 WRITES = "{} at {} is not run: it is taken to write into what it is given, and to take no memory of its own"
+RUNS = "{} at {} has no shapes registered: its Python function is run, and what that allocates is counted"
 _DEVICE = torch.ops.prim.device.default
 
 
@@ -90,7 +93,11 @@ class Call:
 
         Raises:
             UnsupportedOperatorException: it returns a tensor of its own.
+            UserError: it is given a sparse tensor.
         """
+        if any(tensor.layout is not torch.strided for tensor in tensors_of(self.args)):
+            line = self.memory.user_line()
+            raise UserError(SPARSE.format(f" at {line}" if line else ""))
         schema = self.func._schema
         written = {
             frozenset(argument.alias_info.before_set): self.kwargs.get(argument.name, value)
@@ -180,10 +187,9 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
                 entry.guessed = True
             return old
         kwargs = dict(kwargs) if kwargs else {}
-        made_by = _maker(func) if torch.is_inference_mode_enabled() else None
-        if made_by is not None:
-            with self:
-                return func._op_dk(made_by, *args, **kwargs)
+        out = self._of_others(func, args, kwargs)
+        if out is not NotImplemented:
+            return out
         # Threads that load weights side by side share one fake mode, whose flags are the process's.
         with self._one_at_a_time, inside():
             try:
@@ -191,6 +197,25 @@ class MemoryMode(_Mode):  # type: ignore[misc] # its methods have no types
             except BaseException as error:
                 self._escape.error = error
                 raise
+
+    def _of_others(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What an operator gives that is made of others, which come here; NotImplemented for any other."""
+        made_by = _maker(func) if torch.is_inference_mode_enabled() else None
+        if made_by is not None:
+            with self:
+                return func._op_dk(made_by, *args, **kwargs)
+        body = _body(func) if func.namespace != "aten" else None
+        if body is None:
+            return NotImplemented
+        try:
+            with self:
+                out = body(*args, **kwargs)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # noqa: BLE001 - it calls what needs a card, and the operator itself is asked
+            return NotImplemented
+        self.memory.warn(RUNS.format(func.name(), self._where.user_line()), same=func.name())
+        return out
 
     @contextlib.contextmanager
     def shapes_only(self) -> Iterator[None]:
@@ -248,6 +273,16 @@ def _maker(func: Any) -> Any:
         return None
     keys = torch._C.DispatchKey
     return keys.PrivateUse1 if known(name, "PrivateUse1") else keys.CompositeImplicitAutograd
+
+
+def _body(func: Any) -> Any:
+    """The Python function of a `torch.library.custom_op` for the card, where nobody has registered its shapes: what it
+    allocates is followed as any other code's.
+    """
+    made = OPDEFS.get(func.name())
+    if made is None or made._abstract_fn is not None:
+        return None
+    return made._backend_fns.get("cuda") or made._backend_fns.get(None)
 
 
 def _on_sim(kwargs: dict[str, Any] | None) -> dict[str, Any]:
