@@ -51,7 +51,7 @@ COMMANDS = {
             "run.kind": "train",
             "run.precision": "bf16",
             "run.attention": "flash",
-            "run.cross_entropy": "fused",
+            "run.use_liger_kernel": "true",
             "run.optimizer": "paged_adamw_8bit",
             "parallel.data": "4",
             "parallel.strategy": "fsdp",

@@ -98,7 +98,6 @@ def test_lion_and_the_loss_in_chunks(name: str, most: float) -> None:
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"cross_entropy": "fused"}, "run.cross_entropy = 'fused'"),
         ({"checkpointing": "selective"}, "run.checkpointing = 'selective'"),
         ({"optimizer": "paged_adamw_8bit"}, "run.optimizer = 'paged_adamw_8bit'"),
         ({"optimizer": "paged_adamw_32bit"}, "run.optimizer = 'paged_adamw_32bit'"),

@@ -38,7 +38,7 @@ Optimizer = Literal[
 ]
 OptimizerImplementation = Literal["foreach", "fused", "loop"]
 Attention = Literal["eager", "flash", "efficient", "cudnn"]
-Checkpointing = Literal["none", "full", "selective"]
+Checkpointing = Literal["none", "full", "selective", "selective-ops"]
 CrossEntropy = Literal["full", "chunked", "fused"]
 CacheType = Literal["fp32", "bf16", "fp16", "fp8", "int8", "int4"]
 CacheImplementation = Literal["dynamic", "static"]
@@ -62,6 +62,8 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         use_dora: weights split into magnitude and direction (Liu et al. 2024).
         autocast_adapter_dtype: adapters beside fp16 or bf16 weights are kept in fp32, peft's default; when off, or when
             the job casts the model after adapting it, they have the weights' type.
+        prepare_for_kbit_training: embeddings, norms and the output layer beside quantised weights are raised to fp32,
+            as peft's prepare_model_for_kbit_training does; what stands between blocks is fp32 then.
     """
 
     rank: Positive
@@ -69,6 +71,7 @@ class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     dropout: Fraction = 0.0
     use_dora: bool = False
     autocast_adapter_dtype: bool = True
+    prepare_for_kbit_training: bool = False
 
 
 class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind", tag="train"):
@@ -87,10 +90,13 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             absent, which is one after another for Adafactor and all at once for the others.
         attention: spelt out, or one of torch's fused kernels.
         checkpointing: which activations are made again in the backward pass: of whole blocks, or only the attention's
-            scores (`selective`).
+            scores (`selective`); or all but what torchtitan's policy keeps (`selective-ops`): fused attention and every
+            other product of a linear layer.
         gradient_accumulation_steps: micro-batches to one optimizer step.
         cross_entropy: over all logits at once, in chunks of tokens that are made again for backward, or fused with the
             output layer so that the gradient is made in the forward pass.
+        use_liger_kernel: a decoder's RMS norms, gated MLPs, rotary positions and loss are Liger's kernels, as the key
+            of this name in Hugging Face's TrainingArguments sets them.
         max_grad_norm: gradients are clipped to this norm; not at all when absent.
         frozen_layers: blocks from the bottom, with the embeddings, that get no gradients.
         quantization: how the frozen weights beside adapters are kept (QLoRA).
@@ -115,6 +121,7 @@ class TrainRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     checkpointing: Checkpointing = "none"
     gradient_accumulation_steps: Positive = 1
     cross_entropy: CrossEntropy = "full"
+    use_liger_kernel: bool = False
     max_grad_norm: PositiveNumber | None = None
     frozen_layers: NotNegative = 0
     quantization: Quantization | None = None

@@ -134,8 +134,10 @@ def _refuse_unknown(model: Model, run: Run) -> None:
             "run.lora.use_dora": run.lora and run.lora.use_dora,
             "run.quantization": run.quantization,
             "run.frozen_layers": run.frozen_layers,
+            "run.lora.prepare_for_kbit_training": run.lora and run.lora.prepare_for_kbit_training,
             "run.cross_entropy": run.cross_entropy != "full",
-            "run.checkpointing = 'selective'": run.checkpointing == "selective",
+            "run.use_liger_kernel": run.use_liger_kernel,
+            f"run.checkpointing = {run.checkpointing!r}": run.checkpointing.startswith("selective"),
         }
     if isinstance(run, InferRun) and not isinstance(model, TransformerModel):
         asked |= {

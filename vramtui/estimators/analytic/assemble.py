@@ -104,7 +104,7 @@ def assemble(
 
 def cached_share(run: TrainRun) -> float:
     """How much of what comes and goes in a training job stays cached beyond the peak of allocated."""
-    return RECOMPUTED_SHARE if run.checkpointing == "full" else CACHED_SHARE
+    return RECOMPUTED_SHARE if run.checkpointing in {"full", "selective-ops"} else CACHED_SHARE
 
 
 def reserved_for(allocated: int, transient: int, share: float) -> int:

@@ -62,7 +62,7 @@ def _kernels(run: TrainRun, *, decoder: bool) -> Iterator[Mitigation]:
     if run.stepping == "foreach" and run.optimizer in FUSED:
         cost = "nothing: one kernel for each step, and no temporaries"
         yield _mitigation("fused optimizer", FREE, cost, run__optimizer_implementation="fused")
-    if run.cross_entropy == "full" and decoder:
+    if run.cross_entropy == "full" and decoder and not run.use_liger_kernel:
         cost = "a kernel from outside PyTorch; the logits never stand there whole"
         yield _mitigation("fused cross-entropy", FREE + 1, cost, run__cross_entropy="fused")
 

@@ -91,7 +91,8 @@ CHOICE_HELPS: Mapping[str, Mapping[str, str]] = {
         "lazy": "when first used: the default since CUDA 11.7 and PyTorch 1.13",
         "eager": "all at the start (CUDA_MODULE_LOADING=EAGER, older CUDA): a context two to four times as large",
     },
-    "checkpointing": _RECOMPUTED,
+    "checkpointing": _RECOMPUTED
+    | {"selective-ops": "as torchtitan does: fused attention and every other linear layer's product are kept"},
     "recompute": _RECOMPUTED,
     "cross_entropy": {
         "full": "all logits at once, as transformers does",

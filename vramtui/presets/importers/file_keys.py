@@ -133,7 +133,7 @@ KEYS: dict[str, Keys] = {
         "dist_config.name": _SHARED_BY_NAME,
         "quantization_bit": (("run.quantization", one_of({"4": "nf4", "8": "int8"})),),
         "flash_attn": (("run.attention", one_of({"fa2": "flash", "sdpa": "flash", "disabled": "eager"})),),
-        "enable_liger_kernel": (("run.cross_entropy", when_on("fused")),),
+        "enable_liger_kernel": (("run.use_liger_kernel", when_on("true")),),
     },
     "torchtune": {
         **_flat(FLAGS["torchtune"]),

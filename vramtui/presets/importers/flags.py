@@ -170,7 +170,7 @@ SHARED: dict[str, tuple[str, Spelling]] = {
     ),
     **dict.fromkeys(("attn_implementation", "flash_attn"), ("run.attention", either(_ATTENTIONS))),
     "torch_compile": ("run.compile", when_on("true")),
-    "use_liger_kernel": ("run.cross_entropy", when_on("fused")),
+    "use_liger_kernel": ("run.use_liger_kernel", when_on("true")),
 }  # fmt: skip
 
 FLAGS: dict[str, dict[str, tuple[str, Spelling]]] = {

@@ -37,7 +37,7 @@ class Decoder:
             [],
             [x],
             grad_bytes=0 if tied else table,
-            backward_pieces=tied_sum(table, self.setting.recipe) if tied else (),
+            backward_pieces=self._tied_sum(table) if tied else (),
         )
         if self.model.position == "learned":
             one = self.setting.sequence * self.model.hidden_size
@@ -47,6 +47,11 @@ class Decoder:
         x = writer.dropout(x, "embedding dropout")
         tape.close(x)
         return tape
+
+    def _tied_sum(self, table: int) -> tuple[int, ...]:
+        """Liger's loss hands a gradient over that is no view, into which the other is added in place."""
+        fused = self.setting.liger or self.setting.cross_entropy == "fused"
+        return (table,) if fused else tied_sum(table, self.setting.recipe)
 
     def _gradient(self, rows: int) -> int:
         size = rounded(rows * self.model.hidden_size * self.setting.parameter)
@@ -117,6 +122,10 @@ def mlp(writer: Writer, x: Tensor) -> Tensor:
     d, f, bias = model.hidden_size, model.ffn_size, model.mlp_bias
     if not model.gated_mlp:
         y = writer.activation(writer.linear(x, d, f, "up_proj", bias=bias))
+        return writer.linear(y, f, d, "down_proj", bias=bias)
+    if writer.setting.liger:
+        gate = writer.linear(x, d, f, "gate_proj", bias=bias)
+        y = writer.ops.liger_gated(gate, writer.linear(x, d, f, "up_proj", bias=bias), "gate x up")
         return writer.linear(y, f, d, "down_proj", bias=bias)
     gate = writer.activation(writer.linear(x, d, f, "gate_proj", bias=bias))
     y = writer.ops.multiply(gate, writer.linear(x, d, f, "up_proj", bias=bias), "gate x up")

@@ -10,7 +10,7 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.workload import Attention, InferRun, TrainRun
+from vramtui.core.schema.workload import Attention, InferRun, Precision, TrainRun
 from vramtui.estimators.analytic.models.decoder import Decoder
 from vramtui.estimators.analytic.models.tower import tower_pass
 from vramtui.estimators.analytic.ops.decoder_builder import Setting
@@ -41,7 +41,7 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
     _check(model, run)
     base = model_tensors(model)
     kept = recipe(run.precision, lora=run.lora)
-    kernel = kernel_of(model, run.attention, run.precision, device.capability)
+    kernel = kernel_of(model, run.attention, _multiplied(run), device.capability)
     setting = Setting(
         recipe=kept,
         card=card_limits(device),
@@ -52,7 +52,8 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         lora=run.lora,
         packed=run.quantization,
         cross_entropy=run.cross_entropy,
-        selective=run.checkpointing == "selective",
+        selective=run.checkpointing,
+        liger=run.use_liger_kernel,
     )
     frozen, trained = _split(model, run, base)
     buffers, buffers_formula = buffers_of(model, setting.recipe, eager=setting.eager)
@@ -71,6 +72,12 @@ def decoder_training(model: TransformerModel, run: TrainRun, device: Device) -> 
         tower=tower_pass(model, run, setting),
         notes=(*kernel_note(model, run.attention, kernel), *window_note(model, run.attention, sequence), *_notes(run)),
     )
+
+
+def _multiplied(run: TrainRun) -> Precision:
+    """The precision of queries and keys: without autocast that of the embeddings and norms, which peft may raise."""
+    raised = run.lora is not None and run.lora.prepare_for_kbit_training and "-" not in run.precision
+    return "fp32" if raised else run.precision
 
 
 def _check(model: TransformerModel, run: TrainRun) -> None:
@@ -103,6 +110,7 @@ def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: De
     frozen = msgspec.structs.replace(setting, below=True)
     start = Decoder(model, frozen if run.frozen_layers else setting).embeddings()
     stages = [TapeStage(start)]
+    again = run.checkpointing in {"full", "selective-ops"}
     masked = masks(model, run.attention, setting.sequence, setting.sequence)
     for first, count, routed in stretches(model, _cuts(run)):
         below = first < run.frozen_layers
@@ -115,7 +123,7 @@ def _stages(model: TransformerModel, run: TrainRun, setting: Setting, device: De
             kinds = [(kind.count, here if kind.window is None else sliding) for kind in layers]
         for alike, kind in kinds:
             tape = Decoder(model, kind).block(tracked=tracked, routed=routed)
-            stages.append(TapeStage(tape, alike, checkpointed=run.checkpointing == "full" and not below))
+            stages.append(TapeStage(tape, alike, checkpointed=again and not below))
     stages.append(TapeStage(Decoder(model, setting).loss()))
     return stages
 
@@ -151,7 +159,8 @@ def window_note(model: TransformerModel, attention: Attention, sequence: int) ->
 
 def masked_setting(model: TransformerModel, run: TrainRun | InferRun, setting: Setting, device: Device) -> Setting:
     """The setting of layers that slide, whose kernel gets a mask."""
-    kernel = kernel_of(model, run.attention, run.precision, device.capability, masked=True)
+    precision = _multiplied(run) if isinstance(run, TrainRun) else run.precision
+    kernel = kernel_of(model, run.attention, precision, device.capability, masked=True)
     return msgspec.structs.replace(setting, kernel=kernel, masked=True)
 
 

@@ -86,6 +86,7 @@ def fused_attention(
         beside=[rows, *seeds],
         flows=[(q, True), (k, True), (v, True)],
         backward_workspace=workspace,
+        cached=True,
     )
     return out
 

@@ -10,7 +10,7 @@ from functools import partial
 import msgspec
 
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.workload import CrossEntropy, Lora
+from vramtui.core.schema.workload import Checkpointing, CrossEntropy, Lora
 from vramtui.estimators.analytic.ops.lora import Adapter, Target
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.sizes.precision import Recipe
@@ -27,6 +27,8 @@ EMBEDDINGS, STREAM, NORMS, ATTENTION, MLP, ADAPTERS, HEAD = (
     "activations: adapters",
     "activations: output layer and loss",
 )
+# A norm whose output is added to the residual stream shares its gradient, which Liger leaves alone (Gemma 2 and 3).
+FOUR_NORMS = 4
 KV_CACHE, GROWTH = "kv cache", "cache growth"
 
 
@@ -59,6 +61,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
         lora: adapters beside frozen weights; None trains everything.
         packed: how the weights of linear layers are quantised.
         below: whether this part of the model is frozen.
+        liger: whether norms, gated MLPs, rotary positions and the loss are Liger's kernels.
         cache: what stands in the KV cache already; None when the model is trained.
     """
 
@@ -73,7 +76,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     packed: str | None = None
     below: bool = False
     cross_entropy: CrossEntropy = "full"
-    selective: bool = False
+    selective: Checkpointing = "none"
+    liger: bool = False
     cache: Cache | None = None
 
     @property
@@ -104,7 +108,7 @@ class Writer:
         self.model = model
         self.setting = setting
         self.plain = model.implementation == "plain"
-        self.tape = Tape(group)
+        self.tape = Tape(group, selective=setting.selective == "selective-ops")
         self.ops = Operators(
             self.tape,
             autocast=setting.recipe.compute if setting.recipe.autocast else None,
@@ -112,6 +116,7 @@ class Writer:
             frozen=setting.recipe.frozen,
             card=setting.card,
             fp8=setting.recipe.fp8,
+            compute=setting.recipe.compute,
         )
 
     def enter(self, *, tracked: bool = True) -> Tensor:
@@ -123,7 +128,9 @@ class Writer:
         """The model's kind of norm over the last `size` numbers."""
         self.tape.group = NORMS
         write: Callable[..., Tensor] = self.ops.layer_norm
-        if self.model.norm == "rmsnorm":
+        if self.setting.liger and self.model.norm != "layernorm":
+            write = partial(self.ops.liger_rms_norm, in_place=self.model.norms_per_layer != FOUR_NORMS)
+        elif self.model.norm == "rmsnorm":
             write = self.ops.fused_rms_norm if self.plain else self.ops.rms_norm
         elif self.model.norm == "gemma_rmsnorm":
             write = partial(self.ops.rms_norm, weight_in_fp32=True)

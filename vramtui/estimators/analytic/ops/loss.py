@@ -10,14 +10,15 @@ from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 CHUNKS = 8
+AMPERE = (8, 0)
 
 
 def output_and_loss(writer: Writer, x: Tensor) -> None:
     """The output layer and cross entropy over the vocabulary, in the way the job asks for."""
-    if writer.setting.cross_entropy == "chunked":
-        _chunked(writer, x)
-    elif writer.setting.cross_entropy == "fused":
+    if writer.setting.liger or writer.setting.cross_entropy == "fused":
         _fused(writer, x)
+    elif writer.setting.cross_entropy == "chunked":
+        _chunked(writer, x)
     else:
         cross_entropy(writer.ops, _logits(writer, writer.ops, x), upcast=not writer.plain)
 
@@ -65,10 +66,10 @@ def _chunked(writer: Writer, x: Tensor) -> None:
 
 def _fused(writer: Writer, x: Tensor) -> None:
     """Liger's fused linear cross entropy (arXiv 2410.10989): the gradients of input and weight are made in the forward
-    pass, chunk by chunk, over the logits themselves; as many chunks as the vocabulary is wider than the model.
+    pass, chunk by chunk, over the logits themselves; as many chunks as the vocabulary is wider than the model
+    (liger-kernel 0.8.5, ops/fused_linear_cross_entropy.py).
     """
     tape, model, setting = writer.tape, writer.model, writer.setting
-    x = writer.ops.lowered(x, "output layer input, cast")
     tokens = x.numel // model.hidden_size
     rows = 1 << (-(-tokens // -(-model.vocab_size // model.hidden_size)) - 1).bit_length()
     gradient = tape.new(x.numel, x.itemsize, "gradient of the output layer's input", tracked=False)
@@ -79,17 +80,41 @@ def _fused(writer: Writer, x: Tensor) -> None:
         weight = tape.new(numel, setting.parameter, "gradient of the output layer", tracked=False)
         beside.append(weight)
         grad_bytes = weight.storage.size
-    chunk = rounded(min(rows, tokens) * model.vocab_size * x.itemsize)
     tape.op(
         [x],
         [loss],
         beside=beside,
         flows=[(x, True)],
         grad_bytes=grad_bytes,
-        workspace=2 * chunk,
+        pieces=_chunk_pieces(writer, x, min(rows, tokens)),
         gemm=True,
         hands_over=True,
     )
+
+
+def _chunk_pieces(writer: Writer, x: Tensor, rows: int) -> tuple[int, ...]:
+    """What a chunk of Liger's loss takes: its logits, and beside them what autocast and the weight's gradient make.
+
+    Input and weight of one type are multiplied into the same buffer for every chunk. Otherwise autocast casts a
+    chunk's input and the weight, which it does again for each, since `weight.t()` is a view; the untransposed weight's
+    cast is kept in its cache where the weight is trained (autocast_mode.cpp, `cached_cast`, PyTorch 2.13). The
+    weight's gradient is added up in place but in fp32, and before Ampere, where a whole one is made for each chunk.
+    """
+    model, setting, autocast = writer.model, writer.setting, writer.ops.autocast
+    numel = model.vocab_size * model.hidden_size
+    itemsize = x.itemsize if autocast is None else autocast
+    logits = rounded(rows * model.vocab_size * itemsize)
+    if x.itemsize != setting.parameter or itemsize != x.itemsize:
+        cast = rounded(numel * itemsize) if setting.parameter != itemsize else 0
+        rows_cast = rounded(rows * model.hidden_size * itemsize) if x.itemsize != itemsize else 0
+        return (*[cast] * (2 if setting.trained else 1), rows_cast, logits)
+    if not setting.trained:
+        return (logits,)
+    if itemsize == 4:
+        return (logits, rounded(numel * 4))
+    if setting.card.capability < AMPERE:
+        return (logits, rounded(numel * itemsize), rounded(numel * 4))
+    return (logits,)
 
 
 def cross_entropy(ops: Operators, logits: Tensor, *, upcast: bool) -> None:

@@ -8,7 +8,7 @@ Shapes: an operator knows counts of numbers: rows (b·s) times the width of its 
 
 from collections.abc import Sequence
 
-from vramtui.estimators.analytic.sizes.quantization import matmul_workspace
+from vramtui.estimators.analytic.sizes.quantization import matmul_workspaces
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
@@ -27,6 +27,7 @@ class Operators:
         frozen: bytes of one frozen parameter.
         card: what kernels ask of it while they run.
         fp8: whether linear layers multiply in fp8, as Transformer Engine's do.
+        compute: bytes of the type that quantised weights are unpacked to.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Operators:
         frozen: int,
         card: CardLimits,
         fp8: bool = False,
+        compute: int = 2,
     ) -> None:
         self.tape = tape
         self.autocast = autocast
@@ -45,6 +47,7 @@ class Operators:
         self.frozen = frozen
         self.card = card
         self.fp8 = fp8
+        self.compute = compute
 
     def on(self, tape: Tape) -> "Operators":
         """The same operators writing on another tape."""
@@ -55,6 +58,7 @@ class Operators:
             frozen=self.frozen,
             card=self.card,
             fp8=self.fp8,
+            compute=self.compute,
         )
 
     def cast(self, x: Tensor, itemsize: int, label: str, *, group: str | None = None) -> Tensor:
@@ -86,6 +90,8 @@ class Operators:
         The weight is `trained` or gets no gradient and may be `packed`, quantised so; it may be `copies` weights that
         share the rows out among them, as experts do.
         """
+        if packed and not trained:
+            return self._packed_linear(x, inner, outer, label, packed)
         rows = x.numel // inner
         # Autocast casts a call's arguments from the last to the first.
         added = self.weight_copy(outer, f"{label} bias", trained=trained) if bias else None
@@ -96,7 +102,6 @@ class Operators:
         own = [
             numel for numel, cast in ((inner * outer * copies, weight), (outer if bias else 0, added)) if cast is None
         ]
-        unpacked = matmul_workspace(packed, rows, inner, outer, x.itemsize) if packed and not trained else 0
         casts = [tensor for tensor in (weight, added) if tensor is not None]
         self.tape.op(
             [x, kept, *casts],
@@ -105,12 +110,34 @@ class Operators:
             flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
             weight_first=not bias,
             grad_bytes=sum(rounded(numel * self.parameter) for numel in own) if trained else 0,
-            workspace=unpacked,
-            backward_workspace=unpacked,
             sum_workspace=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
             gemm=True,
+            cached=not bias and self.tape.next_product(),
         )
         return out
+
+    def _packed_linear(self, x: Tensor, inner: int, outer: int, label: str, quantization: str) -> Tensor:
+        """Multiply by a frozen, quantised weight, and answer in the type of x.
+
+        bitsandbytes multiplies 4-bit weights in the compute type and keeps nothing but them; LLM.int8 takes x as it is
+        and keeps it on its context, where checkpointing does not see it (bitsandbytes 0.50.2, nn/modules.py,
+        Linear4bit.forward; autograd/_functions.py, MatMul8bitLt).
+        """
+        rows, given, eight = x.numel // inner, x.itemsize, quantization == "int8"
+        if not eight:
+            x = self.cast(x, self.compute, f"{label} input, cast")
+        out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked)
+        workspace, backward_workspace = matmul_workspaces(quantization, rows, inner, outer, x.itemsize)
+        self.tape.op(
+            [x],
+            [out],
+            unseen=[x] if eight else [],
+            flows=[(x, True)],
+            workspace=workspace,
+            backward_workspace=backward_workspace,
+            gemm=True,
+        )
+        return self.cast(out, given, f"{label}, cast back")
 
     def _in_fp8(self, x: Tensor, label: str) -> Tensor:
         """Transformer Engine's input: cast to fp8, which is what the backward pass keeps."""
@@ -244,6 +271,32 @@ class Operators:
         own = self.parameter if trained else self.frozen
         grad_bytes = rounded(size * own) if trained else 0
         self.tape.op([x], [out], saves=[x], beside=[inverse], flows=[(x, True)], grad_bytes=grad_bytes)
+        return out
+
+    def liger_rms_norm(
+        self, x: Tensor, size: int, label: str, *, trained: bool = True, in_place: bool = True
+    ) -> Tensor:
+        """Liger's: saves its input and 1/rms in fp32, and writes the input's gradient over the output's.
+
+        The weight's gradient is summed from an fp32 row for each multiprocessor (liger-kernel 0.8.5, ops/rms_norm.py).
+        """
+        out = self.tape.new(x.numel, x.itemsize, label, tracked=x.tracked or trained)
+        inverse = self.tape.new(x.numel // size, 4, f"{label} 1/rms", tracked=False)
+        self.tape.op(
+            [x],
+            [out],
+            saves=[x],
+            beside=[inverse],
+            flows=[(x, not in_place)],
+            grad_bytes=rounded(size * self.parameter) if trained else 0,
+            backward_workspace=rounded(self.card.multiprocessors * size * 4) if trained else 0,
+        )
+        return out
+
+    def liger_gated(self, gate: Tensor, up: Tensor, label: str) -> Tensor:
+        """Liger's SwiGLU and GeGLU: gate and up are saved, and their gradients written over them."""
+        out = self.tape.new(gate.numel, gate.itemsize, label, tracked=gate.tracked or up.tracked)
+        self.tape.op([gate, up], [out], saves=[gate, up], flows=[(gate, True), (up, True)], hands_over=True)
         return out
 
     def gelu_new(self, x: Tensor) -> Tensor:

@@ -59,7 +59,7 @@ def attend(writer: Writer, heads: Heads, q: Tensor, k: Tensor, v: Tensor) -> Ten
         out = fused_attention(writer.ops, heads, q, k, v, efficient=setting.kernel == "efficient")
         writer.tape.touch(k, v)
         return out
-    if setting.selective:
+    if setting.selective == "selective":
         return recomputed_attention(writer.ops, heads, q, k, v, plain=writer.plain)
     return spelled_attention(writer.ops, heads, q, k, v, plain=writer.plain)
 
@@ -80,7 +80,12 @@ def _projections(writer: Writer, x: Tensor, queries: int, keys: int) -> tuple[Te
 
 
 def rotated(writer: Writer, x: Tensor, label: str) -> Tensor:
-    """Rotary positions in the residual stream's type: two products and a rotated copy on the way."""
+    """Rotary positions in the residual stream's type: two products and a rotated copy on the way.
+
+    Liger's kernel writes over them (ops/rope.py).
+    """
+    if writer.setting.liger:
+        return x
     itemsize = max(x.itemsize, writer.setting.recipe.stream)
     full = rounded(x.numel * itemsize)
     return writer.ops.pointwise(

@@ -36,8 +36,12 @@ def recipe(precision: Precision, *, lora: Lora | None) -> Recipe:
     """The recipe for `precision` in training; with adapters the frozen base is kept in the compute type.
 
     Adapters beside a half-precision base are kept in fp32, unless peft's `autocast_adapter_dtype` is off.
+    After its `prepare_model_for_kbit_training` all that is not quantised is fp32 (peft 0.21, utils/other.py).
     """
     kind, _, how = precision.partition("-")
+    if lora is not None and lora.prepare_for_kbit_training:
+        size = DTYPE_BYTES.get(kind, 2)
+        return Recipe(weights=4, frozen=4, compute=size, stream=4, states=4, autocast=how == "mixed", fp8=kind == "fp8")
     if how == "mixed":
         base = 2 if lora else 4
         own = base if lora and not lora.autocast_adapter_dtype else 4

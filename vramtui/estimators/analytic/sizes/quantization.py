@@ -157,16 +157,23 @@ def _bits(numel: int, kind: str) -> int:
     return int(numel * GGML_BITS[kind]) // 8
 
 
-def matmul_workspace(quantization: str, rows: int, inner: int, outer: int, itemsize: int) -> int:
-    """Bytes that multiplying `rows` rows by a packed weight needs beside its result.
+def matmul_workspaces(quantization: str, rows: int, inner: int, outer: int, itemsize: int) -> tuple[int, int]:
+    """Bytes that multiplying `rows` rows by a packed weight needs beside its result, and that its backward pass needs.
 
-    4-bit weights are unpacked for the product, but for a single row; 8-bit ones are multiplied by a quantised input,
-    LLM.int8 into 32-bit sums; llama.cpp quantises the input to q8_1 (36 bytes for 32 numbers).
+    4-bit weights are unpacked for the product, but for a single row; llama.cpp quantises the input to q8_1 (36 bytes
+    for 32 numbers). LLM.int8 looks for outliers in an fp16 copy of the input (its absolute values, which of them are
+    large), multiplies 8-bit rows into 32-bit sums, which become fp16, and unpacks the weight in the backward pass
+    (bitsandbytes 0.50.2, backends/cuda/ops.py, int8_vectorwise_quant, int8_mixed_scaled_mm, int8_mm_dequant).
     """
     if quantization in EVERYTHING:
-        return rounded(rows * inner * 36 // 32)
-    if quantization == "int8":
-        return rounded(rows * inner) + rounded(rows * outer * 4)
-    if quantization == "fp8":
-        return rounded(rows * inner)
-    return 0 if rows == 1 else rounded(inner * outer * itemsize)
+        found = rounded(rows * inner * 36 // 32)
+    elif quantization == "fp8":
+        found = rounded(rows * inner)
+    elif quantization == "int8":
+        wide, answer = rounded(rows * outer * 2), rounded(rows * outer * itemsize)
+        search = rounded(rows * inner * 2) + 2 * rounded(rows * inner) + (itemsize != 2) * rounded(rows * inner * 2)
+        product = rounded(rows * inner) + rounded(rows * outer * 4) + wide
+        return max(search, product) - answer, rounded(inner * outer * itemsize)
+    else:
+        found = 0 if rows == 1 else rounded(inner * outer * itemsize)
+    return found, found

@@ -44,7 +44,7 @@ def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: boo
         def once(tape: Tape = tape, keep: bool = keep, stage: TapeStage = stage) -> None:
             if training and stage.checkpointed and tape.input is not None:
                 tape.input.storage.refs += 1
-            _run(tape.nodes, meter, keep=keep)
+            _run(tape.nodes, meter, keep=keep, first=training)
 
         meter.repeat(once, stage.count)
         for storage in tape.held:
@@ -60,19 +60,32 @@ def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: boo
         meter.free(group, size * count, count)
 
 
-def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool) -> None:
+def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool, first: bool = False) -> None:
+    """Run operators, which `keep` what they save; `first` in training's forward pass, not when they run again."""
     for node in nodes:
-        for storage in node.makes:
-            storage.refs = 2 if storage.held else 1
-            meter.take(storage.group, storage.size)
-        if node.gemm:
-            meter.gemm()
-        meter.look(node.workspace)
+        _make(node, meter, cache=node.cached and first and not keep, cached=node.cached and keep and not first)
         if keep:
             for storage in node.saves:
                 storage.refs += 1
+        if first and node.unseen:
+            for storage in node.unseen:
+                storage.refs += 1
         for storage in node.lets_go:
             _drop(storage, meter)
+
+
+def _make(node: Node, meter: ReplayListener, *, cache: bool, cached: bool) -> None:
+    """What an operator makes; a selective checkpoint has it already (`cached`), or keeps it from now on."""
+    if cached:
+        for storage in node.makes:
+            storage.refs = 1
+        return
+    for storage in node.makes:
+        storage.refs = (2 if storage.held else 1) + cache
+        meter.take(storage.group, storage.size)
+    if node.gemm:
+        meter.gemm()
+    meter.look(node.workspace, node.pieces)
 
 
 def _drop(storage: Storage, meter: ReplayListener) -> None:
@@ -98,7 +111,18 @@ def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: 
 
         meter.repeat(once, stage.count)
         incoming = tape.handed_back
+    for stage in stages:
+        for storage in dict.fromkeys(storage for node in stage.tape.nodes for storage in node.unseen):
+            meter.free(storage.group, storage.size * stage.count, stage.count)
     return incoming
+
+
+def _let_go_cached(tape: Tape, end: int, meter: ReplayListener) -> None:
+    """What a selective checkpoint kept for a recomputation that ended before it."""
+    for node in tape.nodes[max(end - 1, 0) :]:
+        if node.cached:
+            for storage in node.makes:
+                meter.free(storage.group, storage.size)
 
 
 def _again(tape: Tape, end: int, meter: ReplayListener) -> None:
@@ -149,6 +173,8 @@ def _back(tape: Tape, meter: ReplayListener, incoming: int, *, accumulate: bool,
         for out in node.outs:
             out.gradient = None
         _gradients(node, arrived, meter, accumulate=accumulate, recomputed=recomputed)
+    if recomputed:
+        _let_go_cached(tape, end, meter)
     if tape.input is not None:
         tape.handed_back = 0
         if tape.input.tracked:

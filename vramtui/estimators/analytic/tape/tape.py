@@ -41,13 +41,16 @@ class Node:
     """One operator.
 
     Attributes:
-        makes: storages it allocates; `workspace` bytes it needs only while it runs.
-        saves: storages autograd keeps until its backward has run.
+        makes: storages it allocates; `workspace` bytes it needs only while it runs, and more in `pieces`, blocks of
+            their own.
+        saves: storages autograd keeps until its backward has run; `unseen` those an operator keeps beside it, which
+            stand until the graph goes, checkpoint or not.
         flows: (input, own): its gradient is a new tensor, or (not own) the output's gradient passed on.
         grad_bytes: bytes of parameter gradients its backward makes.
         backward_workspace: bytes needed only meanwhile; `backward_pieces` of them in blocks of their own.
         sum_workspace: bytes needed afterwards, when a bias's gradient is summed.
         weight_first: the parameter's gradient is made before those of `flows`.
+        cached: whether a selective checkpoint keeps what it makes, so that it is not run again.
         hands_over: what it saved are the gradients themselves, made in the forward pass.
         lets_go: storages whose last use in the forward pass this is.
     """
@@ -55,6 +58,7 @@ class Node:
     __slots__ = (
         "backward_pieces",
         "backward_workspace",
+        "cached",
         "flows",
         "gemm",
         "grad_bytes",
@@ -62,8 +66,10 @@ class Node:
         "lets_go",
         "makes",
         "outs",
+        "pieces",
         "saves",
         "sum_workspace",
+        "unseen",
         "uses",
         "weight_first",
         "workspace",
@@ -73,6 +79,7 @@ class Node:
         self.outs: Sequence[Tensor] = ()
         self.makes: Sequence[Storage] = ()
         self.workspace = 0
+        self.pieces: Sequence[int] = ()
         self.saves: Sequence[Storage] = ()
         self.flows: Sequence[tuple[Tensor, bool]] = ()
         self.grad_bytes = 0
@@ -81,7 +88,9 @@ class Node:
         self.sum_workspace = 0
         self.weight_first = False
         self.gemm = False
+        self.cached = False
         self.hands_over = False
+        self.unseen: Sequence[Storage] = ()
         self.uses: Sequence[Storage] = ()
         self.lets_go: list[Storage] = []
 
@@ -95,10 +104,11 @@ class Tape:
     """The operators of one block in the order they run; `close` is called when the last is written.
 
     `outside` are borrowed tensors, the block's input apart, whose gradients begin in this block; `handed_back` are the
-    bytes of the input's gradient once it was replayed backward: one number where it is that of a sum.
+    bytes of the input's gradient once it was replayed backward: one number where it is that of a sum. `selective` says
+    that a checkpoint around it keeps the answers of some operators.
     """
 
-    def __init__(self, group: str = "activations") -> None:
+    def __init__(self, group: str = "activations", *, selective: bool = False) -> None:
         self.nodes: list[Node] = []
         self.group = group
         self.input: Tensor | None = None
@@ -107,6 +117,8 @@ class Tape:
         self.given = False
         self.outside: list[Tensor] = []
         self.handed_back = 0
+        self.selective = selective
+        self.products = 0
 
     def take_in(self, numel: int, itemsize: int) -> Tensor:
         """The batch itself, which belongs to whoever made it."""
@@ -132,12 +144,15 @@ class Tape:
         flows: Iterable[tuple[Tensor, bool]] = (),
         grad_bytes: int = 0,
         workspace: int = 0,
+        pieces: Sequence[int] = (),
         backward_workspace: int = 0,
         backward_pieces: Sequence[int] = (),
         sum_workspace: int = 0,
         gemm: bool = False,
         hands_over: bool = False,
         weight_first: bool = False,
+        unseen: Sequence[Tensor] = (),
+        cached: bool = False,
     ) -> None:
         """Write one operator down. `beside` are further tensors it makes and saves, as a norm's statistics.
 
@@ -154,16 +169,19 @@ class Tape:
             made += [t.storage for t in beside]
         if back or grad_bytes > 0:
             node.saves = [t.storage for t in (*saves, *beside)]
+            node.unseen = [t.storage for t in unseen]
         # Most make one tensor, which is no view of what they use.
         node.makes = made if len(made) == 1 and made[0] not in used else _fresh(made, used)
         node.uses = used + made
         node.workspace = workspace
+        node.pieces = pieces
         node.backward_workspace = backward_workspace
         node.backward_pieces = backward_pieces
         node.sum_workspace = sum_workspace
         node.gemm = gemm
         node.weight_first = weight_first
         node.hands_over = hands_over
+        node.cached = cached and self.selective
         self.nodes.append(node)
 
     def view(self, of: Tensor, numel: int | None = None) -> Tensor:
@@ -175,6 +193,11 @@ class Tape:
         node = Node()
         node.uses = [tensor.storage for tensor in tensors]
         self.nodes.append(node)
+
+    def next_product(self) -> bool:
+        """Whether the next product with a weight is one that is kept: of these every second is run again."""
+        self.products += 1
+        return self.products % 2 == 1
 
     def hold(self, tensor: Tensor) -> Tensor:
         """Keep `tensor` to the end of the forward pass, as autocast's cache does."""

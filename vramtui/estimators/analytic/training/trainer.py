@@ -223,8 +223,7 @@ def summed(*parts: BytesByGroup) -> BytesByGroup:
 def unmeasured(run: TrainRun) -> list[str]:
     """The settings that no recorded run and no trace has held."""
     asked = {
-        f"run.quantization = {run.quantization!r}": run.quantization not in {None, "nf4", "nf4-double"},
-        "run.cross_entropy = 'fused'": run.cross_entropy == "fused",
+        f"run.quantization = {run.quantization!r}": run.quantization not in {None, "int8", "nf4", "nf4-double"},
         "run.checkpointing = 'selective'": run.checkpointing == "selective",
         f"run.optimizer = {run.optimizer!r}": run.optimizer in NEVER_RUN,
         f"run.precision = {run.precision!r}": run.precision.startswith("fp8"),

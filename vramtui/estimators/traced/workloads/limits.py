@@ -93,8 +93,9 @@ def _in_the_way(model: Model, run: Run) -> dict[str, object]:
     if isinstance(run, TrainRun):
         asked |= {
             f"run.optimizer = {run.optimizer!r}": run.optimizer not in OPTIMIZERS,
-            "run.checkpointing = 'selective'": run.checkpointing == "selective",
+            f"run.checkpointing = {run.checkpointing!r}": run.checkpointing.startswith("selective"),
             f"run.cross_entropy = {run.cross_entropy!r}": run.cross_entropy != "full",
+            "run.use_liger_kernel": run.use_liger_kernel,
             "run.frozen_layers": run.frozen_layers,
             "run.lora": run.lora,
         }
