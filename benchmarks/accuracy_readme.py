@@ -6,6 +6,7 @@ from textwrap import fill
 
 from benchmarks.accuracy_errors import ANALYTIC, FAMILIES, SIMULATED, Measured, Spread, rules_for, spread_of
 from benchmarks.golden_workloads import TRANSFORMERS, WORKLOADS
+from benchmarks.saver_jobs import compared
 from benchmarks.stated_errors import usual_rows
 from vramtui.core.estimate.ledger import TITLES
 
@@ -15,6 +16,7 @@ WIDTH = 120
 HEAD = ("method", "of", "what it counts", "runs", "fitted to them", "median error", "worst")
 # Whether something in a method was set by the runs that it is shown with.
 CHECKED, SHARE, NOT_FITTED = "checked while written", "its share of reserved", "no"
+SAVERS = "Liger, k-bit weights, small optimizers, selective checkpointing (3 public decoders)"
 
 
 def markdown(measured: list[Measured]) -> str:
@@ -31,6 +33,11 @@ def markdown(measured: list[Measured]) -> str:
     rows += [
         _row(f"`{method}`", f"{kind} (public models)", "peak of reserved", _unseen(errors))
         for kind, method, errors in usual_rows()
+    ]
+    savers = [*compared()]
+    rows += [
+        _row("`analytic`", SAVERS, "peak of allocated", _unseen([allocated for _, allocated, _ in savers]), CHECKED),
+        _row("`simulated`", SAVERS, "peak of reserved", _unseen([reserved for _, _, reserved in savers]), CHECKED),
     ]
     rows += [
         _row(f"`{method}`", "transformers", counted, spread_of(measured, method, "transformers"))

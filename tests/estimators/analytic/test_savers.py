@@ -10,8 +10,8 @@ from statistics import median
 import msgspec
 import pytest
 
-from benchmarks.architectures import preset_from
 from benchmarks.saver_jobs import GOLDEN, compared
+from benchmarks.stated_errors import workload_of
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
@@ -21,7 +21,9 @@ from vramtui.estimators.analytic import ANALYTIC
 
 NAMES = [job["name"] for job in json.loads(GOLDEN.read_text(encoding="utf-8"))]
 # Blocks of up to 1 MiB that fill a gap keep what is left of it, which shows in the smallest models alone.
-WORST_ALLOCATED, WORST_RESERVED = 0.016, 0.11
+WORST_ALLOCATED = 0.016
+# The farthest are checkpointed k-bit runs of 151,936 words: in which gaps their fp32 logits lie is not followed.
+WORST_RESERVED = 0.18
 MODEL = TransformerModel(
     hidden_size=512,
     num_hidden_layers=4,
@@ -48,7 +50,9 @@ def test_the_peak_is_that_of_the_cuda_build(name: str) -> None:
 
 def test_most_are_far_nearer() -> None:
     assert median(abs(allocated) for allocated, _ in errors().values()) <= 0.003
-    assert median(abs(reserved) for _, reserved in errors().values()) <= 0.01
+    sizes = sorted(abs(reserved) for _, reserved in errors().values())
+    assert median(sizes) <= 0.01
+    assert sizes[len(sizes) * 9 // 10] <= 0.09
 
 
 def test_every_kind_of_saving_is_held() -> None:
@@ -91,6 +95,13 @@ def test_what_only_decoders_have_is_refused_elsewhere() -> None:
             ANALYTIC.estimate(Workload(model=model, run=run), card("H200"))
 
 
-def test_a_trained_config_is_read_for_these() -> None:
-    job = json.loads(GOLDEN.read_text(encoding="utf-8"))[0]
-    assert isinstance(preset_from(job["config"]).model, TransformerModel)
+def test_falcon_with_one_head_of_keys_has_its_scores_spelt_out() -> None:
+    """No fused kernel takes heads that its caller broadcasts; 20 % were missing of this run of the CUDA build."""
+    jobs = json.loads(GOLDEN.with_name("stated.json").read_text(encoding="utf-8"))
+    job = next(job for job in jobs if job["name"] == "lora: falcon-mqa 54")
+    workload = workload_of(job)
+    assert isinstance(workload.model, TransformerModel)
+    assert not workload.model.enable_gqa
+    estimate = ANALYTIC.estimate(workload, card(job["device"]))
+    assert estimate.allocated == pytest.approx(job["allocated"], rel=0.001)
+    assert any("broadcasts its shared key/value heads" in note for note in estimate.assumptions)

@@ -68,6 +68,8 @@ class TransformerModel(
             MLP share one (GPT-J).
         qk_norm: a norm of head_dim over queries and another over keys.
         fused_qkv: one projection makes queries, keys and values (GPT-2, GPT-NeoX, Phi-3).
+        enable_gqa: key/value heads that queries share are repeated, or scaled_dot_product_attention is told of them;
+            where neither is done (Falcon's multi-query attention) no fused kernel of torch takes them.
         parallel_residual: attention and MLP read the same input and are added together (GPT-J, GPT-NeoX).
         attention_bias: biases on the q, k, v projections.
         output_bias: bias on the attention's output projection.
@@ -121,6 +123,7 @@ class TransformerModel(
     norms_per_layer: NormsPerLayer = 2
     qk_norm: bool = False
     fused_qkv: bool = False
+    enable_gqa: bool = True
     parallel_residual: bool = False
     attention_bias: bool = False
     output_bias: bool = False

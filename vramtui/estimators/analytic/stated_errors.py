@@ -71,7 +71,7 @@ SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "encoder-decoder": (ErrorRange(0.05, 0.27), ErrorRange(0.07, 0.18)),
     "generic": (ErrorRange(0.4, 0.45), ErrorRange(0.38, 0.34)),
     "layer list": (ErrorRange(0.1, 0.33), ErrorRange(0.15, 0.2)),
-    "lora": (ErrorRange(0.11, 0.36), ErrorRange(0.04, 0.16)),
+    "lora": (ErrorRange(0.09, 0.25), ErrorRange(0.05, 0.06)),
     "multi-gpu": (ErrorRange(0.13, 0.17), None),
     "qlora": (ErrorRange(0.01, 0.21), ErrorRange(0.04, 0.03)),
     "unet": (ErrorRange(0.07, 0.14), ErrorRange(0.06, 0.1)),

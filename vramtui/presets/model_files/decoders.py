@@ -236,6 +236,7 @@ def falcon(config: Fields) -> Table:
         | {"attention_bias": bias, "output_bias": bias, "mlp_bias": bias}
         | {"hidden_act": activation(config.text("activation", "gelu"))},
         num_key_value_heads=config.whole("num_kv_heads", shared) if later else shared,
+        enable_gqa=later or shared == heads,
         norms_per_layer=norms,
         parallel_residual=beside,
         hidden_dropout=config.number("hidden_dropout", 0.0),

@@ -30,6 +30,8 @@ def kernel_of(
     keys, values = head_dims(model)
     heads = model.num_attention_heads
     grouped = model.kv_heads < heads and model.kv_lora_rank is None and not masked
+    if grouped and not model.enable_gqa:
+        return "math"
     kind = precision.partition("-")[0]
     call = AttentionCall(
         dtype={"fp8": "bf16", "tf32": "fp32"}.get(kind, kind),
@@ -68,6 +70,9 @@ def kernel_note(model: TransformerModel, attention: Attention, taken: Kernel) ->
     grouped = model.kv_heads < model.num_attention_heads and model.kv_lora_rank is None
     note = ""
     if taken == "math":
+        if grouped and not model.enable_gqa:
+            note = "the model's code broadcasts its shared key/value heads, which no fused kernel takes"
+            return (f"{note}: scaled_dot_product_attention spells the scores out",)
         lack = "has no shared key/value heads" if grouped else "knows no bf16 there"
         note = (
             f"{attention} attention cannot run in this precision on this card, and torch's memory-efficient kernel "
