@@ -478,6 +478,14 @@ net(torch.randn(4, 3, 32, 32, device="cuda")).sum().backward()
 
 KERNEL = "import torch.utils.cpp_extension as c\nc.load_inline('mine', '')\n"
 # Name to what runs before the trace, the script, and what differs from a plain request.
+DRAWN = """
+import torch
+
+net = torch.nn.Sequential(torch.nn.Linear(256, 1024), torch.nn.ReLU(), torch.nn.Linear(1024, 10)).cuda()
+drawn = torch.jit.trace(net, torch.randn(4, 256, device="cuda"))
+for step in range(3):
+    drawn(torch.randn(1024, 256, device="cuda")).logsumexp(1).mean().backward()
+"""
 SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "loader": ("", LOADER, {}),
     "numbers": ("", NUMBERS, {}),
@@ -488,6 +496,7 @@ SCRIPTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a share": ("", SHAPES.replace("SHARE", "16"), {"share": 0.25}),
     "compiled": ("", COMPILED, {}),
     "by hand": ("", BY_HAND, {}),
+    "drawn": ("", DRAWN, {}),
     "pretrained": (SAVED, PRETRAINED, {}),
     "convolution": ("import torch; torch.__version__ = '2.15.0+cu130'", CONVOLUTION, {}),
     "custom": ("", CUSTOM, {}),
@@ -604,6 +613,13 @@ def test_kernels_of_the_codes_own_go_by_their_fakes_or_write_into_what_they_are_
 def test_another_torch_than_figures_are_held_to_is_told_first(answers: dict[str, ChildLine]) -> None:
     assert result_of(answers, "convolution").warnings[0].startswith("torch 2.15.0+cu130 ran; figures are held to")
     assert not any("figures are held to" in note for note in result_of(answers, "views").warnings)
+
+
+def test_what_torchscript_traces_runs_as_it_is(answers: dict[str, ChildLine]) -> None:
+    result = result_of(answers, "drawn")
+    (note,) = [note for note in result.warnings if note.startswith("torch.jit.trace at ")]
+    assert "script.py:5 runs the code once" in note
+    assert result.peak_phase == "backward"
 
 
 def test_a_trace_that_says_nothing_says_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,7 @@
 """Compilers, run as what they compile; kernels in CUDA's own language, which a trace cannot run."""
 
+import sys
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -10,11 +12,15 @@ from vramtui.estimators.torch_facts.compiled import measured_difference
 from vramtui.estimators.traced.accounting.call_site import Whereabouts
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.patches import Patches
+from vramtui.estimators.traced.libraries.triton_kernels import AfterImport
+
+TENSORBOARD = "torch.utils.tensorboard.writer"
 
 
 def install(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
     """Run compiled code as it is written, and refuse kernels in CUDA."""
     _compile_nothing(patches, memory, where)
+    _draw_no_graph(patches, memory, where)
     _build_nothing(patches, where)
     _record_nothing(patches)
 
@@ -43,6 +49,39 @@ def _compile_nothing(patches: Patches, memory: SimulatedMemory, where: Whereabou
 
     patches.set(torch, "compile", compiled)
     patches.set(torch.nn.Module, "compile", compile_module)
+
+
+def _draw_no_graph(patches: Patches, memory: SimulatedMemory, where: Whereabouts) -> None:
+    """`torch.jit.trace` takes sizes for tensors, which fake ones have no answer for: the code is run once as it is."""
+
+    def traced(model: Any, example_inputs: Any = (), *_args: Any, **_kwargs: Any) -> Any:
+        memory.warn(
+            f"torch.jit.trace at {where.user_line()} runs the code once and leaves it as it is; TorchScript may save "
+            "more for backward"
+        )
+        run_once(model, example_inputs)
+        return model
+
+    def add_graph(_writer: Any, model: Any, input_to_model: Any = (), *_args: Any, **_kwargs: Any) -> None:
+        memory.warn(f"add_graph at {where.user_line()} runs the model once; no graph is written")
+        training = model.training
+        run_once(model.eval(), input_to_model)
+        model.train(training)
+
+    patches.set(torch.jit, "trace", traced)
+
+    def patch(module: ModuleType) -> None:
+        patches.set(module.SummaryWriter, "add_graph", add_graph)
+
+    if TENSORBOARD in sys.modules:
+        patch(sys.modules[TENSORBOARD])
+    else:
+        patches.set(sys, "meta_path", [AfterImport(TENSORBOARD, patch), *sys.meta_path])
+
+
+def run_once(model: Any, inputs: Any) -> None:
+    """As torch.jit.trace calls it (torch/jit/_trace.py, 2.13: a tensor or a dict is one argument)."""
+    model(*((inputs,) if isinstance(inputs, (torch.Tensor, dict)) else inputs))
 
 
 def _build_nothing(patches: Patches, where: Whereabouts) -> None:
