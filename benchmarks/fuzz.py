@@ -1,24 +1,26 @@
 """Throws broken input at everything that others write: presets, recordings, probes, nvidia-smi and names.
 
-python benchmarks/fuzz.py [--minutes 10] [--target all] [--engine lines|hypothesis] [--seed 1]
+python benchmarks/fuzz.py [--minutes 10] [--target all] [--engine lines|hypothesis] [--seed 1] [--corpus FOLDER]
 
 An input that breaks a promise (see fuzz_targets.py) is printed and kept in the folder --keep; the exit
-code is then 1. The engine `lines` needs nothing but Python, and from 3.12 on goes by which lines an input reaches;
-`hypothesis` makes what it finds small.
+code is then 1. The engine `lines` needs nothing but Python and goes by which lines an input reaches; those that reach
+new ones are kept in --corpus, from where the next turn goes on. `hypothesis` makes what it finds small.
 """
 
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from hashlib import sha256
 from os import times
 from pathlib import Path
 from random import Random
-from resource import RUSAGE_SELF, getrusage
+from resource import RLIM_INFINITY, RLIMIT_AS, RUSAGE_SELF, getrusage, setrlimit
 from tempfile import TemporaryDirectory, mkdtemp
 from traceback import format_exception
 
@@ -40,6 +42,8 @@ NAMES = (
 MEMORY = "/dev/shm"  # noqa: S108 - what is made there gets a name of its own
 BATCH = 200
 MOST_SECONDS, MOST_KIB = 2.0, 300 * 1024  # that an input may take
+# Where one does not end, and where one asks for so much that the others on the machine would feel it.
+GIVEN_UP, MOST_ADDRESSES = 10.0, 4 << 30
 
 
 class Measured:
@@ -52,14 +56,28 @@ class Measured:
     def begin(self) -> None:
         """What is loaded and read once, and is no input's fault, has been by now."""
         self._before = getrusage(RUSAGE_SELF).ru_maxrss
+        signal.signal(signal.SIGPROF, _give_up)
+        setrlimit(RLIMIT_AS, (MOST_ADDRESSES, RLIM_INFINITY))
 
     def __call__(self, data: bytes) -> None:
         """Run it."""
         self.runs, self.last, begun = self.runs + 1, data, time.thread_time()
-        self._target(data)
+        signal.setitimer(signal.ITIMER_PROF, GIVEN_UP)
+        try:
+            self._target(data)
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
         spent, grown = time.thread_time() - begun, getrusage(RUSAGE_SELF).ru_maxrss - self._before
         assert spent < MOST_SECONDS, f"{spent:.1f} s of CPU time"
         assert grown < MOST_KIB, f"{grown / 1024:.0f} MiB more memory than before"
+
+
+class Endless(BaseException):
+    """An input that does not end; no reader catches it as its own."""
+
+
+def _give_up(number: int, _: object) -> None:
+    raise Endless(f"no end after {GIVEN_UP:.0f} s of CPU time (signal {number})")
 
 
 def _known() -> tuple[dict[str, Callable[[bytes], None]], Callable[[str], tuple[bytes, ...]]]:
@@ -98,7 +116,7 @@ def by_hypothesis(name: str, options: argparse.Namespace) -> tuple[int, str]:
         seed += 1
         try:
             seeded(seed)(quiet(given(inputs)(run)))()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+        except (Exception, Endless) as error:  # noqa: BLE001 - whatever it is, it is what was looked for
             return once.runs, f"{type(error).__name__}: {error}\n{once.last!r}"
     return once.runs, ""
 
@@ -110,30 +128,33 @@ def by_lines(name: str, options: argparse.Namespace) -> tuple[int, str]:
 
     targets, seeds = _known()
     over, random, once = time.monotonic() + 60 * options.minutes, Random(options.seed), Measured(targets[name])
-    corpus = list(seeds(name))
+    corpus, folder = list(seeds(name)), Path(options.corpus or options.keep) / f"corpus-{name}"
+    folder.mkdir(parents=True, exist_ok=True)
     lines = NewLines("vramtui")
     lines.begin()
     for data in corpus:
         targets[name](data)
     once.begin()
     lines.taken()
+    kept = [path.read_bytes() for path in sorted(folder.iterdir())]
     while time.monotonic() < over:
         # The newest are tried most: what they reach, the others do not.
         at = max(random.randrange(len(corpus)), random.randrange(len(corpus)))
-        data = mutated(corpus[at], random.choice(corpus), random)
+        data = kept.pop() if kept else mutated(corpus[at], random.choice(corpus), random)
         try:
             once(data)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what was looked for
+        except (Exception, Endless) as error:  # noqa: BLE001 - whatever it is, it is what was looked for
             return once.runs, "".join(format_exception(error))[-4000:] + repr(data)
         if lines.taken():
             corpus.append(data)
+            (folder / sha256(data).hexdigest()[:16]).write_bytes(data)
     return once.runs, ""
 
 
 def again(options: argparse.Namespace) -> list[str]:
     """The options, for another process; the target's name goes behind them."""
     given = ["--minutes", str(options.minutes), "--engine", options.engine]
-    return [*given, "--seed", str(options.seed), "--keep", options.keep, "--target"]
+    return [*given, "--seed", str(options.seed), "--keep", options.keep, "--corpus", options.corpus, "--target"]
 
 
 def one(name: str, options: argparse.Namespace) -> int:
@@ -162,6 +183,7 @@ def main() -> None:
     parser.add_argument("--engine", choices=("lines", "hypothesis"), default="lines")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--keep", default=None, help="a folder for what is found")
+    parser.add_argument("--corpus", default="", help="a folder for what reaches new lines; without it, that of --keep")
     options = parser.parse_args()
     options.keep = options.keep or mkdtemp(prefix="vramtui-fuzz-")
     if options.target != "all":

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 
 
@@ -19,6 +20,11 @@ def test_invisible_and_c1_characters_are_replaced(character: str) -> None:
 @pytest.mark.parametrize("text", ["", "python train.py", "训练.py --größe 4", "naïve café", "a b"])
 def test_ordinary_text_is_left_alone(text: str) -> None:
     assert printable(text) == text
+
+
+def test_an_error_shows_what_it_quotes() -> None:
+    """A key of a config.json was named in one as it stood there."""
+    assert str(UserError("no \u202efig.size\x1b[2J\nnor another\x9b")) == "no \ufffdfig.size␛[2J\nnor another\ufffd"
 
 
 def test_a_flood_of_marks_ends() -> None:

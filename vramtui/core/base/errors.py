@@ -6,7 +6,15 @@ from vramtui.core.base.text import printable
 
 
 class UserError(Exception):
-    """Input that a person can mend: a preset, an option, a recording. Exit code 2."""
+    """Input that a person can mend: a preset, an option, a recording. Exit code 2.
+
+    Args:
+        message: what is wrong, in a sentence. It may quote what others wrote: nothing of it that a terminal would obey
+            is left, but for line breaks.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(_harmless(message))
 
 
 class SourceFailed(Exception):
@@ -19,13 +27,17 @@ class SourceFailed(Exception):
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _harmless(message)
+        self.hint = _harmless(hint)
 
     @property
     def sentence(self) -> str:
         """What failed, and what to do next."""
         return " ".join(filter(None, (self.message, self.hint)))
+
+
+def _harmless(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def os_reason(error: OSError) -> str:
