@@ -251,3 +251,17 @@ def test_unchanged_rows_are_the_same_object(
     clock.now += 1
     assert look(table, NOBODY) is first
     assert look(table, NOBODY, None) is not first
+
+
+def test_a_sandbox_without_proc(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command ended with a traceback there, or without any GPU; now the processes have no names."""
+
+    def missing(*_: object, **__: object) -> None:
+        raise FileNotFoundError("/proc")
+
+    for name in ("boot_time", "virtual_memory", "cpu_percent"):
+        monkeypatch.setattr(psutil, name, missing)
+    assert processes.boot_time() == 0
+    host = stage.tick().host
+    assert (host.memory_total, host.memory_available, host.cpu_percent) == (None, None, None)
+    assert look(ProcessReader(), os.getpid()).used_memory == MIB

@@ -1,6 +1,7 @@
 """The machine this program runs on."""
 
 import os
+from contextlib import suppress
 
 import psutil
 
@@ -18,15 +19,18 @@ class HostReader:
 
     def read(self, driver_version: str | None, cuda_version: str | None) -> Host:
         """The machine now; the share of CPU is that of the time since the last call, unknown on the first."""
-        memory = psutil.virtual_memory()
-        cpu = psutil.cpu_percent(interval=None)
+        total = available = cpu = None
+        with suppress(OSError):  # a sandbox may have no /proc: the cards are told all the same
+            memory = psutil.virtual_memory()
+            total, available = memory.total, memory.available
+            cpu = psutil.cpu_percent(interval=None)
         first, self._asked = not self._asked, True
         return Host(
             name=printable(os.uname().nodename),
             driver_version=driver_version,
             cuda_version=cuda_version,
             cpu_percent=None if first else cpu,
-            memory_total=memory.total,
-            memory_available=memory.available,
+            memory_total=total,
+            memory_available=available,
             private_pids=self._private,
         )

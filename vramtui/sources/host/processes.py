@@ -80,7 +80,7 @@ class ProcessReader:
     ) -> None:
         self._clock = clock
         self._namespace = namespace or pid_namespace.PidNamespace()
-        self._boot = psutil.boot_time()
+        self._boot = boot_time()
         self._entries: dict[int, _Entry] = {}
         self._rows: dict[str, dict[int, Process]] = {}
         self._turn = 0
@@ -317,6 +317,16 @@ def read_stat(pid: int) -> tuple[str, bytes, float, int, int] | None:
     return name, rest[0], (int(rest[11]) + int(rest[12])) / CLOCK_TICKS, int(rest[19]), int(rest[21])
 
 
+def boot_time() -> float:
+    """When the machine was started, seconds since the epoch; 0 where there is no /proc, and so no start of a process
+    that would be counted from it.
+    """
+    try:
+        return psutil.boot_time()
+    except OSError:
+        return 0.0
+
+
 def process_is_gone(pid: int, ran_at: float) -> bool:
     """Whether the process that had `pid` at a time (seconds since the epoch) is there no more."""
     try:
@@ -328,7 +338,7 @@ def process_is_gone(pid: int, ran_at: float) -> bool:
     stat = read_stat(pid)
     if stat is None:
         return False  # it is there, and says nothing of itself
-    return stat[1] in _STATES or psutil.boot_time() + stat[3] / CLOCK_TICKS > ran_at + CLOCKS_APART
+    return stat[1] in _STATES or boot_time() + stat[3] / CLOCK_TICKS > ran_at + CLOCKS_APART
 
 
 def _gone(pid: int, last: ProcessFacts, *, outside: bool) -> ProcessFacts:

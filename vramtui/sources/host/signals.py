@@ -11,7 +11,7 @@ import psutil
 from vramtui.core.base.text import printable
 from vramtui.core.observation.signals import Outcome, Sent, SignalName
 from vramtui.sources.host.pid_namespace import PidNamespace
-from vramtui.sources.host.processes import CLOCK_TICKS, read_stat
+from vramtui.sources.host.processes import CLOCK_TICKS, boot_time, read_stat
 
 SAME = 1.5  # seconds; the kernel gives the time of booting, from which start times are counted, in whole seconds
 _DEAD = (b"Z", b"X", b"x")
@@ -29,7 +29,7 @@ class Signals:
 
     def __init__(self, namespace: PidNamespace | None = None) -> None:
         self._namespace = namespace or PidNamespace()
-        self._boot = psutil.boot_time()
+        self._boot = boot_time()
         self.own_pid = os.getpid()
 
     def send(self, pid: int, started_at: float | None, name: SignalName) -> Sent:
