@@ -1,5 +1,6 @@
 """Which preset a process runs: by hand, by its command, and the same answer sample after sample."""
 
+from collections.abc import Mapping
 from random import Random
 from unittest.mock import patch
 
@@ -37,7 +38,7 @@ def key(pid: int, started: float = 0.0) -> ProcessKey:
     return ProcessKey("h", "G", pid, started)
 
 
-def names(matched: dict[ProcessKey, PresetFile]) -> dict[int, str]:
+def names(matched: Mapping[ProcessKey, PresetFile]) -> dict[int, str]:
     return {found.pid: one.key for found, one in matched.items()}
 
 

@@ -19,7 +19,7 @@ from vramtui.core.observation.probe_messages import (
     ObservedJob,
     ProbeDevice,
 )
-from vramtui.core.observation.readings import ProcessKey
+from vramtui.core.observation.readings import Process, ProcessKey, Sample
 from vramtui.core.observation.snapshot import device_of
 from vramtui.core.runs.run import Run
 from vramtui.core.schema.preset import PresetFile
@@ -228,6 +228,33 @@ def test_what_takes_its_time_is_derived_in_the_background() -> None:
         time.sleep(0.01)
     assert {key.pid for key in found} == {5120}
     assert derived.of(sample, set()).keys() >= found.keys()
+
+
+def test_presets_of_who_stays_are_put_together_once_and_of_who_comes_or_goes_at_once() -> None:
+    session = session_with(derived=DerivedPresets(derives, wait=True))
+    usual = moments.usual()
+    card = next(gpu for gpu in usual.gpus if any(process.pid == 5120 for process in gpu.processes))
+    server = next(process for process in card.processes if process.pid == 5120)
+    assert server.command is not None
+
+    def with_processes(at: float, *processes: Process) -> Sample:
+        gpus = tuple(msgspec.structs.replace(gpu, processes=processes) if gpu is card else gpu for gpu in usual.gpus)
+        return msgspec.structs.replace(usual, taken_at=usual.taken_at + at, gpus=gpus)
+
+    def pids() -> set[int]:
+        return {key.pid for key in session.matched}
+
+    session.ingest(with_processes(1, server))
+    first = session.matched
+    session.ingest(with_processes(2, msgspec.structs.replace(server, used_memory=GIB)))
+    assert session.matched is first, "memory says nothing of who it is"
+    stranger = msgspec.structs.replace(server, pid=6000, command="sleep 1")
+    session.ingest(with_processes(3, server, stranger))
+    assert pids() == {4213, 5120}
+    session.ingest(with_processes(4, server, msgspec.structs.replace(stranger, command=server.command)))
+    assert pids() == {4213, 5120, 6000}
+    session.ingest(with_processes(5, stranger))
+    assert pids() == {4213}
 
 
 def test_no_process_is_looked_into_before_presets_are_known() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from operator import attrgetter
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 from vramtui.core.observation.readings import Process, ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
@@ -23,6 +24,16 @@ def derive_here(pid: int, command: str) -> PresetFile | None:
     from vramtui.presets.importers.derived import derive  # noqa: PLC0415 - not for the first paint
 
     return derive(pid, command)
+
+
+class _Merged(NamedTuple):
+    """What was matched and said by hand, the processes of both, what was derived for others, and the whole of it."""
+
+    matched: Mapping[ProcessKey, PresetFile]
+    by_hand: Mapping[ProcessKey, str | None]
+    settled: AbstractSet[ProcessKey]
+    derived: Mapping[ProcessKey, PresetFile]
+    whole: Mapping[ProcessKey, PresetFile]
 
 
 class DerivedPresets:
@@ -43,12 +54,37 @@ class DerivedPresets:
         self._is_running = False
         self._settled: AbstractSet[ProcessKey] = frozenset()
         self._seen: dict[tuple[str, str], tuple[list[_Job], dict[ProcessKey, PresetFile]]] = {}
+        self._latest: tuple[list[dict[ProcessKey, PresetFile]], Mapping[ProcessKey, PresetFile]] = ([], {})
+        self._is_waiting = False
+        self._merged = _Merged({}, {}, set(), {}, {})
+
+    def beside(
+        self, sample: Sample, matched: Mapping[ProcessKey, PresetFile], by_hand: Mapping[ProcessKey, str | None]
+    ) -> Mapping[ProcessKey, PresetFile]:
+        """`matched` and the derived preset of each process in `sample` that is neither in it nor in `by_hand`.
+
+        There may be thousands, of which mostly none comes or goes. A Matcher gives the very same `matched` again only
+        while every process is the one it was: then what was derived stands too, unless some were still looked for.
+        """
+        before = self._merged
+        is_same = matched is before.matched and by_hand == before.by_hand
+        if is_same and not self._is_waiting:
+            return before.whole
+        settled = before.settled if is_same else {*matched, *by_hand}
+        derived = self.of(sample, settled)
+        if not is_same or derived is not before.derived:
+            whole = {**derived, **matched} if derived else matched
+            self._merged = _Merged(matched, dict(by_hand), settled, derived, whole)
+        return self._merged.whole
 
     def of(self, sample: Sample, settled: AbstractSet[ProcessKey]) -> Mapping[ProcessKey, PresetFile]:
-        """The derived preset of each process in `sample` that has one and is not `settled` otherwise."""
-        if settled != self._settled:
-            self._settled, self._seen = settled, {}
-        found: dict[ProcessKey, PresetFile] = {}
+        """The derived preset of each process in `sample` that has one and is not `settled` otherwise: the same object
+        again while it says the same.
+        """
+        if settled is not self._settled and settled != self._settled:
+            self._seen = {}
+        self._settled, self._is_waiting = settled, False
+        answered: list[dict[ProcessKey, PresetFile]] = []
         host = sample.host.name
         for gpu in sample.gpus:
             # Compared in one go, as the Matcher does: on most cards nobody comes or goes.
@@ -65,9 +101,14 @@ class DerivedPresets:
                     if (preset := self._known.get(job)) is not None
                 }
                 seen = (jobs, answers)
+                self._is_waiting = self._is_waiting or unknown > 0
                 if not unknown:
                     self._seen[host, gpu.uuid] = seen
-            found.update(seen[1])
+            answered.append(seen[1])
+        before, found = self._latest
+        if len(before) != len(answered) or any(one is not other for one, other in zip(before, answered, strict=True)):
+            found = {key: preset for one in answered for key, preset in one.items()}
+            self._latest = (answered, found)
         return found
 
     def _is_known(self, job: _Job) -> bool:

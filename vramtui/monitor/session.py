@@ -239,8 +239,7 @@ class MonitorSession:
             matched = {**matched, **{key: found for key, found in told.items() if key not in self.by_hand}}
         if self._derived is None or not self.is_matching:
             return matched
-        derived = self._derived.of(sample, {*matched, *self.by_hand})
-        return {**derived, **matched} if derived else matched
+        return self._derived.beside(sample, matched, self.by_hand)
 
     # --- fast sampling -------------------------------------------------------------------------------------------
 

@@ -69,28 +69,37 @@ class Matcher:
         self._rules = [(one.key, _rules(one.match)) for one in ordered]
         self._answers: dict[tuple[str | None, ...], PresetFile | None] = {}
         self._seen: dict[tuple[str, str], tuple[list[_Facts], dict[ProcessKey, PresetFile]]] = {}
+        self._by_hand: Mapping[ProcessKey, str | None] = {}
+        self._matched: Mapping[ProcessKey, PresetFile] = {}
 
-    def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> dict[ProcessKey, PresetFile]:
-        """The preset of every process in `sample` that has one."""
-        matched: dict[ProcessKey, PresetFile] = {}
+    def match(self, sample: Sample, by_hand: Mapping[ProcessKey, str | None]) -> Mapping[ProcessKey, PresetFile]:
+        """The preset of every process in `sample` that has one: the same object again while every process, also of
+        those without a preset, is the one it was.
+        """
         if not self._rules and not by_hand:
-            return matched
-        seen = {}
+            return {}
+        seen, same = {}, by_hand == self._by_hand
         host = sample.host.name
         for gpu in sample.gpus:
             # Compared in one go: on most cards nobody comes or goes, and there may be thousands of processes.
             facts = list(map(_facts, gpu.processes))
             last = self._seen.get((host, gpu.uuid))
             if last is None or last[0] != facts:
-                last = (facts, self._match(host, gpu))
+                last, same = (facts, self._match(host, gpu)), False
             seen[host, gpu.uuid] = last
-            matched.update(last[1])
+        same = same and seen.keys() == self._seen.keys()
         self._seen = seen
+        if same:
+            return self._matched
+        matched: dict[ProcessKey, PresetFile] = {}
+        for _, found in seen.values():
+            matched.update(found)
         for key in by_hand.keys() & _keys_of(sample, by_hand):
             matched.pop(key, None)
             chosen = self._get(by_hand[key] or "")
             if chosen is not None:
                 matched[key] = chosen
+        self._by_hand, self._matched = dict(by_hand), matched
         return matched
 
     def _match(self, host: str, gpu: Gpu) -> dict[ProcessKey, PresetFile]:

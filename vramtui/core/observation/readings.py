@@ -226,7 +226,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-class ProcessKey(msgspec.Struct, frozen=True, order=True):
+class ProcessKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """What makes a process one and the same: a reused pid has another start time."""
 
     host: str
