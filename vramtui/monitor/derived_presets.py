@@ -8,7 +8,7 @@ from operator import attrgetter
 from queue import Empty, SimpleQueue
 from typing import NamedTuple
 
-from vramtui.core.observation.readings import Process, ProcessKey, Sample
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, Sample
 from vramtui.core.schema.preset import PresetFile
 
 Derive = Callable[[int, str], PresetFile | None]
@@ -36,6 +36,14 @@ class _Merged(NamedTuple):
     whole: Mapping[ProcessKey, PresetFile]
 
 
+class _Seen(NamedTuple):
+    """The processes of one GPU, those of them that are still looked for, and the presets of the others."""
+
+    jobs: list[_Job]
+    waiting: Mapping[ProcessKey, _Job]
+    answers: dict[ProcessKey, PresetFile]
+
+
 class DerivedPresets:
     """Answers with what is known by now; what is not is looked for in the background.
 
@@ -53,7 +61,7 @@ class DerivedPresets:
         self._lock = threading.Lock()
         self._is_running = False
         self._settled: AbstractSet[ProcessKey] = frozenset()
-        self._seen: dict[tuple[str, str], tuple[list[_Job], dict[ProcessKey, PresetFile]]] = {}
+        self._seen: dict[tuple[str, str], _Seen] = {}
         self._latest: tuple[list[dict[ProcessKey, PresetFile]], Mapping[ProcessKey, PresetFile]] = ([], {})
         self._is_waiting = False
         self._merged = _Merged({}, {}, set(), {}, {})
@@ -90,26 +98,31 @@ class DerivedPresets:
             # Compared in one go, as the Matcher does: on most cards nobody comes or goes.
             jobs = list(map(_job, gpu.processes))
             seen = self._seen.get((host, gpu.uuid))
-            if seen is None or seen[0] != jobs:
+            if seen is None or seen.jobs != jobs:
                 keys = {ProcessKey(host, gpu.uuid, job[0], job[1]): job for job in jobs if job[2]}
                 wanted = {key: job for key, job in keys.items() if key not in settled}
-                unknown = sum(not self._is_known(job) for job in wanted.values())
-                loading = {process.pid: process.module_loading for process in gpu.processes}
-                answers = {
-                    key: preset.as_loaded(loading[key.pid])
-                    for key, job in wanted.items()
-                    if (preset := self._known.get(job)) is not None
-                }
-                seen = (jobs, answers)
-                self._is_waiting = self._is_waiting or unknown > 0
-                if not unknown:
-                    self._seen[host, gpu.uuid] = seen
-            answered.append(seen[1])
+                seen = _Seen(jobs, wanted, {})
+            if seen.waiting:
+                seen = self._answer(seen, gpu)
+            self._seen[host, gpu.uuid] = seen
+            self._is_waiting = self._is_waiting or bool(seen.waiting)
+            answered.append(seen.answers)
         before, found = self._latest
         if len(before) != len(answered) or any(one is not other for one, other in zip(before, answered, strict=True)):
             found = {key: preset for one in answered for key, preset in one.items()}
             self._latest = (answered, found)
         return found
+
+    def _answer(self, seen: _Seen, gpu: Gpu) -> _Seen:
+        """`seen` with the answers that have come meanwhile."""
+        known = {key: job for key, job in seen.waiting.items() if self._is_known(job)}
+        if not known:
+            return seen
+        loading = {process.pid: process.module_loading for process in gpu.processes}
+        found = ((key, self._known.get(job)) for key, job in known.items())
+        answers = {key: preset.as_loaded(loading[key.pid]) for key, preset in found if preset is not None}
+        waiting = {key: job for key, job in seen.waiting.items() if key not in known}
+        return _Seen(seen.jobs, waiting, {**seen.answers, **answers} if answers else seen.answers)
 
     def _is_known(self, job: _Job) -> bool:
         if job not in self._known:
