@@ -4,8 +4,9 @@ Shapes: tokens (b, s, h), images (b, c, y, x), a linear layer's weight (o, i), a
 s tokens, h hidden, c channels, y and x height and width, k the kernel's side.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from math import prod
+from typing import Any
 
 import msgspec
 
@@ -64,6 +65,7 @@ class Net:
         self.buffers = 0
         self.loss = 0
         self.linears: dict[str, None] = {}
+        self.written: dict[Hashable, tuple[list[Any], ...]] = {}
 
     def part(self, group: str, *, times: int = 1, layer: bool = False) -> "ModuleBuilder":
         """A stretch that stands `times` in a row; `layer` says that its weights are a block's."""
@@ -77,6 +79,19 @@ class Net:
             if count:
                 part = self.part(group, times=count, layer=True)
                 part.done(write(part, part.follow()), checkpointed=True)
+
+    def once(self, key: Hashable, write: Callable[[], None]) -> None:
+        """`write` stages, or put those there again that were written under the same key."""
+        lists: tuple[list[Any], ...] = (self.stages, self.trained, self.frozen)
+        if key in self.written:
+            for stage in self.written[key][0]:
+                stage.again = True
+            for whole, part in zip(lists, self.written[key], strict=True):
+                whole += part
+            return
+        before = [len(whole) for whole in lists]
+        write()
+        self.written[key] = tuple(whole[at:] for whole, at in zip(lists, before, strict=True))
 
     def program(
         self, *, inputs: int, inputs_formula: str, layers: int, buffers_formula: str = "", notes: tuple[str, ...] = ()

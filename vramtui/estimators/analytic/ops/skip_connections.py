@@ -26,13 +26,9 @@ class Skip:
 
     def read(self, part: ModuleBuilder) -> None:
         """At the start of the stage that reads it first: here its gradient is used up."""
-        node = Node()
-        node.outs = [self.tensor]
-        part.ops.tape.nodes.append(node)
+        part.ops.tape.nodes.append(Node([self.tensor]))
 
     def keep_until_end(self, part: ModuleBuilder) -> None:
         """At the end of that stage."""
         if not self.saved:
-            node = Node()
-            node.makes = (self.storage,)
-            part.ops.tape.nodes.append(node)
+            part.ops.tape.nodes.append(Node(makes=[self.storage]))

@@ -1,9 +1,10 @@
 """Bytes held by group while a pass is replayed, and the fullest moment of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 BytesByGroup = dict[str, int]
+Moment = tuple[int, BytesByGroup]
 
 
 class ReplayListener(Protocol):
@@ -29,8 +30,8 @@ class ReplayListener(Protocol):
         """An operator runs, with `workspace` bytes of its own and more in `pieces`."""
         ...
 
-    def repeat(self, once: Callable[[], None], count: int) -> None:
-        """Let `once` happen `count` times, of which it is called only once."""
+    def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
+        """Let `once` happen `count` times, of which it is called only once; never again for what is `shared`."""
         ...
 
 
@@ -41,14 +42,16 @@ class Meter:
     are kept apart: `early` and `late`, each with what was held then.
     """
 
-    __slots__ = ("early", "held", "late", "multiplied", "total")
+    __slots__ = ("early", "held", "late", "multiplied", "ran", "total")
 
     def __init__(self) -> None:
         self.held: BytesByGroup = {}
         self.total = 0
-        self.early: tuple[int, BytesByGroup] = (0, {})
-        self.late: tuple[int, BytesByGroup] = (0, {})
+        self.early: Moment = (0, {})
+        self.late: Moment = (0, {})
         self.multiplied = False
+        # What each shared stretch added, and its fullest moment, both less what was there before.
+        self.ran: dict[Hashable, tuple[Moment, Moment]] = {}
 
     def take(self, group: str, size: int) -> None:
         """Allocate `size` bytes."""
@@ -71,7 +74,8 @@ class Meter:
 
     def look(self, workspace: int, pieces: Sequence[int] = ()) -> None:
         """Note the moment if it is the fullest so far, with an operator's own bytes beside."""
-        workspace += sum(pieces)
+        if pieces:
+            workspace += sum(pieces)
         total = self.total + workspace
         if self.multiplied:
             if total > self.late[0]:
@@ -89,9 +93,31 @@ class Meter:
         """Start a new pass: forget the fullest moments, keep what is held."""
         self.multiplied = False
         self.early = self.late = (0, {})
+        self.ran.clear()
 
-    def repeat(self, once: Callable[[], None], count: int) -> None:
-        """Let `once` happen `count` times, of which it is called only once."""
+    def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
+        """Let `once` happen `count` times, of which it is called only once; never again for what is `shared`."""
+        if shared is None:
+            self._repeat(once, count)
+            return
+        if shared not in self.ran:
+            early, late, total, held = self.early, self.late, self.total, self.held.copy()
+            self.early = self.late = (0, {})
+            self._repeat(once, count)
+            peak, at = max(self.early, self.late, key=_bytes)
+            self.ran[shared] = (self.total - total, _less(self.held, held)), (peak - total, _less(at, held))
+            self.early, self.late = max(early, self.early, key=_bytes), max(late, self.late, key=_bytes)
+            return
+        (grown, more), (peak, at) = self.ran[shared]
+        moment = self.total + peak, _plus(self.held, at)
+        if self.multiplied:
+            self.late = max(self.late, moment, key=_bytes)
+        else:
+            self.early = max(self.early, moment, key=_bytes)
+        self.total += grown
+        self.held = _plus(self.held, more)
+
+    def _repeat(self, once: Callable[[], None], count: int) -> None:
         if count == 1:
             once()
             return
@@ -100,7 +126,7 @@ class Meter:
         self.late = (0, {})
         once()
         grown = self.total - start
-        more = {group: size - start_held.get(group, 0) for group, size in self.held.items()}
+        more = _less(self.held, start_held)
         peak, at = self.late
         last = peak + grown * (count - 1)
         if last > peak:
@@ -109,7 +135,19 @@ class Meter:
                 {group: at.get(group, 0) + size * (count - 1) for group, size in more.items()}
                 | {group: size for group, size in at.items() if group not in more},
             )
-        self.late = max(before, (peak, at), key=lambda moment: moment[0])
+        self.late = max(before, (peak, at), key=_bytes)
         self.total += grown * (count - 1)
         for group, size in more.items():
             self.held[group] += size * (count - 1)
+
+
+def _bytes(moment: Moment) -> int:
+    return moment[0]
+
+
+def _less(held: BytesByGroup, start: BytesByGroup) -> BytesByGroup:
+    return {group: size - start.get(group, 0) for group, size in held.items()}
+
+
+def _plus(held: BytesByGroup, more: BytesByGroup) -> BytesByGroup:
+    return held | {group: held.get(group, 0) + size for group, size in more.items()}

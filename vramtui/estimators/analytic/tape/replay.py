@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from vramtui.estimators.analytic.tape.meter import ReplayListener
 from vramtui.estimators.analytic.tape.tape import Node, Storage, Tape, Tensor
-from vramtui.estimators.torch_facts.allocator_sizes import MIN_BLOCK, rounded, tail
+from vramtui.estimators.torch_facts.allocator_sizes import LARGE_EXACT, MIN_BLOCK, rounded, tail
 
 BACKWARD = "gradients of activations"
 SCRATCH = "temporaries of operators"
@@ -17,14 +17,18 @@ STAYS = "kv cache"
 
 
 class TapeStage:
-    """A tape that runs `count` times in a row; `checkpointed` keeps only its input and runs it again for backward."""
+    """A tape that runs `count` times in a row; `checkpointed` keeps only its input and runs it again for backward.
 
-    __slots__ = ("checkpointed", "count", "tape")
+    A stage may stand in several places of a model (`again`): it is run in one of them and counted alike in the others.
+    """
+
+    __slots__ = ("again", "checkpointed", "count", "tape")
 
     def __init__(self, tape: Tape, count: int = 1, *, checkpointed: bool = False) -> None:
         self.tape = tape
         self.count = count
         self.checkpointed = checkpointed
+        self.again = False
 
 
 def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: bool) -> None:
@@ -32,66 +36,70 @@ def forward(stages: Sequence[TapeStage], meter: ReplayListener, *, training: boo
     at_end: dict[tuple[str, int], int] = {}
     borrowed = False
     handed: Storage | None = None
+    left: dict[TapeStage, tuple[list[tuple[str, int]], bool]] = {}
     for stage in stages:
         tape = stage.tape
         if tape.input is not None and not borrowed and handed is not None and not tape.given:
             meter.move(handed.group, tape.input.storage.group, handed.size)
-        if tape.input is not None:
+
+        def once(tape: Tape = tape, stage: TapeStage = stage) -> None:
+            again = training and stage.checkpointed
+            if again and tape.input is not None:
+                tape.input.storage.refs += 1
+            _run(tape.nodes, meter, keep=training and not again, first=training)
+
+        if stage not in left and tape.input is not None:
             tape.input.storage.refs = 1
             tape.input.storage.borrowed = borrowed or tape.given
-        keep = training and not stage.checkpointed
-
-        def once(tape: Tape = tape, keep: bool = keep, stage: TapeStage = stage) -> None:
-            if training and stage.checkpointed and tape.input is not None:
-                tape.input.storage.refs += 1
-            _run(tape.nodes, meter, keep=keep, first=training)
-
-        meter.repeat(once, stage.count)
-        for storage in tape.held:
-            if storage.refs == 1 and storage.group != STAYS:
-                kind = storage.group, storage.size
-                at_end[kind] = at_end.get(kind, 0) + stage.count
-            storage.refs -= 1
+        meter.repeat(once, stage.count, stage if stage.again else None)
+        if stage not in left:
+            left[stage] = _left(tape)
+        kinds, borrowed = left[stage]
+        for kind in kinds:
+            at_end[kind] = at_end.get(kind, 0) + stage.count
         handed = tape.output.storage if tape.output is not None else None
-        borrowed = tape.output is not None and tape.output.storage.refs > 1
-        if borrowed and tape.output is not None:
-            tape.output.storage.refs -= 1
     for (group, size), count in at_end.items():
         meter.free(group, size * count, count)
 
 
+def _left(tape: Tape) -> tuple[list[tuple[str, int]], bool]:
+    """What is let go at the end of the pass, and whether somebody else holds on to what is handed on."""
+    kinds = []
+    for storage in tape.held:
+        if storage.refs == 1 and storage.group != STAYS:
+            kinds.append((storage.group, storage.size))
+        storage.refs -= 1
+    borrowed = tape.output is not None and tape.output.storage.refs > 1
+    if borrowed and tape.output is not None:
+        tape.output.storage.refs -= 1
+    return kinds, borrowed
+
+
 def _run(nodes: Iterable[Node], meter: ReplayListener, *, keep: bool, first: bool = False) -> None:
-    """Run operators, which `keep` what they save; `first` in training's forward pass, not when they run again."""
+    """Run operators, which `keep` what they save; `first` in training's forward pass, not when they run again.
+
+    A selective checkpoint has what some of them made already when they run again, or keeps it from now on.
+    """
+    take, look = meter.take, meter.look
     for node in nodes:
-        _make(node, meter, cache=node.cached and first and not keep, cached=node.cached and keep and not first)
+        if node.cached and keep and not first:
+            for storage in node.makes:
+                storage.refs = 1
+        else:
+            cache = node.cached and first and not keep
+            for storage in node.makes:
+                storage.refs = (2 if storage.held else 1) + cache
+                take(storage.group, storage.size)
+            if node.gemm:
+                meter.gemm()
+            look(node.workspace, node.pieces)
         if keep:
             for storage in node.saves:
                 storage.refs += 1
-        if first and node.unseen:
+        if first:
             for storage in node.unseen:
                 storage.refs += 1
-        for storage in node.lets_go:
-            _drop(storage, meter)
-
-
-def _make(node: Node, meter: ReplayListener, *, cache: bool, cached: bool) -> None:
-    """What an operator makes; a selective checkpoint has it already (`cached`), or keeps it from now on."""
-    if cached:
-        for storage in node.makes:
-            storage.refs = 1
-        return
-    for storage in node.makes:
-        storage.refs = (2 if storage.held else 1) + cache
-        meter.take(storage.group, storage.size)
-    if node.gemm:
-        meter.gemm()
-    meter.look(node.workspace, node.pieces)
-
-
-def _drop(storage: Storage, meter: ReplayListener) -> None:
-    storage.refs -= 1
-    if storage.refs == 0 and not storage.borrowed:
-        meter.free(storage.group, storage.size)
+        _let_go(node.lets_go, meter)
 
 
 def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: bool = False, incoming: int = 0) -> int:
@@ -107,9 +115,9 @@ def backward(stages: Sequence[TapeStage], meter: ReplayListener, *, accumulate: 
         def once(tape: Tape = tape, stage: TapeStage = stage, start: int = start) -> None:
             _back(tape, meter, start, accumulate=accumulate, recomputed=stage.checkpointed)
             if stage.checkpointed and tape.input is not None:
-                _drop(tape.input.storage, meter)
+                _let_go((tape.input.storage,), meter)
 
-        meter.repeat(once, stage.count)
+        meter.repeat(once, stage.count, stage if stage.again else None)
         incoming = tape.handed_back
     for stage in stages:
         for storage in dict.fromkeys(storage for node in stage.tape.nodes for storage in node.unseen):
@@ -133,14 +141,10 @@ def _again(tape: Tape, end: int, meter: ReplayListener) -> None:
     reached = {storage for node in nodes for storage in node.makes}
     _run(nodes, meter, keep=True)
     for node in tape.nodes[end:]:
-        for storage in node.lets_go:
-            if storage in reached:
-                _drop(storage, meter)
+        _let_go([storage for storage in node.lets_go if storage in reached], meter)
     if tape.output is not None and tape.output.storage in reached:
-        _drop(tape.output.storage, meter)
-    for storage in tape.held:
-        if storage in reached:
-            _drop(storage, meter)
+        _let_go((tape.output.storage,), meter)
+    _let_go([storage for storage in tape.held if storage in reached], meter)
 
 
 def _stopped(last: Node) -> Node:
@@ -148,16 +152,15 @@ def _stopped(last: Node) -> Node:
 
     Inputs are saved before it runs, answers of its own afterwards, when it has made the others too.
     """
-    node = Node()
-    node.makes = last.makes if any(storage in last.saves for storage in last.makes) else ()
-    node.saves, node.gemm = last.saves, last.gemm
+    node = Node(makes=last.makes if any(storage in last.saves for storage in last.makes) else (), saves=last.saves)
+    node.gemm = last.gemm
     node.lets_go = [storage for storage in last.lets_go if storage in node.makes or storage not in last.makes]
     return node
 
 
 def _size(tensor: Tensor) -> int:
     size = tensor.numel * tensor.itemsize
-    return rounded(size) + tail(size)
+    return -(-size // MIN_BLOCK) * MIN_BLOCK if size < LARGE_EXACT else rounded(size) + tail(size)
 
 
 def _back(tape: Tape, meter: ReplayListener, incoming: int, *, accumulate: bool, recomputed: bool) -> None:
@@ -169,9 +172,11 @@ def _back(tape: Tape, meter: ReplayListener, incoming: int, *, accumulate: bool,
         if recomputed and index == end - 1:
             _again(tape, end, meter)
         node = tape.nodes[index]
-        arrived = [out.gradient for out in node.outs if out.gradient is not None]
+        arrived = []
         for out in node.outs:
-            out.gradient = None
+            if out.gradient is not None:
+                arrived.append(out.gradient)
+                out.gradient = None
         _gradients(node, arrived, meter, accumulate=accumulate, recomputed=recomputed)
     if recomputed:
         _let_go_cached(tape, end, meter)
@@ -190,66 +195,71 @@ def _gradients(
     """One operator's backward. What it saved goes when it is through; a recomputed tensor already before a bias's
     gradient is summed, because nothing but the operator holds it.
     """
+    saved = node.saves
     if node.hands_over:
-        for storage in node.saves:
-            _drop(storage, meter)
-    expanded = _expanded(node, arrived)
-    meter.take(BACKWARD, expanded)
+        _let_go(saved, meter)
+        saved = ()
+    expanded = _expanded(node, arrived) if node.grad_bytes else 0
+    if expanded:
+        meter.take(BACKWARD, expanded)
     fresh = _made(node, arrived, meter, BACKWARD if accumulate else GRADIENTS)
     meter.look(node.backward_workspace, node.backward_pieces)
-    saved = () if node.hands_over else node.saves
     if recomputed:
         _let_go(saved, meter)
-    meter.free(BACKWARD, expanded)
-    if node.sum_workspace and not expanded:
+    if expanded:
+        meter.free(BACKWARD, expanded)
+    elif node.sum_workspace:
         meter.look(node.sum_workspace - MIN_BLOCK, (MIN_BLOCK,))  # partial sums, and counters of who is last
     for buffer in arrived:
         _release(buffer, meter)
     if not recomputed:
         _let_go(saved, meter)
     for tensor, buffer in fresh:
-        _arrive(tensor, buffer, meter)
+        if tensor.gradient is None:
+            tensor.gradient = buffer
+        else:
+            _arrive(tensor, tensor.gradient, buffer, meter)
     if accumulate:
         meter.free(BACKWARD, node.grad_bytes)
 
 
 def _made(node: Node, arrived: list[list[int]], meter: ReplayListener, into: str) -> list[tuple[Tensor, list[int]]]:
     """Each gradient in its order. A product makes room for its answer before it asks for the thread's workspace."""
-    gemm = meter.gemm if node.gemm and not node.hands_over else _nothing
+    product = node.gemm and not node.hands_over
     if node.weight_first:
         meter.take(into, node.grad_bytes)
-        gemm()
+        if product:
+            meter.gemm()
     fresh = []
     for tensor, own in node.flows:
-        fresh.append((tensor, _own(tensor, meter) if own else _passed_on(arrived, meter)))
-        gemm()
+        if own:
+            size = _size(tensor)
+            meter.take(BACKWARD, size)
+            fresh.append((tensor, [size, 1]))
+        else:
+            fresh.append((tensor, _passed_on(arrived, meter)))
+        if product:
+            meter.gemm()
     if not node.weight_first:
         meter.take(into, node.grad_bytes)
-        gemm()
+        if product:
+            meter.gemm()
     return fresh
-
-
-def _nothing() -> None:
-    """No product."""
 
 
 def _expanded(node: Node, arrived: list[list[int]]) -> int:
     """Bytes in which a sum's gradient, one number seen from everywhere, is laid out for a matrix product or a norm."""
-    if not node.grad_bytes or len(arrived) != 1:
+    if len(arrived) != 1:
         return 0
     full = _size(node.outs[0])
     return full if arrived[0][0] < full else 0
 
 
-def _let_go(saved: Iterable[Storage], meter: ReplayListener) -> None:
-    for storage in saved:
-        _drop(storage, meter)
-
-
-def _own(tensor: Tensor, meter: ReplayListener) -> list[int]:
-    size = _size(tensor)
-    meter.take(BACKWARD, size)
-    return [size, 1]
+def _let_go(storages: Iterable[Storage], meter: ReplayListener) -> None:
+    for storage in storages:
+        storage.refs -= 1
+        if storage.refs == 0 and not storage.borrowed:
+            meter.free(storage.group, storage.size)
 
 
 def _passed_on(arrived: list[list[int]], meter: ReplayListener) -> list[int]:
@@ -261,12 +271,9 @@ def _passed_on(arrived: list[list[int]], meter: ReplayListener) -> list[int]:
     return arrived[0]
 
 
-def _arrive(tensor: Tensor, buffer: list[int], meter: ReplayListener) -> None:
+def _arrive(tensor: Tensor, waiting: list[int], buffer: list[int], meter: ReplayListener) -> None:
     """Add to the gradient that waits for the tensor: in place when nobody else holds it, else into a new tensor."""
-    waiting = tensor.gradient
-    if waiting is None:
-        tensor.gradient = buffer
-    elif waiting[1] == 1:
+    if waiting[1] == 1:
         _release(buffer, meter)
     elif buffer[1] == 1:
         meter.take(BACKWARD, buffer[0])

@@ -5,7 +5,7 @@ Nothing is computed. A tape is written once for a block that may repeat, and rep
 
 from collections.abc import Iterable, Sequence
 
-from vramtui.estimators.torch_facts.allocator_sizes import rounded, tail
+from vramtui.estimators.torch_facts.allocator_sizes import LARGE_EXACT, MIN_BLOCK, rounded, tail
 
 
 class Storage:
@@ -16,7 +16,8 @@ class Storage:
     def __init__(self, numel: int, itemsize: int, group: str, label: str) -> None:
         self.numel = numel
         self.itemsize = itemsize
-        self.size = rounded(numel * itemsize) + tail(numel * itemsize)
+        size = numel * itemsize
+        self.size = -(-size // MIN_BLOCK) * MIN_BLOCK if size < LARGE_EXACT else rounded(size) + tail(size)
         self.group = group
         self.label = label
         self.held = False
@@ -75,24 +76,24 @@ class Node:
         "workspace",
     )
 
-    def __init__(self) -> None:
-        self.outs: Sequence[Tensor] = ()
-        self.makes: Sequence[Storage] = ()
-        self.workspace = 0
-        self.pieces: Sequence[int] = ()
-        self.saves: Sequence[Storage] = ()
+    def __init__(
+        self,
+        outs: Sequence[Tensor] = (),
+        makes: Sequence[Storage] = (),
+        uses: Sequence[Storage] = (),
+        saves: Sequence[Storage] = (),
+    ) -> None:
+        self.outs = outs
+        self.makes = makes
+        self.uses = uses
+        self.saves = saves
         self.flows: Sequence[tuple[Tensor, bool]] = ()
-        self.grad_bytes = 0
-        self.backward_workspace = 0
-        self.backward_pieces: Sequence[int] = ()
-        self.sum_workspace = 0
-        self.weight_first = False
-        self.gemm = False
-        self.cached = False
-        self.hands_over = False
-        self.unseen: Sequence[Storage] = ()
-        self.uses: Sequence[Storage] = ()
         self.lets_go: list[Storage] = []
+        self.unseen: Sequence[Storage] = ()
+        self.pieces: Sequence[int] = ()
+        self.backward_pieces: Sequence[int] = ()
+        self.workspace = self.grad_bytes = self.backward_workspace = self.sum_workspace = 0
+        self.weight_first = self.gemm = self.cached = self.hands_over = False
 
 
 def _fresh(made: list[Storage], used: list[Storage]) -> list[Storage]:
@@ -158,25 +159,25 @@ class Tape:
 
         Without a gradient to hand back nothing is saved.
         """
-        node = Node()
-        node.outs = outs
         back = [flow for flow in flows if flow[0].tracked]
-        node.flows = back
-        node.grad_bytes = grad_bytes
         used = [t.storage for t in uses]
         made = [t.storage for t in outs]
         if beside:
             made += [t.storage for t in beside]
-        if back or grad_bytes > 0:
-            node.saves = [t.storage for t in (*saves, *beside)]
-            node.unseen = [t.storage for t in unseen]
         # Most make one tensor, which is no view of what they use.
-        node.makes = made if len(made) == 1 and made[0] not in used else _fresh(made, used)
-        node.uses = used + made
-        node.workspace = workspace
-        node.pieces = pieces
-        node.backward_workspace = backward_workspace
-        node.backward_pieces = backward_pieces
+        node = Node(outs, made if len(made) == 1 and made[0] not in used else _fresh(made, used), used + made)
+        if back or grad_bytes > 0:
+            node.flows = back
+            node.grad_bytes = grad_bytes
+            node.saves = [t.storage for t in (*saves, *beside)]
+            if unseen:
+                node.unseen = [t.storage for t in unseen]
+        if workspace or pieces:
+            node.workspace = workspace
+            node.pieces = pieces
+        if backward_workspace or backward_pieces:
+            node.backward_workspace = backward_workspace
+            node.backward_pieces = backward_pieces
         node.sum_workspace = sum_workspace
         node.gemm = gemm
         node.weight_first = weight_first
@@ -190,9 +191,7 @@ class Tape:
 
     def touch(self, *tensors: Tensor) -> None:
         """A local variable is still alive here."""
-        node = Node()
-        node.uses = [tensor.storage for tensor in tensors]
-        self.nodes.append(node)
+        self.nodes.append(Node(uses=[tensor.storage for tensor in tensors]))
 
     def next_product(self) -> bool:
         """Whether the next product with a weight is one that is kept: of these every second is run again."""

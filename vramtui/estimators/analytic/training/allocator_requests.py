@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
@@ -29,10 +29,11 @@ ROOM = 1 << 60
 class Journal:
     """Writes down every take and release of a replay, of a block that repeats as often as it does."""
 
-    __slots__ = ("steps",)
+    __slots__ = ("ran", "steps")
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
+        self.ran: dict[Hashable, list[Step]] = {}
 
     def take(self, group: str, size: int) -> None:
         """Note a request."""
@@ -64,10 +65,13 @@ class Journal:
             return
         self.steps += [(SCRATCH, size, "") for size in sizes] + [(SCRATCH, -size, "") for size in sizes]
 
-    def repeat(self, once: Callable[[], None], count: int) -> None:
+    def repeat(self, once: Callable[[], None], count: int, shared: Hashable | None) -> None:
         """`once` as often as it happens, from one call."""
-        before, self.steps = self.steps, []
-        once()
+        before, self.steps = self.steps, self.ran.get(shared, [])
+        if not self.steps:
+            once()
+        if shared is not None:
+            self.ran[shared] = self.steps
         self.steps = before + self.steps * count
 
 

@@ -122,9 +122,13 @@ class UNet:
         self._close(part, joined)
 
     def _attend(self, level: int, layers: int) -> None:
-        """The transformer after a residual block, where there is one."""
-        if not layers:
-            return
+        """The transformer after a residual block, where there is one; those of one size are written once."""
+        if layers:
+            x = self._last()
+            key = (self.heads[level], layers, self.image, x.numel, x.itemsize, x.tracked)
+            self.net.once(key, lambda: self._transformer(level, layers))
+
+    def _transformer(self, level: int, layers: int) -> None:
         spatial = Spatial(self.model, self.net, self.image, self.heads[level])
         part, x = self._open(GROUPS)
         if layers == 1 and not self.net.checkpointed:
