@@ -17,7 +17,7 @@ from vramtui.estimators.analytic.ops.loss import cross_entropy
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
 from vramtui.estimators.analytic.sizes.precision import tied_sum
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 NOTES = ("source and target have no padding, so no mask is kept for it",)
@@ -111,7 +111,7 @@ class EncoderDecoder:
     def _encoded(self, part: ModuleBuilder, *, fresh: bool) -> Tensor:
         """What the encoder answered, which stands outside; its gradient grows from the last block to the first."""
         numel = self.batch * self.source * self.model.d_model
-        storage = Storage(numel, self.net.recipe.stream, STREAM, "encoder's answer")
+        storage = storage_of(numel, self.net.recipe.stream, STREAM, "encoder's answer")
         storage.borrowed = True
         encoded = Tensor(storage, numel, storage.itemsize, tracked=self.net.training)
         if fresh:

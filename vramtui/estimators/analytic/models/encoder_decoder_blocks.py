@@ -14,7 +14,7 @@ from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, sp
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, GROWTH, KV_CACHE, MLP, NORMS, STREAM, Cache
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.ops.t5_attention import biased_attention
-from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 
 CROSS = "activations: cross-attention"
 
@@ -108,7 +108,7 @@ class Blocks:
         if cache is not None and cache.past:
             for name in ("k_proj", "v_proj"):
                 self._own(part, f"cross_{name}", self._biased(name))
-            storage = Storage(
+            storage = storage_of(
                 self.net.batch * source * self.wide, cache.itemsize, CROSS, "keys and values of the source"
             )
             storage.borrowed = True

@@ -8,7 +8,7 @@ import msgspec
 
 from vramtui.estimators.analytic.ops.operators import Operators
 from vramtui.estimators.analytic.tape.checkpointing import nested
-from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.attention_workspaces import efficient_backward_bytes, fused_backward_bytes
 
@@ -188,7 +188,7 @@ def recomputed_attention(ops: Operators, heads: Heads, q: Tensor, k: Tensor, v: 
     alone = ops.on(inner)
     own = [Tensor(t.storage, t.numel, t.itemsize, tracked=t.tracked) for t in (q, k, v)]
     for t in own:
-        t.storage = Storage(t.numel, t.itemsize, ops.tape.group, "input")
+        t.storage = storage_of(t.numel, t.itemsize, ops.tape.group, "input")
         t.storage.borrowed = True
     out = spelled_attention(alone, heads, own[0], own[1], own[2], plain=plain)
     inner.close(out)

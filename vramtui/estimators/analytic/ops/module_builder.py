@@ -20,12 +20,12 @@ from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import recipe, tied_sum
 from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.tape.replay import TapeStage
-from vramtui.estimators.analytic.tape.tape import Storage, Tape, Tensor
+from vramtui.estimators.analytic.tape.tape import Tape, Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import card_limits
 from vramtui.estimators.torch_facts.reduction import column_sum_scratch
 
-OUTSIDE = Storage(0, 1, "weights", "weight")
+OUTSIDE = storage_of(0, 1, "weights", "weight")
 OUTSIDE.borrowed = True
 
 
@@ -81,17 +81,18 @@ class Net:
                 part.done(write(part, part.follow()), checkpointed=True)
 
     def once(self, key: Hashable, write: Callable[[], None]) -> None:
-        """`write` stages, or put those there again that were written under the same key."""
+        """`write` stages, or put those there again that were written under the same key, if there is one."""
         lists: tuple[list[Any], ...] = (self.stages, self.trained, self.frozen)
         if key in self.written:
             for stage in self.written[key][0]:
                 stage.again = True
             for whole, part in zip(lists, self.written[key], strict=True):
-                whole += part
+                whole.extend(part)
             return
         before = [len(whole) for whole in lists]
         write()
-        self.written[key] = tuple(whole[at:] for whole, at in zip(lists, before, strict=True))
+        if key is not None:
+            self.written[key] = tuple(whole[at:] for whole, at in zip(lists, before, strict=True))
 
     def program(
         self, *, inputs: int, inputs_formula: str, layers: int, buffers_formula: str = "", notes: tuple[str, ...] = ()

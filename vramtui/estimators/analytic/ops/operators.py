@@ -6,8 +6,6 @@ Shapes: an operator knows counts of numbers: rows (b·s) times the width of its 
 (k, n) gives (m, n).
 """
 
-from collections.abc import Sequence
-
 from vramtui.estimators.analytic.sizes.quantization import matmul_workspaces
 from vramtui.estimators.analytic.tape.tape import Tape, Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
@@ -99,9 +97,11 @@ class Operators:
         x = self.lowered(x, f"{label} input, cast")
         kept = self._in_fp8(x, label) if self.fp8 else x
         out = self.tape.new(rows * outer, x.itemsize, label, tracked=x.tracked or trained)
-        own = [
-            numel for numel, cast in ((inner * outer * copies, weight), (outer if bias else 0, added)) if cast is None
-        ]
+        grad_bytes = 0
+        if trained and weight is None:
+            grad_bytes = rounded(inner * outer * copies * self.parameter)
+        if trained and bias and added is None:
+            grad_bytes += rounded(outer * self.parameter)
         casts = [tensor for tensor in (weight, added) if tensor is not None]
         self.tape.op(
             [x, kept, *casts],
@@ -109,7 +109,7 @@ class Operators:
             saves=([kept] if trained else []) + ([weight] if weight is not None and x.tracked else []),
             flows=[(tensor, True) for tensor in ((x, *casts) if bias else (*casts, x))],
             weight_first=not bias,
-            grad_bytes=sum(rounded(numel * self.parameter) for numel in own) if trained else 0,
+            grad_bytes=grad_bytes,
             sum_workspace=column_sum_scratch(rows, outer, self.card) if bias and trained else 0,
             gemm=True,
             cached=not bias and self.tape.next_product(),
@@ -172,7 +172,8 @@ class Operators:
         """Multiply a by b, each of which saves the other; a smaller one is broadcast and its gradient summed."""
         numel = max(a.numel, b.numel)
         out = self.tape.new(numel, max(a.itemsize, b.itemsize), label, tracked=a.tracked or b.tracked)
-        summed = sum(rounded(numel * out.itemsize) for t in (a, b) if t.tracked and t.numel < numel)
+        narrow = (a.tracked and a.numel < numel) + (b.tracked and b.numel < numel)
+        summed = narrow * rounded(numel * out.itemsize) if narrow else 0
         saves = [other for t, other in ((a, b), (b, a)) if t.tracked]
         self.tape.op([a, b], [out], saves=saves, flows=[(a, True), (b, True)], backward_workspace=summed)
         return out
@@ -206,7 +207,7 @@ class Operators:
     ) -> Tensor:
         """An elementwise operator that saves its input, its output, or nothing."""
         out = self.tape.new(x.numel, itemsize or x.itemsize, label, tracked=x.tracked)
-        kept: Sequence[Tensor] = {"input": [x], "output": [out], "nothing": []}[saves]
+        kept = [x] if saves == "input" else [out] if saves == "output" else ()
         self.tape.op(
             [x], [out], saves=kept, flows=[(x, True)], workspace=workspace, backward_workspace=backward_workspace
         )

@@ -4,7 +4,7 @@ Shapes: whatever the stage hands on, in a UNet (b, c, y, x), in a transformer (b
 """
 
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder
-from vramtui.estimators.analytic.tape.tape import Node, Storage, Tensor
+from vramtui.estimators.analytic.tape.tape import Node, Tensor, storage_of
 
 
 class Skip:
@@ -19,7 +19,7 @@ class Skip:
     """
 
     def __init__(self, x: Tensor, group: str, *, saved: bool) -> None:
-        self.storage = Storage(x.numel, x.itemsize, group, "waits for the way up")
+        self.storage = storage_of(x.numel, x.itemsize, group, "waits for the way up")
         self.storage.borrowed = saved
         self.tensor = Tensor(self.storage, x.numel, x.itemsize, tracked=x.tracked)
         self.saved = saved

@@ -6,8 +6,9 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.schema.workload import Optimizer, OptimizerImplementation
 from vramtui.estimators.analytic.optimizers.bitsandbytes import adamw_8bit, paged_adamw_8bit, paged_adamw_32bit
 from vramtui.estimators.analytic.optimizers.factored import adafactor, muon
-from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of, loop_bytes, numel_of
+from vramtui.estimators.analytic.optimizers.states import TORCH, States, blocks_of, loop_bytes
 from vramtui.estimators.analytic.sizes.parameters import Parameter
+from vramtui.estimators.analytic.sizes.tensor_bytes import numel_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 from vramtui.estimators.torch_facts.cards import CardLimits
 

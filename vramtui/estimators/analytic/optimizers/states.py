@@ -52,8 +52,3 @@ def blocks_of(tensors: Sequence[Parameter], itemsize: int) -> tuple[int, int]:
     """Bytes of `tensors` in blocks of 512, and how many tensors there are."""
     whole = sum(rounded(tensor.numel * itemsize) * tensor.count for tensor in tensors)
     return whole, sum(tensor.count for tensor in tensors)
-
-
-def numel_of(tensors: Sequence[Parameter]) -> int:
-    """Numbers in all of `tensors`."""
-    return sum(tensor.numel * tensor.count for tensor in tensors)

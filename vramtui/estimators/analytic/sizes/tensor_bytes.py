@@ -28,3 +28,8 @@ def held(tensors: Iterable[Parameter], element: int) -> BlockBytes:
         tails += tail(size) * tensor.count
         count += tensor.count
     return BlockBytes(whole, tails, count)
+
+
+def numel_of(tensors: Iterable[Parameter]) -> int:
+    """Numbers in all of `tensors`."""
+    return sum(tensor.numel * tensor.count for tensor in tensors)

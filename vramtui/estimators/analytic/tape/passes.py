@@ -1,5 +1,6 @@
 """One forward and one backward pass of a model: what is held at their ends and at their fullest moments."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 import msgspec
@@ -56,29 +57,37 @@ def prefilled(stages: Sequence[TapeStage]) -> Pass:
     return Pass(meter.early[1], meter.late[1], meter.held.copy())
 
 
-class SavedTensors(msgspec.Struct, frozen=True):
-    """`count` tensors like this one, kept from forward to backward."""
+class SavedTensors(msgspec.Struct):
+    """Tensors of one size that are kept from forward to backward: `times` of them in each of `count` equal blocks."""
 
-    label: str
     numel: int
     itemsize: int
     size: int
     count: int
+    times: int
+    labels: dict[str, None]
 
 
 def saved_by_group(stages: Sequence[TapeStage]) -> dict[str, list[SavedTensors]]:
     """Every tensor that autograd keeps, under the part it is shown in; of checkpointed blocks one at a time."""
-    groups: dict[str, list[SavedTensors]] = {}
-    for stage in stages:
-        count = 1 if stage.checkpointed else stage.count
+    groups: dict[str, dict[tuple[int, int, int], SavedTensors]] = {}
+
+    def note(storage: Storage, label: str, count: int, times: int) -> None:
+        group, key = groups.setdefault(storage.group, {}), (count, storage.numel, storage.itemsize)
+        if key in group:
+            group[key].times += times
+            group[key].labels[label] = None
+        else:
+            group[key] = SavedTensors(
+                storage.numel, storage.itemsize, storage.size, count, times, dict.fromkeys((label,))
+            )
+
+    for stage, times in Counter(stages).items():
         for storage in _saved(stage):
-            kept = SavedTensors(storage.label, storage.numel, storage.itemsize, storage.size, count)
-            groups.setdefault(storage.group, []).append(kept)
+            note(storage, storage.label, 1 if stage.checkpointed else stage.count, times)
         if stage.checkpointed and stage.tape.input is not None and stage.count > 1:
-            inner = stage.tape.input.storage
-            kept = SavedTensors("block input", inner.numel, inner.itemsize, inner.size, stage.count - 1)
-            groups.setdefault(inner.group, []).append(kept)
-    return groups
+            note(stage.tape.input.storage, "block input", stage.count - 1, times)
+    return {name: list(group.values()) for name, group in groups.items()}
 
 
 def _saved(stage: TapeStage) -> list[Storage]:
@@ -91,5 +100,6 @@ def _saved(stage: TapeStage) -> list[Storage]:
 
 def passing_groups(stages: Sequence[TapeStage], kept: Collection[str]) -> list[str]:
     """Groups of which tensors are made, but none `kept`."""
-    made = dict.fromkeys(storage.group for stage in stages for node in stage.tape.nodes for storage in node.makes)
+    nodes = (node for stage in dict.fromkeys(stages) for node in stage.tape.nodes)
+    made = dict.fromkeys(storage.group for node in nodes for storage in node.makes)
     return [group for group in made if group not in kept]

@@ -1,6 +1,7 @@
 """What a family of models hands to the phases of a job: its tensors, and its passes as tapes."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import msgspec
 
@@ -8,7 +9,7 @@ from vramtui.core.schema.workload import Quantization
 from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.precision import Recipe
 from vramtui.estimators.analytic.sizes.quantization import quantized
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, held, numel_of
 from vramtui.estimators.analytic.tape.replay import TapeStage
 
 # Names of what towers for images and sound hold while they run, and where that is from.
@@ -37,7 +38,7 @@ class TowerPass(msgspec.Struct, frozen=True, kw_only=True):
     formula: str
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
+class Program(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One model for one batch.
 
     Attributes:
@@ -69,10 +70,20 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     measured: bool = True
 
+    @cached_property
+    def gradients(self) -> BlockBytes:
+        """Of all trained parameters, in the type of each."""
+        return held(self.trained, self.recipe.weights)
+
     @property
     def weights(self) -> BlockBytes:
         """All parameters as they are kept."""
-        return held(self.trained, self.recipe.weights) + self._stored(self.frozen)
+        return self.gradients + self._stored(self.frozen)
+
+    @cached_property
+    def trained_numel(self) -> int:
+        """Numbers in all trained parameters."""
+        return numel_of(self.trained)
 
     def towers(self) -> dict[str, tuple[int, BlockBytes]]:
         """Numbers in the frozen tensors of each tower, by its name, and what they take; none of a model without."""

@@ -195,10 +195,11 @@ def _gradients(
     """One operator's backward. What it saved goes when it is through; a recomputed tensor already before a bias's
     gradient is summed, because nothing but the operator holds it.
     """
-    saved = node.saves
+    if not (node.outs or node.saves or node.flows):
+        return
     if node.hands_over:
-        _let_go(saved, meter)
-        saved = ()
+        _let_go(node.saves, meter)
+    saved = () if node.hands_over else node.saves
     expanded = _expanded(node, arrived) if node.grad_bytes else 0
     if expanded:
         meter.take(BACKWARD, expanded)
@@ -214,11 +215,7 @@ def _gradients(
         _release(buffer, meter)
     if not recomputed:
         _let_go(saved, meter)
-    for tensor, buffer in fresh:
-        if tensor.gradient is None:
-            tensor.gradient = buffer
-        else:
-            _arrive(tensor, tensor.gradient, buffer, meter)
+    _hand_on(fresh, meter)
     if accumulate:
         meter.free(BACKWARD, node.grad_bytes)
 
@@ -271,24 +268,28 @@ def _passed_on(arrived: list[list[int]], meter: ReplayListener) -> list[int]:
     return arrived[0]
 
 
-def _arrive(tensor: Tensor, waiting: list[int], buffer: list[int], meter: ReplayListener) -> None:
-    """Add to the gradient that waits for the tensor: in place when nobody else holds it, else into a new tensor."""
-    if waiting[1] == 1:
-        _release(buffer, meter)
-    elif buffer[1] == 1:
-        meter.take(BACKWARD, buffer[0])
-        meter.look(0)
-        meter.free(BACKWARD, buffer[0])
-        _release(waiting, meter)
-        tensor.gradient = buffer
-    else:
-        # A part of a larger gradient, as of joined channels, is summed into a tensor of its own size.
-        size = min(buffer[0], _size(tensor))
-        meter.take(BACKWARD, size)
-        meter.look(0)
-        _release(buffer, meter)
-        _release(waiting, meter)
-        tensor.gradient = [size, 1]
+def _hand_on(fresh: Iterable[tuple[Tensor, list[int]]], meter: ReplayListener) -> None:
+    """Add to a gradient that waits for its tensor: in place when nobody else holds it, else into a new one."""
+    for tensor, buffer in fresh:
+        waiting = tensor.gradient
+        if waiting is None:
+            tensor.gradient = buffer
+        elif waiting[1] == 1:
+            _release(buffer, meter)
+        elif buffer[1] == 1:
+            meter.take(BACKWARD, buffer[0])
+            meter.look(0)
+            meter.free(BACKWARD, buffer[0])
+            _release(waiting, meter)
+            tensor.gradient = buffer
+        else:
+            # A part of a larger gradient, as of joined channels, is summed into a tensor of its own size.
+            size = min(buffer[0], _size(tensor))
+            meter.take(BACKWARD, size)
+            meter.look(0)
+            _release(buffer, meter)
+            _release(waiting, meter)
+            tensor.gradient = [size, 1]
 
 
 def _release(buffer: list[int], meter: ReplayListener) -> None:

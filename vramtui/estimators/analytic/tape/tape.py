@@ -5,40 +5,41 @@ Nothing is computed. A tape is written once for a block that may repeat, and rep
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from vramtui.estimators.torch_facts.allocator_sizes import LARGE_EXACT, MIN_BLOCK, rounded, tail
 
 
-class Storage:
-    """One block of the allocator, with its tail. `refs` counts who holds it while a tape is replayed."""
+class Storage(msgspec.Struct, eq=False, gc=False):
+    """One block of the allocator, with its tail in `size`. `refs` counts who holds it while a tape is replayed."""
 
-    __slots__ = ("borrowed", "group", "held", "itemsize", "label", "numel", "refs", "size")
-
-    def __init__(self, numel: int, itemsize: int, group: str, label: str) -> None:
-        self.numel = numel
-        self.itemsize = itemsize
-        size = numel * itemsize
-        self.size = -(-size // MIN_BLOCK) * MIN_BLOCK if size < LARGE_EXACT else rounded(size) + tail(size)
-        self.group = group
-        self.label = label
-        self.held = False
-        self.borrowed = False
-        self.refs = 0
+    numel: int
+    itemsize: int
+    group: str
+    label: str
+    size: int
+    held: bool = False
+    borrowed: bool = False
+    refs: int = 0
 
 
-class Tensor:
+def storage_of(numel: int, itemsize: int, group: str, label: str) -> Storage:
+    """A storage of so many numbers."""
+    size = numel * itemsize
+    return Storage(numel, itemsize, group, label, rounded(size) + tail(size))
+
+
+class Tensor(msgspec.Struct, eq=False, gc=False):
     """A view of a storage: `numel` elements of `itemsize` bytes. `tracked` says that a gradient flows back to it."""
 
-    __slots__ = ("gradient", "itemsize", "numel", "storage", "tracked")
-
-    def __init__(self, storage: Storage, numel: int, itemsize: int, *, tracked: bool) -> None:
-        self.storage = storage
-        self.numel = numel
-        self.itemsize = itemsize
-        self.tracked = tracked
-        self.gradient: list[int] | None = None
+    storage: Storage
+    numel: int
+    itemsize: int
+    tracked: bool
+    gradient: list[int] | None = None
 
 
-class Node:
+class Node(msgspec.Struct, eq=False, gc=False):
     """One operator.
 
     Attributes:
@@ -56,44 +57,23 @@ class Node:
         lets_go: storages whose last use in the forward pass this is.
     """
 
-    __slots__ = (
-        "backward_pieces",
-        "backward_workspace",
-        "cached",
-        "flows",
-        "gemm",
-        "grad_bytes",
-        "hands_over",
-        "lets_go",
-        "makes",
-        "outs",
-        "pieces",
-        "saves",
-        "sum_workspace",
-        "unseen",
-        "uses",
-        "weight_first",
-        "workspace",
-    )
-
-    def __init__(
-        self,
-        outs: Sequence[Tensor] = (),
-        makes: Sequence[Storage] = (),
-        uses: Sequence[Storage] = (),
-        saves: Sequence[Storage] = (),
-    ) -> None:
-        self.outs = outs
-        self.makes = makes
-        self.uses = uses
-        self.saves = saves
-        self.flows: Sequence[tuple[Tensor, bool]] = ()
-        self.lets_go: list[Storage] = []
-        self.unseen: Sequence[Storage] = ()
-        self.pieces: Sequence[int] = ()
-        self.backward_pieces: Sequence[int] = ()
-        self.workspace = self.grad_bytes = self.backward_workspace = self.sum_workspace = 0
-        self.weight_first = self.gemm = self.cached = self.hands_over = False
+    outs: Sequence[Tensor] = ()
+    makes: Sequence[Storage] = ()
+    uses: Sequence[Storage] = ()
+    saves: Sequence[Storage] = ()
+    flows: Sequence[tuple[Tensor, bool]] = ()
+    grad_bytes: int = 0
+    gemm: bool = False
+    workspace: int = 0
+    pieces: Sequence[int] = ()
+    backward_workspace: int = 0
+    backward_pieces: Sequence[int] = ()
+    sum_workspace: int = 0
+    weight_first: bool = False
+    hands_over: bool = False
+    cached: bool = False
+    unseen: Sequence[Storage] = ()
+    lets_go: Sequence[Storage] = ()
 
 
 def _fresh(made: list[Storage], used: list[Storage]) -> list[Storage]:
@@ -128,12 +108,15 @@ class Tape:
 
     def enter(self, numel: int, itemsize: int, *, tracked: bool = True) -> Tensor:
         """The tensor that the block before handed on."""
-        self.input = Tensor(Storage(numel, itemsize, self.group, "block input"), numel, itemsize, tracked=tracked)
+        storage = storage_of(numel, itemsize, self.group, "block input")
+        self.input = Tensor(storage, numel, itemsize, tracked)
         return self.input
 
     def new(self, numel: int, itemsize: int, label: str, *, tracked: bool, group: str | None = None) -> Tensor:
         """A tensor that the next operator makes."""
-        return Tensor(Storage(numel, itemsize, group or self.group, label), numel, itemsize, tracked=tracked)
+        size = numel * itemsize
+        size = -(-size // MIN_BLOCK) * MIN_BLOCK if size < LARGE_EXACT else rounded(size) + tail(size)
+        return Tensor(Storage(numel, itemsize, group or self.group, label, size), numel, itemsize, tracked)
 
     def op(
         self,
@@ -164,26 +147,28 @@ class Tape:
         made = [t.storage for t in outs]
         if beside:
             made += [t.storage for t in beside]
-        # Most make one tensor, which is no view of what they use.
-        node = Node(outs, made if len(made) == 1 and made[0] not in used else _fresh(made, used), used + made)
-        if back or grad_bytes > 0:
-            node.flows = back
-            node.grad_bytes = grad_bytes
-            node.saves = [t.storage for t in (*saves, *beside)]
-            if unseen:
-                node.unseen = [t.storage for t in unseen]
-        if workspace or pieces:
-            node.workspace = workspace
-            node.pieces = pieces
-        if backward_workspace or backward_pieces:
-            node.backward_workspace = backward_workspace
-            node.backward_pieces = backward_pieces
-        node.sum_workspace = sum_workspace
-        node.gemm = gemm
-        node.weight_first = weight_first
-        node.hands_over = hands_over
-        node.cached = cached and self.selective
-        self.nodes.append(node)
+        keeps = bool(back) or grad_bytes > 0
+        self.nodes.append(
+            Node(
+                outs,
+                # Most make one tensor, which is no view of what they use.
+                made if len(made) == 1 and made[0] not in used else _fresh(made, used),
+                used + made,
+                [t.storage for t in (*saves, *beside)] if keeps else (),
+                back,
+                grad_bytes,
+                gemm,
+                workspace,
+                pieces,
+                backward_workspace,
+                backward_pieces,
+                sum_workspace,
+                weight_first,
+                hands_over,
+                cached and self.selective,
+                [t.storage for t in unseen] if unseen and keeps else (),
+            )
+        )
 
     def view(self, of: Tensor, numel: int | None = None) -> Tensor:
         """Another tensor on the same storage; its gradient is its own."""
@@ -216,4 +201,4 @@ class Tape:
         passed = output.storage if output is not None else None
         for storage, node in last.items():
             if storage is not passed:
-                node.lets_go.append(storage)
+                node.lets_go = (*node.lets_go, storage)

@@ -1,6 +1,6 @@
 """The parts of a training estimate in words: formula, source and lifetime of each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from vramtui.core.estimate.estimate import Part
@@ -9,9 +9,8 @@ from vramtui.core.schema.workload import TrainRun
 from vramtui.estimators.analytic.assemble import Fact
 from vramtui.estimators.analytic.ops.operators import CASTS
 from vramtui.estimators.analytic.optimizers.registry import States
-from vramtui.estimators.analytic.sizes.parameters import Parameter
 from vramtui.estimators.analytic.sizes.quantization import words_for
-from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes
+from vramtui.estimators.analytic.sizes.tensor_bytes import BlockBytes, numel_of
 from vramtui.estimators.analytic.tape.passes import SavedTensors, passing_groups, saved_by_group
 from vramtui.estimators.analytic.tape.program import FEATURES, PIXELS, TOWER, TOWER_SOURCE, Program, TowerPass
 from vramtui.estimators.analytic.tape.replay import BACKWARD, SCRATCH
@@ -46,14 +45,9 @@ def training_facts(sizes: Sizes) -> dict[str, Fact]:
     }
 
 
-def numel(tensors: Iterable[Parameter]) -> int:
-    """Numbers in all of `tensors`."""
-    return sum(tensor.numel * tensor.count for tensor in tensors)
-
-
 def model_facts(program: Program, weights: BlockBytes) -> dict[str, Fact]:
     """Weights and what else belongs to the model."""
-    recipe, frozen, trained = program.recipe, numel(program.frozen), numel(program.trained)
+    recipe, frozen, trained = program.recipe, numel_of(program.frozen), program.trained_numel
     terms = [f"{trained:,} parameters x {recipe.weights} B"] if trained else []
     if frozen:
         kept = f"x {recipe.frozen} B"
@@ -135,13 +129,13 @@ def tower_pass_facts(tower: TowerPass | None) -> dict[str, Fact]:
 
 
 def _state_facts(sizes: Sizes) -> dict[str, Fact]:
-    itemsize, states = sizes.program.recipe.weights, sizes.states
+    itemsize, states, trained = sizes.program.recipe.weights, sizes.states, sizes.program.trained_numel
     since = "build" if states.from_build else "the first optimizer step"
     return {
         "gradients": Fact(
             line="gradients",
             bytes=sizes.gradients.bytes,
-            formula=f"{numel(sizes.program.trained):,} trained parameters x {itemsize} B, of the weights' type",
+            formula=f"{trained:,} trained parameters x {itemsize} B, of the weights' type",
             source="torch.autograd: a gradient has its parameter's type and shape",
             lifetime="from each layer's backward to zero_grad(set_to_none=True)",
             count=sizes.gradients.count,
@@ -157,7 +151,7 @@ def _state_facts(sizes: Sizes) -> dict[str, Fact]:
         "master weights": Fact(
             line="master_weights",
             bytes=sizes.master.bytes,
-            formula=f"{numel(sizes.program.trained):,} x 4 B: the optimizer's own copy in fp32",
+            formula=f"{trained:,} x 4 B: the optimizer's own copy in fp32",
             source="Micikevicius et al. 2018 (arXiv 1710.03740)",
             lifetime="from build to the end",
             count=sizes.master.count,
@@ -165,7 +159,7 @@ def _state_facts(sizes: Sizes) -> dict[str, Fact]:
         "fp32 gradients": Fact(
             line="temporaries",
             bytes=sizes.master.bytes,
-            formula=f"{numel(sizes.program.trained):,} x 4 B: gradients raised to the master weights' type",
+            formula=f"{trained:,} x 4 B: gradients raised to the master weights' type",
             source="Micikevicius et al. 2018 (arXiv 1710.03740)",
             lifetime="within the optimizer step",
         ),
@@ -206,11 +200,11 @@ def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]
     return {
         group: Fact(
             line=LINES.get(group, "activations"),
-            bytes=sum(kept.size * kept.count for kept in tensors),
+            bytes=sum(kept.size * kept.count * kept.times for kept in tensors),
             formula=formula_of(tensors),
             source=AUTOGRAD_SOURCE,
             lifetime="from the first block to the last" if group.endswith("stream") else lifetime,
-            count=sum(kept.count for kept in tensors),
+            count=sum(kept.count * kept.times for kept in tensors),
         )
         for group, tensors in kept_by.items()
     } | {
@@ -227,19 +221,12 @@ def activation_facts(program: Program, *, checkpointed: bool) -> dict[str, Fact]
 
 def formula_of(tensors: Sequence[SavedTensors]) -> str:
     """The tensors of a group by how often they stand: `12 x (queries 196,608 x 2 B + ...)`."""
-    by_count: dict[int, dict[tuple[int, int], list[str]]] = {}
+    by_count: dict[int, list[str]] = {}
     for kept in tensors:
-        by_count.setdefault(kept.count, {}).setdefault((kept.numel, kept.itemsize), []).append(kept.label)
-    terms = []
-    for count, sizes in by_count.items():
-        inner = " + ".join(
-            f"{len(labels)} x {elements:,} x {itemsize} B ({', '.join(dict.fromkeys(labels))})"
-            if len(labels) > 1
-            else f"{elements:,} x {itemsize} B ({labels[0]})"
-            for (elements, itemsize), labels in sizes.items()
-        )
-        terms.append(f"{count} x ({inner})" if count > 1 else inner)
-    return " + ".join(terms)
+        each = f"{kept.numel:,} x {kept.itemsize} B ({', '.join(kept.labels)})"
+        by_count.setdefault(kept.count, []).append(f"{kept.times} x {each}" if kept.times > 1 else each)
+    terms = ((count, " + ".join(sizes)) for count, sizes in by_count.items())
+    return " + ".join(f"{count} x ({inner})" if count > 1 else inner for count, inner in terms)
 
 
 def _passing_facts(sizes: Sizes) -> dict[str, Fact]:

@@ -54,7 +54,7 @@ class Trainer:
         self.program, self.run, self.device = program, run, device
         recipe = program.recipe
         self.weights = program.weights
-        self.gradients: BlockBytes = held(program.trained, recipe.weights)
+        self.gradients: BlockBytes = program.gradients
         self.states: States = optimizer_states(
             program.trained, recipe.states, run.optimizer, run.stepping, card_limits(device)
         )

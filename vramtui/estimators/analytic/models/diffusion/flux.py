@@ -15,7 +15,7 @@ from vramtui.estimators.analytic.ops.decoder_builder import EMBEDDINGS, HEAD, NO
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import Net
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 STEPS = 256  # sinusoids of a time step
@@ -97,7 +97,7 @@ class DiffusionTransformer:
 
     def _given(self, numel: int) -> Tensor:
         """A tensor that the batch holds."""
-        storage = Storage(numel, self.net.recipe.stream, EMBEDDINGS, "input")
+        storage = storage_of(numel, self.net.recipe.stream, EMBEDDINGS, "input")
         storage.borrowed = True
         return Tensor(storage, numel, storage.itemsize, tracked=False)
 

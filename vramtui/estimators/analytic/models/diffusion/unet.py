@@ -106,10 +106,17 @@ class UNet:
         self._remember()
 
     def _resnet(self, channels: int, *, checkpointed: bool = True) -> None:
-        part, x = self._open(RESNETS)
-        x = resnet(part, x, self.image, channels, 4 * self.model.block_out_channels[0])
+        """A residual block; those of one size are written once, unless a skip is taken up in them."""
+        x = self._last()
+        key = None if self.pending else (RESNETS, self.image, channels, checkpointed, x.itemsize, x.tracked)
+
+        def write() -> None:
+            part, x = self._open(RESNETS)
+            x = resnet(part, x, self.image, channels, 4 * self.model.block_out_channels[0])
+            self._close(part, x, checkpointed=checkpointed)
+
+        self.net.once(key, write)
         self.image = Image(channels, self.image.height, self.image.width)
-        self._close(part, x, checkpointed=checkpointed)
 
     def _join(self, waiting: Skip, channels: int) -> None:
         """What comes from below and the skip, one behind the other."""

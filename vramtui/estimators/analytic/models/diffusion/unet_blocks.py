@@ -9,7 +9,7 @@ from vramtui.core.schema.encoder_models import UNetModel
 from vramtui.estimators.analytic.ops.attention import Heads, fused_attention, spelled_attention
 from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, MLP, NORMS
 from vramtui.estimators.analytic.ops.module_builder import Image, ModuleBuilder, Net
-from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 
 RESNETS, GROUPS, SAMPLING, CROSS = (
     "activations: residual blocks",
@@ -92,7 +92,7 @@ class Spatial:
 
     def _text(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         d, wide, length = self.image.channels, self.model.cross_attention_dim, self.model.text_length
-        storage = Storage(self.net.batch * length * wide, self.net.recipe.stream, CROSS, "text")
+        storage = storage_of(self.net.batch * length * wide, self.net.recipe.stream, CROSS, "text")
         storage.borrowed = True
         text = Tensor(storage, storage.numel, storage.itemsize, tracked=False)
         q = part.dense(x, d, d, "to_q", bias=False)

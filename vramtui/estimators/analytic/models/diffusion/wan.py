@@ -13,7 +13,7 @@ from vramtui.estimators.analytic.ops.decoder_builder import ATTENTION, EMBEDDING
 from vramtui.estimators.analytic.ops.loss import class_loss
 from vramtui.estimators.analytic.ops.module_builder import ModuleBuilder, Net
 from vramtui.estimators.analytic.tape.program import Program
-from vramtui.estimators.analytic.tape.tape import Storage, Tensor
+from vramtui.estimators.analytic.tape.tape import Tensor, storage_of
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 STEPS = 256  # sinusoids of a time step
@@ -100,7 +100,7 @@ class WanTransformer:
 
     def _given(self, numel: int) -> Tensor:
         """A tensor that the batch holds."""
-        storage = Storage(numel, self.net.recipe.stream, EMBEDDINGS, "input")
+        storage = storage_of(numel, self.net.recipe.stream, EMBEDDINGS, "input")
         storage.borrowed = True
         return Tensor(storage, numel, storage.itemsize, tracked=False)
 
@@ -173,7 +173,7 @@ class WanTransformer:
     def _text(self) -> Tensor:
         """The embedded text, which every block reads."""
         numel = self.net.batch * self.model.text_length * self.width
-        storage = Storage(numel, self.net.recipe.stream, CROSS, "text")
+        storage = storage_of(numel, self.net.recipe.stream, CROSS, "text")
         storage.borrowed = True
         return Tensor(storage, numel, storage.itemsize, tracked=False)
 
