@@ -1,6 +1,7 @@
 """The lines of the process table: what each is made of, and what it is sorted by."""
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ from vramtui.app.state.view import ProcessRow, SortColumn
 from vramtui.core.base.units import GIB, MIB, format_bytes
 from vramtui.core.observation.attribution import causes, overlap
 from vramtui.core.observation.history import History, Track
-from vramtui.core.observation.readings import Absence, Gpu, Host, Process, Reading, Sample
+from vramtui.core.observation.readings import Absence, Gpu, Host, JobRank, Process, Reading, Sample
 
 WHY: dict[Absence, str] = {
     Absence.NOT_SUPPORTED: "not supported",
@@ -86,6 +87,11 @@ def remainders(gpu: Gpu, age: float | None, host: Host | None = None, grown: int
     return rows
 
 
+_sm_percent: Callable[[Process], int | None] = attrgetter("sm_percent")
+_container: Callable[[Process], str | None] = attrgetter("container")
+_rank: Callable[[Process], JobRank | None] = attrgetter("rank")
+
+
 def job_id(process: Process) -> str | None:
     """The job that a process is a rank of, or else the container or Slurm job that it runs in."""
     return process.container if process.rank is None else process.rank.job
@@ -103,9 +109,9 @@ def rare_columns(sample: Sample, matched: Sequence[ProcessRow], known: frozenset
     if any(row.predicted is not None for row in matched):
         found.add("predicted")
     if not {"sm", "job"} <= found:
-        processes = [process for gpu in sample.gpus for process in gpu.processes]
-        found |= {"sm"} if any(process.sm_percent is not None for process in processes) else set()
-        found |= {"job"} if any(job_id(process) is not None for process in processes) else set()
+        for gpu in sample.gpus:  # `map`: there may be thousands of processes, and mostly there are no such values
+            found |= {"sm"} if set(map(_sm_percent, gpu.processes)) - {None} else set()
+            found |= {"job"} if any(map(_container, gpu.processes)) or any(map(_rank, gpu.processes)) else set()
     return frozenset(found)
 
 

@@ -1,6 +1,7 @@
 """What is about to go wrong, each said once when it begins and not again until it was over."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Annotated, Literal, get_args
 
 import msgspec
@@ -10,13 +11,15 @@ from vramtui.core.base.units import format_bytes, format_duration
 from vramtui.core.estimate.estimate import PHASE_TITLES, Estimate
 from vramtui.core.estimate.fits import USUAL_ERROR
 from vramtui.core.observation.history import History, Track
-from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
+from vramtui.core.observation.readings import Gpu, Process, ProcessKey, ProcessState, Sample
 from vramtui.core.observation.trend import Trend, trend_of
 
 Kind = Literal["will_not_fit", "growth", "over", "held_by_exited", "lost", "out_of_memory"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Seconds = Annotated[float, Meta(ge=0, le=1e6)]
 GROWTH_EVERY = 5.0  # seconds
+
+_state_of: Callable[[Process], ProcessState] = attrgetter("state")
 
 
 class AlertRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -140,7 +143,8 @@ class Alerts:
             yield _alert("lost", gpu, None, f"GPU {gpu.index} is lost: {gpu.reason or 'it does not answer'}")
         if gpu.state != "ok":
             return
-        held = sum([row.used_memory or 0 for row in gpu.processes if row.state == "exited"])
+        has_exited = "exited" in map(_state_of, gpu.processes)  # there may be thousands, of which mostly none has
+        held = sum(row.used_memory or 0 for row in gpu.processes if row.state == "exited") if has_exited else 0
         if held > self.rules.held:
             sentence = f"exited processes still hold {format_bytes(held)} of GPU {gpu.index}"
             yield _alert("held_by_exited", gpu, None, sentence)

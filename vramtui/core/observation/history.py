@@ -2,7 +2,9 @@
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from operator import attrgetter
 
 import msgspec
 
@@ -13,6 +15,7 @@ SERIES_LIMIT = 3600
 SERIES_LEAST = 120
 POINTS = 1 << 20
 KEEP_EXITED = 4096
+_pid: Callable[[Process], int] = attrgetter("pid")
 BREAK = 1.0  # seconds without a look after which a process is no longer looked at closely
 
 
@@ -219,9 +222,7 @@ class History:
         has meanwhile become another process's.
         """
         looks, limit = list(looks), self._limit()
-        pids = {look.key.pid for look in looks}
-        rows = ((gpu.uuid, row) for gpu in sample.gpus for row in gpu.processes if row.pid in pids) if pids else ()
-        now = {(uuid, row.pid): row.started_at for uuid, row in rows}
+        now = _started(sample, {(look.key.gpu_uuid, look.key.pid) for look in looks})
         for look in looks:
             key = look.key
             track = self.here(key.host, key.gpu_uuid).get(key.pid)
@@ -260,9 +261,8 @@ class History:
             if process.peak_memory is not None:
                 track.note_peak(Peak(bytes=process.peak_memory, at=at, how="accounting"))
             track.add(at, process.used_memory, limit, pace)
-        listed = {process.pid for process in gpu.processes}
-        if len(here) > len(listed):
-            for pid in here.keys() - listed:
+        if len(here) != len(gpu.processes):  # each of them is in `here` by now
+            for pid in here.keys() - {process.pid for process in gpu.processes}:
                 track = here.pop(pid)
                 if pid in gpu.final_peaks:
                     track.note_peak(Peak(bytes=gpu.final_peaks[pid], at=at, how="accounting"))
@@ -290,3 +290,13 @@ class History:
             key = next(iter(self._gone))
             del self._gone[key]
             del self._tracks[key]
+
+
+def _started(sample: Sample, wanted: AbstractSet[tuple[str, int]]) -> dict[tuple[str, int], float | None]:
+    """When these processes (a card's uuid and a pid) of the sample started; one that it does not have is left out."""
+    started = {}
+    for gpu in sample.gpus:
+        pids = [pid for uuid, pid in wanted if uuid == gpu.uuid]
+        places = list(map(_pid, gpu.processes)) if pids else []  # there may be thousands
+        started.update({(gpu.uuid, pid): gpu.processes[places.index(pid)].started_at for pid in pids if pid in places})
+    return started

@@ -1,6 +1,8 @@
 """What a source saw at one moment. The JSON form of a Sample is the recording, remote and export format."""
 
+from collections.abc import Callable
 from enum import Enum
+from operator import attrgetter
 from typing import Annotated, Literal
 
 import msgspec
@@ -114,6 +116,9 @@ GpuState = Literal["ok", "lost", "failed"]
 NVIDIA = "NVIDIA"  # the vendor, where none is told
 
 
+_used: Callable[[Process], int | None] = attrgetter("used_memory")
+
+
 class Gpu(Reading, frozen=True, kw_only=True):
     """One device, or one MIG instance (`mig_parent` is then its card's uuid and `mig_profile` its size's name).
 
@@ -155,7 +160,7 @@ class Gpu(Reading, frozen=True, kw_only=True):
     @property
     def attributed(self) -> int:
         """Bytes held by the processes whose memory is known and, on a card cut into MIG instances, by the instances."""
-        return (self.mig_used or 0) + sum([process.used_memory or 0 for process in self.processes])
+        return (self.mig_used or 0) + sum(filter(None, map(_used, self.processes)))
 
     @property
     def unattributed(self) -> int | None:
