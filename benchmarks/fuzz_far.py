@@ -27,8 +27,8 @@ from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
 from vramtui.sources.feed.pipe import LineDecoder
 from vramtui.sources.ssh.failures import failure_of
 from vramtui.sources.ssh.far_command import SMI_MARK
-from vramtui.sources.ssh.far_lines import FarLines
 from vramtui.sources.ssh.host_names import MOST_HOSTS, host_names
+from vramtui.sources.ssh.smi_frames import FarLines
 
 Target = Callable[[bytes], None]
 FOLDER = Path(mkdtemp(prefix="vramtui-fuzz-"))

@@ -18,8 +18,7 @@ import pytest
 import vramtui
 from tests.pytest_plugin.test_baseline import result as trace_result
 from vramtui.api import estimation, observing, schemas
-from vramtui.api.printed import EstimatesDocument, PsDocument, TraceDocument
-from vramtui.api.schemas import EstimateDocument
+from vramtui.api.schemas import EstimateDocument, EstimatesDocument, PsDocument, TraceDocument
 from vramtui.cli.estimate.command import changed_preset
 from vramtui.cli.main import program
 from vramtui.cli.trace.command import document

@@ -17,8 +17,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.presets.schema import MOST_UNKNOWN
 from vramtui.presets.toml.reader import loads
 from vramtui.records.allocator_traces.memory_snapshot import read_snapshot
-from vramtui.records.allocator_traces.plain_files import read_bytes
-from vramtui.records.allocator_traces.plain_pickle import load_plain
+from vramtui.records.allocator_traces.plain_files import load_plain, read_bytes
 from vramtui.records.run_history import RunHistory
 
 LIMITED = "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)); "

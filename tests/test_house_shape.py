@@ -19,7 +19,6 @@ FILE, FUNCTION, CLASS, FOLDER, SMALL = 400, 60, 300, 15, 40
 # Folders of which all files are of one kind, behind one registry.
 OF_ONE_KIND = {
     "vramtui/estimators/rules": "a file for each published rule, listed in rules/__init__",
-    "vramtui/estimators/traced/kernels": "a file for each family of operators, listed in kernels/__init__",
 }
 # Classes that are more than the rule has with their bases.
 LARGE: dict[str, str] = {

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from vramtui.app.editor.form.line_edit import TypingLine
 from vramtui.app.editor.form.outline import UNSET, Outline, key_of_entry
-from vramtui.app.editor.form.stepper import stepped
-from vramtui.app.editor.toml_highlight import open_fences, stretches
-from vramtui.app.editor.toml_text import same_ends
+from vramtui.app.editor.form.panel import stepped
+from vramtui.app.editor.toml_text import open_fences, same_ends, stretches
 from vramtui.presets.form.choice_helps import CHOICE_HELPS
 from vramtui.presets.form.form import form_of
 from vramtui.presets.form.types import FormField, Kind

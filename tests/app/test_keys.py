@@ -9,8 +9,7 @@ from textual.widgets import Input, OptionList
 from tests.app import moments
 from tests.app.driving import Clock, Driver, climbing, dashboard, give, screen_text, settle
 from tests.app.stand_ins import FixedPresets
-from vramtui.app.help.dialog import Help
-from vramtui.app.help.problems import Problems
+from vramtui.app.help.dialog import Help, Problems
 from vramtui.app.keys import APP_BINDINGS, WATCH_BINDINGS
 from vramtui.app.messages import ReadFailed, SourceStuck
 from vramtui.app.state.view import View

@@ -6,7 +6,7 @@ from textual.widgets._toast import Toast
 
 from tests.app import moments
 from tests.app.driving import Driver, climbing, dashboard, screen_text, settle
-from vramtui.app.help.problems import folded
+from vramtui.app.help.dialog import folded
 from vramtui.app.ui.header import problem_count
 from vramtui.app.ui.keybar import KeyBar
 from vramtui.core.observation.readings import Problem

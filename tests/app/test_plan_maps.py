@@ -18,8 +18,7 @@ from vramtui.app.plan.grid import Advice, GridCells, GridQuestion
 from vramtui.app.plan.ladders import ladder, short, with_present
 from vramtui.app.plan.model import ADVICE, SHEETS, PlanModel
 from vramtui.app.plan.sharding import AS_IS, schemes_for, shared
-from vramtui.app.plan.widgets.heat import figure
-from vramtui.app.plan.widgets.heatmap import edge_before, edge_below
+from vramtui.app.plan.widgets.heatmap import edge_before, edge_below, figure
 from vramtui.app.plan.worker import GridWorker
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.core.base.errors import UserError

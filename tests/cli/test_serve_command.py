@@ -42,8 +42,7 @@ if importlib.util.find_spec("textual_serve") is None:
 import aiohttp
 
 from vramtui.cli.serve import command
-from vramtui.cli.serve.broadcast import Broadcast
-from vramtui.cli.serve.earlier import EarlierMoments
+from vramtui.cli.serve.broadcast import Broadcast, EarlierMoments
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.records.recording.recording import RecordingHeader
 from vramtui.sources.feed.served import ServedFeed, ServedHeader

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vramtui.core.observation.regex_prefilter import required_words
+from vramtui.core.observation.matching import required_words
 
 ATOMS = st.sampled_from(["a", "b", "ab", "B", r"\.", ".", "[ab]", r"\b", r"\w", "é", "K", "^", "$", "{", "-"])
 REPEATS = st.sampled_from(["", "", "", "?", "*", "+", "{0,1}", "{2}", "??", "*?", "+?"])

@@ -18,7 +18,7 @@ from benchmarks.fuzz_pictures import lines_of, rows_of, view_of
 from tests.stub.build import LIBRARY, build
 from tests.stub.nvidia_smi import install
 from tests.stub.world import World
-from vramtui.app.help.problems import problems_of
+from vramtui.app.help.dialog import problems_of
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.base.errors import SourceFailed
 from vramtui.core.observation.readings import Sample

@@ -16,7 +16,7 @@ from benchmarks.fuzz_targets import LIVE
 from tests.faults.combinations import BACK, HANGS, IS_SLOW, OF_MIG, RUNNING, Combination, host, used_at
 from tests.faults.host import Fault, surroundings
 from tests.stub.world import NOT_SUPPORTED, World
-from vramtui.app.help.problems import problems_of
+from vramtui.app.help.dialog import problems_of
 from vramtui.app.state.dashboard_state import DashboardState
 from vramtui.app.watch.gpu_panel import GpuPanel
 from vramtui.core.base.errors import SourceFailed

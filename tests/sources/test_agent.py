@@ -13,7 +13,7 @@ from tests.sources.conftest import OTHER, Stage
 from tests.stub.build import build
 from tests.stub.world import GPU_IS_LOST, MIB, NOT_AVAILABLE, NOT_SUPPORTED, StubMig, StubProcess
 from vramtui.core.observation.readings import Gpu, Process, Sample, decode_sample
-from vramtui.sources.ssh.bundle import agent_program
+from vramtui.sources.ssh.source import agent_program
 
 INTERVAL = 0.05
 

@@ -4,7 +4,7 @@ import pynvml
 import pytest
 
 from vramtui.sources.nvml.calls import Caller
-from vramtui.sources.nvml.utilization import CALL, BusyProcesses
+from vramtui.sources.nvml.metrics import CALL, BusyProcesses
 
 
 def _sample(pid: int, at: int, sm: int) -> pynvml.c_nvmlProcessUtilizationSample_t:

@@ -15,9 +15,8 @@ from vramtui.core.observation.readings import Absence, Sample
 from vramtui.records.recording.live import LiveRecording
 from vramtui.sources.ssh.failures import failure_of
 from vramtui.sources.ssh.far_command import GPU_COLUMNS, OLD_COLUMNS, far_command
-from vramtui.sources.ssh.far_lines import FarLines
 from vramtui.sources.ssh.handshakes import AT_ONCE, Backoff, Handshakes
-from vramtui.sources.ssh.smi_frames import SmiFrames
+from vramtui.sources.ssh.smi_frames import FarLines, SmiFrames
 
 CARD = (
     "0, GPU-aaaa, 00000000:01:00.0, 550.54.15, 81559, 1024, 79900, 635, 37, 12, 123.45, 700.00, 41, 1980, 2619, [N/A], "

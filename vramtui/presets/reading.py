@@ -1,4 +1,8 @@
-"""A preset file, from bytes to a Preset, with a sentence for everything that can be wrong with it."""
+"""A preset file, from bytes to a Preset, with a sentence for everything that can be wrong with it.
+
+A pattern of `[match]` may be searched for in every command line of a host, so it has to be one that is searched in
+linear time.
+"""
 
 import re
 import sys
@@ -10,16 +14,33 @@ import msgspec
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
+from vramtui.core.observation.linear_regex import UnsupportedPattern, searcher
 from vramtui.core.schema.preset import Preset
 from vramtui.presets.model_files.bounded import open_plain
-from vramtui.presets.patterns import pattern_fault
 from vramtui.presets.schema import Fault, NotFinite, dotted, find_faults
 from vramtui.presets.toml import reader as toml
 from vramtui.presets.toml.positions import Key, key_lines
 
+LONGEST = 512
 LARGEST = 1 << 20
 _PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _KEY_AT_START = re.compile(r"[a-z_]+(?:\.[a-z_]+)+")
+
+
+def pattern_fault(pattern: str) -> str | None:
+    """What is wrong with `pattern`, after "KEY is"; None when it may be used.
+
+    What is left takes a time in proportion to the text: somebody else on the host may have chosen that.
+    """
+    if len(pattern) > LONGEST:
+        return f"{len(pattern)} characters long; at most {LONGEST} are allowed"
+    try:
+        searcher(pattern)
+    except UnsupportedPattern as fault:
+        return f"{fault}; a pattern has to be one that is searched in linear time"
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"not a regular expression: {error}"
+    return None
 
 
 class PresetProblem(msgspec.Struct, frozen=True):

@@ -9,8 +9,7 @@ from vramtui.core.estimate.devices import card
 from vramtui.core.estimate.estimate import Estimate
 from vramtui.core.schema.decoder_models import TransformerModel
 from vramtui.core.schema.parallel import Parallel
-from vramtui.core.schema.stored_weights import Stored
-from vramtui.core.schema.workload import ServeRun, Workload
+from vramtui.core.schema.workload import ServeRun, Stored, Workload
 from vramtui.estimators.analytic import ANALYTIC
 
 

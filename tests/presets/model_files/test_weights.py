@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import card
 from vramtui.core.schema.decoder_models import TransformerModel
-from vramtui.core.schema.ggml import GGML_TYPES
 from vramtui.core.schema.workload import ServeRun
 from vramtui.estimators.analytic import ANALYTIC, parameter_count
 from vramtui.presets.model_files.as_preset import preset_of
+from vramtui.presets.model_files.gguf import GGML_TYPES
 
 HIDDEN, LAYERS, HEADS, KV, FFN, VOCAB = 64, 2, 4, 2, 128, 256
 F32, Q4_K, Q6_K = 0, 12, 14

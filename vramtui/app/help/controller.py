@@ -12,7 +12,7 @@ class HelpController:
 
     def show_problems(self) -> None:
         """What could not be done, and what to do about it."""
-        from vramtui.app.help.problems import Problems  # noqa: PLC0415 - not needed for the first paint
+        from vramtui.app.help.dialog import Problems  # noqa: PLC0415 - not needed for the first paint
 
         first = self._shared.screens.first
         if first is not None:

@@ -1,22 +1,51 @@
-"""The Lab screen: an experiment's steps, and the allocator's blocks at the selected one."""
+"""The Lab screen: the list of experiments where the terminal is wide, an experiment's steps, and the allocator's blocks
+at the selected one.
+"""
 
+from textual import events
 from textual.app import ComposeResult
 from textual.containers import Container
+from textual.strip import Strip
 
 from vramtui.app.context import AppContext
 from vramtui.app.keys import FIRST, LAB_BINDINGS
 from vramtui.app.lab.blocks import LabBlocks
 from vramtui.app.lab.controller import LabController
-from vramtui.app.lab.experiment_list import ExperimentList
 from vramtui.app.lab.model import LabView
 from vramtui.app.lab.steps import LabSteps
 from vramtui.app.messages import ExperimentChosen, ExperimentStepped
 from vramtui.app.state.view import View
+from vramtui.app.themes import Palette
 from vramtui.app.ui.header import Header
 from vramtui.app.ui.keybar import KeyBar
+from vramtui.app.ui.lines import Framed, fit, strip
 from vramtui.app.ui.view_screen import ViewScreen
 
 WIDE = 112
+
+
+class ExperimentList(Framed[LabView]):
+    """A line for each, the selected one marked; a click selects another."""
+
+    def build(self, view: LabView, palette: Palette, width: int, height: int) -> list[Strip]:
+        """All of them, by the name that `vramtui lab` has for each."""
+        made = []
+        for at, one in enumerate(view.experiments):
+            style = palette.ink("foreground", "cursor", bold=True) if at == view.chosen else palette.text
+            mark = "▸ " if at == view.chosen else "  "
+            made.append(strip([(fit(f"{mark}{one.key}", width), style)], width, style))
+        return made[:height]
+
+    def titles(self, view: LabView) -> tuple[str, str]:
+        """How to get to another one."""
+        del view
+        return "Experiments", "arrows select"
+
+    def on_click(self, event: events.Click) -> None:
+        """Select the one under the pointer."""
+        at = event.get_content_offset(self)
+        if at is not None and self.view is not None and at.y < len(self.view.experiments):
+            self.post_message(ExperimentChosen(at.y - self.view.chosen))
 
 
 class LabScreen(ViewScreen):

@@ -1,13 +1,14 @@
 """What a person has chosen on the Plan screen, the maps that were made for it, and what is left to find out."""
 
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
 
 import msgspec
 
 from vramtui.app.plan.axes import Axis, axes_of, fitted, usual_axes, variant
 from vramtui.app.plan.changes import Choice, worthwhile
 from vramtui.app.plan.grid import Advice, CardAnswers, GridCells, GridQuestion
-from vramtui.app.plan.recent import Latest
 from vramtui.app.plan.view import AdviceView, MapView, PlanSide, PlanView
 from vramtui.app.plan.worker import Steps
 from vramtui.app.state.dashboard_state import DashboardState
@@ -21,6 +22,7 @@ from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.workload import Workload
 from vramtui.estimators.planner.planner import Effect, FitResult
 
+Thing = TypeVar("Thing")
 AS_IN_FILE = "/file"
 USUAL_CARDS = 8
 SHEETS, ADVICE, CARD_TABLES = 8, 64, 4
@@ -33,6 +35,27 @@ RULE = (
     " to choose one of a model; `vramtui estimate` shows the rule's own inputs and its answer."
 )
 OWN_CODE = "A preset of your own code can only be traced: it has no values to vary here. Press p for another."
+
+
+class Latest(Generic[Thing]):
+    """At most `most` things; the one that was asked for longest ago gives way."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._things: OrderedDict[object, Thing] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._things)
+
+    def of(self, name: object, make: Callable[[], Thing]) -> Thing:
+        """The thing of this name, made now where there is none."""
+        thing = self._things.get(name)
+        if thing is None:
+            thing = self._things[name] = make()
+        self._things.move_to_end(name)
+        while len(self._things) > self._most:
+            self._things.popitem(last=False)
+        return thing
 
 
 class PlanModel:

@@ -167,7 +167,7 @@ class ReplayController(Feature):
 
     async def ask_where(self) -> None:
         """Ask where to go."""
-        from vramtui.app.replay.seek_bar import SeekBar  # noqa: PLC0415 - loads Input, not needed for the first paint
+        from vramtui.app.replay.replay_bar import SeekBar  # noqa: PLC0415 - loads Input, not needed for the first paint
 
         screen = self._shared.screens.current
         if screen is not None and not screen.query(SeekBar):

@@ -1,19 +1,22 @@
-"""What is shown of a session, and everything a person has chosen: what the next View is made of."""
+"""What is shown of a session, and everything a person has chosen: what the next View is made of. While the source as a
+whole does not answer it is the latest reading, every GPU of it with its own age.
+"""
 
 from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from vramtui.app.state.grouped_rows import GroupChoice
 from vramtui.app.state.memory_series import series
 from vramtui.app.state.process_rows import FrozenOrder, ProcessRows
 from vramtui.app.state.row import rare_columns
 from vramtui.app.state.run_fields import changes_of, first_of, step
-from vramtui.app.state.silence import silent
 from vramtui.app.state.sorted_rows import RowPredictions, SortedRows, arranged
 from vramtui.app.state.view import SORT_COLUMNS, HeldTotals, Panel, ProcessRow, RowId, SortColumn, View
 from vramtui.app.state.view_builder import bars, device_for, panel, row_for_panel
 from vramtui.core.estimate.devices import Device
 from vramtui.core.observation.history import History
-from vramtui.core.observation.readings import ProcessKey, Sample
+from vramtui.core.observation.readings import Gpu, ProcessKey, Sample
 from vramtui.core.observation.snapshot import Snapshot
 from vramtui.core.schema.preset import PresetFile
 from vramtui.core.schema.settings import ColumnSettings
@@ -23,6 +26,20 @@ from vramtui.monitor.probes import Jobs
 from vramtui.monitor.session import MonitorSession
 
 SPANS = (120, 600, 3600, 0)
+
+
+def silent(latest: Sample, now: float, reason: str) -> Sample:
+    """A sample of `now` (seconds since the epoch) in which no GPU answers, for this reason.
+
+    A GPU that was lost already stays so. The readings stay too: rows are matched and estimates made by them. Whoever
+    shows them finds by the state that they are old, and by the time of the last answer how old.
+    """
+    gpus = tuple(_silent(gpu, reason) if gpu.state == "ok" else gpu for gpu in latest.gpus)
+    return msgspec.structs.replace(latest, taken_at=max(now, latest.taken_at), gpus=gpus)
+
+
+def _silent(gpu: Gpu, reason: str) -> Gpu:
+    return msgspec.structs.replace(gpu, state="failed", reason=reason)
 
 
 class DashboardState:

@@ -1,4 +1,4 @@
-"""`vramtui` alone: the dashboard."""
+"""`vramtui` alone: the dashboard, and whether it may send signals."""
 
 import gc
 import os
@@ -15,7 +15,6 @@ from vramtui.cli.common.probe_client import ProbeClient
 from vramtui.cli.dashboard.first_frame import FirstFrame
 from vramtui.cli.dashboard.past_runs import past_runs, viewed_runs
 from vramtui.cli.dashboard.recorder import FileRecorder
-from vramtui.cli.dashboard.signals import signaller_for
 from vramtui.cli.dashboard.snapshot_writer import SnapshotSaver
 from vramtui.cli.dashboard.tracer import ChildTracer, run_experiment
 from vramtui.cli.remote.hosts import Elsewhere, open_hosts
@@ -30,8 +29,10 @@ from vramtui.monitor.run_writer import HistoryRunWriter
 
 if TYPE_CHECKING:
     from vramtui.app.services import Services
+    from vramtui.app.signals.signaller import Signaller
     from vramtui.monitor.fleet import Fleet
     from vramtui.sources.feed.served import ServedFeed
+
 
 WELCOMED = "welcomed"
 FEED = "feed"  # whoever writes one keeps its runs
@@ -40,6 +41,28 @@ HEAD_START = 0.1
 HINT = (
     "New here? p chooses a preset to predict, x explains it, 1 to 5 are the screens, ? lists all keys; Esc hides this."
 )
+
+
+def signaller_for(opened: OpenedSource, *, read_only: bool, from_command_line: bool) -> "tuple[Signaller | None, str]":
+    """What sends signals, or None and the sentence that says why nothing does.
+
+    Args:
+        opened: what the dashboard shows.
+        read_only: nothing is ever done to a process.
+        from_command_line: that was said on the command line, not in the settings.
+    """
+    if opened.recording is not None:
+        return None, "No signals in a replay: its pids may belong to other processes now."
+    if opened.banner:
+        return None, "No signals from the demo: its processes are not real."
+    if opened.elsewhere:
+        return None, "No signals to another host: its pids are not those of this machine."
+    if read_only:
+        where = "started with --read-only" if from_command_line else "dashboard.read_only is set in the settings"
+        return None, f"Signals are off: {where}."
+    from vramtui.sources.host.signals import Signals  # noqa: PLC0415 - not where nothing is sent
+
+    return Signals(), ""
 
 
 def open_dashboard(

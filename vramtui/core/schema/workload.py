@@ -9,8 +9,8 @@ from vramtui.core.schema.common_types import ModuleLoading, Tokens
 from vramtui.core.schema.decoder_models import Model, RuleModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.rule_inputs import RuleInputs
-from vramtui.core.schema.stored_weights import Stored
 
+Bytes = Annotated[int, Meta(ge=0, le=2**50, extra={"unit": "bytes"})]
 Positive = Annotated[int, Meta(ge=1, le=2**40)]
 NotNegative = Annotated[int, Meta(ge=0, le=2**40)]
 NewTokens = Annotated[int, Meta(ge=0, le=2**40, extra={"unit": "tokens"})]
@@ -49,6 +49,20 @@ Quantization = Literal[
     "q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "iq4_xs",
     "q3_k_m", "q4_k_m", "q5_k_m",
 ]  # fmt: skip
+
+
+class Stored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bytes of a model's tensors as its file holds them, each in a type of its own.
+
+    Attributes:
+        embedding: the embedding of words, which llama.cpp leaves in host memory.
+        blocks: all blocks together.
+        output: the last norm, the output layer, and what else lies outside the blocks.
+    """
+
+    embedding: Bytes
+    blocks: Bytes
+    output: Bytes
 
 
 class Lora(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,7 +14,7 @@ from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.accounting.phases import PhaseTracker
 from vramtui.estimators.traced.accounting.recorder import TraceRecorder
 from vramtui.estimators.traced.device import cuda_api, device, memory_api, names, tensor_types
-from vramtui.estimators.traced.device.cards import simulated_card
+from vramtui.estimators.traced.device.cuda_api import simulated_card
 from vramtui.estimators.traced.device.patches import Patches
 from vramtui.estimators.traced.dispatch import autocast, ctc, sdpa
 from vramtui.estimators.traced.dispatch import decompositions as steering

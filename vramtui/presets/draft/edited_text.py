@@ -1,23 +1,179 @@
-"""A preset's text while it is edited from two sides, its form and the text itself, with undo."""
+"""A preset's text while it is edited from two sides, its form and the text itself, with undo in steps as a person would
+count them.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+import msgspec
+
 from vramtui.core.base.text import printable
 from vramtui.core.schema.preset import Preset
-from vramtui.presets.draft.undo import Steps
 from vramtui.presets.form.form import form_of
-from vramtui.presets.form.raw_values import Refused, toml_of
 from vramtui.presets.form.types import FormField, FormGroup, fields_of
 from vramtui.presets.reading import Parsed, PresetProblem
-from vramtui.presets.schema import dotted, find_faults
-from vramtui.presets.toml.edits import put_value, readable
+from vramtui.presets.schema import SHOWN, dotted, find_faults
+from vramtui.presets.toml import reader as toml
+from vramtui.presets.toml.edits import one_value, put_value, quoted, readable, with_ends_of
 from vramtui.presets.toml.item_edits import copy_item, has_item, put_item, swap_items, take_item
-from vramtui.presets.toml.line_ends import with_ends_of
 from vramtui.presets.toml.positions import Key, key_of
 
+MOST = 1000
+NEEDED = {
+    "int": "a whole number is needed",
+    "float": "a number is needed",
+    "bool": "true or false is needed",
+    "list": "a list is needed, as in [1, 2]",
+    "table": "TOML is needed, in brackets",
+}
 TryOut: TypeAlias = Callable[[Preset], object]
+
+
+class Step(msgspec.Struct, frozen=True, gc=False):
+    """At `start`, `removed` became `inserted`; `place` is the key it was done for, empty for typing in the text."""
+
+    place: str
+    start: int
+    removed: str
+    inserted: str
+
+    def done(self, text: str) -> str:
+        """`text` after it."""
+        return text[: self.start] + self.inserted + text[self.start + len(self.removed) :]
+
+    def undone(self, text: str) -> str:
+        """`text` before it."""
+        return text[: self.start] + self.removed + text[self.start + len(self.inserted) :]
+
+
+def step_between(before: str, after: str, place: str = "") -> Step:
+    """What changed between two texts, as one replacement in one place."""
+    start = _shared(before, after)
+    tail = _shared(before[start:][::-1], after[start:][::-1])
+    return Step(place, start, before[start : len(before) - tail], after[start : len(after) - tail])
+
+
+def _shared(one: str, other: str) -> int:
+    """The length of the beginning that both have."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+class Steps:
+    """What was done and can be undone: consecutive typing in one place is one step; at most `MOST` are kept."""
+
+    def __init__(self) -> None:
+        self._done: list[Step] = []
+        self._undone: list[Step] = []
+        self._closed = True
+
+    @property
+    def can_undo(self) -> bool:
+        return bool(self._done)
+
+    @property
+    def can_redo(self) -> bool:
+        return bool(self._undone)
+
+    def close(self) -> None:
+        """What comes next is a step of its own."""
+        self._closed = True
+
+    def add(self, before: str, after: str, place: str = "", *, alone: bool = False) -> None:
+        """Remember that `before` became `after`; together with the last step where both are the same typing."""
+        step = step_between(before, after, place)
+        self._undone.clear()
+        last = self._done[-1] if self._done and not self._closed and not alone else None
+        if last is not None and _go_on(last, step):
+            self._done.pop()
+            step = step_between(last.undone(before), after, place)
+        self._closed = alone
+        if step.removed != step.inserted:
+            self._done.append(step)
+            del self._done[:-MOST]
+
+    def undo(self, text: str) -> str:
+        """`text` before the last step; as it is when there is none."""
+        self._closed = True
+        if not self._done:
+            return text
+        step = self._done.pop()
+        self._undone.append(step)
+        return step.undone(text)
+
+    def redo(self, text: str) -> str:
+        """`text` after the step that was undone last."""
+        self._closed = True
+        if not self._undone:
+            return text
+        step = self._undone.pop()
+        self._done.append(step)
+        return step.done(text)
+
+
+def _go_on(last: Step, step: Step) -> bool:
+    """Whether `step` goes on with what `last` did: the same key's value, or typing where the other left off."""
+    if last.place or step.place:
+        return last.place == step.place
+    if max(len(step.inserted), len(step.removed)) > 1 or "\n" in step.inserted:
+        return False
+    end = last.start + len(last.inserted)
+    within = last.start <= step.start and step.start + len(step.removed) <= end
+    backwards = step.start + len(step.removed) == last.start and not last.inserted
+    forwards = step.start == last.start and not last.inserted
+    return within or backwards or forwards
+
+
+class Refused(Exception):
+    """What was typed cannot stand in the text; the sentence begins with the key."""
+
+
+def toml_of(field: FormField, raw: str, text: str) -> str | None:
+    """The TOML for `raw` in `field`; None where the text says just that already.
+
+    Raises:
+        Refused: `raw` cannot stand there.
+    """
+    if raw == (field.value or "") and (raw or field.kind != "text"):
+        return None
+    if not field.settable:
+        raise Refused(f"{field.key} is spread over tables of its own; change it in the text")
+    there = readable(text).layout.pair(tuple(field.key.split(".")))
+    source = text[there.value_start : there.value_end] if there is not None else ""
+    if field.kind in {"text", "choice"}:
+        return quoted(raw, source)
+    typed = raw.strip()
+    if field.kind == "list" and typed[:1] != "[":
+        typed = _listed(typed)
+    if not typed:
+        raise Refused(f"{field.key} is empty; {NEEDED[field.kind]}")
+    if not one_value(typed) or ("\n" in typed and field.kind not in {"list", "table"}):
+        raise Refused(f"{field.key} is {_short(typed)}; {NEEDED[field.kind]}")
+    return None if source and _same(source, typed) else typed
+
+
+def _listed(typed: str) -> str:
+    """`a, b` as a list, its parts in quotes where they are no TOML by themselves."""
+    parts = [part.strip() for part in typed.split(",")]
+    return "[" + ", ".join(part if one_value(part) else quoted(part) for part in parts if part) + "]"
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two TOML values are one and the same, however they are written."""
+    first, second = (toml.loads(f"v = {value}")["v"] for value in (one, other))
+    return type(first) is type(second) and bool(first == second)
+
+
+def _short(text: str) -> str:
+    safe = printable(text)
+    return f"'{safe if len(safe) <= SHOWN else safe[: SHOWN - 1] + '…'}'"
 
 
 class EditedText:

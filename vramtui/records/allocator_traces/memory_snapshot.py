@@ -14,7 +14,7 @@ from vramtui.core.base.errors import UserError
 from vramtui.core.base.units import format_bytes
 from vramtui.estimators.allocator import AllocatorConfig, Event
 from vramtui.estimators.allocator.figures import AllocatorFigures
-from vramtui.records.allocator_traces.plain_pickle import load_plain
+from vramtui.records.allocator_traces.plain_files import load_plain
 from vramtui.records.allocator_traces.snapshot_events import Requests, TraceEntry
 from vramtui.records.allocator_traces.trace import SETTINGS, AllocatorTrace, Size, in_words
 

@@ -1,16 +1,82 @@
-"""Whole files, gzipped or not, up to a size that still fits in memory."""
+"""Whole files, gzipped or not, up to a size that still fits in memory; and pickles that hold nothing but plain values,
+for any other could run code of its writer's choosing when read.
+"""
 
 import gzip
+import io
+import pickle
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from vramtui.core.base.errors import UserError
 from vramtui.core.base.text import printable
 from vramtui.core.base.units import GIB, format_bytes
 
+SPARE = 256 << 20
+TIMES = 100  # bytes in memory for one in the file: an empty list is one byte, and 56 with its place in another
 LARGEST = 4 * GIB
 PIECE = 1 << 20
 GZIP_MAGIC = b"\x1f\x8b"
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Knows no class and no function, so that only containers, numbers, strings and None can come out."""
+
+    def __init__(self, content: bytes, name: str) -> None:
+        super().__init__(io.BytesIO(content))
+        self._name = name
+
+    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
+        asked = printable(f"{module_name}.{global_name}")
+        raise UserError(
+            f"{self._name} is not a plain memory snapshot: it asks for {asked}, and a pickle that does may run code; "
+            "it was not read further"
+        )
+
+    def persistent_load(self, _pid: object, /) -> NoReturn:
+        raise UserError(f"{self._name} is not a plain memory snapshot: it refers to objects outside of it")
+
+
+@contextmanager
+def _bounded(size: int) -> Iterator[None]:
+    """Let this process take no more memory than the values of a pickle of `size` bytes can need.
+
+    Nine bytes can ask for a memo of four billion places, all of which is taken at once.
+    """
+    with Path("/proc/self/statm").open(encoding="ascii") as file:
+        taken = int(file.read().split()[0]) * resource.getpagesize()
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    wanted = taken + SPARE + TIMES * size
+    resource.setrlimit(resource.RLIMIT_AS, (min(limit for limit in (wanted, soft, hard) if limit >= 0), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def load_plain(name: str, content: bytes) -> object:
+    """The plain values in a pickle.
+
+    Args:
+        name: the file's, for the sentence.
+        content: the pickle.
+
+    Raises:
+        UserError: it asks for anything but plain values, or it is broken.
+    """
+    try:
+        with _bounded(len(content)):
+            return _PlainUnpickler(content, name).load()
+    except UserError:
+        raise
+    except MemoryError:
+        raise UserError(f"{name} asks for more memory than a file of its size can hold") from None
+    # A broken pickle can raise nearly any error, from the opcodes as from the containers they act on.
+    except Exception:  # noqa: BLE001 - see above
+        raise UserError(f"{name} is not a whole pickle") from None
 
 
 def read_bytes(path: Path, limit: int = LARGEST) -> bytes:

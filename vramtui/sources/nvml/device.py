@@ -13,6 +13,7 @@ from vramtui.sources.nvml.metrics import (
     NOT_OF_AN_INSTANCE,
     RARELY_CHANGING,
     Absences,
+    BusyProcesses,
     Fields,
     Metric,
     read_memory,
@@ -20,7 +21,6 @@ from vramtui.sources.nvml.metrics import (
 )
 from vramtui.sources.nvml.mig import Instance, find_instances
 from vramtui.sources.nvml.processes import ProcessList, ProcessLists
-from vramtui.sources.nvml.utilization import BusyProcesses
 
 METRICS_EVERY = 0.9  # seconds; memory and processes are read each time, so fast sampling stays cheap
 RARE_EVERY = 5.0

@@ -1,4 +1,6 @@
-"""What the loop of nvidia-smi and ps prints at the far end, as samples: for hosts with neither vramtui nor python3."""
+"""The lines that a far host prints, whichever program it is; of the loop of nvidia-smi and ps, which is for hosts with
+neither vramtui nor python3, they are put together to samples.
+"""
 
 import calendar
 import re
@@ -10,9 +12,12 @@ import msgspec
 from vramtui.core.base.errors import SourceFailed, UserError
 from vramtui.core.base.text import printable
 from vramtui.core.observation.readings import Absence, Gpu, Host, Problem, Process, Sample
+from vramtui.sources.feed.pipe import LineDecoder
 from vramtui.sources.nvidia_smi.runner import Output
 from vramtui.sources.nvidia_smi.source import NvidiaSmiSource
+from vramtui.sources.ssh.far_command import SMI_MARK
 
+MOST_GREETING = 200  # lines that a login shell may print before anything else
 MOST_LINES = 1 << 17  # of one frame
 _PS = re.compile(rb"\s*(\d+)\s+(\S+)\s+\w{3}\s+(\w{3}\s+\d+\s+[\d:]{8}\s+\d{4})\s?(.*)")
 BECAUSE = Problem(
@@ -20,6 +25,41 @@ BECAUSE = Problem(
     message="The host has neither vramtui nor a python3 with NVML's library, so nvidia-smi is read in a loop.",
     hint="Graphics clients, MIG instances and peaks between samples are not seen.",
 )
+
+
+class FarLines:
+    """Passes over what a login shell prints first, and then knows by the first line who speaks.
+
+    Args:
+        recording: makes what reads the lines of a recording.
+
+    Attributes:
+        decoder: what reads the lines; None until somebody speaks.
+    """
+
+    def __init__(self, recording: Callable[[], LineDecoder]) -> None:
+        self._recording = recording
+        self._greeting = 0
+        self.decoder: LineDecoder | None = None
+
+    def take(self, line: bytes) -> Sample | None:
+        """The sample that the next line tells, if any.
+
+        Raises:
+            UserError: it is none of theirs.
+        """
+        if self.decoder is not None:
+            return self.decoder.take(line)
+        if line.startswith(b'{"vramtui_recording":'):
+            self.decoder = self._recording()
+            return self.decoder.take(line)
+        if line.strip() == SMI_MARK.encode():
+            self.decoder = SmiFrames()
+            return None
+        self._greeting += 1
+        if self._greeting > MOST_GREETING:
+            raise UserError("it prints something else than a recording")
+        return None
 
 
 class SmiFrames:

@@ -1,4 +1,6 @@
-"""One other host as a source: a thread keeps a connection to it, for ever."""
+"""One other host as a source: a thread keeps a connection to it, for ever. The agent goes there as one program, for
+`python3 -c` to read from standard input.
+"""
 
 import contextlib
 import os
@@ -7,6 +9,8 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
+from importlib.resources import files
 
 import msgspec
 
@@ -17,17 +21,37 @@ from vramtui.core.observation.source import silence_limit
 from vramtui.sources.feed.latest import LatestSample
 from vramtui.sources.feed.line_splitter import LineSplitter, LineTooLarge
 from vramtui.sources.feed.pipe import LineDecoder
-from vramtui.sources.ssh.bundle import agent_program
 from vramtui.sources.ssh.failures import failure_of
 from vramtui.sources.ssh.far_command import CONNECT_LIMIT, ssh_arguments
-from vramtui.sources.ssh.far_lines import FarLines
 from vramtui.sources.ssh.handshakes import Backoff, Handshakes
+from vramtui.sources.ssh.smi_frames import FarLines
 
+MODULES = ("nvml", "ranks", "containers", "ancestors", "processes", "stream")  # each after those that it imports
+_PROGRAM = """\
+import sys, types
+def vramtui_agent(sources, interval):
+    package = sys.modules["vramtui_agent"] = types.ModuleType("vramtui_agent")
+    package.__path__ = []
+    for name, source in sources:
+        module = types.ModuleType("vramtui_agent." + name)
+        module.__package__ = "vramtui_agent"
+        sys.modules[module.__name__] = module
+        exec(compile(source, "<vramtui agent: " + name + ">", "exec"), module.__dict__)
+    return sys.modules["vramtui_agent.stream"].main(interval)
+"""
 PIECE = 1 << 16
 START_LIMIT = CONNECT_LIMIT + 20.0  # seconds to the first sample: the connection, and whatever starts there
 STEADY = 30.0  # seconds of a connection after which the next failure is a new one
 CLOCKS_APART = 10.0  # seconds, beyond what a slow connection explains
 MOST_SAID = 4096  # bytes of ssh's own words
+
+
+@cache
+def agent_program(interval: float) -> bytes:
+    """Python that runs the agent with a sample each `interval` seconds, and ends the interpreter with its exit code."""
+    folder = files("vramtui.agent")
+    sources = [(name, (folder / f"{name}.py").read_text(encoding="utf-8")) for name in MODULES]
+    return f"{_PROGRAM}sys.exit(vramtui_agent({sources!r}, {interval!r}))\n".encode()
 
 
 class SshSource:

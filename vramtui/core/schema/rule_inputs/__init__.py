@@ -5,8 +5,16 @@ the latter says `[model] kind = "rule"` (see `RuleModel`), so that every other e
 not know rather than a missing one.
 """
 
-from vramtui.core.schema.rule_inputs.states import AccelerateRule, DeepspeedRule, ZeroRule
-from vramtui.core.schema.rule_inputs.steps import BlocksRule, LayerNormRule, LinearRule, MlpRule, OptimizerTimelineRule
+from vramtui.core.schema.rule_inputs.steps import (
+    AccelerateRule,
+    BlocksRule,
+    DeepspeedRule,
+    LayerNormRule,
+    LinearRule,
+    MlpRule,
+    OptimizerTimelineRule,
+    ZeroRule,
+)
 from vramtui.core.schema.rule_inputs.thumb import (
     BatchPoint,
     BytesPerParameterRule,

@@ -1,7 +1,11 @@
 """A pipeline's estimate: whose turn is the fullest, with all parts on the card, one at a time, or one layer at a time.
 
 Source: diffusers 0.42, pipeline_utils.py (enable_model_cpu_offload moves a part back before the next one comes, and
-empties the cache; enable_sequential_cpu_offload brings each layer for its own call).
+empties the cache; enable_sequential_cpu_offload brings each layer for its own call). Text encoders: transformers 5.23,
+modeling_clip.py, modeling_t5.py, modeling_qwen2_5_vl.py; nothing is kept for a backward pass, and their shapes are
+small beside any denoiser's, so that whole tensors are counted and no operator is followed.
+
+Shapes of an encoder: stream (b, s, h), MLP (b, s, i), biases (n, s, s), logits (b, s, v); b prompts of s tokens.
 """
 
 import msgspec
@@ -9,13 +13,12 @@ import msgspec
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.estimate.estimate import Estimate, Phase
-from vramtui.core.schema.diffusion_models import PipelineModel
+from vramtui.core.schema.diffusion_models import PipelineEncoder, PipelineModel
 from vramtui.core.schema.encoder_models import UNetModel
 from vramtui.core.schema.workload import InferRun, TrainRun
 from vramtui.estimators.analytic.assemble import Fact, MomentLog, assemble
 from vramtui.estimators.analytic.generation.parts import passing_facts, summed
 from vramtui.estimators.analytic.models.registry import program_of
-from vramtui.estimators.analytic.pipelines.encoders import reading_bytes
 from vramtui.estimators.analytic.pipelines.vae import decoding_bytes, encoding_bytes
 from vramtui.estimators.analytic.pipelines.weights import PartWeights, encoder_tensors, part_weights, vae_tensors
 from vramtui.estimators.analytic.sizes.precision import inference_recipe
@@ -25,6 +28,11 @@ from vramtui.estimators.analytic.tape.program import Program
 from vramtui.estimators.analytic.training.trainer import Trainer
 from vramtui.estimators.torch_facts.cublas import workspace_bytes
 
+# Tensors of the stream's size that a block holds at its attention: the stream, its norm in fp32 and back, queries,
+# keys, values and the answer.
+STREAMS = 8
+# Copies of T5's biases that are there at once: 2 in T5, 3 in UMT5, whose blocks make one each.
+BIASES = 3
 CODE = "diffusers 0.42: the pipeline's own code"
 TAILS = "weight tails"
 WORDS = {"none": "from build to the end", "model": "while its turn lasts", "sequential": "while its layer runs"}
@@ -39,6 +47,23 @@ CACHED_SHARES = {"images": 0.9, "video": 0.4}
 # The same where layers come one by one, of one run of SDXL.
 SEQUENTIAL_SHARE = 0.11
 STATED_ERROR = 0.1
+
+
+def reading_bytes(encoder: PipelineEncoder, prompts: int, itemsize: int) -> int:
+    """The most that it holds over `prompts` prompts, in bytes."""
+    tokens = prompts * encoder.tokens
+    stream = tokens * encoder.hidden_size * itemsize
+    inner = tokens * encoder.intermediate_size * itemsize
+    attention = STREAMS * stream + _biases(encoder, itemsize)
+    mlp = 3 * stream + (3 if encoder.gated_mlp else 2) * inner
+    kept = encoder.num_hidden_layers * stream if encoder.keeps_states else 0
+    logits = tokens * (encoder.output_size or 0) * itemsize
+    return kept + max(attention, mlp, 2 * stream + logits)
+
+
+def _biases(encoder: PipelineEncoder, itemsize: int) -> int:
+    """A bias for each pair of tokens: what all blocks share or one block makes, and what a kernel copies of it."""
+    return BIASES * encoder.num_attention_heads * encoder.tokens**2 * itemsize if encoder.position_bias else 0
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
-"""`torch.cuda` as the code sees it: one card of the chosen kind, whose memory figures come from the simulation."""
+"""The card that a trace runs on, and `torch.cuda` as the code sees it: memory figures come from the simulation."""
 
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,11 +14,40 @@ import torch.cuda.profiler
 import torch.cuda.streams
 import torch.profiler
 
+from vramtui.core.estimate.devices import Device
+from vramtui.estimators.torch_facts.cards import CardLimits, card_limits
 from vramtui.estimators.traced.accounting.memory import SimulatedMemory
 from vramtui.estimators.traced.device.device import CUDA_DEVICE
 from vramtui.estimators.traced.device.patches import Patches
 
 _DRIVER_VERSION = 13000
+
+
+@dataclass
+class SimulatedCard:
+    """What a job may ask of the card, and what kernels do.
+
+    Attributes:
+        name: as `torch.cuda.get_device_name` gives it.
+        total_memory: bytes.
+        limits: what kernels ask.
+        workspaces: those of cuBLAS; set by the session.
+    """
+
+    name: str
+    total_memory: int
+    limits: CardLimits
+    workspaces: Any = None
+
+    @property
+    def capability(self) -> tuple[int, int]:
+        """CUDA compute capability."""
+        return self.limits.capability
+
+
+def simulated_card(device: Device) -> SimulatedCard:
+    """The card behind a device."""
+    return SimulatedCard(device.name, device.total_memory, card_limits(device))
 
 
 def install(patches: Patches, memory: SimulatedMemory, cards: int = 1) -> None:

@@ -1,14 +1,58 @@
-"""Operators that run on the generic reduction."""
+"""Operators that run on the generic reduction; prefix sums and sorts, and norms over lists of tensors as optimizers and
+gradient clipping take them.
+"""
 
 from typing import Any
 
 import torch
 
+from vramtui.estimators.traced.kernels import cub
 from vramtui.estimators.traced.kernels.reduce import plan
 from vramtui.estimators.traced.kernels.registry import kernel
 
+_CHUNK = 65536  # elements one block of a multi-tensor kernel takes
 _WELFORD = 16  # mean, m2, count and count as a float
 _WITH_INDEX = 16  # a value and an int64, aligned
+
+
+@kernel("_foreach_norm.Scalar")
+def foreach_norm(call: Any) -> Any:
+    """Partial norms of every chunk of every tensor, in the type sums are kept in (`foreach_tensor_norm_cuda`)."""
+    tensors: list[torch.Tensor] = list(call.args[0])
+    most = max((-(-tensor.numel() // _CHUNK) for tensor in tensors), default=0)
+    precise = 8 if any(tensor.dtype is torch.float64 for tensor in tensors) else 4
+    partial = call.scratch(len(tensors) * most * precise)
+    out = call.run()
+    call.drop(partial)
+    return out
+
+
+@kernel("cumsum", "cumprod")
+def cumulative(call: Any) -> Any:
+    """The input is first converted to the type of the result; one long row goes through CUB."""
+    out = call.run()
+    tensor = call.args[0]
+    if tensor.dtype is not out.dtype:
+        call.scratch(out.numel() * out.element_size())
+    if tensor.dim() and tensor.numel() == tensor.shape[call.args[1]] and tensor.numel():
+        call.scratch(cub.scan(tensor.numel()))
+    return out
+
+
+@kernel("sort", "sort.stable")
+def sort(call: Any) -> Any:
+    """Rows of up to 4096 are sorted in place, others through CUB with their indices."""
+    out = call.run()
+    tensor = call.args[0]
+    if tensor.numel() and tensor.dim():
+        named = call.kwargs.get("dim", -1)
+        dim = named if call.func is torch.ops.aten.sort.stable else (call.args[1] if len(call.args) > 1 else -1)
+        if tensor.shape[dim] > 4096:
+            call.scratch(tensor.numel() * 8)
+            bits = 8 * tensor.element_size()
+            capability = call.memory.device.capability
+            call.scratch(cub.sort_pairs(tensor.numel(), tensor.element_size(), 8, bits, capability))
+    return out
 
 
 def all_dims(tensor: torch.Tensor, dims: Any) -> tuple[int, ...]:

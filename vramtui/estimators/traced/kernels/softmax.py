@@ -1,10 +1,19 @@
-"""Softmax and its kin."""
+"""Softmax and its kin, and fused dropout: what happens to scores."""
 
 from typing import Any
 
 import torch
 
 from vramtui.estimators.traced.kernels.registry import kernel
+
+
+@kernel("native_dropout")
+def dropout(call: Any) -> Any:
+    """The mask of bytes comes first (`dropout_cuda`)."""
+    out, mask = call.untracked()
+    call.take(mask)
+    call.take(out)
+    return out, mask
 
 
 @kernel("_softmax_backward_data")
