@@ -12,6 +12,9 @@ Shape = Annotated[tuple[Size, ...], Meta(min_length=1, max_length=6)]
 Bits = Annotated[int, Meta(ge=1, le=64)]
 Place = Literal["layers", "outside", "tower"]
 
+# Tensors that only encoders of text have.
+ENCODER_TENSORS = frozenset({"head_dense", "embed_token_types"})
+
 
 class TensorGroup(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Tensors of one shape.

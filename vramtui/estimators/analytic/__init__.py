@@ -18,6 +18,7 @@ from vramtui.core.schema.workload import InferRun, Run, ServeRun, TrainRun, Work
 from vramtui.estimators.analytic.generation.decoder import estimate_inference
 from vramtui.estimators.analytic.generation.encoder_decoder import estimate_generation
 from vramtui.estimators.analytic.generation.parts import estimate_forward
+from vramtui.estimators.analytic.models.listed_encoder import is_listed_encoder, runs_as_encoder
 from vramtui.estimators.analytic.models.registry import check_parameters, parameter_count, program_of
 from vramtui.estimators.analytic.module_loading import with_module_loading
 from vramtui.estimators.analytic.parallel.estimate import estimate_sharded
@@ -78,7 +79,8 @@ def _with_basis(model: TransformerModel, found: Estimate) -> Estimate:
         return found
     error: float | None
     if model.basis == "family":
-        note = "weights are exact; what comes and goes is that of the nearest decoder"
+        nearest = "encoder" if is_listed_encoder(model) else "decoder"
+        note = f"weights are exact; what comes and goes is that of the nearest {nearest}"
         error = found.error
     else:
         note = (
@@ -110,7 +112,7 @@ def _estimate_model(model: Model, run: Run, device: Device, parallel: Parallel |
         return estimate_training(program_of(model, run, device), run, device)
     if isinstance(run, ServeRun):
         return estimate_serving(model, run, device, parallel or ALONE)
-    if isinstance(model, TransformerModel):
+    if isinstance(model, TransformerModel) and not ((parallel or ALONE).ranks == 1 and runs_as_encoder(model, run)):
         return estimate_inference(model, run, device, parallel or ALONE)
     check_parallel(model, parallel or ALONE)
     if isinstance(model, EncoderDecoderModel):

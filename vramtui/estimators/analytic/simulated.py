@@ -11,6 +11,7 @@ from vramtui.core.schema.workload import InferRun, TrainRun, Workload
 from vramtui.estimators.analytic import ANALYTIC, with_own_names
 from vramtui.estimators.analytic.generation.allocator_requests import peaks_of_generation, peaks_of_pass
 from vramtui.estimators.analytic.generation.decoder import Generation
+from vramtui.estimators.analytic.models.listed_encoder import runs_as_encoder
 from vramtui.estimators.analytic.models.registry import program_of
 from vramtui.estimators.analytic.models.tower import runs_tower
 from vramtui.estimators.analytic.sizes.partition import ALONE, telling_shares
@@ -62,7 +63,7 @@ def _peaks(workload: Workload, device: Device) -> Peaks:
     if isinstance(run, TrainRun):
         return peaks_of(Trainer(program_of(model, run, device), run, device), run)
     assert isinstance(run, InferRun)
-    if isinstance(model, TransformerModel):
+    if isinstance(model, TransformerModel) and not runs_as_encoder(model, run):
         (share,) = telling_shares(model, ALONE)
         return peaks_of_generation(Generation(share, run, device))
     return peaks_of_pass(program_of(model, run, device), workspace_bytes(device.capability))

@@ -15,6 +15,7 @@ from vramtui.core.schema.encoder_models import DiffusionTransformerModel, Encode
 from vramtui.core.schema.layer_models import SequentialModel
 from vramtui.core.schema.parallel import Parallel
 from vramtui.core.schema.workload import ServeRun, TrainRun, Workload
+from vramtui.estimators.analytic.models.listed_encoder import is_listed_encoder
 from vramtui.estimators.analytic.module_loading import loading_of
 from vramtui.estimators.torch_facts.context import cuda_context_spread
 
@@ -36,10 +37,6 @@ Kind = Literal[
     "compiled",
     "8-bit optimizer",
 ]
-# Tensors that only encoders have, where a model is a list of tensors.
-_ENCODERS_TENSORS = frozenset({"head_dense", "embed_token_types"})
-
-
 _BY_MODEL: dict[type, Kind] = {
     EncoderModel: "encoder",
     EncoderDecoderModel: "encoder-decoder",
@@ -67,7 +64,7 @@ SPREADS: dict[Kind, tuple[ErrorRange, ErrorRange | None]] = {
     "decoder train": (ErrorRange(0.11, 0.25), ErrorRange(0.06, 0.21)),
     "diffusion transformer": (ErrorRange(0.17, 0.4), ErrorRange(0.06, 0.14)),
     "encoder": (ErrorRange(0.26, 0.37), ErrorRange(0.29, 0.24)),
-    "encoder by its tensors": (ErrorRange(0.95, 2.76), ErrorRange(0.95, 2.42)),
+    "encoder by its tensors": (ErrorRange(0.29, 0.51), ErrorRange(0.14, 0.39)),
     "encoder-decoder": (ErrorRange(0.05, 0.27), ErrorRange(0.07, 0.18)),
     "generic": (ErrorRange(0.4, 0.45), ErrorRange(0.38, 0.34)),
     "layer list": (ErrorRange(0.1, 0.33), ErrorRange(0.15, 0.2)),
@@ -109,7 +106,7 @@ def _kind_over_ranks(workload: Workload, parallel: Parallel) -> Kind | None:
 def _kind_of_decoder(model: TransformerModel, run: TrainRun | None) -> Kind:
     if model.basis == "generic":
         return "generic"
-    if any(tensor.name in _ENCODERS_TENSORS for tensor in model.tensors):
+    if is_listed_encoder(model):
         return "encoder by its tensors"
     if run is None:
         return "decoder infer"

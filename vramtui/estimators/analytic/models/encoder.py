@@ -6,6 +6,8 @@ perhaps a class token, queries, keys and values (b, n, s, h / n), MLP (b, s, f);
 image, p of a patch, n heads, f width of the MLP.
 """
 
+import msgspec
+
 from vramtui.core.base.errors import UserError
 from vramtui.core.estimate.devices import Device
 from vramtui.core.schema.encoder_models import EncoderModel
@@ -19,6 +21,22 @@ from vramtui.estimators.analytic.tape.tape import Tensor
 from vramtui.estimators.torch_facts.allocator_sizes import rounded
 
 
+class EncoderStyle(msgspec.Struct, frozen=True):
+    """What later encoders do otherwise than BERT.
+
+    Attributes:
+        gated: the MLP's first layer gives a gate beside the values (ModernBERT).
+        upcast: the loss raises the logits to fp32 first (transformers 5.23, loss/loss_utils.py, ForMaskedLMLoss, which
+            ModernBERT, EuroBERT and ESM C call; the older ones give them to CrossEntropyLoss as they are).
+    """
+
+    gated: bool = False
+    upcast: bool = False
+
+
+BERT = EncoderStyle()
+
+
 class Encoder:
     """Writes one encoder.
 
@@ -26,8 +44,11 @@ class Encoder:
         UserError: the shapes or the run contradict each other.
     """
 
-    def __init__(self, model: EncoderModel, run: TrainRun | InferRun, device: Device) -> None:
+    def __init__(
+        self, model: EncoderModel, run: TrainRun | InferRun, device: Device, style: EncoderStyle = BERT
+    ) -> None:
         self.model = model
+        self.style = style
         self.run = run
         self.sequence = tokens_of(model, run)
         self.net = Net(run, device)
@@ -169,6 +190,12 @@ class Encoder:
 
     def _mlp(self, part: ModuleBuilder, x: Tensor) -> Tensor:
         d, part.ops.tape.group = self.model.hidden_size, MLP
+        if self.style.gated:
+            both = part.dense(x, d, 2 * self.ffn, "fc1", bias=False)
+            gate, value = (part.ops.tape.view(both, both.numel // 2) for _ in range(2))
+            part.ops.tape.op([both], [gate, value], flows=[(both, True)])
+            y = part.ops.multiply(part.activation(gate, self.model.hidden_act), value, "gated")
+            return part.dense(y, self.ffn, d, "fc2", bias=False)
         y = part.activation(part.dense(x, d, self.ffn, "fc1"), self.model.hidden_act)
         return part.dense(y, self.ffn, d, "fc2")
 
@@ -189,7 +216,7 @@ class Encoder:
         if loss and model.head == "none":
             class_loss(part.ops, x, "sum")
         elif loss:
-            cross_entropy(part.ops, x, upcast=False)
+            cross_entropy(part.ops, x, upcast=self.style.upcast)
         part.done(None if loss else x)
 
     def _pooled(self, part: ModuleBuilder, x: Tensor, *, norm: bool) -> Tensor:

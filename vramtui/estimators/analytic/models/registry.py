@@ -21,6 +21,7 @@ from vramtui.estimators.analytic.models.diffusion.flux import dit_program
 from vramtui.estimators.analytic.models.diffusion.unet import unet_program
 from vramtui.estimators.analytic.models.encoder import encoder_program
 from vramtui.estimators.analytic.models.encoder_decoder import encoder_decoder_program
+from vramtui.estimators.analytic.models.listed_encoder import listed_encoder_program, runs_as_encoder
 from vramtui.estimators.analytic.models.resnet import resnet_program
 from vramtui.estimators.analytic.models.sequential import layer_list_program
 from vramtui.estimators.analytic.sizes.parameters import model_tensors
@@ -43,6 +44,8 @@ def program_of(model: Model, run: TrainRun | InferRun, device: Device) -> Progra
     Raises:
         UserError: the workload contradicts itself, or the kind of model is not modelled.
     """
+    if isinstance(model, TransformerModel) and runs_as_encoder(model, run):
+        return listed_encoder_program(model, run, device)
     if isinstance(model, TransformerModel) and isinstance(run, TrainRun):
         return decoder_training(model, run, device)
     write = PROGRAMS.get(type(model))

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vramtui.core.schema.stored_tensors import LayerCache, TensorGroup
+from vramtui.core.schema.stored_tensors import ENCODER_TENSORS, LayerCache, TensorGroup
 from vramtui.presets.model_files.architectures.family import Family, truth
 from vramtui.presets.model_files.architectures.feed_forward import has_experts, shared_width
 from vramtui.presets.model_files.architectures.keys import (
@@ -98,6 +98,17 @@ def window_table(caches: tuple[LayerCache, ...], layers: int) -> dict[str, Any]:
     window = max(slides, key=lambda kind: kind.layers).window
     full = sum(kind.layers for kind in caches if kind.window is None and kind.per_token)
     return {"sliding_window": window, "sliding_window_pattern": max(1, round(layers / full)) if full else None}
+
+
+def dropouts(keys: Keys, tensors: tuple[TensorGroup, ...]) -> dict[str, Any]:
+    """An encoder's, where its config says them, or as BERT's config has them; ALBERT and ModernBERT have none."""
+    names = {group.name for group in tensors}
+    if not names & ENCODER_TENSORS or "norm" in names or keys.text("model_type") == "albert":
+        return {}
+    return {
+        "hidden_dropout": keys.number("hidden_dropout_prob", keys.number("dropout", 0.1)),
+        "attention_dropout": keys.number("attention_probs_dropout_prob", keys.number("attention_dropout", 0.1)),
+    }
 
 
 def listed(tensors: tuple[TensorGroup, ...], caches: tuple[LayerCache, ...]) -> dict[str, Any]:

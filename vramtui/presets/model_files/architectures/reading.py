@@ -12,7 +12,7 @@ from vramtui.presets.model_files.architectures.families import FAMILIES
 from vramtui.presets.model_files.architectures.family import Family
 from vramtui.presets.model_files.architectures.generic import guess_family
 from vramtui.presets.model_files.architectures.keys import Keys, layer_count
-from vramtui.presets.model_files.architectures.nearest_decoder import listed, nearest_decoder, window_table
+from vramtui.presets.model_files.architectures.nearest_decoder import dropouts, listed, nearest_decoder, window_table
 from vramtui.presets.model_files.architectures.older import OLDER
 from vramtui.presets.model_files.architectures.tensor_list import CacheList, TensorList, numbers_in
 from vramtui.presets.model_files.blueprints.composite import add_parts, joins
@@ -138,6 +138,6 @@ def _as_found(
 ) -> Found:
     groups, kept = tensors.groups(), caches.groups()
     table = nearest_decoder(keys, family) | window_table(kept, layer_count(keys))
-    table = {key: value for key, value in table.items() if value is not None}
+    table = {key: value for key, value in table.items() if value is not None} | dropouts(keys, groups)
     table |= {"parameters": numbers_in(groups), "basis": basis} | listed(groups, kept)
     return Found(table=table, basis=basis, tensors=groups, caches=kept, partial=partial)

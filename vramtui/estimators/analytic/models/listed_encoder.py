@@ -1,0 +1,93 @@
+"""Encoders of text that are known by their tensors (ELECTRA, DistilBERT, ALBERT, MPNet, ModernBERT …): their passes are
+BERT's, or ModernBERT's where a norm stands behind the last block, with weights as listed.
+
+Shapes: as in `encoder`; a gated MLP is (b, s, 2·f) and (b, s, f).
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from vramtui.core.estimate.devices import Device
+from vramtui.core.schema.decoder_models import TransformerModel
+from vramtui.core.schema.encoder_models import EncoderModel
+from vramtui.core.schema.stored_tensors import ENCODER_TENSORS
+from vramtui.core.schema.workload import InferRun, TrainRun
+from vramtui.estimators.analytic.models.encoder import Encoder, EncoderStyle
+from vramtui.estimators.analytic.sizes.job import sequence_of
+from vramtui.estimators.analytic.sizes.parameters import Parameter, model_tensors
+from vramtui.estimators.analytic.sizes.tensor_bytes import numel_of
+from vramtui.estimators.analytic.tape.program import Program
+from vramtui.estimators.analytic.tape.tape import Tape
+from vramtui.estimators.torch_facts.allocator_sizes import rounded
+
+# Scores get a learned bias by distance, which these models add in Python.
+_RELATIVE = "relative"
+
+
+def is_listed_encoder(model: TransformerModel) -> bool:
+    """Whether the tensors are those of an encoder of text that predicts masked words."""
+    return any(tensor.name in ENCODER_TENSORS for tensor in model.tensors)
+
+
+def runs_as_encoder(model: TransformerModel, run: TrainRun | InferRun) -> bool:
+    """Whether a run of it is followed as an encoder's: one that asks for nothing that decoders alone have."""
+    if not is_listed_encoder(model) or run.quantization is not None:
+        return False
+    if isinstance(run, InferRun):
+        return run.draft is None and not run.new_tokens
+    asked = run.lora, run.frozen_layers, run.use_liger_kernel, run.cross_entropy != "full"
+    return not any(asked) and not run.checkpointing.startswith("selective")
+
+
+def listed_encoder_program(model: TransformerModel, run: TrainRun | InferRun, device: Device) -> Program:
+    """The program of an encoder with the tensors that are listed.
+
+    Raises:
+        UserError: the shapes or the run contradict each other.
+    """
+    sizes = {tensor.name: tensor.shape for tensor in reversed(model.tensors)}
+    if _RELATIVE in sizes:
+        run = msgspec.structs.replace(run, attention="eager")
+    run = msgspec.structs.replace(run, sequence_length=sequence_of(model, run))
+    first = "norm" in sizes
+    twin = EncoderModel(
+        hidden_size=model.hidden_size,
+        num_hidden_layers=model.num_hidden_layers,
+        num_attention_heads=model.num_attention_heads,
+        intermediate_size=model.ffn_size,
+        vocab_size=model.vocab_size,
+        type_vocab_size=sizes.get("embed_token_types", (0,))[0],
+        max_position_embeddings=sizes["embed_positions"][0] if "embed_positions" in sizes else None,
+        norm_first=first,
+        norm_after=first,
+        hidden_act=model.hidden_act,
+        head="mlm",
+        hidden_dropout=model.hidden_dropout,
+        attention_dropout=model.attention_dropout,
+    )
+    up, down = (next((sizes[name] for name in names if name in sizes), (0, 0)) for names in (_UP, _DOWN))
+    style = EncoderStyle(gated=up[0] == 2 * down[1] > 0, upcast=first and not twin.max_position_embeddings)
+    program = Encoder(twin, run, device, style).program()
+    tensors = model_tensors(model)
+    for part in (True, False):
+        written, listed = (_of(part, each) for each in (program.trained, tensors))
+        tapes = [stage.tape for stage in program.stages if (stage is program.stages[1]) is part]
+        _scale(tapes, numel_of(listed), numel_of(written))
+    kept = (tensors, ()) if program.trained else ((), tensors)
+    return msgspec.structs.replace(program, trained=kept[0], frozen=kept[1])
+
+
+_UP, _DOWN = ("up", "up_proj"), ("down", "down_proj")
+
+
+def _of(layer: bool, tensors: Sequence[Parameter]) -> list[Parameter]:
+    return [tensor for tensor in tensors if tensor.layer is layer]
+
+
+def _scale(tapes: Sequence[Tape], listed: int, written: int) -> None:
+    """Gradients of as many numbers as are listed: layers may share theirs, embeddings be narrower."""
+    if listed == written or not written:
+        return
+    for node in (node for tape in tapes for node in tape.nodes):
+        node.grad_bytes = rounded(node.grad_bytes * listed // written)
