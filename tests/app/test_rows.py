@@ -55,11 +55,11 @@ def test_every_gpus_bytes_add_up(sample: Sample) -> None:
 
 
 @pytest.mark.parametrize("sample", [moments.usual(), moments.troubled(), moments.divided()])
-def test_what_is_folded_is_said_below_the_rows(sample: Sample) -> None:
-    """No byte is lost where drivers and small remainders have no rows; what MIG instances hold is in theirs."""
-    folded, whole = listing_of(sample, whole=False), list(listing_of(sample))
+def test_what_is_said_below_the_rows_is_all_that_cards_hold(sample: Sample) -> None:
+    """Processes, drivers and what nobody accounts for, with rows or without; what MIG instances hold is in theirs."""
+    totals, whole = listing_of(sample, whole=False).totals(), list(listing_of(sample))
     every = sum(row.now or 0 for row in whole if row.kind != "instances")
-    assert sum(row.now or 0 for row in folded) + folded.totals().driver + folded.totals().unattributed == every
+    assert totals.held + totals.driver + totals.unattributed == every
 
 
 def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:
@@ -67,7 +67,7 @@ def test_little_that_nobody_accounts_for_has_no_row_and_much_has() -> None:
         card = moments.gpu(0, moments.process(5, 9 * GIB, "python x.py"), unattributed=size * MIB)
         listing = listing_of(moments.sample(card), whole=False)
         assert [row.kind for row in listing if row.kind != "process"] == kinds
-        assert listing.totals().unattributed == (0 if kinds else size * MIB)
+        assert listing.totals().unattributed == size * MIB
 
 
 def test_a_listing_that_is_held_stands_though_the_history_goes_on() -> None:

@@ -75,7 +75,7 @@ class ProcessRows(Sequence[ProcessRow]):
     ) -> None:
         self.parts: list[GpuRows] = []
         self._taken_at = sample.taken_at
-        self._folded: list[ProcessRow] = []
+        self._remainders: list[ProcessRow] = []
         self._made: dict[int, ProcessRow] = {}
         self._by_held: tuple[FrozenOrder, list[int], list[int]] | None = None
         start = 0
@@ -89,7 +89,7 @@ class ProcessRows(Sequence[ProcessRow]):
             grown = history.grown(sample.host.name, gpu.uuid) if (gpu.unattributed or 0) < 0 else None
             rest = remainders(gpu, age, sample.host, grown)
             if not whole:
-                self._folded += [row for row in rest if not worth_a_row(row)]
+                self._remainders += rest
                 rest = [row for row in rest if worth_a_row(row)]
             self.parts.append(GpuRows(start, gpu, age, processes, tracks, rest))
             start = self.parts[-1].end
@@ -131,12 +131,12 @@ class ProcessRows(Sequence[ProcessRow]):
             for process in part.processes:
                 if process.used_memory:
                     users[process.user] = users.get(process.user, 0) + process.used_memory
-        driver = sum(row.gpu.memory.reserved or 0 for row in self._folded if row.kind == "reserved")
+        driver = sum(row.gpu.memory.reserved or 0 for row in self._remainders if row.kind == "reserved")
         return HeldTotals(
             held=sum(users.values()),
             users=tuple(sorted(((user or "", held) for user, held in users.items()), key=lambda one: -one[1])),
             driver=driver,
-            unattributed=sum(row.now or 0 for row in self._folded if row.kind != "instances") - driver,
+            unattributed=sum(row.now or 0 for row in self._remainders if row.kind != "instances") - driver,
         )
 
     def weight(self, at: int) -> tuple[int, int]:

@@ -149,7 +149,8 @@ class Panel(msgspec.Struct, frozen=True, eq=False):
 
 class HeldTotals(msgspec.Struct, frozen=True):
     """What stands below the process table, in bytes: what all processes hold, what each user's do (the largest first),
-    what drivers and firmware keep, and what nobody accounts for where that is too little for rows of its own.
+    what drivers and firmware keep, and what nobody accounts for: together all that is in use. The latter two are 0
+    where each of them has a row, however small.
     """
 
     held: int = 0

@@ -134,10 +134,10 @@ def fit_name(user: str) -> str:
 
 
 def _without_rows(totals: HeldTotals) -> str:
-    """What drivers keep, and what nobody accounts for where that is little."""
+    """What drivers keep, and what nobody accounts for."""
     driver = f"driver {format_bytes(totals.driver)}" if totals.driver else ""
-    small = f"unattributed {format_bytes(totals.unattributed)}" if totals.unattributed else ""
-    return " · ".join(filter(None, (driver, small)))
+    rest = f"unattributed {format_bytes(totals.unattributed)}" if totals.unattributed else ""
+    return " · ".join(filter(None, (driver, rest)))
 
 
 class ProcessTable(ListFrame[View, SortColumn, ProcessRow]):
